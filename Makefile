@@ -1,0 +1,74 @@
+# make run     start a cluster here (ARGS="--brokers 5" passes options on)
+# make drill   kill a leader, and show what happens
+# make check   linters and the quick tests, under a minute
+# make test    linters and all tests
+# make setup   what every target needs; done once, and again when a pinned version changes
+# make clean   remove what was built (the data in .data/ stays)
+
+SHELL := /bin/sh
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup run drill check test lint ruff mypy imports clean
+
+PYTHON := python3.11
+VENV := .venv
+BIN := $(VENV)/bin
+JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+CODE = $(wildcard spark_replication jobs tests .ci/*.py)
+ARGS ?=
+
+# Spark's executors must use the Python that has the project's packages.
+export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
+
+help:
+	@sed -n 's/^# make/make/p' $(firstword $(MAKEFILE_LIST))
+
+setup: $(VENV)/.stamp ; @:
+
+$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py
+	@$(PYTHON) -c '' 2>/dev/null || { \
+	    echo "Python 3.11 is missing: sudo apt-get install -y python3.11 python3.11-venv" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	    echo "Python 3.11 cannot make virtual environments: sudo apt-get install -y python3.11-venv" >&2; exit 1; }
+	@version=$$("$(JAVA)" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1); \
+	[ "$${version:-0}" -ge 17 ] || { \
+	    echo "Java 17 or later is missing ($(JAVA) is $${version:-not there}): sudo apt-get install -y openjdk-17-jre-headless" >&2; \
+	    exit 1; }
+	@rm -f $@
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setup 1/3: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "setup 2/3: installing Spark, Arrow and the tools, about 90 s the first time"
+	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off -e '.[test]'
+	@echo "setup 3/3: fetching Delta's jars, about 5 s the first time"
+	@$(BIN)/python .ci/delta_jars.py
+	@touch $@
+
+# `exec`: signals reach the program itself, not a shell around it.
+run: setup
+	@exec $(BIN)/python jobs/start_cluster.py $(ARGS)
+
+drill: setup
+	@exec $(BIN)/python jobs/failover_drill.py $(ARGS)
+
+check: lint
+	@$(BIN)/python -m pytest -q -m "not live and not spark" $(ARGS)
+
+test: lint
+	@$(BIN)/python -m pytest $(ARGS)
+
+# All linters speak, even if the first complains; mypy is the slow one, so the others run beside it.
+lint: setup
+	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 mypy ruff imports
+
+ruff: setup
+	@$(BIN)/python -m ruff check --quiet $(CODE)
+	@$(BIN)/python -m ruff format --quiet --check $(CODE) || { echo "ruff format would change files: $(BIN)/ruff format" >&2; exit 1; }
+
+mypy: setup
+	@$(BIN)/python -m mypy --no-error-summary $(CODE)
+
+imports: setup
+	@$(BIN)/lint-imports --no-logo >$(VENV)/imports.log 2>&1 || { cat $(VENV)/imports.log >&2; exit 1; }
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .import_linter_cache .hypothesis \
+	    spark-warehouse metastore_db derby.log
