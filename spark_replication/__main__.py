@@ -1,0 +1,3 @@
+from spark_replication.admin.cli import main
+
+main()

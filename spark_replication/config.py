@@ -1,0 +1,155 @@
+"""Every setting: its name, range, default and meaning, once. Reading and checking them; an unknown key is an error.
+
+Names are Kafka's where Kafka has one. Durations end in `.ms`, sizes in `.bytes`. A setting of `TopicSettings` may be
+overridden per topic; one of `Settings` alone holds for a process or the cluster.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import Meta, field
+
+from spark_replication.errors import InvalidConfig
+from spark_replication.model import Scalar
+
+Count = Annotated[int, Meta(ge=1)]
+Milliseconds = Annotated[int, Meta(ge=1, le=7 * 24 * 3_600_000)]
+Bytes = Annotated[int, Meta(ge=1, le=1 << 40)]
+
+RecoveryStrategy = Literal["manual", "balanced", "proactive"]
+
+
+class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a topic may set for itself."""
+
+    min_insync_replicas: Annotated[Count, Meta(description="acks=all needs an ISR of this size")] = field(
+        name="min.insync.replicas", default=2
+    )
+    unclean_recovery_strategy: Annotated[
+        RecoveryStrategy, Meta(description="what happens when ISR and ELR hold no live replica")
+    ] = field(name="unclean.recovery.strategy", default="balanced")
+    segment_bytes: Annotated[Bytes, Meta(description="a segment is closed once it is this large")] = field(
+        name="segment.bytes", default=256 << 20
+    )
+
+
+class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Everything else, with the topics' defaults."""
+
+    default_replication_factor: Annotated[Count, Meta(description="of a topic created without one")] = field(
+        name="default.replication.factor", default=3
+    )
+    replica_lag_time_ms: Annotated[
+        Milliseconds, Meta(description="a follower that was not caught up for this long leaves the ISR")
+    ] = field(name="replica.lag.time.ms", default=10_000)
+    replica_fetch_bytes_max: Annotated[Bytes, Meta(description="of one partition in one replication frame")] = field(
+        name="replica.fetch.bytes.max", default=8 << 20
+    )
+    batch_bytes_max: Annotated[Bytes, Meta(description="a larger batch is refused")] = field(
+        name="batch.bytes.max", default=16 << 20
+    )
+    partition_waiters_max: Annotated[
+        Count, Meta(description="acks=all appends of a partition that wait for the high watermark at one time")
+    ] = field(name="partition.waiters.max", default=10_000)
+    broker_lease_ms: Annotated[
+        int, Meta(ge=0, description="a broker that no guardian renewed for this long shuts down; 0 = never")
+    ] = field(name="broker.lease.ms", default=600_000)
+    zookeeper_session_ms: Annotated[Milliseconds, Meta(description="how long a silent process counts as alive")] = (
+        field(name="zookeeper.session.ms", default=9_000)
+    )
+    zookeeper_chroot: Annotated[str, Meta(pattern=r"^(/[^/\s]+)+$", description="below which everything lives")] = (
+        field(name="zk.chroot", default="/spark_replication")
+    )
+    controlled_shutdown_timeout_ms: Annotated[
+        Milliseconds, Meta(description="how long a stopping broker waits for its leaderships to move")
+    ] = field(name="controlled.shutdown.timeout.ms", default=10_000)
+    log_delete_delay_ms: Annotated[
+        int, Meta(ge=0, description="how long the files of a removed partition are kept in quarantine")
+    ] = field(name="log.delete.delay.ms", default=60_000)
+    recovery_trust_page_cache: Annotated[
+        bool, Meta(description="a killed process on the same boot of its host has lost nothing (I8)")
+    ] = field(name="recovery.trust.page.cache", default=True)
+    mirror_interval_ms: Annotated[Milliseconds, Meta(description="changes within this time go into one MERGE")] = field(
+        name="mirror.interval.ms", default=500
+    )
+    mirror_path: Annotated[str, Meta(description="where the Delta tables lie; empty = below the data directory")] = (
+        field(name="mirror.path", default="")
+    )
+    request_timeout_ms: Annotated[Milliseconds, Meta(description="of one request between processes")] = field(
+        name="request.timeout.ms", default=10_000
+    )
+    replication_frame_bytes_max: Annotated[
+        Bytes, Meta(description="a larger frame between brokers ends its connection; at least twice a fetch or a batch")
+    ] = field(name="replication.frame.bytes.max", default=64 << 20)
+    flight_streams_max: Annotated[Count, Meta(description="reads and writes that a broker serves at one time")] = field(
+        name="flight.streams.max", default=1_000
+    )
+    stream_unanswered_max: Annotated[
+        Count, Meta(description="batches of one write stream that wait for their answer; more are not read yet")
+    ] = field(name="stream.unanswered.max", default=5_000)
+
+
+def _names(kind: type[TopicSettings]) -> dict[str, str]:
+    return {entry.encode_name: entry.name for entry in msgspec.structs.fields(kind)}
+
+
+TOPIC_SETTINGS = frozenset(_names(TopicSettings))
+
+
+def settings_from(*layers: Mapping[str, Any]) -> Settings:
+    """The settings that later layers (file, environment, --set, ZooKeeper) make of the defaults."""
+    flat: dict[str, Scalar] = {}
+    for layer in layers:
+        flat.update(flattened(layer))
+    for name in flat:
+        _check_known(name, _names(Settings))
+    return _converted(flat, Settings)
+
+
+def with_topic(settings: Settings, overrides: Mapping[str, Scalar]) -> Settings:
+    """The settings as they hold for a topic with these overrides."""
+    for name in overrides:
+        _check_known(name, _names(TopicSettings), of_topic=True)
+    return _converted({**msgspec.to_builtins(settings), **overrides}, Settings)
+
+
+def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
+    """TOML reads `replica.lag.time.ms = 5` as tables within tables: back to dotted names."""
+    flat: dict[str, Scalar] = {}
+    for key, value in nested.items():
+        if isinstance(value, Mapping):
+            flat.update(flattened(value, f"{prefix}{key}."))
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
+
+
+def parse_assignment(text: str) -> dict[str, Scalar]:
+    """`--set name=value`; numbers and booleans are recognised."""
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise InvalidConfig(f"{text!r} is not NAME=VALUE")
+    if value in ("true", "false"):
+        return {name: value == "true"}
+    return {name: int(value) if value.lstrip("-").isdecimal() else value}
+
+
+def _check_known(name: str, known: Mapping[str, str], *, of_topic: bool = False) -> None:
+    if name in known:
+        return
+    if of_topic and name in _names(Settings):
+        raise InvalidConfig(f"{name} cannot be set for a topic, only for the cluster")
+    close = difflib.get_close_matches(name, known, n=1)
+    hint = f": did you mean {close[0]}?" if close else f"; known are {', '.join(sorted(known))}"
+    raise InvalidConfig(f"unknown setting {name}{hint}")
+
+
+def _converted(flat: Mapping[str, Scalar], kind: type[Settings]) -> Settings:
+    try:
+        return msgspec.convert(flat, type=kind)
+    except msgspec.ValidationError as error:
+        raise InvalidConfig(f"{error}") from error

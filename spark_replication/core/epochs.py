@@ -1,0 +1,86 @@
+"""Where each leader epoch of a log starts, and so where two logs part (F1).
+
+Invariant: epochs and starts rise together; no two epochs start at one offset, but for the last, which may be empty: an
+epoch without records is replaced by the next at its offset.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import NamedTuple
+
+from spark_replication.model import Offset, require
+
+NO_EPOCH = -1
+
+
+class EpochStart(NamedTuple):
+    epoch: int
+    start: Offset
+
+
+class EpochEnd(NamedTuple):
+    epoch: int
+    end: Offset
+
+
+class EpochHistory(tuple[EpochStart, ...]):
+    """Sorted. A value: every change gives a new one."""
+
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, pairs: list[tuple[int, int]]) -> EpochHistory:
+        """From what a file holds: checked."""
+        history = cls(EpochStart(epoch, start) for epoch, start in pairs)
+        for before, after in pairwise(history):
+            require(before.epoch < after.epoch, f"epoch {after.epoch} follows epoch {before.epoch}")
+            require(
+                before.start < after.start, f"epoch {after.epoch} starts at {after.start}, not after {before.start}"
+            )
+        return history
+
+    @property
+    def last_epoch(self) -> int:
+        return self[-1].epoch if self else NO_EPOCH
+
+    def begun(self, epoch: int, start: Offset) -> EpochHistory:
+        """With `epoch` from `start` on. The epoch that is last already goes on; one without records gives way."""
+        if epoch == self.last_epoch:
+            return self
+        require(epoch > self.last_epoch, f"epoch {epoch} cannot follow epoch {self.last_epoch}")
+        return EpochHistory((*(entry for entry in self if entry.start < start), EpochStart(epoch, start)))
+
+    def truncated(self, end: Offset) -> EpochHistory:
+        """Of a log cut to `end`: an epoch that starts there or later never was."""
+        return EpochHistory(entry for entry in self if entry.start < end)
+
+    def trimmed(self, log_start: Offset) -> EpochHistory:
+        """Of a log whose head below `log_start` is gone: the epoch that covers its first record starts there."""
+        covering = [entry for entry in self if entry.start <= log_start]
+        rest = [entry for entry in self if entry.start > log_start]
+        first = [EpochStart(covering[-1].epoch, log_start)] if covering else []
+        return EpochHistory((*first, *rest))
+
+    def epoch_at(self, offset: Offset) -> int:
+        """The epoch of the record at `offset`; NO_EPOCH below the first known."""
+        found = NO_EPOCH
+        for epoch, start in self:
+            if start > offset:
+                break
+            found = epoch
+        return found
+
+    def end_of(self, epoch: int, *, log_start: Offset, log_end: Offset) -> EpochEnd | None:
+        """The largest epoch not above `epoch` and where it ends (F1).
+
+        Below the first known epoch: that epoch asked for, and the log's start. Above the last: None, it is unknown.
+        """
+        if epoch > self.last_epoch:
+            return None
+        found = NO_EPOCH
+        for known, start in self:
+            if known > epoch:
+                return EpochEnd(found, start) if found != NO_EPOCH else EpochEnd(epoch, log_start)
+            found = known
+        return EpochEnd(found, log_end)

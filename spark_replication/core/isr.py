@@ -1,0 +1,105 @@
+"""Who is in sync, as the leader sees it: when a follower leaves the ISR (I2), when one may join (I3), what is asked of
+ZooKeeper for it (I1), and what its answer means (I4). Nothing else may propose an ISR change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from spark_replication.core.cluster import Brokers
+from spark_replication.core.partition_change import with_isr
+from spark_replication.core.replica import Follower, Leading, PendingIsr
+from spark_replication.core.writes import (
+    IsrAnswer,
+    IsrCommitted,
+    IsrRefused,
+    IsrUnanswered,
+    IsrWrite,
+    StoredPartition,
+)
+from spark_replication.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidUpdateVersion,
+    ReplicationError,
+    StaleBrokerEpoch,
+)
+from spark_replication.model import BrokerId, Offset, PartitionState
+
+
+def propose(leading: Leading, *, log_end: Offset, now_ms: int, lag_ms: int) -> Leading:
+    """With an ISR change in flight, if one is called for and none is (I4: one at a time)."""
+    if leading.pending is not None:
+        return leading
+    leaving = {member for member in leading.state.isr - {leading.me} if _lags(leading, member, log_end, now_ms, lag_ms)}
+    joining = {
+        replica: follower.broker_epoch
+        for replica, follower in sorted(leading.followers.items())
+        if replica not in leading.state.isr and _may_join(leading, follower)
+    }
+    isr = (leading.state.isr - leaving) | joining.keys()
+    if isr == leading.state.isr:
+        return leading
+    return replace(leading, pending=PendingIsr(changed(leading.state, isr, joining), leading.partition_epoch, joining))
+
+
+def changed(state: PartitionState, isr: frozenset[BrokerId], joining: Mapping[BrokerId, int]) -> PartitionState:
+    """What a leader asks ZooKeeper to store. Its first ISR write ends the recovery that made it leader (L4)."""
+    return replace(with_isr(state, isr, joined=joining), recovering=False)
+
+
+def refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> ReplicationError | None:
+    """The conditions of a leader's write (I1, I3), as the multi() checks them; None: it is stored."""
+    if write.state.leader_epoch != stored.state.leader_epoch:
+        return FencedLeaderEpoch(f"{write.partition} is at leader epoch {stored.state.leader_epoch}")
+    if write.version != stored.version:
+        return InvalidUpdateVersion(f"{write.partition} is at partition epoch {stored.version}, not {write.version}")
+    if brokers.epochs.get(write.broker) != write.broker_epoch:
+        return StaleBrokerEpoch(f"broker {write.broker} has registered again since epoch {write.broker_epoch}")
+    for replica, epoch in sorted(write.joining.items()):
+        if replica not in brokers.electable or brokers.epochs[replica] != epoch:
+            return IneligibleReplica(f"broker {replica} is not registered at epoch {epoch}, or is shutting down")
+    return None
+
+
+def _lags(leading: Leading, member: BrokerId, log_end: Offset, now_ms: int, lag_ms: int) -> bool:
+    follower = leading.followers[member]
+    # One at the log end never leaves, however long it has had nothing to fetch.
+    return follower.end != log_end and now_ms - follower.caught_up_ms >= lag_ms
+
+
+def _may_join(leading: Leading, follower: Follower) -> bool:
+    # The end at the start of leading counts besides the high watermark: after a restart in the same leader epoch the
+    # high watermark is an old checkpoint, and a follower that is only past that may lack acknowledged records.
+    return follower.end >= max(leading.high_watermark, leading.epoch_start, leading.end_at_start)
+
+
+def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading | None:
+    """What ZooKeeper's answer to `change` makes of the leadership; None: it is over (I1).
+
+    An answer to a change that is no longer in flight says nothing (I4). An unanswered change stays in flight, to be
+    repeated as it is; when its condition then fails, the contents tell whether it had been our own.
+    """
+    if leading.pending is not change:
+        return leading
+    match answer:
+        case IsrUnanswered():
+            return leading
+        case IsrCommitted(version=version):
+            return replace(leading, state=change.state, partition_epoch=version, pending=None)
+        case IsrRefused(current=stored):
+            return None if stored is None else told(replace(leading, pending=None), stored)
+
+
+def told(leading: Leading, stored: StoredPartition) -> Leading | None:
+    """The stored state was read, or a command told of it. None: somebody else leads, or a newer epoch has begun.
+
+    A change in flight goes on: its condition will fail if this is what overtook it (I4).
+    """
+    if stored.state.leader != leading.me or stored.state.leader_epoch != leading.state.leader_epoch:
+        return None
+    if stored.version <= leading.partition_epoch:
+        return leading
+    return replace(leading, state=stored.state, partition_epoch=stored.version)

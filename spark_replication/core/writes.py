@@ -1,0 +1,102 @@
+"""What core asks ZooKeeper to hold, and what ZooKeeper answers: values, so that a decision can be compared whole.
+
+A write names the version that it was decided against. The versions of a group are checked and stored together or not
+at all (one multi()); groups may share a multi(), and each is answered on its own.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from spark_replication.model import ABSENT, BrokerId, PartitionState, TopicConfig, TopicPartition, TopicState
+
+
+class StoredPartition(msgspec.Struct, frozen=True):
+    """leaderAndISR as read: version is the partition epoch, zxid the znode's mzxid."""
+
+    state: PartitionState
+    version: int
+    zxid: int = 0
+
+
+class PartitionWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Make leaderAndISR `state` if it is at `version` (ABSENT: create it).
+
+    relies_on: brokers whose membership or clean chain the decision used, at these epochs: checked in the same multi().
+    """
+
+    partition: TopicPartition
+    state: PartitionState
+    version: int = ABSENT
+    relies_on: dict[BrokerId, int] = {}
+
+
+class TopicWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """Make the topic's assignment `state` if it is at `version`. ABSENT: create it, its topic_id and its config."""
+
+    topic: str
+    state: TopicState
+    version: int = ABSENT
+    config: TopicConfig | None = None
+
+
+class BrokerRemoval(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove /brokers/ids/[id] if that broker's epoch is still `epoch`: somebody saw that life end."""
+
+    broker: BrokerId
+    epoch: int
+
+
+Write = PartitionWrite | TopicWrite | BrokerRemoval
+Group = tuple[Write, ...]
+
+
+class Stored(msgspec.Struct, frozen=True):
+    """The group is in ZooKeeper: of each of its writes the new version and zxid."""
+
+    versions: tuple[tuple[int, int], ...]
+
+
+class Refused(msgspec.Struct, frozen=True):
+    """A condition of the group failed and nothing of it was stored. What its partitions are now (None: no such)."""
+
+    current: dict[TopicPartition, StoredPartition | None]
+
+
+class Deposed(msgspec.Struct, frozen=True):
+    """Another controller has taken over: nothing was stored, and nothing will be."""
+
+
+GroupAnswer = Stored | Refused | Deposed
+
+
+class IsrWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """A leader's own change of ISR, ELR and last_known_elr, against the partition epoch it knows (I1).
+
+    joining: who is let in, at the broker epoch of its fetches: checked to be registered so and not shutting down (I3).
+    """
+
+    partition: TopicPartition
+    topic_id: str
+    broker: BrokerId
+    broker_epoch: int
+    state: PartitionState
+    version: int
+    joining: dict[BrokerId, int] = {}
+
+
+class IsrCommitted(msgspec.Struct, frozen=True):
+    version: int
+
+
+class IsrRefused(msgspec.Struct, frozen=True):
+    """A condition failed. What is stored now, read after that; None: the partition or its topic is gone."""
+
+    current: StoredPartition | None
+
+
+class IsrUnanswered(msgspec.Struct, frozen=True):
+    """The connection went before the answer came: the write may have taken effect. It stays in flight (I4)."""
+
+
+IsrAnswer = IsrCommitted | IsrRefused | IsrUnanswered

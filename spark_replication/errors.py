@@ -1,0 +1,304 @@
+"""Every error that crosses a border of the system: one tree, one code each, and what the caller may do next.
+
+Callers ask `error.retriable` and `error.stale_routes`; they never compare classes or text. A code is the name that goes
+over the wire, and the wire's way back is `error_of`. A library's exception is translated where it enters.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import ClassVar
+
+
+class ReplicationError(Exception):
+    """What all errors share. `message` says what happened and what to do next."""
+
+    code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
+    retriable: ClassVar[bool] = False
+    stale_routes: ClassVar[bool] = False
+
+    def __init__(self, message: str, *, maybe_written: bool = False) -> None:
+        super().__init__(message)
+        self.message = message
+        # False is a promise: nothing of the request was stored. True: it may have been, ask again before giving up.
+        self.maybe_written = maybe_written
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.message}"
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.message, self.maybe_written))
+
+
+def _rebuild(kind: type[ReplicationError], message: str, maybe_written: bool) -> ReplicationError:  # noqa: FBT001 (pickle)
+    return kind(message, maybe_written=maybe_written)
+
+
+# Requests that are wrong as they are: sending them again changes nothing.
+
+
+class InvalidRequest(ReplicationError):
+    """The request is malformed: a missing or unknown key, a value out of range."""
+
+    code = "INVALID_REQUEST"
+
+
+class InvalidConfig(ReplicationError):
+    """A setting is unknown or its value is not allowed."""
+
+    code = "INVALID_CONFIG"
+
+
+class InvalidTopic(ReplicationError):
+    """A topic name breaks the syntax, or collides with another that differs only by `.` and `_`."""
+
+    code = "INVALID_TOPIC_EXCEPTION"
+
+
+class TopicAlreadyExists(ReplicationError):
+    """A topic of that name exists."""
+
+    code = "TOPIC_ALREADY_EXISTS"
+
+
+class InvalidPartitions(ReplicationError):
+    """The number or the numbering of partitions is not allowed."""
+
+    code = "INVALID_PARTITIONS"
+
+
+class InvalidReplicationFactor(ReplicationError):
+    """More replicas were asked for than there are live brokers, or none."""
+
+    code = "INVALID_REPLICATION_FACTOR"
+
+
+class InvalidReplicaAssignment(ReplicationError):
+    """An assignment names an unknown broker, one broker twice, or no live broker."""
+
+    code = "INVALID_REPLICA_ASSIGNMENT"
+
+
+class SchemaMismatch(ReplicationError):
+    """A batch has another Arrow schema than its topic; the message names the first difference."""
+
+    code = "SCHEMA_MISMATCH"
+
+
+class BatchTooLarge(ReplicationError):
+    """A batch is over `batch.bytes.max`."""
+
+    code = "MESSAGE_TOO_LARGE"
+
+
+class OffsetOutOfRange(ReplicationError):
+    """A read asks below the log's start or past its end."""
+
+    code = "OFFSET_OUT_OF_RANGE"
+
+
+class UnsupportedVersion(ReplicationError):
+    """A message has a version that this process does not know."""
+
+    code = "UNSUPPORTED_VERSION"
+
+
+class OutOfOrderSequence(ReplicationError):
+    """An idempotent producer's batch does not follow its last one."""
+
+    code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
+
+
+class InvalidProducerEpoch(ReplicationError):
+    """A newer incarnation of this producer has written: this one is fenced."""
+
+    code = "INVALID_PRODUCER_EPOCH"
+
+
+class ElectionNotNeeded(ReplicationError):
+    """The partition has the leader that was asked for already."""
+
+    code = "ELECTION_NOT_NEEDED"
+
+
+# States that pass: the same request may succeed later.
+
+
+class UnknownTopicOrPartition(ReplicationError):
+    """This broker or controller knows no such topic or partition (yet)."""
+
+    code = "UNKNOWN_TOPIC_OR_PARTITION"
+    retriable = True
+    stale_routes = True
+
+
+class NotLeader(ReplicationError):
+    """The broker does not lead this partition."""
+
+    code = "NOT_LEADER_OR_FOLLOWER"
+    retriable = True
+    stale_routes = True
+
+
+class LeaderNotAvailable(ReplicationError):
+    """The partition has no leader at the moment."""
+
+    code = "LEADER_NOT_AVAILABLE"
+    retriable = True
+    stale_routes = True
+
+
+class FencedLeaderEpoch(ReplicationError):
+    """The request names an older leader epoch than the one here."""
+
+    code = "FENCED_LEADER_EPOCH"
+    retriable = True
+    stale_routes = True
+
+
+class UnknownLeaderEpoch(ReplicationError):
+    """The request names a newer leader epoch than the one here: this broker has not heard of it yet."""
+
+    code = "UNKNOWN_LEADER_EPOCH"
+    retriable = True
+
+
+class StaleBrokerEpoch(ReplicationError):
+    """The request comes from an earlier registration of its broker, or is meant for one."""
+
+    code = "STALE_BROKER_EPOCH"
+    retriable = True
+
+
+class InvalidUpdateVersion(ReplicationError):
+    """A conditional write met another partition epoch than the one it was decided against."""
+
+    code = "INVALID_UPDATE_VERSION"
+
+
+class IneligibleReplica(ReplicationError):
+    """A replica may not join the ISR: it is not registered as its fetches said, or is shutting down."""
+
+    code = "INELIGIBLE_REPLICA"
+
+
+class StaleControllerEpoch(ReplicationError):
+    """The command comes from a deposed controller."""
+
+    code = "STALE_CONTROLLER_EPOCH"
+
+
+class StaleLease(ReplicationError):
+    """Another guardian has taken over this broker."""
+
+    code = "STALE_LEASE"
+
+
+class NotController(ReplicationError):
+    """This process is not the controller (any longer)."""
+
+    code = "NOT_CONTROLLER"
+    retriable = True
+    stale_routes = True
+
+
+class NotEnoughReplicas(ReplicationError):
+    """The ISR is below min.insync.replicas: acks=all writes are refused until followers catch up."""
+
+    code = "NOT_ENOUGH_REPLICAS"
+    retriable = True
+
+
+class NotReady(ReplicationError):
+    """The process is starting: it has not read its state yet."""
+
+    code = "NOT_READY"
+    retriable = True
+    stale_routes = True
+
+
+class BrokerNotAvailable(ReplicationError):
+    """A peer cannot be reached."""
+
+    code = "BROKER_NOT_AVAILABLE"
+    retriable = True
+    stale_routes = True
+
+
+class RequestTimedOut(ReplicationError):
+    """A deadline passed before the answer came."""
+
+    code = "REQUEST_TIMED_OUT"
+    retriable = True
+
+
+class Overloaded(ReplicationError):
+    """A bounded queue is full: slow down and retry."""
+
+    code = "THROTTLING_QUOTA_EXCEEDED"
+    retriable = True
+
+
+class StorageFailed(ReplicationError):
+    """The disk refused: full, or failing."""
+
+    code = "KAFKA_STORAGE_ERROR"
+    retriable = True
+    stale_routes = True
+
+
+# What processes find on disk or at the start.
+
+
+class CorruptLog(ReplicationError):
+    """Stored bytes do not match their checksum or do not parse."""
+
+    code = "CORRUPT_MESSAGE"
+
+
+class CorruptState(ReplicationError):
+    """A value in ZooKeeper or in a small state file does not parse; the message names the path."""
+
+    code = "CORRUPT_STATE"
+
+
+class DirectoryInUse(ReplicationError):
+    """Another process lives in this log directory."""
+
+    code = "LOG_DIRECTORY_IN_USE"
+
+
+class WrongCluster(ReplicationError):
+    """A directory or a peer belongs to another cluster."""
+
+    code = "INCONSISTENT_CLUSTER_ID"
+
+
+class StartFailed(ReplicationError):
+    """A process could not be started; the message says what to install or change."""
+
+    code = "START_FAILED"
+
+
+def _tree(kind: type[ReplicationError]) -> list[type[ReplicationError]]:
+    return [kind, *(deeper for child in kind.__subclasses__() for deeper in _tree(child))]
+
+
+_CODE = re.compile(r"\b([A-Z][A-Z_]{4,}): ")
+_BY_CODE = {kind.code: kind for kind in _tree(ReplicationError)}
+
+
+def error_of(code: str, message: str, *, maybe_written: bool = False) -> ReplicationError:
+    """The error that a peer named by `code`; one that this version does not know stays readable as a plain error."""
+    kind = _BY_CODE.get(code)
+    if kind is None:
+        return ReplicationError(f"{code}: {message}", maybe_written=maybe_written)
+    return kind(message, maybe_written=maybe_written)
+
+
+def error_of_text(text: str) -> ReplicationError | None:
+    """The error whose `CODE: message` a library carried in its own text, if there is one."""
+    for found in _CODE.finditer(text):
+        if found.group(1) in _BY_CODE:
+            return error_of(found.group(1), text[found.end() :])
+    return None

@@ -1,0 +1,354 @@
+"""What processes say to each other: versioned msgspec structs, whole and checked from birth.
+
+Between brokers they travel as msgpack before the stored bytes they describe (transport/replication); from controller,
+guardians and clients as JSON in the body of a Flight action (transport/flight). An unknown version is refused with
+UNSUPPORTED_VERSION, an unknown key with INVALID_REQUEST.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, TypeVar
+
+import msgspec
+
+from spark_replication.errors import InvalidRequest, UnsupportedVersion
+from spark_replication.model import (
+    BrokerId,
+    Epoch,
+    Offset,
+    PartitionState,
+    Registration,
+    Scalar,
+    TopicConfig,
+    TopicPartition,
+    require,
+)
+
+VERSION = 1
+NONE = "NONE"  # the error code of success, as Kafka has it
+
+
+class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    v: int = VERSION
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A piece of a message: its version is the message's."""
+
+
+# Controller to broker. Every command carries the controller's epoch; a lower one than known is refused (C1).
+
+
+class PartitionCommand(Part, frozen=True, kw_only=True):
+    """A partition as persisted. (state.leader_epoch, partition_epoch) orders commands (E2)."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    replicas: tuple[BrokerId, ...]
+    state: PartitionState
+    partition_epoch: Epoch
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    @property
+    def order(self) -> tuple[int, int]:
+        return self.state.leader_epoch, self.partition_epoch
+
+
+class LeaderAndIsr(Message, frozen=True, kw_only=True):
+    """Lead or follow these. init: the first command of a controller to this broker, naming all its partitions."""
+
+    controller_epoch: Epoch
+    partitions: tuple[PartitionCommand, ...]
+    topics: dict[str, TopicConfig]
+    brokers: dict[BrokerId, Registration]
+    init: bool = False
+
+
+class StopPartition(Part, frozen=True, kw_only=True):
+    topic: str
+    partition: int
+    topic_id: str
+    leader_epoch: Epoch
+    delete: bool
+
+
+class StopReplica(Message, frozen=True, kw_only=True):
+    controller_epoch: Epoch
+    partitions: tuple[StopPartition, ...]
+
+
+class UpdateMetadata(Message, frozen=True, kw_only=True):
+    """What any broker tells clients: these partitions changed; these are all the brokers that live."""
+
+    controller_epoch: Epoch
+    partitions: tuple[PartitionCommand, ...]
+    brokers: dict[BrokerId, Registration]
+    topics: dict[str, TopicConfig] = {}
+    deleted: tuple[str, ...] = ()
+
+
+class CommandAnswer(Message, frozen=True, kw_only=True):
+    """Per partition (`orders-3`) an error code, NONE for those carried out; `broker_epoch` says which life answered."""
+
+    broker_epoch: Epoch
+    errors: dict[str, str] = {}
+
+
+Command = LeaderAndIsr | StopReplica | UpdateMetadata
+
+
+# Guardian to broker and controller.
+
+
+class RenewLease(Message, frozen=True, kw_only=True):
+    """(controller_epoch, attempt) orders leases: a later one takes over, an earlier one is refused."""
+
+    controller_epoch: Epoch
+    attempt: int
+    lease_ms: int
+
+
+class LeaseAnswer(Message, frozen=True, kw_only=True):
+    broker_id: BrokerId
+    broker_epoch: Epoch
+    pid: int
+
+
+class BrokerDied(Message, frozen=True, kw_only=True):
+    """A guardian saw this life of the broker end."""
+
+    broker_id: BrokerId
+    broker_epoch: Epoch
+
+
+# Follower to leader. One connection a pair; each partition's fetch is answered on its own, when there is something.
+
+
+class Hello(Message, frozen=True, kw_only=True):
+    cluster_id: str
+    broker_id: BrokerId
+    broker_epoch: Epoch
+
+
+class FetchPartition(Part, frozen=True, kw_only=True):
+    """I have everything below `offset`; the record before it is of `last_epoch` (-1: my log is empty)."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    leader_epoch: Epoch
+    offset: Offset
+    last_epoch: int
+    high_watermark: Offset = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class ReplicaFetch(Message, frozen=True, kw_only=True):
+    partitions: tuple[FetchPartition, ...]
+
+
+class Diverging(Part, frozen=True, kw_only=True):
+    """Your log and mine part at the end of `epoch`, which is at `end` in mine (epoch -1: below all I know)."""
+
+    epoch: int
+    end: Offset
+
+
+class FetchedPartition(Part, frozen=True, kw_only=True):
+    """The answer to one FetchPartition. Stored bytes follow it on the wire: schema, entries, data, as they lie on disk.
+
+    segment_base: the offset that names the segment they lie in; its schema comes along when the data starts there.
+    """
+
+    topic: str
+    partition: int
+    topic_id: str
+    leader_epoch: Epoch
+    error: str = NONE
+    message: str = ""
+    diverging: Diverging | None = None
+    high_watermark: Offset = 0
+    log_start: Offset = 0
+    offset: Offset = 0
+    segment_base: Offset = 0
+    schema_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    entry_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    data_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+# Clients and admins.
+
+
+class BatchMetadata(Part, frozen=True, kw_only=True):
+    """What a producer says beside a batch; none of it = acks=all, not idempotent."""
+
+    acks: Literal["all", 0, 1] = "all"
+    producer: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    epoch: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] = 0
+    sequence: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+
+    def __post_init__(self) -> None:
+        require((self.producer is None) == (self.sequence is None), "producer and sequence come together")
+
+
+class Ack(Part, frozen=True, kw_only=True):
+    base_offset: Offset
+    last_offset: Offset
+
+
+class Refusal(Part, frozen=True, kw_only=True):
+    error: str
+    message: str
+    retriable: bool
+    maybe_written: bool = False
+
+
+class ReadTicket(Part, frozen=True, kw_only=True):
+    """DoGet. `to` is exclusive; without it the stream ends when caught up, or after max_wait_ms."""
+
+    topic: str
+    partition: int
+    from_offset: Offset = msgspec.field(name="from", default=0)
+    to: Offset | None = None
+    max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=300_000)] = 0
+    columns: tuple[str, ...] | None = None
+
+
+class BatchPosition(Part, frozen=True, kw_only=True):
+    """What DoGet says beside a batch. timestamp: when its leader appended it, in ms since 1970."""
+
+    base_offset: Offset
+    leader_epoch: int
+    timestamp: int
+    high_watermark: Offset
+
+
+class CreateTopic(Message, frozen=True, kw_only=True):
+    """With `assignment`, or with `partitions` and `replication_factor` (None: the cluster's defaults)."""
+
+    name: str
+    schema: str = ""
+    partitions: int | None = None
+    replication_factor: int | None = None
+    assignment: dict[int, tuple[BrokerId, ...]] | None = None
+    config: dict[str, Scalar] = {}
+
+
+class DescribeTopics(Message, frozen=True, kw_only=True):
+    """None: all topics."""
+
+    topics: tuple[str, ...] | None = None
+
+
+class TopicMetadata(Part, frozen=True, kw_only=True):
+    name: str
+    topic_id: str
+    config: TopicConfig
+    partitions: tuple[PartitionCommand, ...]
+
+
+class Metadata(Message, frozen=True, kw_only=True):
+    """Topics with their partitions, and who lives: what routing needs. `controller` is host:port, if there is one."""
+
+    cluster_id: str
+    brokers: dict[BrokerId, Registration]
+    topics: tuple[TopicMetadata, ...]
+    controller: str | None = None
+
+
+class InitProducer(Message, frozen=True, kw_only=True):
+    """Asks for a producer id that nobody has."""
+
+
+class Shutdown(Message, frozen=True, kw_only=True):
+    """Asks a broker for a controlled stop (B3), which begins after the answer."""
+
+
+class ProducerId(Message, frozen=True, kw_only=True):
+    producer: int
+    epoch: int = 0
+
+
+class Done(Message, frozen=True, kw_only=True):
+    """The answer that says nothing but that it is done."""
+
+
+Kind = TypeVar("Kind", bound=msgspec.Struct)
+_json = msgspec.json.Encoder(order="deterministic")
+
+
+class _Versioned(msgspec.Struct):
+    v: int = VERSION
+
+
+def to_json(message: msgspec.Struct) -> bytes:
+    return _json.encode(message)
+
+
+def from_json(data: bytes, kind: type[Kind]) -> Kind:
+    try:
+        _check_version(msgspec.json.decode(data, type=_Versioned), kind)
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
+
+
+def _check_version(found: _Versioned, kind: type[msgspec.Struct]) -> None:
+    if found.v != VERSION and issubclass(kind, Message):
+        raise UnsupportedVersion(
+            f"{kind.__name__} version {found.v} is not known here, {VERSION} is: upgrade this side"
+        )
+
+
+# Frames between brokers are a union told apart by `type`; a version that is not known fails before the body is read.
+
+
+class HelloFrame(Hello, frozen=True, kw_only=True, tag_field="type", tag="hello"):
+    pass
+
+
+class FetchFrame(ReplicaFetch, frozen=True, kw_only=True, tag_field="type", tag="fetch"):
+    """number: rises on a connection. A follower believes only the answer to a partition's last fetch."""
+
+    number: int
+
+
+class FetchedFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="fetched"):
+    """number: of the fetch that this answers."""
+
+    number: int
+    partition: FetchedPartition
+
+
+class ErrorFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="error"):
+    """The connection is refused or given up."""
+
+    error: str
+    message: str
+
+
+Frame = HelloFrame | FetchFrame | FetchedFrame | ErrorFrame
+_frame_encoder = msgspec.msgpack.Encoder()
+_frame_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
+
+
+def to_frame(frame: Frame) -> bytes:
+    return _frame_encoder.encode(frame)
+
+
+def from_frame(data: bytes | memoryview) -> Frame:
+    try:
+        return _frame_decoder.decode(data)
+    except msgspec.MsgspecError as error:
+        raise InvalidRequest(f"not a replication frame: {error}") from error

@@ -1,0 +1,207 @@
+"""The values that the whole system speaks of: partitions, topics, brokers, and what ZooKeeper holds of each.
+
+Every value is frozen and whole from birth. One that comes from ZooKeeper, disk or wire checks itself: a ValueError in
+`__post_init__` becomes a decode error that names the path inside the value.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, NamedTuple, TypeVar
+
+import msgspec
+
+from spark_replication.errors import CorruptState
+
+Scalar = str | int | float | bool  # a setting's value
+BrokerId = int
+Epoch = Annotated[int, msgspec.Meta(ge=0)]
+Offset = int
+
+# The version of a znode or message that has none yet: created by the write that names it.
+ABSENT = -1
+
+
+class TopicPartition(NamedTuple):
+    topic: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.partition}"
+
+    @classmethod
+    def parse(cls, text: str) -> TopicPartition:
+        """The inverse of `str()`: `orders-3`. A topic's name may itself hold a dash."""
+        topic, dash, partition = text.rpartition("-")
+        require(bool(dash) and bool(topic) and partition.isdecimal(), f"{text!r} is not of the form TOPIC-PARTITION")
+        return cls(topic, int(partition))
+
+
+def require(condition: bool, message: str) -> None:  # noqa: FBT001 (reads as an assertion)
+    """Like assert, but for values from outside: they are refused, whatever flags Python runs with."""
+    if not condition:
+        raise ValueError(message)
+
+
+class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
+    """What is stored as JSON that a person can read. `v` is the version of the layout."""
+
+    v: int = 1
+
+    def __post_init__(self) -> None:
+        require(self.v == 1, f"version {self.v} is not known here (1 is): a newer release wrote this")
+
+
+class PartitionState(Value, frozen=True, kw_only=True):
+    """leaderAndISR. Its znode version is the partition epoch, which rises on every change (E2).
+
+    leader_epoch rises by one per decision that changes the leader or drops replicas from the assignment (E1).
+    epochs: of each member of isr and elr, the broker epoch at which it joined (I8).
+    min_isr: the effective one; leader and controller use this and no setting (I5).
+    created: the leader epoch at which the partition was made (again) (E4).
+    """
+
+    leader: BrokerId | None
+    leader_epoch: Epoch
+    isr: frozenset[BrokerId]
+    min_isr: Annotated[int, msgspec.Meta(ge=1)]
+    elr: frozenset[BrokerId] = frozenset()
+    epochs: dict[BrokerId, int] = {}
+    created: Epoch = 0
+    last_known_elr: frozenset[BrokerId] = frozenset()
+    last_known_leader: BrokerId | None = None
+    recovering: bool = False
+    controller_epoch: Epoch = 0
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.leader is None or self.leader in self.isr, f"leader {self.leader} is outside the ISR")
+        require(not self.elr & self.isr, f"{sorted(self.elr & self.isr)} are in the ISR and in the ELR")
+        require(not self.last_known_elr & self.members, "last_known_elr holds members of the ISR or the ELR")
+        require(self.epochs.keys() == self.members, "epochs are not those of the members of ISR and ELR")
+
+    @property
+    def members(self) -> frozenset[BrokerId]:
+        return self.isr | self.elr
+
+
+class TopicState(Value, frozen=True, kw_only=True):
+    """The replication assignment of a topic. The first replica of a partition is its preferred leader."""
+
+    topic_id: str
+    partitions: dict[int, tuple[BrokerId, ...]]
+    adding: dict[int, tuple[BrokerId, ...]] = {}
+    removing: dict[int, tuple[BrokerId, ...]] = {}
+    origin: dict[int, tuple[BrokerId, ...]] = {}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for partition, replicas in self.partitions.items():
+            require(len(replicas) > 0, f"partition {partition} has no replicas")
+            require(len(set(replicas)) == len(replicas), f"partition {partition} names a broker twice: {replicas}")
+
+
+class Registration(Value, frozen=True, kw_only=True):
+    """/brokers/ids/[id]: a broker that lives. `continues`: the epoch that its clean proof names, or none (I8)."""
+
+    host: str
+    port: int
+    replication_port: int
+    epoch: Epoch
+    incarnation: str
+    rack: str | None = None
+    continues: int | None = None
+    boot_id: str = ""
+    directory_mark: str = ""
+    shutting_down: bool = False
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class BrokerEpoch(Value, frozen=True, kw_only=True):
+    """/brokers/epochs/[id]. epoch is its own znode's version; clean_since starts the unbroken chain up to it (I8)."""
+
+    epoch: Epoch
+    incarnation: str
+    clean_since: Epoch
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.clean_since <= self.epoch, f"clean since epoch {self.clean_since}, which is after {self.epoch}")
+
+
+class ControllerInfo(Value, frozen=True, kw_only=True):
+    """/controller: who commands, and where its admin requests go."""
+
+    id: str
+    host: str
+    port: int
+    epoch: Epoch
+
+    @property
+    def address(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class ControllerEpoch(Value, frozen=True, kw_only=True):
+    """/controller_epoch. Its znode version is what every multi() of a controller checks (C1)."""
+
+    epoch: Epoch
+
+
+class ClusterInfo(Value, frozen=True, kw_only=True):
+    """/cluster."""
+
+    cluster_id: str
+    features: dict[str, int] = {}
+
+
+class DirectoryIdentity(Value, frozen=True, kw_only=True):
+    """meta.json of a log directory: who lives there, of which cluster."""
+
+    cluster_id: str
+    broker_id: BrokerId
+
+
+class TopicConfig(Value, frozen=True, kw_only=True):
+    """/config/topics/[topic]: settings that differ from the cluster's, and the topic's Arrow schema (IPC, base64)."""
+
+    settings: dict[str, Scalar] = {}
+    schema: str = ""
+
+
+class ClusterSettings(Value, frozen=True, kw_only=True):
+    """/config/cluster: settings that hold for the whole cluster, over the defaults of config.py."""
+
+    settings: dict[str, Scalar] = {}
+
+
+class ProducerIds(Value, frozen=True, kw_only=True):
+    """/producer_ids: the next id that nobody has."""
+
+    next: Epoch
+
+
+class BrokerSequence(Value, frozen=True, kw_only=True):
+    """/brokers/seqid: the next broker id that nobody has."""
+
+    next: Epoch
+
+
+Decoded = TypeVar("Decoded")
+_encoder = msgspec.json.Encoder()
+
+
+def encode(value: Value) -> bytes:
+    """As it is stored: the same value always gives the same bytes."""
+    # Ordered here, since the encoder itself orders no keys but strings: broker ids and partitions are numbers.
+    return _encoder.encode(msgspec.to_builtins(value, order="deterministic"))
+
+
+def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
+    """The value at `path`; CorruptState, naming the path, if it is none."""
+    try:
+        return msgspec.json.decode(data, type=kind)
+    except msgspec.MsgspecError as error:
+        raise CorruptState(f"{path} is not a {kind.__name__}: {error}. Repair or remove it") from error

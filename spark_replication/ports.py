@@ -1,0 +1,151 @@
+"""What the outside must provide: each a Protocol with a real adapter (zk, storage, transport) and one in sim.
+
+An adapter decides nothing. An answer comes through `then`, exactly once, on any thread: who asked guards itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
+
+import msgspec
+
+from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
+from spark_replication.messages import Command, PartitionCommand
+from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
+
+
+class ControllerStore(Protocol):
+    """ZooKeeper, as the holder of one controller epoch writes it: every multi() checks that epoch (C1)."""
+
+    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+        """Store each group whole or not at all, several to a multi(). One answer a group, in their order."""
+
+
+class CommandSender(Protocol):
+    """The way to the brokers. Batched per broker, sent by a pool, retried while that life of the broker goes on."""
+
+    def send(self, broker: BrokerId, registration: Registration, command: Command) -> None: ...
+
+
+class IsrStore(Protocol):
+    """ZooKeeper, as a leader writes it."""
+
+    def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None: ...
+
+
+class PreparedBatch(msgspec.Struct, frozen=True):
+    """A producer's batch, serialised once and outside any lock: `message` is what disks and followers get."""
+
+    rows: int
+    message: bytes | memoryview
+    crc: int
+    producer: int = -1
+    producer_epoch: int = -1
+    sequence: int = -1
+
+
+class BatchPlace(msgspec.Struct, frozen=True):
+    """Where an idempotent producer's batch lies."""
+
+    producer: int
+    producer_epoch: int
+    sequence: int
+    base_offset: Offset
+    last_offset: Offset
+
+
+class LogSlice(msgspec.Struct, frozen=True):
+    """Whole batches of one segment, as stored: index entries and bytes belong together, one entry a batch.
+
+    first_offset is at or below what was asked for (a read may start within a batch); next_offset comes after the last.
+    schema: the segment's schema message when the slice starts at the segment's first batch, else empty.
+    """
+
+    first_offset: Offset
+    next_offset: Offset
+    segment_base: Offset
+    entries: bytes | memoryview
+    data: bytes | memoryview
+    schema: bytes | memoryview = b""
+
+
+class ReplicaLog(Protocol):
+    """One replica's log. Not thread-safe: its partition's lock guards it.
+
+    Invariants: log_start <= high_watermark checkpoint <= log_end, after recovery too; what lies below log_end has been
+    handed to the kernel, data first, then index entry (F0); epochs cover [log_start, log_end).
+    Every method that meets a full or failing disk raises StorageFailed and has changed nothing that is served.
+    """
+
+    @property
+    def log_start(self) -> Offset: ...
+    @property
+    def log_end(self) -> Offset: ...
+    @property
+    def epochs(self) -> EpochHistory: ...
+    @property
+    def high_watermark(self) -> Offset:
+        """As last checkpointed."""
+
+    def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
+        """At the end, as leader."""
+
+    def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
+        """At the end, as follower, the same bytes (F2); CorruptLog if a checksum fails or offsets do not continue."""
+
+    def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
+        """Batches from the one that holds `offset` to the last that ends at or before `end`; at least one if there is
+        any, whatever its size. None: nothing there. OffsetOutOfRange below log_start or above log_end."""
+
+    def begin_epoch(self, epoch: int) -> None:
+        """On disk before it returns: `epoch` starts at the log's end (F3)."""
+
+    def truncate(self, end: Offset) -> None:
+        """Forget everything from `end` on, and epochs that start there. A batch that spans `end` goes whole."""
+
+    def checkpoint(self, high_watermark: Offset) -> None: ...
+
+    def places(self) -> Iterable[BatchPlace]:
+        """The idempotent producers' batches, oldest first: from the index, to rebuild their state."""
+
+    def flush(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ReplicaLogs(Protocol):
+    """A broker's log directory."""
+
+    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, segment_bytes: int) -> ReplicaLog:
+        """The replica's log, recovered; made if it is not there."""
+
+    def found(self) -> Iterable[tuple[TopicPartition, str]]:
+        """The partitions, with topic_id, whose directories are there."""
+
+    def quarantine(self, partition: TopicPartition, topic_id: str) -> None:
+        """Out of service, not deleted yet. Of an open log: close it first."""
+
+
+class FollowerLinks(Protocol):
+    """Replication, from the engine's side: who is to be answered, and what is to be fetched."""
+
+    def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
+        """There is something for this follower's waiting fetch: come and take it."""
+
+    def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
+        """Fetch this partition from that leader, from now on."""
+
+    def unfollow(self, partition: TopicPartition) -> None: ...
+
+
+class MirrorFeed(Protocol):
+    """Where the controller says what changed, after it is in ZooKeeper. Never blocks (M4)."""
+
+    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
+        """Each with the zxid that its znode was written at."""
+
+    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
+        """The leader answered that it leads at this epoch."""
+
+    def deleted(self, topic: str, zxid: int) -> None: ...
