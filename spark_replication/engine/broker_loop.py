@@ -1,0 +1,264 @@
+"""A broker: its replicas, what it knows of the cluster, and the commands of the controller.
+
+No command is applied before the broker has read its state from ZooKeeper, after every registration (B1): until then it
+answers NOT_READY. Commands of a lower controller epoch are refused (C1). Each replica is guarded on its own, so that no
+partition waits for another's; finding one needs no guard.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager
+
+from spark_replication.config import Settings, with_topic
+from spark_replication.core.replica import Me
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import (
+    NotReady,
+    ReplicationError,
+    StaleControllerEpoch,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages import (
+    NONE,
+    CommandAnswer,
+    LeaderAndIsr,
+    Metadata,
+    PartitionCommand,
+    StopReplica,
+    TopicMetadata,
+    UpdateMetadata,
+)
+from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.ports import FollowerLinks, IsrStore, ReplicaLogs
+
+Guards = Callable[[], AbstractContextManager[object]]
+
+
+class BrokerLoop:
+    def __init__(
+        self,
+        cluster_id: str,
+        *,
+        logs: ReplicaLogs,
+        isr_store: IsrStore,
+        links: FollowerLinks,
+        settings: Settings,
+        guards: Guards,
+        schema_of: Callable[[TopicConfig], bytes],
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.me: Me | None = None
+        self.replicas: dict[TopicPartition, ReplicaLoop] = {}
+        self.brokers: Mapping[BrokerId, Registration] = {}
+        self._known: dict[TopicPartition, PartitionCommand] = {}
+        self._configs: dict[str, TopicConfig] = {}
+        self._logs = logs
+        self._isr_store = isr_store
+        self._links = links
+        self._settings = settings
+        self._guards = guards
+        self._guard = guards()
+        self._schema_of = schema_of
+        self._controller_epoch = -1
+
+    # Its own life
+
+    def registered(
+        self,
+        me: Me,
+        known: Iterable[PartitionCommand],
+        configs: Mapping[str, TopicConfig],
+        brokers: Mapping[BrokerId, Registration],
+        now_ms: int,
+    ) -> dict[str, str]:
+        """The broker has registered, and read all of this from ZooKeeper after that (B1). One sick partition keeps no
+        other from starting: the error code of each, NONE for those that started."""
+        with self._guard:
+            self._learn(known, configs, brokers)
+            mine = [command for command in self._known.values() if me.broker in command.replicas]
+            self._quarantine_unassigned(mine)
+            errors = {str(command.topic_partition): self._carry_out(command, me, now_ms) for command in mine}
+            self.me = me
+            return errors
+
+    def brokers_read(self, brokers: Mapping[BrokerId, Registration]) -> None:
+        """Who is registered now, read in ZooKeeper: with no controller alive nobody else tells it."""
+        with self._guard:
+            self._learn((), {}, brokers)
+
+    def session_lost(self) -> None:
+        """Registered no longer: it stops leading and following, and applies nothing until it is again (B2)."""
+        with self._guard:
+            self.me = None
+            for partition, replica in list(self.replicas.items()):
+                with replica.guard:
+                    replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
+
+    def close(self) -> dict[TopicPartition, ReplicationError]:
+        """Stop leading and following, and flush. Of the logs that could not be flushed, why: with any, the stop was not
+        clean (B3)."""
+        failed: dict[TopicPartition, ReplicationError] = {}
+        with self._guard:
+            self.me = None
+            for partition, replica in self.replicas.items():
+                with replica.guard:
+                    try:
+                        replica.resign("this broker is stopping")
+                        replica.log.flush()
+                    except ReplicationError as error:
+                        failed[partition] = error
+                    replica.log.close()
+            self.replicas.clear()
+        return failed
+
+    # The controller's commands
+
+    def leader_and_isr(self, command: LeaderAndIsr, now_ms: int) -> CommandAnswer:
+        with self._guard:
+            me = self._ready(command.controller_epoch)
+            self._learn((), command.topics, command.brokers)
+            errors = {}
+            for partition in command.partitions:
+                errors[str(partition.topic_partition)] = self._carry_out(partition, me, now_ms)
+            return CommandAnswer(broker_epoch=me.epoch, errors=errors)
+
+    def update_metadata(self, command: UpdateMetadata) -> CommandAnswer:
+        with self._guard:
+            me = self._ready(command.controller_epoch)
+            self._learn(command.partitions, command.topics, command.brokers)
+            for topic in command.deleted:
+                self._forget(topic)
+            return CommandAnswer(broker_epoch=me.epoch)
+
+    def stop_replica(self, command: StopReplica) -> CommandAnswer:
+        with self._guard:
+            me = self._ready(command.controller_epoch)
+            errors = {}
+            for stop in command.partitions:
+                partition = TopicPartition(stop.topic, stop.partition)
+                replica = self.replicas.get(partition)
+                if replica is not None and replica.topic_id == stop.topic_id:
+                    self._stop(partition, replica, delete=stop.delete)
+                errors[str(partition)] = NONE
+            return CommandAnswer(broker_epoch=me.epoch, errors=errors)
+
+    def _ready(self, controller_epoch: int) -> Me:
+        if self.me is None:
+            raise NotReady("this broker has not read its state from ZooKeeper yet: retry")
+        if controller_epoch < self._controller_epoch:
+            raise StaleControllerEpoch(
+                f"controller epoch {controller_epoch} is over, {self._controller_epoch} commands: step down"
+            )
+        self._controller_epoch = controller_epoch
+        return self.me
+
+    def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> str:
+        try:
+            self._apply(command, me, now_ms)
+        except ReplicationError as error:
+            return error.code
+        return NONE
+
+    def _apply(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
+        partition = command.topic_partition
+        self._learn((command,), {}, self.brokers)
+        replica = self.replicas.get(partition)
+        if replica is not None and replica.topic_id != command.topic_id:
+            self._stop(partition, replica, delete=True)
+            replica = None
+        if replica is None:
+            replica = self._open(command)
+        with replica.guard:
+            replica.command(command, me, now_ms)
+
+    def _open(self, command: PartitionCommand) -> ReplicaLoop:
+        partition = command.topic_partition
+        config = self._configs.get(partition.topic)
+        if config is None:
+            raise UnknownTopicOrPartition(f"nothing is known of topic {partition.topic} but its name: retry")
+        settings = with_topic(self._settings, config.settings)
+        log = self._logs.open(partition, command.topic_id, self._schema_of(config), settings.segment_bytes)
+        replica = ReplicaLoop(
+            partition,
+            command.topic_id,
+            log,
+            settings=settings,
+            isr_store=self._isr_store,
+            links=self._links,
+            guard=self._guards(),
+        )
+        self.replicas[partition] = replica
+        return replica
+
+    def _stop(self, partition: TopicPartition, replica: ReplicaLoop, *, delete: bool) -> None:
+        with replica.guard:
+            replica.close(f"{partition} is no longer on this broker")
+        del self.replicas[partition]
+        if delete:
+            self._logs.quarantine(partition, replica.topic_id)
+
+    def _quarantine_unassigned(self, mine: list[PartitionCommand]) -> None:
+        """What was removed while this broker was away is kept aside, not deleted: somebody may want it back (B1)."""
+        assigned = {(command.topic_partition, command.topic_id) for command in mine}
+        for partition, topic_id in list(self._logs.found()):
+            if (partition, topic_id) not in assigned:
+                replica = self.replicas.get(partition)
+                if replica is not None and replica.topic_id == topic_id:
+                    self._stop(partition, replica, delete=True)
+                else:
+                    self._logs.quarantine(partition, topic_id)
+
+    # What clients ask
+
+    def replica(self, partition: TopicPartition) -> ReplicaLoop:
+        found = self.replicas.get(partition)
+        if found is None:
+            raise UnknownTopicOrPartition(f"{partition} is not on this broker: reload routes and retry")
+        return found
+
+    def schema(self, topic: str) -> bytes:
+        config = self._configs.get(topic)
+        if config is None:
+            raise UnknownTopicOrPartition(f"this broker knows no topic {topic}: check its name, or retry")
+        return self._schema_of(config)
+
+    def metadata(self, topics: Iterable[str] | None, controller: str | None) -> Metadata:
+        """Of these topics (None: all); one that is not known is left out."""
+        with self._guard:
+            wanted = sorted(self._configs) if topics is None else [name for name in topics if name in self._configs]
+            partitions: dict[str, list[PartitionCommand]] = {name: [] for name in wanted}
+            for partition, command in sorted(self._known.items()):
+                if partition.topic in partitions:
+                    partitions[partition.topic].append(command)
+            return Metadata(
+                cluster_id=self.cluster_id,
+                brokers=dict(self.brokers),
+                controller=controller,
+                topics=tuple(
+                    TopicMetadata(
+                        name=name,
+                        topic_id=found[0].topic_id if found else "",
+                        config=self._configs[name],
+                        partitions=tuple(found),
+                    )
+                    for name, found in partitions.items()
+                ),
+            )
+
+    def _learn(
+        self,
+        known: Iterable[PartitionCommand],
+        configs: Mapping[str, TopicConfig],
+        brokers: Mapping[BrokerId, Registration],
+    ) -> None:
+        for command in known:
+            before = self._known.get(command.topic_partition)
+            if before is None or before.topic_id != command.topic_id or before.order < command.order:
+                self._known[command.topic_partition] = command
+        self._configs.update(configs)
+        self.brokers = dict(brokers)
+
+    def _forget(self, topic: str) -> None:
+        self._configs.pop(topic, None)
+        self._known = {known: command for known, command in self._known.items() if known.topic != topic}

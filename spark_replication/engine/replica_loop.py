@@ -1,0 +1,399 @@
+"""One partition on one broker: commands, appends, fetches and ISR answers, each a step that asks core and performs what
+core said through the ports. Not thread-safe: its owner holds the partition's lock for the length of a call, so that no
+partition ever waits for another's.
+
+produce → append → core.replica.appended → followers told there is something → their next fetch → core.replica.fetched →
+high watermark → acknowledgements. A wait for the high watermark is a callback, never a blocked thread.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import msgspec
+
+from spark_replication.config import Settings
+from spark_replication.core import isr, replica
+from spark_replication.core.producers import Place, Producers
+from spark_replication.core.replica import Fetch, Following, Leading, LogView, Me, PendingIsr
+from spark_replication.core.writes import IsrAnswer, IsrUnanswered, IsrWrite, StoredPartition
+from spark_replication.errors import (
+    CorruptLog,
+    NotLeader,
+    Overloaded,
+    ReplicationError,
+)
+from spark_replication.messages import Diverging, FetchedPartition, FetchPartition, PartitionCommand
+from spark_replication.model import BrokerId, Offset, TopicPartition
+from spark_replication.ports import FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog
+
+Acknowledge = Callable[[Place | ReplicationError], None]
+
+
+class Waiter(msgspec.Struct, frozen=True):
+    """An append that is acknowledged once the high watermark reaches `end`."""
+
+    end: Offset
+    place: Place
+    acknowledge: Acknowledge
+
+
+class ReplicaLoop:
+    def __init__(
+        self,
+        partition: TopicPartition,
+        topic_id: str,
+        log: ReplicaLog,
+        *,
+        settings: Settings,
+        isr_store: IsrStore,
+        links: FollowerLinks,
+        guard: AbstractContextManager[object],
+    ) -> None:
+        self.partition = partition
+        self.topic_id = topic_id
+        self.log = log
+        self.part: Leading | Following | None = None
+        self.guard = guard
+        self._settings = settings
+        self._isr_store = isr_store
+        self._links = links
+        self._order = (-1, -1)
+        self._waiters: deque[Waiter] = deque()
+        self._unanswered = False
+        self._fetches: dict[BrokerId, FetchPartition] = {}  # of followers that wait for something new
+        self._on_progress: list[Callable[[], None]] = []  # consumers that wait for the high watermark
+        self._producers = Producers()
+        for found in log.places():
+            place = Place(found.base_offset, found.last_offset)
+            self._producers.wrote(found.producer, found.producer_epoch, found.sequence, place)
+
+    @property
+    def view(self) -> LogView:
+        return LogView(self.log.log_start, self.log.log_end, self.log.epochs)
+
+    @property
+    def partition_epoch(self) -> int:
+        """Of the newest command or answer that this replica knows."""
+        return self._order[1]
+
+    @property
+    def high_watermark(self) -> Offset:
+        return self.log.high_watermark if self.part is None else self.part.high_watermark
+
+    # Commands
+
+    def command(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
+        """Lead or follow, if the command is newer than what is known (E2)."""
+        if command.order <= self._order:
+            return
+        self._order = command.order
+        state = command.state
+        if replica.may_lead(state, me):
+            self._lead(command, me, now_ms)
+            return
+        if state.leader == me.broker:
+            self._leave(f"broker {me.broker} lost its log since it joined the ISR of {self.partition}")
+            return
+        high_watermark = self.high_watermark
+        same_leader = isinstance(self.part, Following) and (self.part.leader, self.part.leader_epoch) == (
+            state.leader,
+            state.leader_epoch,
+        )
+        self.part = Following(
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            partition_epoch=command.partition_epoch,
+            high_watermark=high_watermark,
+        )
+        self._step_aside(f"broker {me.broker} no longer leads {self.partition}: leader is {state.leader}")
+        if state.leader is None:
+            self._links.unfollow(self.partition)
+        elif not same_leader:
+            self._links.follow(self.partition, state.leader)
+
+    def _lead(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
+        leading = self.part
+        if isinstance(leading, Leading) and leading.state.leader_epoch == command.state.leader_epoch:
+            self._take(isr.told(leading, StoredPartition(command.state, command.partition_epoch)))
+            return
+        high_watermark = self.high_watermark
+        self._links.unfollow(self.partition)
+        self._answer_waiting_fetches()  # they are of an earlier leader epoch
+        if self.log.epochs.last_epoch < command.state.leader_epoch:
+            self.log.begin_epoch(command.state.leader_epoch)
+        self._take(replica.lead(command, me, self.view, high_watermark, now_ms))
+
+    def _step_aside(self, why: str) -> None:
+        """No longer leading: whoever waits here is told, and asks the new leader."""
+        waiters, self._waiters = self._waiters, deque()
+        for waiter in waiters:
+            waiter.acknowledge(NotLeader(f"{why}: reload routes and retry", maybe_written=True))
+        self._answer_waiting_fetches()
+        self._wake_consumers()
+
+    def _answer_waiting_fetches(self) -> None:
+        for follower in sorted(self._fetches):
+            self._links.ready(follower, self.partition)
+
+    def _leave(self, why: str) -> None:
+        """Neither lead nor follow, until a newer command says so."""
+        self.log.checkpoint(self.high_watermark)
+        self.part = None
+        self._links.unfollow(self.partition)
+        self._step_aside(why)
+
+    def resign(self, why: str) -> None:
+        """The session expired: what is read in ZooKeeper after the next registration counts, whatever its epoch."""
+        self._order = (-1, -1)
+        self._leave(why)
+
+    def leading(self) -> Leading:
+        if not isinstance(self.part, Leading):
+            known = "nobody" if self.part is None or self.part.leader is None else f"broker {self.part.leader}"
+            raise NotLeader(f"this broker does not lead {self.partition}, {known} does: reload routes and retry")
+        return self.part
+
+    # Producers
+
+    def produce(self, batch: PreparedBatch, *, acks: int | str, now_ms: int, acknowledge: Acknowledge) -> None:
+        """Append; `acknowledge` is called once, with the place or the error: at once for acks 0 and 1, else once the
+        high watermark covers it. What is refused here raises, and nothing of it is stored."""
+        leading = self.leading()
+        acks_all = acks == "all"
+        replica.check_append(leading, acks_all=acks_all, topic=str(self.partition))
+        if acks_all and len(self._waiters) >= self._settings.partition_waiters_max:
+            raise Overloaded(f"{len(self._waiters)} appends of {self.partition} wait for followers: retry later")
+        if batch.rows == 0:
+            acknowledge(Place(self.log.log_end, self.log.log_end - 1))
+            return
+        idempotent = batch.producer >= 0
+        place = self._producers.check(batch.producer, batch.producer_epoch, batch.sequence) if idempotent else None
+        if place is None:
+            place = self._append(leading, batch, now_ms)
+        if acks_all and place.last_offset >= self.high_watermark:
+            self._waiters.append(Waiter(place.last_offset + 1, place, acknowledge))
+        else:
+            acknowledge(place)
+
+    def _append(self, leading: Leading, batch: PreparedBatch, now_ms: int) -> Place:
+        end_before = self.log.log_end
+        found = self.log.append(batch, leader_epoch=leading.state.leader_epoch, timestamp_ms=now_ms)
+        place = Place(found.base_offset, found.last_offset)
+        if batch.producer >= 0:
+            self._producers.wrote(batch.producer, batch.producer_epoch, batch.sequence, place)
+        self._take(replica.appended(leading, end_before=end_before, end=self.log.log_end, now_ms=now_ms))
+        for follower, fetch in self._fetches.items():
+            if fetch.offset < self.log.log_end:
+                self._links.ready(follower, self.partition)
+        return place
+
+    # Followers, seen from the leader
+
+    def fetch(self, fetch: FetchPartition, *, by: BrokerId, broker_epoch: int, now_ms: int) -> None:
+        """A follower's fetch arrives. It is answered by `take_answer`, when `links.ready` says there is something."""
+        self._fetches[by] = fetch
+        if isinstance(self.part, Leading) and fetch.topic_id == self.topic_id:
+            asked = self._asked(fetch, by, broker_epoch)
+            try:
+                replica.check_fetch(self.part, asked)
+            except ReplicationError:
+                self._links.ready(by, self.partition)
+                return
+            if replica.diverging(asked, self.view) is None:
+                self._take(replica.fetched(self.part, asked, self.view, now_ms))
+                self.tick(now_ms)
+                if fetch.offset == self.log.log_end:
+                    return  # nothing to say: it waits, and hears of the high watermark with what comes next
+        self._links.ready(by, self.partition)
+
+    def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, LogSlice | None] | None:
+        """What the follower's waiting fetch is answered with, now; None: it has been answered."""
+        fetch = self._fetches.pop(by, None)
+        if fetch is None:
+            return None
+        try:
+            leading = self.leading()
+            if fetch.topic_id != self.topic_id:
+                raise NotLeader(f"{self.partition} is topic {self.topic_id} here, not {fetch.topic_id}")
+            asked = self._asked(fetch, by, broker_epoch)
+            replica.check_fetch(leading, asked)
+            parted = replica.diverging(asked, self.view)
+            if parted is not None:
+                return self._answer(fetch, diverging=parted), None
+            records = self.log.read(
+                fetch.offset, bytes_max=self._settings.replica_fetch_bytes_max, end=self.log.log_end
+            )
+        except ReplicationError as error:
+            return self._answer(fetch, error=error), None
+        if records is None:
+            return self._answer(fetch), None
+        return self._answer(fetch, records=records), records
+
+    def _asked(self, fetch: FetchPartition, by: BrokerId, broker_epoch: int) -> Fetch:
+        return Fetch(
+            by=by,
+            broker_epoch=broker_epoch,
+            leader_epoch=fetch.leader_epoch,
+            offset=fetch.offset,
+            last_epoch=fetch.last_epoch,
+        )
+
+    def _answer(
+        self,
+        fetch: FetchPartition,
+        *,
+        diverging: Diverging | None = None,
+        error: ReplicationError | None = None,
+        records: LogSlice | None = None,
+    ) -> FetchedPartition:
+        answer = FetchedPartition(
+            topic=fetch.topic,
+            partition=fetch.partition,
+            topic_id=fetch.topic_id,
+            leader_epoch=fetch.leader_epoch,
+            diverging=diverging,
+            high_watermark=self.high_watermark,
+            log_start=self.log.log_start,
+        )
+        if error is not None:
+            return msgspec.structs.replace(answer, error=error.code, message=error.message)
+        if records is not None:
+            return msgspec.structs.replace(
+                answer,
+                offset=records.first_offset,
+                segment_base=records.segment_base,
+                schema_bytes=len(records.schema),
+                entry_bytes=len(records.entries),
+                data_bytes=len(records.data),
+            )
+        return answer
+
+    # Following
+
+    def next_fetch(self) -> FetchPartition | None:
+        """What to ask the leader for; None: this replica follows nobody."""
+        if not isinstance(self.part, Following) or self.part.leader is None:
+            return None
+        view = self.view
+        return FetchPartition(
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            topic_id=self.topic_id,
+            leader_epoch=self.part.leader_epoch,
+            offset=view.log_end,
+            last_epoch=view.epoch_before(view.log_end),
+            high_watermark=self.part.high_watermark,
+        )
+
+    def fetched(self, answer: FetchedPartition, records: LogSlice | None) -> None:
+        """The leader's answer: cut what parts from its log, or append the same bytes (F1, F2). An answer of another
+        leader epoch says nothing."""
+        following = self.part
+        if not isinstance(following, Following) or answer.leader_epoch != following.leader_epoch:
+            return
+        if answer.diverging is not None:
+            self._truncate(replica.truncation(self.view, answer.diverging))
+        if records is not None:
+            if records.first_offset != self.log.log_end:
+                raise CorruptLog(f"{self.partition}: asked for {self.log.log_end}, got {records.first_offset}")
+            for found in self.log.append_slice(records):
+                place = Place(found.base_offset, found.last_offset)
+                self._producers.wrote(found.producer, found.producer_epoch, found.sequence, place)
+        high_watermark = min(max(answer.high_watermark, following.high_watermark), self.log.log_end)
+        self.part = msgspec.structs.replace(following, high_watermark=high_watermark)
+
+    def _truncate(self, end: Offset) -> None:
+        if end < self.log.log_end:
+            self.log.truncate(end)
+            self._producers.truncated(end)
+
+    # Consumers
+
+    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None) -> LogSlice | None:
+        """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet)."""
+        leading = self.leading()
+        end = replica.readable_end(leading.high_watermark, offset, self.view)
+        return self.log.read(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
+
+    def on_progress(self, call: Callable[[], None]) -> None:
+        """Once, when the high watermark has moved, or this replica leads no longer."""
+        self._on_progress.append(call)
+
+    def off_progress(self, call: Callable[[], None]) -> None:
+        """It no longer waits: one that was called already is gone."""
+        if call in self._on_progress:
+            self._on_progress.remove(call)
+
+    def _wake_consumers(self) -> None:
+        waiting, self._on_progress = self._on_progress, []
+        for call in waiting:
+            call()
+
+    # Time, and ZooKeeper's answers
+
+    def tick(self, now_ms: int) -> None:
+        """Followers that lag leave the ISR, those that caught up join; an unanswered change is asked again."""
+        if not isinstance(self.part, Leading):
+            return
+        proposed = isr.propose(
+            self.part, log_end=self.log.log_end, now_ms=now_ms, lag_ms=self._settings.replica_lag_time_ms
+        )
+        if proposed.pending is not self.part.pending or self._unanswered:
+            self.part = proposed
+            self._write_isr(proposed)
+
+    def tell_high_watermark(self) -> None:
+        """Followers that wait at the log end hear of a high watermark that has moved since."""
+        for follower, fetch in sorted(self._fetches.items()):
+            if fetch.high_watermark < self.high_watermark:
+                self._links.ready(follower, self.partition)
+
+    def _write_isr(self, leading: Leading) -> None:
+        change = leading.pending
+        if change is None:
+            return
+        self._unanswered = False
+        write = IsrWrite(
+            partition=self.partition,
+            topic_id=self.topic_id,
+            broker=leading.me,
+            broker_epoch=leading.broker_epoch,
+            state=change.state,
+            version=change.version,
+            joining=change.joining,
+        )
+        self._isr_store.change_isr(write, lambda answer: self.isr_answered(change, answer))
+
+    def isr_answered(self, change: PendingIsr, answer: IsrAnswer) -> None:
+        """Called by the store, from its own thread."""
+        with self.guard:
+            if not isinstance(self.part, Leading) or self.part.pending is not change:
+                return
+            self._unanswered = isinstance(answer, IsrUnanswered)
+            self._take(isr.answered(self.part, change, answer))
+
+    def _take(self, leading: Leading | None) -> None:
+        """The leadership as core says it is now, and what follows from it: acknowledgements, waiting readers."""
+        if leading is None:
+            self._leave(f"ZooKeeper says that {self.partition} is led otherwise")
+            return
+        before = self.part.high_watermark if isinstance(self.part, Leading) else None
+        self.part = replica.advanced(leading, self.log.log_end)
+        high_watermark = self.part.high_watermark
+        if high_watermark == before:
+            return
+        while self._waiters and self._waiters[0].end <= high_watermark:
+            waiter = self._waiters.popleft()
+            waiter.acknowledge(waiter.place)
+        self._wake_consumers()
+
+    def checkpoint(self) -> None:
+        if self.part is not None and self.high_watermark != self.log.high_watermark:
+            self.log.checkpoint(self.high_watermark)
+
+    def close(self, why: str) -> None:
+        self._leave(why)
+        self.log.close()
