@@ -1,0 +1,164 @@
+"""Who lives in a log directory: its lock, its identity, and what its last life left as proof of losing nothing (I8).
+
+Rules:
+- One process lives in a directory, and holds its lock for as long as it does. The kernel lets go with the process.
+- The clean-shutdown file is written last, after the flush. Both proofs are gone from the disk before anything is cut.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import secrets
+import struct
+from pathlib import Path
+from typing import TypeVar
+
+from spark_replication.errors import CorruptState, DirectoryInUse, StorageFailed, WrongCluster
+from spark_replication.model import DirectoryIdentity, Epoch, Value, decode, encode
+from spark_replication.storage.state_files import read_file, remove_file, replace_file
+
+LOCK_FILE = "lock"
+IDENTITY_FILE = "meta.json"
+START_FILE = "start.json"
+CLEAN_SHUTDOWN_FILE = "clean_shutdown.json"
+MARK_FILE = "mark"
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_MARK_BYTES = 16
+# struct flock of 64-bit Linux: type, whence, start, length, pid.
+_FLOCK = struct.Struct("hhqqi4x")
+_WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
+
+Proof = TypeVar("Proof")
+
+
+class StartRecord(Value, frozen=True, kw_only=True):
+    """start.json: host boot and directory of the last registration, and the broker epoch that it got."""
+
+    boot_id: str
+    directory_mark: str
+    epoch: Epoch
+
+
+class CleanShutdown(Value, frozen=True, kw_only=True):
+    """clean_shutdown.json: the broker epoch whose log was flushed whole."""
+
+    broker_epoch: Epoch
+
+
+class DirectoryLock:
+    """Held from `take` until `release` or the end of the process.
+
+    A lock of the open file description (F_OFD_SETLK): unlike one of flock(2), it can be asked about without being
+    taken, so that a guardian's probe never makes a starting broker believe that the directory is in use.
+    """
+
+    def __init__(self, handle: int) -> None:
+        self._handle = handle
+
+    @classmethod
+    def take(cls, directory: Path) -> DirectoryLock:
+        """At once or not at all: DirectoryInUse if another process has it."""
+        path = directory / LOCK_FILE
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageFailed(f"{path} cannot be opened: {error}. Check the directory's owner and disk") from error
+        try:
+            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+        except OSError as error:
+            os.close(handle)
+            raise DirectoryInUse(f"another broker lives in {directory}: stop it, or choose another log.dir") from error
+        return cls(handle)
+
+    def release(self) -> None:
+        if self._handle >= 0:
+            os.close(self._handle)
+        self._handle = -1
+
+
+def probe(directory: Path) -> bool:
+    """Whether somebody lives there. Takes nothing."""
+    try:
+        handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        answer = _FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WHOLE_FILE))
+    finally:
+        os.close(handle)
+    return bool(answer[0] != fcntl.F_UNLCK)
+
+
+def read_identity(directory: Path) -> DirectoryIdentity | None:
+    path = directory / IDENTITY_FILE
+    data = read_file(path)
+    return decode(data, DirectoryIdentity, str(path)) if data is not None else None
+
+
+def write_identity(directory: Path, identity: DirectoryIdentity) -> None:
+    """Of a new directory, or the same again; one that belongs to somebody else is not taken over."""
+    known = read_identity(directory)
+    if known is not None and known != identity:
+        raise WrongCluster(
+            f"{directory} belongs to broker {known.broker_id} of cluster {known.cluster_id}, "
+            f"not to broker {identity.broker_id} of {identity.cluster_id}: choose another log.dir"
+        )
+    replace_file(directory / IDENTITY_FILE, encode(identity), durable=True)
+
+
+def read_start_record(directory: Path) -> StartRecord | None:
+    """A damaged one proves nothing."""
+    return _read_proof(directory / START_FILE, StartRecord)
+
+
+def write_start_record(directory: Path, record: StartRecord) -> None:
+    """After registration (I8)."""
+    replace_file(directory / START_FILE, encode(record), durable=True)
+
+
+def read_clean_shutdown(directory: Path) -> CleanShutdown | None:
+    """A damaged one proves nothing."""
+    return _read_proof(directory / CLEAN_SHUTDOWN_FILE, CleanShutdown)
+
+
+def write_clean_shutdown(directory: Path, record: CleanShutdown) -> None:
+    """Last, after the flush (B3)."""
+    replace_file(directory / CLEAN_SHUTDOWN_FILE, encode(record), durable=True)
+
+
+def remove_clean_shutdown(directory: Path) -> None:
+    remove_file(directory / CLEAN_SHUTDOWN_FILE)
+
+
+def drop_proofs(directory: Path) -> None:
+    """Before recovery cuts anything: should it be interrupted, its second run would not see what the first one cut."""
+    remove_file(directory / START_FILE)
+    remove_file(directory / CLEAN_SHUTDOWN_FILE)
+
+
+def boot_id() -> str:
+    return _BOOT_ID.read_text().strip()
+
+
+def directory_mark(directory: Path) -> str:
+    """Device, inode and a random mark inside: a copied, restored or replaced directory has another one."""
+    path = directory / MARK_FILE
+    data = read_file(path)
+    if data is None:
+        data = secrets.token_hex(_MARK_BYTES).encode()
+        replace_file(path, data, durable=True)
+    status = directory.stat()
+    return f"{status.st_dev}:{status.st_ino}:{data.decode(errors='replace')}"
+
+
+def _read_proof(path: Path, kind: type[Proof]) -> Proof | None:
+    data = read_file(path)
+    if data is None:
+        return None
+    try:
+        return decode(data, kind, str(path))
+    except CorruptState:
+        return None

@@ -1,0 +1,160 @@
+"""The batch index: one entry of fixed width per stored batch, the same bytes on every replica.
+
+Rules:
+- An entry's checksum covers the rest of it. That of 76 zero bytes is not zero, so an all-zero tail is no entry.
+- Offsets and positions are contiguous, and leader epochs never fall. `whole_prefix` is the one home of these checks,
+  for recovery and for what a leader sends.
+- timestamp_max_ms is the running maximum within the segment: sorted, although leaders' clocks differ.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_left
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy
+from crc32c import crc32c
+
+from spark_replication.model import Offset
+
+Buffer = bytes | bytearray | memoryview
+
+ENTRY_TYPE = numpy.dtype(
+    [
+        ("base_offset", "<i8"),
+        ("last_offset", "<i8"),
+        ("position", "<i8"),
+        ("timestamp_ms", "<i8"),
+        ("timestamp_max_ms", "<i8"),
+        ("producer", "<i8"),
+        ("sequence", "<i8"),
+        ("bytes", "<u4"),
+        ("crc", "<u4"),
+        ("leader_epoch", "<i4"),
+        ("producer_epoch", "<i4"),
+        ("flags", "<u4"),
+        ("entry_crc", "<u4"),
+    ]
+)
+ENTRY_BYTES = ENTRY_TYPE.itemsize
+NO_TIMESTAMP = -1
+
+_BODY = struct.Struct("<7q2I2iI")
+_ENTRY = struct.Struct("<7q2I2i2I")
+_CHECKSUM = struct.Struct("<I")
+_OFFSET = struct.Struct("<q")
+_LAST_OFFSET_AT = 8
+_TIMESTAMP_MAX_AT = 32
+assert _ENTRY.size == ENTRY_BYTES == _BODY.size + _CHECKSUM.size == 80
+
+Entries = numpy.ndarray[Any, Any]
+
+
+class IndexEntry(NamedTuple):
+    """One batch. `position` and `bytes` say where its IPC message lies in the `.arrow` file, `crc` is its CRC-32C.
+
+    timestamp_ms: when its leader appended it. producer, producer_epoch and sequence are -1 without idempotence.
+    """
+
+    base_offset: Offset
+    last_offset: Offset
+    position: int
+    timestamp_ms: int
+    timestamp_max_ms: int
+    producer: int
+    sequence: int
+    bytes: int
+    crc: int
+    leader_epoch: int
+    producer_epoch: int
+    flags: int = 0
+
+
+class Prefix(NamedTuple):
+    """How many entries from the start hold, and why the next one does not; empty if all do."""
+
+    kept: int
+    why: str
+
+
+def encode_entry(entry: IndexEntry) -> bytes:
+    body = _BODY.pack(*entry)
+    return body + _CHECKSUM.pack(crc32c(body))
+
+
+def decode_entries(entries: Buffer) -> Iterator[IndexEntry]:
+    for values in _ENTRY.iter_unpack(entries):
+        yield IndexEntry._make(values[:-1])
+
+
+def entry_at(entries: Buffer, place: int) -> IndexEntry:
+    return IndexEntry._make(_BODY.unpack_from(entries, place * ENTRY_BYTES))
+
+
+def as_array(entries: Buffer) -> Entries:
+    """A view, not a copy. A torn entry at the end is left out."""
+    return numpy.frombuffer(entries, dtype=ENTRY_TYPE, count=len(entries) // ENTRY_BYTES)
+
+
+def place_of_offset(entries: Buffer, offset: Offset) -> int:
+    """Of the batch that holds `offset`; the number of entries if it is past them all."""
+    return bisect_left(range(len(entries) // ENTRY_BYTES), offset, key=lambda place: last_offset_at(entries, place))
+
+
+def place_of_time(entries: Buffer, timestamp_ms: int) -> int:
+    """Of the first batch before which every batch was appended earlier than `timestamp_ms`."""
+    places = range(len(entries) // ENTRY_BYTES)
+    return bisect_left(places, timestamp_ms, key=lambda place: timestamp_max_at(entries, place))
+
+
+def last_offset_at(entries: Buffer, place: int) -> Offset:
+    (offset,) = _OFFSET.unpack_from(entries, place * ENTRY_BYTES + _LAST_OFFSET_AT)
+    return int(offset)
+
+
+def timestamp_max_at(entries: Buffer, place: int) -> int:
+    (timestamp_ms,) = _OFFSET.unpack_from(entries, place * ENTRY_BYTES + _TIMESTAMP_MAX_AT)
+    return int(timestamp_ms)
+
+
+def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, position: int | None = None) -> Prefix:
+    """The entries that hold when the first must start at `base`, in no leader epoch below `epoch`, and all must lie
+    within the first `data_bytes` of the data. position: where the first must lie; None takes its own word for it."""
+    sound = _sound_prefix(entries)
+    if sound.kept == 0:
+        return sound
+    found = as_array(entries)[: sound.kept]
+    first = max(1, int(found["position"][0])) if position is None else position
+    ends = found["position"] + found["bytes"]
+    broken = (
+        ("offsets do not continue", found["base_offset"] != _shifted(found["last_offset"] + 1, base)),
+        ("the batch has no rows", found["last_offset"] < found["base_offset"]),
+        ("positions do not continue", found["position"] != _shifted(ends, first)),
+        ("the leader epoch falls", found["leader_epoch"] < _shifted(found["leader_epoch"], epoch)),
+        ("the data ends before the batch does", ends > data_bytes),
+    )
+    worst = sound
+    for why, places in broken:
+        place = int(places.argmax())
+        if places[place] and place < worst.kept:
+            worst = Prefix(place, f"{why} at entry {place}")
+    return worst
+
+
+def _sound_prefix(entries: Buffer) -> Prefix:
+    view = memoryview(entries)
+    for place, checksum in enumerate(as_array(entries)["entry_crc"].tolist()):
+        start = place * ENTRY_BYTES
+        if crc32c(view[start : start + _BODY.size]) != checksum:
+            return Prefix(place, f"the checksum of entry {place} does not hold")
+    return Prefix(len(entries) // ENTRY_BYTES, "")
+
+
+def _shifted(column: Entries, first: int) -> Entries:
+    """What each row follows: `first` for the first row, the row before for the others."""
+    before = numpy.empty(len(column), dtype=numpy.int64)
+    before[0] = first
+    before[1:] = column[:-1]
+    return before

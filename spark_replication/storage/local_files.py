@@ -1,0 +1,125 @@
+"""A broker's log directory: a folder per replica, and a quarantine for those that are out of service.
+
+    <directory>/orders-0.<topic id>/                  a replica's log
+    <directory>/quarantine/orders-0.<topic id>.<n>/   one that is deleted later
+
+Names that are neither are left alone. Nothing here deletes a replica that is not in quarantine.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_replication.errors import CorruptState, InvalidRequest, StorageFailed
+from spark_replication.model import TopicPartition, Value, decode, encode
+from spark_replication.storage.batches import schema_from_bytes
+from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.recovery import Recovered, RecoveryReport, recover
+from spark_replication.storage.state_files import read_file, replace_file
+
+QUARANTINE = "quarantine"
+_MARKER = "quarantined.json"
+_REPLICA_FOLDER = re.compile(r"(?P<partition>.+-(?:0|[1-9]\d*))\.(?P<topic_id>[^.]+)")
+
+
+class Quarantined(Value, frozen=True, kw_only=True):
+    """quarantined.json of a folder: since when it has been out of service."""
+
+    at_ms: int
+
+
+class LocalLogs:
+    """before_cut drops the broker's proof of a clean start, before recovery changes anything (I8)."""
+
+    def __init__(self, directory: Path, *, now_ms: Callable[[], int], before_cut: Callable[[], None]) -> None:
+        self._directory = directory
+        self._now_ms = now_ms
+        self._before_cut = before_cut
+        self._recovered: dict[Path, Recovered] = {}
+
+    def recover(self) -> list[RecoveryReport]:
+        """Every log found, made whole before the broker registers (B1). `open` then uses what is known of it."""
+        for partition, topic_id in self.found():
+            folder = self._folder(partition, topic_id)
+            self._recovered[folder] = recover(folder, self._before_cut)
+        return [recovered.report for recovered in self._recovered.values()]
+
+    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, segment_bytes: int) -> PartitionLog:
+        """The replica's log; its `recovery` says what was found. One that `recover` has not seen is recovered now."""
+        schema_from_bytes(schema, f"topic {partition.topic}")
+        folder = self._folder(partition, topic_id)
+        # Once only: after a close the files are read again, since somebody may have written in between.
+        recovered = self._recovered.pop(folder, None)
+        if recovered is None:
+            try:
+                folder.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise StorageFailed(f"{folder} cannot be made: {error}. Free space or repair the disk") from error
+            recovered = recover(folder, self._before_cut)
+        return PartitionLog(recovered, schema=schema, segment_bytes=segment_bytes)
+
+    def found(self) -> list[tuple[TopicPartition, str]]:
+        try:
+            names = sorted(path.name for path in self._directory.iterdir() if path.is_dir())
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise StorageFailed(f"{self._directory} cannot be read: {error}. Repair the disk") from error
+        matches = [match for name in names if (match := _REPLICA_FOLDER.fullmatch(name))]
+        return [(TopicPartition.parse(match["partition"]), match["topic_id"]) for match in matches]
+
+    def quarantine(self, partition: TopicPartition, topic_id: str) -> None:
+        """A replica that is not there is out of service already."""
+        folder = self._folder(partition, topic_id)
+        self._recovered.pop(folder, None)
+        if not folder.exists():
+            return
+        try:
+            # Marked before it moves: nothing lies in quarantine without a date.
+            replace_file(folder / _MARKER, encode(Quarantined(at_ms=self._now_ms())), durable=False)
+            quarantine = self._directory / QUARANTINE
+            quarantine.mkdir(exist_ok=True)
+            folder.rename(quarantine / f"{folder.name}.{_next_number(quarantine, folder.name)}")
+        except OSError as error:
+            raise StorageFailed(f"{folder} cannot be moved to quarantine: {error}. Repair the disk") from error
+
+    def delete_quarantined(self, *, older_than_ms: int, now_ms: int) -> list[str]:
+        """Delete what has been in quarantine for `older_than_ms` or longer; the names of what went."""
+        quarantine = self._directory / QUARANTINE
+        deleted: list[str] = []
+        try:
+            for folder in sorted(quarantine.iterdir()) if quarantine.exists() else []:
+                if now_ms - self._quarantined_at(folder, now_ms) >= older_than_ms:
+                    shutil.rmtree(folder)
+                    deleted.append(folder.name)
+        except OSError as error:
+            raise StorageFailed(f"{quarantine} cannot be emptied: {error}. Remove its folders by hand") from error
+        return deleted
+
+    def _quarantined_at(self, folder: Path, now_ms: int) -> int:
+        """A marker that cannot be read is written again: the delay starts anew, rather than never or at once."""
+        marker = folder / _MARKER
+        try:
+            data = read_file(marker)
+            if data is not None:
+                return decode(data, Quarantined, str(marker)).at_ms
+        except CorruptState:
+            pass
+        replace_file(marker, encode(Quarantined(at_ms=now_ms)), durable=False)
+        return now_ms
+
+    def _folder(self, partition: TopicPartition, topic_id: str) -> Path:
+        name = f"{partition}.{topic_id}"
+        match = _REPLICA_FOLDER.fullmatch(name)
+        # A name that would not be found again, or that leaves the directory, must not be made.
+        if "/" in name or match is None or (match["partition"], match["topic_id"]) != (str(partition), topic_id):
+            raise InvalidRequest(f"{name!r} cannot name a replica's folder")
+        return self._directory / name
+
+
+def _next_number(quarantine: Path, name: str) -> int:
+    numbers = [path.name[len(name) + 1 :] for path in quarantine.iterdir() if path.name.startswith(f"{name}.")]
+    return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1

@@ -1,0 +1,305 @@
+"""What a log holds after a crash: the longest prefix whose entries and data hold, and nothing else.
+
+Rules:
+- Nothing is cut or rewritten before `before_cut` has returned: the caller drops its proof of a clean start there (I8),
+  or a second crash would make the loss look clean.
+- A complete entry that is cut was perhaps acknowledged: it is counted. Torn bytes behind the last entry never were.
+- The epoch history follows from the entries; its file only adds an epoch that has no records yet.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+from crc32c import crc32c
+
+from spark_replication.core.epochs import NO_EPOCH, EpochHistory
+from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
+from spark_replication.model import Offset, Value, decode, encode
+from spark_replication.storage.batches import schema_from_bytes
+from spark_replication.storage.index import ENTRY_BYTES, Entries, Prefix, as_array, whole_prefix
+from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files
+from spark_replication.storage.state_files import BESIDE, read_checked, read_fully, write_checked
+
+EPOCHS_FILE = "epochs.json"
+HIGH_WATERMARK_FILE = "high_watermark.json"
+
+# Where a log starts: there is no retention, so nothing below was ever removed.
+LOG_START: Offset = 0
+
+_SEGMENT_FILE = re.compile(r"(\d{20})\.(arrow|index)")
+_READ_BYTES = 8 << 20
+
+
+class Epochs(Value, frozen=True, kw_only=True):
+    """epochs.json: (epoch, offset that it starts at), rising."""
+
+    starts: list[tuple[int, int]]
+
+
+class HighWatermark(Value, frozen=True, kw_only=True):
+    """high_watermark.json."""
+
+    offset: int
+
+
+class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What recovery found. entries_cut: complete entries, each of which may have been acknowledged.
+
+    why: of the first cut; empty if there was none. below_high_watermark: the log ends below its own checkpoint.
+    rebuilt: the small files that were damaged and were made anew.
+    """
+
+    folder: str
+    log_end: Offset
+    batches_kept: int
+    entries_cut: int = 0
+    bytes_cut: int = 0
+    why: str = ""
+    below_high_watermark: bool = False
+    rebuilt: tuple[str, ...] = ()
+
+    @property
+    def lossless(self) -> bool:
+        """Nothing that may have been acknowledged is gone (I8). Without a readable checkpoint nobody can say so."""
+        return not self.entries_cut and not self.below_high_watermark and HIGH_WATERMARK_FILE not in self.rebuilt
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """A log's folder, made whole."""
+
+    folder: Path
+    segments: tuple[Segment, ...]
+    epochs: EpochHistory
+    high_watermark: Offset
+    report: RecoveryReport
+
+
+class _Scan(msgspec.Struct, frozen=True, kw_only=True):
+    """One segment as it lies on disk, and what of it holds."""
+
+    base: Offset
+    kept: int
+    end: Offset
+    data_kept: int
+    data_bytes: int
+    index_bytes: int
+    has_index: bool
+    schema: bytes
+    epochs: tuple[tuple[int, Offset], ...]
+    why: str
+
+    @property
+    def entries_cut(self) -> int:
+        # Data whose index is gone: nobody can say how many entries it had. It counts as one.
+        return self.index_bytes // ENTRY_BYTES - self.kept if self.has_index else 1
+
+    @property
+    def bytes_cut(self) -> int:
+        return self.data_bytes - self.data_kept + self.index_bytes - self.kept * ENTRY_BYTES
+
+
+def recover(folder: Path, before_cut: Callable[[], None]) -> Recovered:
+    """The log in `folder`, cut to what holds. StorageFailed if the disk cannot be read or written."""
+    try:
+        return _recover(folder, before_cut)
+    except OSError as error:
+        raise StorageFailed(
+            f"recovery of {folder} failed: {error}. Repair the disk, then restart the broker"
+        ) from error
+
+
+def _recover(folder: Path, before_cut: Callable[[], None]) -> Recovered:
+    scans, cut = _scan_all(folder)
+    kept = [scan for scan in scans if scan.kept]
+    log_end = kept[-1].end if kept else LOG_START
+    starts = [start for scan in kept for start in scan.epochs]
+    rebuilt: list[str] = []
+    epochs = _epochs(folder, starts, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt)
+    checkpoint = _high_watermark(folder, rebuilt)
+    report = RecoveryReport(
+        folder=str(folder),
+        log_end=log_end,
+        batches_kept=sum(scan.kept for scan in kept),
+        entries_cut=sum(scan.entries_cut for scan in cut),
+        bytes_cut=sum(scan.bytes_cut for scan in cut),
+        why=cut[0].why if cut else "",
+        below_high_watermark=checkpoint > log_end,
+        rebuilt=tuple(rebuilt),
+    )
+    high_watermark = min(checkpoint, log_end)
+    if cut or rebuilt or report.below_high_watermark:
+        before_cut()
+        for scan in reversed(cut):
+            _cut(folder, scan)
+        save_high_watermark(folder, high_watermark)
+        save_epochs(folder, epochs)
+    for left in folder.glob(f"*{BESIDE}"):
+        left.unlink()
+    segments = tuple(
+        Segment(
+            folder,
+            scan.base,
+            scan.schema,
+            end=scan.end,
+            data_bytes=scan.data_kept,
+            index_bytes=scan.kept * ENTRY_BYTES,
+        )
+        for scan in kept
+    )
+    return Recovered(folder=folder, segments=segments, epochs=epochs, high_watermark=high_watermark, report=report)
+
+
+def save_epochs(folder: Path, epochs: EpochHistory) -> None:
+    write_checked(folder / EPOCHS_FILE, encode(Epochs(starts=[(start.epoch, start.start) for start in epochs])))
+
+
+def save_high_watermark(folder: Path, offset: Offset) -> None:
+    write_checked(folder / HIGH_WATERMARK_FILE, encode(HighWatermark(offset=offset)))
+
+
+def _scan_all(folder: Path) -> tuple[list[_Scan], list[_Scan]]:
+    """All segments, and those of which something must go: the one that breaks off, and whatever comes after it."""
+    found = [_SEGMENT_FILE.fullmatch(path.name) for path in folder.iterdir()]
+    scans: list[_Scan] = []
+    cut: list[_Scan] = []
+    end, epoch, schema = LOG_START, NO_EPOCH, b""
+    for base in sorted({int(match.group(1)) for match in found if match}):
+        scan = _scan(folder, base, end=end, epoch=epoch, schema=schema, broken=bool(cut))
+        scans.append(scan)
+        if scan.why:
+            cut.append(scan)
+        if scan.kept:
+            end, epoch, schema = scan.end, scan.epochs[-1][0], scan.schema
+    return scans, cut
+
+
+def _scan(folder: Path, base: Offset, *, end: Offset, epoch: int, schema: bytes, broken: bool) -> _Scan:
+    """end, epoch, schema: of the log below `base`. broken: something below did not hold, so that all this must go."""
+    data_file, index_file = data_path(folder, base), index_path(folder, base)
+    has_index = index_file.exists()
+    index = index_file.read_bytes() if has_index else b""
+    data_bytes = data_file.stat().st_size if data_file.exists() else 0
+    entries = as_array(index)
+    if broken:
+        prefix = Prefix(0, "a segment before it is broken")
+    elif base != end:
+        prefix = Prefix(0, f"it starts at {base}, the log before it ends at {end}")
+    elif data_bytes == 0 or not has_index:
+        prefix = Prefix(0, "one of its two files is missing")
+    else:
+        prefix, schema = _whole_batches(data_file, index, data_bytes, base=base, epoch=epoch, schema=schema)
+    kept = prefix.kept
+    last = entries[kept - 1] if kept else None
+    data_kept = int(last["position"]) + int(last["bytes"]) if last is not None else 0
+    why = prefix.why
+    if not why and len(index) > kept * ENTRY_BYTES:
+        why = "its last entry is torn"
+    if not why and (data_bytes > data_kept or not kept):
+        why = "there are bytes without an entry" if kept else "it has no batches"
+    return _Scan(
+        base=base,
+        kept=kept,
+        end=int(last["last_offset"]) + 1 if last is not None else base,
+        data_kept=data_kept,
+        data_bytes=data_bytes,
+        index_bytes=len(index),
+        has_index=has_index,
+        schema=schema,
+        epochs=epoch_starts(entries[:kept]),
+        why=f"segment {base:020}: {why}" if why else "",
+    )
+
+
+def epoch_starts(entries: Entries) -> tuple[tuple[int, Offset], ...]:
+    """Where leader epochs begin among these entries, the first of them included."""
+    epochs = entries["leader_epoch"]
+    changes = [0, *((epochs[1:] != epochs[:-1]).nonzero()[0] + 1).tolist()] if len(epochs) else []
+    return tuple((int(epochs[place]), int(entries["base_offset"][place])) for place in changes)
+
+
+def _whole_batches(
+    data_file: Path, index: bytes, data_bytes: int, *, base: Offset, epoch: int, schema: bytes
+) -> tuple[Prefix, bytes]:
+    """What of one segment holds, data included, and its schema message (the very object before it, if it is equal)."""
+    prefix = whole_prefix(index, base=base, epoch=epoch, data_bytes=data_bytes)
+    if prefix.kept == 0:
+        return prefix, schema
+    entries = as_array(index)[: prefix.kept]
+    handle = os.open(data_file, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        head = read_fully(handle, int(entries["position"][0]), 0)
+        if head != schema:
+            try:
+                schema_from_bytes(head, str(data_file))
+            except CorruptLog as error:
+                return Prefix(0, error.message), schema
+        sound = _sound_data(handle, entries)
+    finally:
+        os.close(handle)
+    if sound < prefix.kept:
+        prefix = Prefix(sound, f"the batch at offset {int(entries['base_offset'][sound])} does not have its CRC-32C")
+    return prefix, schema if head == schema else head
+
+
+def _sound_data(handle: int, entries: Entries) -> int:
+    """How many batches from the first have the CRC-32C of their entries. Reads many batches at a time."""
+    positions, sizes, checksums = (entries[name].tolist() for name in ("position", "bytes", "crc"))
+    start = 0
+    while start < len(positions):
+        beyond = start + 1
+        while beyond < len(positions) and positions[beyond] + sizes[beyond] - positions[start] <= _READ_BYTES:
+            beyond += 1
+        length = positions[beyond - 1] + sizes[beyond - 1] - positions[start]
+        data = memoryview(read_fully(handle, length, positions[start]))
+        for place in range(start, beyond):
+            at = positions[place] - positions[start]
+            if crc32c(data[at : at + sizes[place]]) != checksums[place]:
+                return place
+        start = beyond
+    return start
+
+
+def _cut(folder: Path, scan: _Scan) -> None:
+    if scan.kept:
+        cut_files(folder, scan.base, data_bytes=scan.data_kept, index_bytes=scan.kept * ENTRY_BYTES)
+    else:
+        remove_files(folder, scan.base)
+
+
+def _epochs(
+    folder: Path, starts: list[tuple[int, Offset]], log_end: Offset, *, cut: bool, rebuilt: list[str]
+) -> EpochHistory:
+    """From the entries; an epoch without records only from the file, and only if its records were not cut just now."""
+    merged: list[tuple[int, Offset]] = []
+    for epoch, start in starts:
+        if not merged or merged[-1][0] != epoch:
+            merged.append((epoch, start))
+    history = EpochHistory.of(merged)
+    path = folder / EPOCHS_FILE
+    try:
+        data = read_checked(path)
+        stored = EpochHistory.of(decode(data, Epochs, str(path)).starts) if data is not None else EpochHistory()
+    except (CorruptState, ValueError):
+        rebuilt.append(EPOCHS_FILE)
+        return history
+    if EpochHistory(start for start in stored if start.start < log_end) != history:
+        rebuilt.append(EPOCHS_FILE)
+        return history
+    begun = [start for start in stored if start.start == log_end]
+    return history if cut or not begun else history.begun(begun[0].epoch, log_end)
+
+
+def _high_watermark(folder: Path, rebuilt: list[str]) -> Offset:
+    """A lost checkpoint is one at the log's start: a leader finds the high watermark again from its followers."""
+    path = folder / HIGH_WATERMARK_FILE
+    try:
+        data = read_checked(path)
+        return max(LOG_START, decode(data, HighWatermark, str(path)).offset) if data is not None else LOG_START
+    except CorruptState:
+        rebuilt.append(HIGH_WATERMARK_FILE)
+        return LOG_START

@@ -1,0 +1,48 @@
+"""Batches whose rows say where they belong, and what a log gives back of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from spark_replication.ports import PreparedBatch
+from spark_replication.storage.batches import batches_of, check_data, prepare
+from spark_replication.storage.partition_log import PartitionLog
+
+SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("text", pa.string())])
+
+Open = Callable[..., PartitionLog]
+
+
+def rows(first: int, count: int) -> pa.RecordBatch:
+    numbers = list(range(first, first + count))
+    return pa.record_batch([pa.array(numbers, pa.int64()), pa.array([f"row {n}" for n in numbers])], schema=SCHEMA)
+
+
+def prepared(first: int, count: int = 2, *, producer: int = -1, sequence: int = -1) -> PreparedBatch:
+    return prepare(
+        rows(first, count),
+        SCHEMA,
+        batch_bytes_max=1 << 20,
+        producer=producer,
+        producer_epoch=0 if producer >= 0 else -1,
+        sequence=sequence,
+    )
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """The segments' files, byte for byte."""
+    return {path.name: path.read_bytes() for path in sorted(folder.glob("0*"))}
+
+
+def read_rows(log: PartitionLog, start: int = 0) -> list[int]:
+    """Every row from the batch that holds `start`, as a reader gets them: slice by slice."""
+    found: list[int] = []
+    while (records := log.read(start, bytes_max=1 << 12, end=log.log_end)) is not None:
+        check_data(records)
+        for _, batch in batches_of(records, SCHEMA):
+            found += batch.column("row").to_pylist()
+        start = records.next_offset
+    return found

@@ -1,0 +1,120 @@
+"""What a batch must be to be stored, and how it comes back."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from crc32c import crc32c
+
+from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
+from spark_replication.storage.batches import batches_of, prepare, schema_from_bytes, schema_to_bytes, stored_schema
+from tests.unit.storage.storage_stories import SCHEMA, Open, prepared, rows
+
+TOPIC = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        (
+            [pa.field("key", pa.int64(), nullable=False), pa.field("name", pa.string())],
+            "column 0 is named 'key' in the batch and 'id' in the topic",
+        ),
+        (
+            [pa.field("id", pa.int32(), nullable=False), pa.field("no", pa.string())],
+            r"column 0 \('id'\) is int32 in the batch and int64 in the topic",
+        ),
+        (
+            [pa.field("id", pa.int64()), pa.field("name", pa.string())],
+            r"column 0 \('id'\) is nullable in the batch and not nullable in the topic",
+        ),
+        ([pa.field("id", pa.int64(), nullable=False)], r"column 1 \('name'\) of the topic is not in the batch"),
+        ([*TOPIC, pa.field("more", pa.int8())], r"column 2 \('more'\) of the batch is not in the topic"),
+        (
+            [TOPIC.field(0), pa.field("name", pa.dictionary(pa.int8(), pa.int64()))],
+            r"column 1 \('name'\) is int64 in the batch and string in the topic",
+        ),
+    ],
+)
+def test_the_first_difference_is_named(fields: list[pa.Field], message: str) -> None:
+    columns = [pa.array([1], pa.int64()).cast(pa.int64()) for _ in fields]
+    schema = pa.schema(fields)
+    arrays = [
+        column.dictionary_encode().cast(field.type) if pa.types.is_dictionary(field.type) else column.cast(field.type)
+        for column, field in zip(columns, fields, strict=True)
+    ]
+    with pytest.raises(SchemaMismatch, match=message):
+        prepare(pa.RecordBatch.from_arrays(arrays, schema=schema), TOPIC, batch_bytes_max=1000)
+
+
+def test_nulls_in_a_column_without_nulls_are_refused() -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array([1, None]), pa.array(["a", "b"])], schema=TOPIC)
+    with pytest.raises(SchemaMismatch, match=r"column 0 \('id'\) is not nullable and the batch has nulls"):
+        prepare(batch, TOPIC, batch_bytes_max=1000)
+
+
+def test_metadata_makes_no_difference() -> None:
+    assert prepare(rows(0, 1).replace_schema_metadata({"from": "pandas"}), SCHEMA, batch_bytes_max=1000).rows == 1
+
+
+def test_a_batch_over_the_cap_and_one_without_rows_are_refused() -> None:
+    size = len(prepared(0, 5).message)
+    assert prepare(rows(0, 5), SCHEMA, batch_bytes_max=size).rows == 5
+    with pytest.raises(BatchTooLarge, match=f"takes {size} bytes, over batch.bytes.max={size - 1}"):
+        prepare(rows(0, 5), SCHEMA, batch_bytes_max=size - 1)
+    with pytest.raises(InvalidRequest, match="without rows"):
+        prepare(rows(0, 0), SCHEMA, batch_bytes_max=size)
+
+
+def test_a_slice_of_a_batch_is_stored_alone() -> None:
+    sliced = prepare(rows(0, 1000).slice(500, 2), SCHEMA, batch_bytes_max=1 << 20)
+    assert len(sliced.message) < 400
+    assert sliced.crc == crc32c(sliced.message)
+
+
+def test_dictionaries_are_decoded_wherever_they_are() -> None:
+    words = pa.array(["a", "b", "a"]).dictionary_encode()
+    schema = pa.schema(
+        [
+            ("plain", words.type),
+            ("listed", pa.list_(words.type)),
+            ("held", pa.struct([("word", words.type)])),
+        ]
+    )
+    listed = pa.ListArray.from_arrays([0, 1, 2, 3], words)
+    held = pa.StructArray.from_arrays([words], names=["word"])
+    stored = stored_schema(schema)
+    assert stored.types == [pa.string(), pa.list_(pa.string()), pa.struct([("word", pa.string())])]
+    batch = pa.RecordBatch.from_arrays([words, listed, held], schema=schema)
+    message = prepare(batch, stored, batch_bytes_max=10_000).message
+    found = pa.ipc.read_record_batch(pa.py_buffer(message), stored)
+    assert found.to_pylist() == batch.to_pylist()
+
+
+def test_a_dictionary_out_of_reach_is_refused() -> None:
+    hidden = pa.run_end_encoded(pa.int32(), pa.dictionary(pa.int8(), pa.string()))
+    with pytest.raises(InvalidRequest, match="column 'deep' holds a dictionary"):
+        stored_schema(pa.schema([("deep", hidden)]))
+
+
+def test_batches_come_back_as_views_of_the_slice(open_log: Open) -> None:
+    log = open_log()
+    log.begin_epoch(0)
+    for first in (0, 3):
+        log.append(prepared(first, 3), leader_epoch=0, timestamp_ms=0)
+    records = log.read(0, bytes_max=1 << 20, end=6)
+    assert records is not None
+    found = list(batches_of(records, SCHEMA))
+    assert [batch for _, batch in found] == [rows(0, 3), rows(3, 3)]
+    assert [(entry.base_offset, entry.last_offset) for entry, _ in found] == [(0, 2), (3, 5)]
+    whole = pa.py_buffer(records.data)
+    for _, batch in found:
+        address = batch.column("row").buffers()[1].address
+        assert whole.address <= address < whole.address + whole.size
+
+
+def test_a_schema_comes_back_and_rubbish_is_named() -> None:
+    assert schema_from_bytes(schema_to_bytes(TOPIC), "there") == TOPIC
+    for rubbish in (b"", b"rubbish", bytes(64), schema_to_bytes(TOPIC)[:40]):
+        with pytest.raises(CorruptLog, match="there holds no Arrow schema"):
+            schema_from_bytes(rubbish, "there")
