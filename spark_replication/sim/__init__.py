@@ -1,0 +1,1 @@
+"""Breaks: runs the production core and engine in worlds where everything that can fail does."""

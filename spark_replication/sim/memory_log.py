@@ -1,0 +1,107 @@
+"""A replica's log as a list of records: what storage/ promises (ports.ReplicaLog), without a disk.
+
+A record is one byte and stands for itself: two logs that hold the same bytes compare equal. It can be cut anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from spark_replication.core.epochs import EpochHistory
+from spark_replication.errors import OffsetOutOfRange
+from spark_replication.model import Offset
+from spark_replication.ports import BatchPlace, LogSlice, PreparedBatch
+
+
+class Record(msgspec.Struct, frozen=True):
+    """content tells records apart; place is that of its batch, if an idempotent producer sent it."""
+
+    epoch: int
+    content: str
+    place: BatchPlace | None = None
+
+
+class MemoryLog:
+    def __init__(self, log_start: Offset, records: list[Record], epochs: EpochHistory, high_watermark: Offset) -> None:
+        self.log_start = log_start
+        self.records = records
+        self.epochs = epochs
+        self.high_watermark = high_watermark
+
+    @classmethod
+    def of_runs(cls, runs: list[tuple[int, int, int]], high_watermark: Offset) -> MemoryLog:
+        """Runs are [first offset, last offset, leader epoch]; equal places in equal epochs hold equal records."""
+        records = [Record(epoch, f"{epoch}:{o}") for first, last, epoch in runs for o in range(first, last + 1)]
+        epochs = EpochHistory.of([(epoch, first) for first, _, epoch in runs])
+        return cls(runs[0][0] if runs else 0, records, epochs, high_watermark)
+
+    @property
+    def log_end(self) -> Offset:
+        return self.log_start + len(self.records)
+
+    @property
+    def runs(self) -> list[list[int]]:
+        found: list[list[int]] = []
+        for offset, record in enumerate(self.records, self.log_start):
+            if found and found[-1][2] == record.epoch:
+                found[-1][1] = offset
+            else:
+                found.append([offset, offset, record.epoch])
+        return found
+
+    def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
+        base, last = self.log_end, self.log_end + batch.rows - 1
+        place = BatchPlace(batch.producer, batch.producer_epoch, batch.sequence, base, last)
+        named = place if batch.producer >= 0 else None
+        content = f"{leader_epoch}:{timestamp_ms}:{bytes(batch.message).decode()}"
+        self.records.extend(Record(leader_epoch, f"{content}:{offset}", named) for offset in range(base, last + 1))
+        return place
+
+    def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
+        new = msgspec.msgpack.decode(records.data, type=list[Record])
+        for offset, record in enumerate(new, self.log_end):
+            if record.epoch != self.epochs.last_epoch:
+                self.epochs = self.epochs.begun(record.epoch, offset)
+        self.records.extend(new)
+        return _places(new)
+
+    def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
+        if not self.log_start <= offset <= self.log_end:
+            raise OffsetOutOfRange(f"offset {offset} is outside {self.log_start} to {self.log_end}")
+        found = self.records[offset - self.log_start : min(end, offset + bytes_max) - self.log_start]
+        if not found:
+            return None
+        return LogSlice(
+            first_offset=offset,
+            next_offset=offset + len(found),
+            segment_base=self.log_start,
+            entries=b"",
+            data=msgspec.msgpack.encode(found),
+        )
+
+    def begin_epoch(self, epoch: int) -> None:
+        self.epochs = self.epochs.begun(epoch, self.log_end)
+
+    def truncate(self, end: Offset) -> None:
+        del self.records[max(end - self.log_start, 0) :]
+        self.epochs = self.epochs.truncated(self.log_end)
+        self.high_watermark = min(self.high_watermark, self.log_end)
+
+    def checkpoint(self, high_watermark: Offset) -> None:
+        self.high_watermark = high_watermark
+
+    def places(self) -> Iterable[BatchPlace]:
+        return _places(self.records)
+
+    def flush(self) -> None:
+        """Nothing lies between this log and its disk."""
+
+    def close(self) -> None:
+        """Nothing is held open."""
+
+
+def _places(records: list[Record]) -> list[BatchPlace]:
+    """Of each batch once, oldest first."""
+    return list(dict.fromkeys(record.place for record in records if record.place is not None))

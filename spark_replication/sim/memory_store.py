@@ -1,0 +1,146 @@
+"""ZooKeeper as a dictionary: versions, conditions and groups that are stored whole or not at all, as zk/ does them.
+
+It counts round trips, and can let its controller die after any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from spark_replication.config import Settings
+from spark_replication.core.cluster import Brokers, BrokersRead, LoadedCluster, StoredTopic
+from spark_replication.core.isr import refusal
+from spark_replication.core.writes import (
+    BrokerRemoval,
+    Deposed,
+    Group,
+    GroupAnswer,
+    IsrWrite,
+    PartitionWrite,
+    Refused,
+    Stored,
+    StoredPartition,
+    TopicWrite,
+    Write,
+)
+from spark_replication.errors import ReplicationError
+from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, Registration, TopicConfig, TopicPartition
+
+GROUPS_PER_MULTI = 1_000
+
+
+class ControllerDied(Exception):
+    """The simulated controller's process ended here."""
+
+
+class MemoryStore:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.controller_epoch = 0
+        self.topics: dict[str, StoredTopic] = {}
+        self.partitions: dict[TopicPartition, StoredPartition] = {}
+        self.registered: dict[BrokerId, Registration] = {}
+        self.broker_epochs: dict[BrokerId, BrokerEpoch] = {}
+        self.round_trips = 0
+        self.dies_after: int | None = None
+        self._zxid = 0
+
+    def load(self) -> LoadedCluster:
+        """What a controller reads that has just won: the epoch rises with it (C1)."""
+        self.controller_epoch += 1
+        return LoadedCluster(
+            cluster_id="scenario",
+            controller_epoch=self.controller_epoch,
+            settings=self.settings,
+            topics=dict(self.topics),
+            partitions=dict(self.partitions),
+            brokers=dict(self.registered),
+            broker_epochs=dict(self.broker_epochs),
+        )
+
+    @property
+    def brokers(self) -> Brokers:
+        return Brokers.of(self.registered, self.broker_epochs)
+
+    def brokers_read(self) -> BrokersRead:
+        return BrokersRead(brokers=dict(self.registered), broker_epochs=dict(self.broker_epochs))
+
+    def register(self, broker: BrokerId, *, clean: bool, rack: str | None) -> None:
+        before = self.broker_epochs.get(broker)
+        epoch = 0 if before is None else before.epoch + 1
+        clean_since = before.clean_since if clean and before is not None else epoch
+        incarnation = f"{broker}-{epoch}"
+        self.broker_epochs[broker] = BrokerEpoch(epoch=epoch, incarnation=incarnation, clean_since=clean_since)
+        self.registered[broker] = Registration(
+            host=f"host-{broker}", port=1, replication_port=2, epoch=epoch, incarnation=incarnation, rack=rack
+        )
+
+    def change_isr(self, write: IsrWrite) -> ReplicationError | None:
+        """A leader's write: stored, or the condition that failed."""
+        stored = self.partitions[write.partition]
+        refused = refusal(write, stored, self.brokers)
+        if refused is None:
+            self._store_partition(write.partition, StoredPartition(write.state, stored.version + 1, self._next_zxid()))
+        return refused
+
+    def session(self, controller_epoch: int) -> MemorySession:
+        return MemorySession(self, controller_epoch)
+
+    def group(self, group: Group) -> GroupAnswer:
+        if not all(self._holds(write) for write in group):
+            current = {w.partition: self.partitions.get(w.partition) for w in group if isinstance(w, PartitionWrite)}
+            return Refused(current)
+        return Stored(tuple(self._store(write) for write in group))
+
+    def _holds(self, write: Write) -> bool:
+        match write:
+            case PartitionWrite(partition=partition, version=version, relies_on=relies_on):
+                stored = self.partitions.get(partition)
+                at = ABSENT if stored is None else stored.version
+                return at == version and all(self.broker_epochs[b].epoch == e for b, e in relies_on.items())
+            case TopicWrite(topic=topic, version=version):
+                known = self.topics.get(topic)
+                return (ABSENT if known is None else known.version) == version
+            case BrokerRemoval(broker=broker, epoch=epoch):
+                return self.broker_epochs[broker].epoch == epoch
+
+    def _store(self, write: Write) -> tuple[int, int]:
+        version, zxid = getattr(write, "version", 0) + 1, self._next_zxid()
+        match write:
+            case PartitionWrite(partition=partition, state=state):
+                self._store_partition(partition, StoredPartition(state, version, zxid))
+            case TopicWrite(topic=topic, state=topic_state, config=config):
+                self.topics[topic] = StoredTopic(topic_state, version, config or TopicConfig())
+            case BrokerRemoval(broker=broker):
+                del self.registered[broker]
+        return version, zxid
+
+    def _store_partition(self, partition: TopicPartition, stored: StoredPartition) -> None:
+        self.partitions[partition] = stored
+
+    def _next_zxid(self) -> int:
+        self._zxid += 1
+        return self._zxid
+
+
+class MemorySession:
+    """ports.ControllerStore, as the holder of one controller epoch."""
+
+    def __init__(self, store: MemoryStore, controller_epoch: int) -> None:
+        self._store = store
+        self._controller_epoch = controller_epoch
+
+    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+        answers: list[GroupAnswer] = []
+        for first in range(0, len(groups), GROUPS_PER_MULTI):
+            if self._store.dies_after == 0:
+                raise ControllerDied
+            self._store.round_trips += 1
+            if self._store.dies_after is not None:
+                self._store.dies_after -= 1
+            for group in groups[first : first + GROUPS_PER_MULTI]:
+                deposed = self._store.controller_epoch != self._controller_epoch
+                answers.append(Deposed() if deposed else self._store.group(group))
+        if self._store.dies_after == 0:
+            raise ControllerDied
+        then(answers)
