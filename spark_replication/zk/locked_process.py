@@ -1,0 +1,117 @@
+"""A detached process of which one lives per directory, found again by whoever looks there next.
+
+It holds the lock on `<directory>/lock` for exactly as long as it lives: the starter takes the lock and leaves it to the
+process with the open file, so the program itself need not know of it. A pid alone lies, since pids are reused: the one
+in `<directory>/pid` is believed only while the lock is held and /proc shows a command line that names the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import select
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+LOCK_FILE = "lock"
+PID_FILE = "pid"
+LOG_FILE = "log"
+KILL_WAIT_S = 5.0
+
+
+class LockedProcess:
+    """The process of a directory, whoever started it. Its command line must name the directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.log_path = directory / LOG_FILE
+
+    def alive(self) -> bool:
+        """Asks the lock. A shared probe, so that two who ask do not take each other for the process."""
+        try:
+            with (self.directory / LOCK_FILE).open("rb") as lock:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except FileNotFoundError:
+            return False
+        except BlockingIOError:
+            return True
+        return False
+
+    def pid(self) -> int | None:
+        """None: it does not live, or lives where this process cannot see it."""
+        try:
+            pid = int((self.directory / PID_FILE).read_text())
+            command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        except (OSError, ValueError):
+            return None
+        return pid if self.alive() and os.fsencode(self.directory) in command else None
+
+    @contextlib.contextmanager
+    def locked(self) -> Iterator[int | None]:
+        """The lock's open file, to be handed to `start`; None: a process lives, or another is starting one."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        with (self.directory / LOCK_FILE).open("ab") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                yield None
+                return
+            yield lock.fileno()
+            # Closing does not unlock while the started process has the file open too.
+
+    def start(self, command: Sequence[str], lock: int) -> subprocess.Popen[bytes]:
+        """In a session of its own, with no pipe to this process: it outlives it. It writes its own pid, before exec:
+        so the file is right even if this process dies now."""
+        shell = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.directory / PID_FILE), *command]
+        with self.log_path.open("ab") as log:
+            child = subprocess.Popen(
+                shell,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(lock,),
+                cwd=self.directory,
+            )
+        # Reaps it whenever it ends, so that no zombie of a killed process is taken for a living one.
+        threading.Thread(target=child.wait, name="locked-process-reaper", daemon=True).start()
+        return child
+
+    def stop(self, timeout_s: float) -> bool:
+        """SIGTERM, and SIGKILL if it has not ended within timeout_s. True once none lives."""
+        pid = self.pid()
+        if pid is None:
+            return not self.alive()
+        try:
+            process = os.pidfd_open(pid)
+        except ProcessLookupError:
+            return not self.alive()
+        try:
+            if self.pid() != pid:  # asked again with the pidfd in hand: it can no longer become another's
+                return not self.alive()
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(process, signal.SIGTERM)
+                if not wait_ended(process, timeout_s):
+                    signal.pidfd_send_signal(process, signal.SIGKILL)
+                    wait_ended(process, KILL_WAIT_S)
+        finally:
+            os.close(process)
+        return not self.alive()
+
+
+def wait_ended(pidfd: int, timeout_s: float) -> bool:
+    return bool(select.select([pidfd], [], [], timeout_s)[0])
+
+
+def last_lines(path: Path, lines: int = 15, bytes_max: int = 16 << 10) -> str:
+    """Of a log, for a message that says why the process ended."""
+    try:
+        with path.open("rb") as log:
+            log.seek(max(0, path.stat().st_size - bytes_max))
+            return "\n".join(log.read().decode(errors="replace").splitlines()[-lines:])
+    except OSError:
+        return "(no log)"

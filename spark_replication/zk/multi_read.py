@@ -1,0 +1,68 @@
+"""Many reads in one request (ZooKeeper 3.6 and later), which kazoo 2.11 does not know.
+
+A new controller reads every partition: one by one that is 0.3 ms of kazoo's CPU each, and no election before the last.
+This is the one place that reaches into kazoo: it is pinned, and `tests/live/zk/test_session.py` compares both ways.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, NamedTuple
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.protocol.serialization import (
+    GetData,
+    MultiHeader,
+    int_struct,
+    multiheader_struct,
+    read_buffer,
+    stat_struct,
+)
+from kazoo.protocol.states import ZnodeStat
+
+MULTI_READ = 22  # ZooDefs.OpCode.multiRead
+ERROR = -1  # the type of an operation's answer when it failed
+NO_WATCH = None
+
+
+class _Paths(NamedTuple):
+    paths: tuple[str, ...]
+
+
+class MultiRead(_Paths):
+    """In the shape of kazoo's own requests."""
+
+    type: ClassVar[int] = MULTI_READ
+
+    def serialize(self) -> bytes:
+        packed = bytearray()
+        for path in self.paths:
+            packed += MultiHeader(GetData.type, False, ERROR).serialize()
+            packed += GetData(path, NO_WATCH).serialize()
+        return bytes(packed + multiheader_struct.pack(ERROR, True, ERROR))
+
+    @classmethod
+    def deserialize(cls, answer: bytes, offset: int) -> list[tuple[bytes, Any] | None]:
+        """Of each path its data and stat, or None if there is no such node."""
+        found: list[tuple[bytes, Any] | None] = []
+        header, offset = MultiHeader.deserialize(answer, offset)
+        while not header.done:
+            if header.type == ERROR:
+                (code,) = int_struct.unpack_from(answer, offset)
+                offset += int_struct.size
+                if code != NoNodeError.code:
+                    raise EXCEPTIONS[code]()
+                found.append(None)
+            else:
+                data, offset = read_buffer(answer, offset)
+                found.append((data or b"", ZnodeStat._make(stat_struct.unpack_from(answer, offset))))
+                offset += stat_struct.size
+            header, offset = MultiHeader.deserialize(answer, offset)
+        return found
+
+
+def multi_read_async(client: KazooClient, paths: tuple[str, ...]) -> Any:
+    """kazoo's async result of a list, one entry a path. The paths are whole: client.chroot is not put in front."""
+    result = client.handler.async_result()
+    client._call(MultiRead(paths), result)
+    return result

@@ -1,0 +1,65 @@
+"""One node, kept up to date in memory.
+
+ZooKeeper tells a watch once and not what changed. So a watch is set before each read, and every event leads to both
+again: a change during the read has its own event, and none is lost. Answers come in the order of their execution: the
+last one is the newest.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from spark_replication.errors import ReplicationError
+from spark_replication.zk.session import Node, ReadOutcome, Session
+
+
+class NodeWatch:
+    """Calls `on_read` after every read, with None while there is no such node; no more once the session has ended."""
+
+    def __init__(self, session: Session, path: str, on_read: Callable[[Node | None], None]) -> None:
+        self.current: Node | None = None
+        self._session = session
+        self._path = path
+        self._on_read = on_read
+        self._first = threading.Event()
+        self._cancelled = False
+        self._arm(None)
+
+    def wait_first(self, timeout_s: float) -> bool:
+        """Until `current` is known; False if the time is up."""
+        return self._first.wait(timeout_s)
+
+    def cancel(self) -> None:
+        self._cancelled = True
+
+    def _arm(self, _event: object) -> None:
+        if not self._cancelled:
+            self._session.stat(self._path, self._seen, self._arm)
+
+    def _seen(self, outcome: ReadOutcome) -> None:
+        if outcome is None or isinstance(outcome, ReplicationError):
+            self._read(outcome)
+        else:
+            self._session.read(self._path, self._read)
+
+    def _read(self, outcome: ReadOutcome) -> None:
+        ended = isinstance(outcome, ReplicationError)
+        if not isinstance(outcome, ReplicationError):
+            self.current = outcome
+        self._first.set()
+        if not ended and not self._cancelled:
+            self._on_read(self.current)
+
+
+def wait_for_node(session: Session, path: str, timeout_s: float) -> Node | None:
+    """The node as soon as it is there; None if the time is up before."""
+    found: queue.SimpleQueue[Node] = queue.SimpleQueue()
+    watch = NodeWatch(session, path, lambda node: None if node is None else found.put(node))
+    try:
+        return found.get(timeout=timeout_s)
+    except queue.Empty:
+        return None
+    finally:
+        watch.cancel()

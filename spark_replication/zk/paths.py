@@ -1,0 +1,69 @@
+"""The layout: every path of the system, once. All are relative to the chroot, which Session puts in front."""
+
+from __future__ import annotations
+
+from spark_replication.model import BrokerId, TopicPartition
+
+CLUSTER = "/cluster"
+CONTROLLER = "/controller"
+CONTROLLER_EPOCH = "/controller_epoch"
+BROKER_IDS = "/brokers/ids"
+BROKER_EPOCHS = "/brokers/epochs"
+BROKER_SEQUENCE = "/brokers/seqid"
+TOPICS = "/brokers/topics"
+TOPIC_IDS = "/brokers/topic_ids"
+CLUSTER_CONFIG = "/config/cluster"
+TOPIC_CONFIGS = "/config/topics"
+ISR_CHANGES = "/isr_change_notification"
+ISR_CHANGE_PREFIX = ISR_CHANGES + "/change_"  # ZooKeeper appends the sequence number
+PRODUCER_IDS = "/producer_ids"
+
+# What the first controller makes, parents first: nobody else creates a parent but in the multi() that needs it.
+BASE = (
+    "/brokers",
+    BROKER_IDS,
+    BROKER_EPOCHS,
+    TOPICS,
+    TOPIC_IDS,
+    "/config",
+    TOPIC_CONFIGS,
+    ISR_CHANGES,
+    "/admin",
+    "/admin/partitions_reassigned",
+    "/admin/partitions_add",
+    "/admin/partitions_remove",
+    "/admin/delete_topics",
+)
+
+
+def broker_id(broker: BrokerId) -> str:
+    return f"{BROKER_IDS}/{broker}"
+
+
+def broker_epoch(broker: BrokerId) -> str:
+    return f"{BROKER_EPOCHS}/{broker}"
+
+
+def topic(name: str) -> str:
+    return f"{TOPICS}/{name}"
+
+
+def topic_id(identity: str) -> str:
+    return f"{TOPIC_IDS}/{identity}"
+
+
+def topic_config(name: str) -> str:
+    return f"{TOPIC_CONFIGS}/{name}"
+
+
+def partition(of: TopicPartition) -> str:
+    """The parent of leaderAndISR; it holds no data."""
+    return f"{TOPICS}/{of.topic}/{of.partition}"
+
+
+def leader_and_isr(of: TopicPartition) -> str:
+    return f"{TOPICS}/{of.topic}/{of.partition}/leaderAndISR"
+
+
+def isr_change(name: str) -> str:
+    return f"{ISR_CHANGES}/{name}"

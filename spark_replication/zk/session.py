@@ -1,0 +1,478 @@
+"""One ZooKeeper session: from its first connect until it is closed or lost. It never comes back: open another.
+
+Rules: every request is answered exactly once, whatever kazoo does; reads are repeated over lost connections until the
+session ends; a multi() is sent once, and its sender decides what a lost answer means. At most `REQUESTS_IN_FLIGHT_MAX`
+requests are with kazoo, and none while there is no connection: then they wait here, and keep their order.
+
+Answers come on kazoo's completion thread (on another when the session ends), watches on its callback thread: they must
+not block, and must not call the waiting methods (`*_now`, `read_many`).
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import queue
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from kazoo.client import KazooClient
+from kazoo.exceptions import (
+    AuthFailedError,
+    BadVersionError,
+    ConnectionClosedError,
+    ConnectionDropped,
+    ConnectionLoss,
+    KazooException,
+    NoAuthError,
+    NodeExistsError,
+    NoNodeError,
+    NotEmptyError,
+    OperationTimeoutError,
+    RolledBackError,
+    SessionExpiredError,
+    SessionMovedError,
+    UnimplementedError,
+)
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.states import KazooState
+from kazoo.retry import KazooRetry
+
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    InvalidConfig,
+    ReplicationError,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from spark_replication.zk.kazoo_handler import NeverBlockingHandler
+from spark_replication.zk.multi_read import multi_read_async
+
+REQUESTS_IN_FLIGHT_MAX = 200
+# Many to a request save kazoo's CPU; the largest nodes are topics of 512 KB, and ZooKeeper builds an answer whole.
+READS_IN_MULTI_MAX = 32
+# A server that is just starting may take a connection and never answer on it. kazoo gives each server of the list its
+# share of the session timeout to answer: with one share for a single server, the session is over when it tries again.
+CONNECT_SHARES_MIN = 4
+RECONNECT_DELAY_S = 0.05
+RECONNECT_DELAY_MAX_S = 0.5
+
+log = logging.getLogger(__name__)
+# Kazoo tells each reconnect attempt as a warning: the state callbacks say it once.
+_kazoo_log = logging.getLogger(f"{__name__}.kazoo")
+_kazoo_log.setLevel(logging.CRITICAL)
+
+
+class ConnectionLost(RequestTimedOut):
+    """The connection went before the answer came: the write may have taken effect."""
+
+
+class SessionLost(BrokerNotAvailable):
+    """The session has ended, and with it its ephemeral nodes. Open another."""
+
+
+class SessionState(enum.Enum):
+    CONNECTED = "connected"
+    SUSPENDED = "suspended"  # the session may have ended meanwhile, or not
+    LOST = "lost"
+
+
+class Node(NamedTuple):
+    """A znode as read. zxid: its mzxid; owner: the session that an ephemeral one ends with, else 0."""
+
+    data: bytes
+    version: int
+    zxid: int
+    created_zxid: int
+    owner: int
+
+
+class Create(NamedTuple):
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+class SetData(NamedTuple):
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int
+
+
+class Check(NamedTuple):
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+EXISTS = -1  # as the version of a Check or a Delete: whichever it is at
+
+
+class Committed(NamedTuple):
+    """Of each SetData the node's new (version, zxid), of every other operation None."""
+
+    stored: tuple[tuple[int, int] | None, ...]
+
+
+class Rejected(NamedTuple):
+    """The operation at this index failed, for this reason, and nothing of the multi() was stored."""
+
+    operation: int
+    reason: Reason
+
+
+class Reason(enum.Enum):
+    NO_NODE = "no such node"
+    NODE_EXISTS = "the node exists"
+    BAD_VERSION = "the node is at another version"
+    NOT_EMPTY = "the node has children"
+    OTHER = "ZooKeeper refused it"
+
+
+MultiOutcome = Committed | Rejected | ReplicationError
+ReadOutcome = Node | ReplicationError | None
+Watch = Callable[[object], None]
+Answer = TypeVar("Answer")
+Then = Callable[[Any], None]
+
+_REASONS: dict[type[Exception], Reason] = {
+    NoNodeError: Reason.NO_NODE,
+    NodeExistsError: Reason.NODE_EXISTS,
+    BadVersionError: Reason.BAD_VERSION,
+    NotEmptyError: Reason.NOT_EMPTY,
+}
+_CONNECTION_ERRORS = (ConnectionLoss, ConnectionDropped, OperationTimeoutError, SessionMovedError)
+
+
+class _Request:
+    """start: hands it to kazoo. repeat: it may be sent again, since it changes nothing."""
+
+    __slots__ = ("parse", "repeat", "start", "then")
+
+    def __init__(self, start: Callable[[], Any], parse: Callable[[Any], object], then: Then, *, repeat: bool) -> None:
+        self.start = start
+        self.parse = parse
+        self.then = then
+        self.repeat = repeat
+
+
+class Session:
+    def __init__(self, address: str, chroot: str, *, session_timeout_ms: int, request_timeout_ms: int) -> None:
+        """Use `connect`. request_timeout_ms: how long a waiting method waits for each answer."""
+        self.address = address
+        self.id = 0
+        self._root = chroot.rstrip("/")
+        self._request_timeout_s = request_timeout_ms / 1000
+        self._lock = threading.RLock()
+        self._waiting: deque[_Request] = deque()
+        self._in_flight: set[_Request] = set()
+        self._ended = False
+        self._listeners: list[Callable[[SessionState], None]] = []
+        self._client = KazooClient(
+            hosts=_with_attempts(address),
+            timeout=session_timeout_ms / 1000,
+            handler=NeverBlockingHandler(),
+            connection_retry=KazooRetry(
+                max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
+            ),
+            logger=_kazoo_log,
+        )
+        self._client.add_listener(self._state_changed)
+
+    @classmethod
+    def connect(
+        cls,
+        address: str,
+        chroot: str,
+        *,
+        session_timeout_ms: int,
+        request_timeout_ms: int,
+        connect_timeout_ms: int | None = None,
+    ) -> Session:
+        """Connected, with the chroot made. connect_timeout_ms: request_timeout_ms unless told."""
+        session = cls(address, chroot, session_timeout_ms=session_timeout_ms, request_timeout_ms=request_timeout_ms)
+        wait_ms = request_timeout_ms if connect_timeout_ms is None else connect_timeout_ms
+        try:
+            session._client.start(timeout=wait_ms / 1000)
+            session.id = session._client.client_id[0]
+            session._client.ensure_path(session._root or "/")
+        except (KazooException, KazooTimeoutError, TypeError) as error:  # TypeError: client_id is None once dropped
+            session.close()
+            if isinstance(error, (AuthFailedError, NoAuthError)):
+                raise InvalidConfig(f"ZooKeeper at {address} refuses these credentials: {error!r}") from error
+            raise BrokerNotAvailable(
+                f"no ZooKeeper answers at {address} within {wait_ms} ms ({type(error).__name__}): "
+                "start it, or correct the address"
+            ) from error
+        return session
+
+    @property
+    def root_bytes(self) -> int:
+        """What the chroot adds to every path on the wire."""
+        return len(self._root.encode())
+
+    @property
+    def lost(self) -> bool:
+        return self._ended
+
+    @property
+    def connected(self) -> bool:
+        return not self._ended and bool(self._client.connected)
+
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        """Told of every change from now on; at once if the session is lost. Not told of one's own close()."""
+        with self._lock:
+            ended = self._ended
+            if not ended:
+                self._listeners.append(listener)
+        if ended:
+            listener(SessionState.LOST)
+
+    def close(self) -> None:
+        """End it: its ephemeral nodes go now. What is outstanding is answered with SessionLost."""
+        with self._lock:
+            self._listeners.clear()
+        unanswered = self._end()
+        if unanswered is not None:
+            self._bury(unanswered)
+
+    # Requests that answer through `then`, exactly once.
+
+    def read(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
+        """The node, or None if there is none; then the watch is not set. A bound method is set as a watch once only."""
+        self._submit(_Request(partial(self._client.get_async, self._root + path, watch), _node, then, repeat=True))
+
+    def stat(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
+        """The node without its data, or None if there is none; the watch is set in both cases."""
+        self._submit(_Request(partial(self._client.exists_async, self._root + path, watch), _stat, then, repeat=True))
+
+    def children(
+        self, path: str, then: Callable[[list[str] | ReplicationError | None], None], watch: Watch | None = None
+    ) -> None:
+        """Sorted; None if there is no such node."""
+        start = partial(self._client.get_children_async, self._root + path, watch)
+        self._submit(_Request(start, sorted, then, repeat=True))
+
+    def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None:
+        """All of them or none, as one multi(). ConnectionLost: nobody knows which."""
+        start = partial(self._start_multi, tuple(operations))
+        self._submit(_Request(start, partial(_multi_outcome, tuple(operations)), then, repeat=False))
+
+    # The same, waiting.
+
+    def read_now(self, path: str) -> Node | None:
+        found: Node | None = self._wait(partial(self.read, path), f"reading {path}")
+        return found
+
+    def children_now(self, path: str, watch: Watch | None = None) -> list[str]:
+        """Sorted; empty also if there is no such node."""
+        return self._wait(partial(self.children, path, watch=watch), f"listing {path}") or []
+
+    def commit_now(self, operations: Sequence[Operation]) -> Committed | Rejected:
+        outcome: Committed | Rejected = self._wait(partial(self.commit, operations), f"writing {operations[0].path}")
+        return outcome
+
+    def read_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
+        """Pipelined; in multi-reads where no watch is to be set. Raises if no answer comes for request_timeout_ms."""
+        if watch is not None:
+            asked = [partial(self._ask_one, path, watch) for path in paths]
+        else:
+            chunks = [paths[start : start + READS_IN_MULTI_MAX] for start in range(0, len(paths), READS_IN_MULTI_MAX)]
+            asked = [partial(self._ask_many, tuple(chunk)) for chunk in chunks]
+        answers: queue.SimpleQueue[tuple[int, list[Node | None] | ReplicationError]] = queue.SimpleQueue()
+        for place, ask in enumerate(asked):
+            ask(partial(_put_at, answers, place))
+        found: list[list[Node | None]] = [[]] * len(asked)
+        for _ in asked:
+            place, outcome = self._take(answers, f"reading {len(paths)} nodes such as {paths[0]}")
+            if isinstance(outcome, ReplicationError):
+                raise outcome
+            found[place] = outcome
+        return [node for nodes in found for node in nodes]
+
+    def _ask_one(self, path: str, watch: Watch, then: Then) -> None:
+        self.read(path, lambda outcome: then(outcome if isinstance(outcome, ReplicationError) else [outcome]), watch)
+
+    def _ask_many(self, paths: tuple[str, ...], then: Then) -> None:
+        start = partial(multi_read_async, self._client, tuple(self._root + path for path in paths))
+        self._submit(_Request(start, _nodes, then, repeat=True))
+
+    def _wait(self, ask: Callable[[Then], None], what: str) -> Any:
+        answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        ask(answers.put)
+        outcome = self._take(answers, what)
+        if isinstance(outcome, ReplicationError):
+            raise outcome
+        return outcome
+
+    def _take(self, answers: queue.SimpleQueue[Answer], what: str) -> Answer:
+        try:
+            return answers.get(timeout=self._request_timeout_s)
+        except queue.Empty:
+            raise RequestTimedOut(
+                f"ZooKeeper at {self.address} did not answer within {self._request_timeout_s} s ({what}): "
+                "check that it runs, and retry",
+                maybe_written=True,
+            ) from None
+
+    # The window.
+
+    def _submit(self, request: _Request) -> None:
+        with self._lock:
+            ended = self._ended
+            if not ended:
+                self._waiting.append(request)
+                self._pump()
+        if ended:
+            request.then(self._session_lost())
+
+    def _pump(self) -> None:
+        with self._lock:
+            # kazoo says SUSPENDED only after it has failed what it had: until then it would fail each repeat as well.
+            while self._client.connected and self._waiting and len(self._in_flight) < REQUESTS_IN_FLIGHT_MAX:
+                request = self._waiting.popleft()
+                self._in_flight.add(request)
+                request.start().rawlink(partial(self._answered, request))
+
+    def _answered(self, request: _Request, result: Any) -> None:
+        error = result.exception
+        with self._lock:
+            if request not in self._in_flight:
+                return  # answered when the session ended
+            self._in_flight.remove(request)
+            again = request.repeat and isinstance(error, _CONNECTION_ERRORS)
+            if again:
+                self._waiting.append(request)
+            self._pump()
+        if again:
+            return
+        if error is None:
+            request.then(request.parse(result.value))
+        elif request.repeat and isinstance(error, NoNodeError):
+            request.then(None)
+        else:
+            request.then(self._translated(error))
+
+    def _start_multi(self, operations: Sequence[Operation]) -> Any:
+        transaction = self._client.transaction()
+        for operation in operations:
+            path = self._root + operation.path
+            match operation:
+                case Create():
+                    transaction.create(path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequence)
+                case SetData():
+                    transaction.set_data(path, operation.data, operation.version)
+                case Delete():
+                    transaction.delete(path, operation.version)
+                case Check():
+                    transaction.check(path, operation.version)
+        return transaction.commit_async()
+
+    def _translated(self, error: Exception) -> ReplicationError:
+        translated: ReplicationError
+        if isinstance(error, _CONNECTION_ERRORS):
+            translated = ConnectionLost(
+                f"the connection to ZooKeeper at {self.address} went before the answer came: read what is stored",
+                maybe_written=True,
+            )
+        elif isinstance(error, (SessionExpiredError, ConnectionClosedError)):
+            translated = self._session_lost()
+        elif isinstance(error, (AuthFailedError, NoAuthError)):
+            translated = InvalidConfig(f"ZooKeeper at {self.address} refuses these credentials: {error!r}")
+        elif isinstance(error, UnimplementedError):
+            translated = UnsupportedVersion(f"ZooKeeper at {self.address} is older than 3.6: upgrade it")
+        else:
+            translated = ReplicationError(f"ZooKeeper at {self.address} answered {error!r}")
+        translated.__cause__ = error
+        return translated
+
+    def _session_lost(self) -> SessionLost:
+        return SessionLost(f"session {self.id:#x} with ZooKeeper at {self.address} has ended: open another")
+
+    # The session's own life. kazoo calls this on its connection thread, which must go on.
+
+    def _state_changed(self, state: str) -> None:
+        if state == KazooState.CONNECTED:
+            self._pump()
+            self._tell(SessionState.CONNECTED)
+        elif state == KazooState.SUSPENDED:
+            self._tell(SessionState.SUSPENDED)
+        else:
+            unanswered = self._end()
+            if unanswered is not None:
+                threading.Thread(target=self._lose, args=(unanswered,), name="zookeeper-lost", daemon=True).start()
+
+    def _end(self) -> list[_Request] | None:
+        """What is to be answered by who ends it; None: it has ended before."""
+        with self._lock:
+            if self._ended:
+                return None
+            self._ended = True
+            unanswered = [*self._in_flight, *self._waiting]
+            self._in_flight.clear()
+            self._waiting.clear()
+            return unanswered
+
+    def _lose(self, unanswered: list[_Request]) -> None:
+        self._tell(SessionState.LOST)
+        self._bury(unanswered)
+
+    def _bury(self, unanswered: list[_Request]) -> None:
+        for request in unanswered:
+            request.then(self._session_lost())
+        try:
+            self._client.stop()  # kazoo would open a new session of its own accord
+            self._client.close()
+        except Exception as error:  # noqa: BLE001 (kazoo raises a bare Exception when its thread is late)
+            log.debug("kazoo did not stop cleanly: %r", error)
+
+    def _tell(self, state: SessionState) -> None:
+        with self._lock:
+            listeners = list(self._listeners)
+        for listener in listeners:
+            listener(state)
+
+
+def _with_attempts(address: str) -> str:
+    servers = address.split(",")
+    return ",".join(servers * -(-CONNECT_SHARES_MIN // len(servers)))
+
+
+def _put_at(answers: queue.SimpleQueue[tuple[int, Answer]], place: int, outcome: Answer) -> None:
+    answers.put((place, outcome))
+
+
+def _node(answer: tuple[bytes, Any]) -> Node:
+    data, stat = answer
+    return Node(data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner)
+
+
+def _nodes(answers: Sequence[tuple[bytes, Any] | None]) -> list[Node | None]:
+    return [None if answer is None else _node(answer) for answer in answers]
+
+
+def _stat(stat: Any) -> Node | None:
+    return None if stat is None else Node(b"", stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner)
+
+
+def _multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Committed | Rejected:
+    """Of a rejected multi() ZooKeeper says RolledBack before the culprit, and RuntimeInconsistency after it."""
+    for place, result in enumerate(results):
+        if isinstance(result, Exception) and not isinstance(result, RolledBackError):
+            return Rejected(place, _REASONS.get(type(result), Reason.OTHER))
+    assert len(results) == len(operations), f"{len(results)} answers to {len(operations)} operations"
+    return Committed(
+        tuple(
+            (result.version, result.mzxid) if isinstance(operation, SetData) else None
+            for operation, result in zip(operations, results, strict=True)
+        )
+    )

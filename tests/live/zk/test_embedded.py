@@ -1,0 +1,123 @@
+"""The embedded ZooKeeper: started, adopted, killed, restarted, stopped."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from spark_replication.errors import StartFailed
+from spark_replication.zk import embedded
+from spark_replication.zk.embedded import EmbeddedZooKeeper, stop_directory
+from spark_replication.zk.locked_process import wait_ended
+from spark_replication.zk.session import Create, Session
+
+pytestmark = pytest.mark.live
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "zookeeper"
+    stop_directory(tmp_path / "zookeeper")
+
+
+def session(server: EmbeddedZooKeeper) -> Session:
+    return Session.connect(server.address, "/x", session_timeout_ms=2_000, request_timeout_ms=10_000)
+
+
+def kill(server: EmbeddedZooKeeper) -> None:
+    assert server.pid is not None
+    process = os.pidfd_open(server.pid)
+    os.kill(server.pid, signal.SIGKILL)
+    assert wait_ended(process, 10)
+    os.close(process)
+
+
+def test_a_second_start_adopts_and_stop_leaves_no_process(directory: Path) -> None:
+    first = EmbeddedZooKeeper.start(directory, timeout_s=60)
+    second = EmbeddedZooKeeper.start(directory, timeout_s=60)
+    pid = first.pid
+    assert pid is not None
+    assert (second.pid, second.address) == (pid, first.address)
+    assert os.getsid(pid) == pid, "in a session of its own"
+    second.stop()
+    assert not first.alive()
+    assert first.pid is None
+    deadline = time.monotonic() + 10
+    while Path(f"/proc/{pid}").exists():  # its parent, this process, reaps it on a thread of its own
+        assert time.monotonic() < deadline
+    first.stop()
+
+
+def test_starts_at_once_make_one_server(directory: Path) -> None:
+    with ThreadPoolExecutor(3) as pool:
+        servers = list(pool.map(lambda _: EmbeddedZooKeeper.start(directory, timeout_s=60), range(3)))
+    assert len({server.pid for server in servers}) == 1
+    assert len({server.address for server in servers}) == 1
+
+
+def test_a_killed_server_comes_back_on_its_port_with_its_data_and_sessions(directory: Path) -> None:
+    server = EmbeddedZooKeeper.start(directory, timeout_s=60)
+    client = Session.connect(server.address, "/x", session_timeout_ms=20_000, request_timeout_ms=20_000)
+    client.commit_now((Create("/kept", b"data"), Create("/mine", b"", ephemeral=True)))
+    kill(server)
+    assert not server.alive()
+    restarted = EmbeddedZooKeeper.start(directory, timeout_s=60)
+    assert restarted.address == server.address
+    node, mine = client.read_many(["/kept", "/mine"])
+    assert node is not None
+    assert node.data == b"data"
+    assert mine is not None
+    assert mine.owner == client.id
+    assert not client.lost
+    client.close()
+
+
+def test_a_port_taken_at_the_first_start_is_left_to_who_has_it(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        taken = other.getsockname()[1]
+        free = embedded._free_port
+        ports = iter([taken])
+        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports, None) or free())
+        server = EmbeddedZooKeeper.start(directory, timeout_s=60)
+        assert server.port != taken
+        session(server).close()
+
+
+def test_a_restart_does_not_move_to_another_port(directory: Path) -> None:
+    server = EmbeddedZooKeeper.start(directory, timeout_s=60)
+    server.stop()
+    with (
+        socket.create_server(("127.0.0.1", server.port)),
+        pytest.raises(StartFailed, match=f"port {server.port} .* is taken"),
+    ):
+        EmbeddedZooKeeper.start(directory, timeout_s=0.5)
+    assert EmbeddedZooKeeper.start(directory, timeout_s=60).port == server.port
+
+
+def test_without_java_it_says_what_to_install(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(directory))
+    with pytest.raises(StartFailed, match="apt-get install openjdk-17-jre-headless"):
+        EmbeddedZooKeeper.start(directory, timeout_s=5)
+
+
+def test_a_reused_pid_is_not_taken_for_the_server(directory: Path) -> None:
+    server = EmbeddedZooKeeper.start(directory, timeout_s=60)
+    pid = server.pid
+    (directory / "pid").write_text(str(os.getpid()))
+    assert server.alive()
+    assert server.pid is None
+    (directory / "pid").write_text(str(pid))
+    server.stop()
+    (directory / "pid").write_text(str(os.getpid()))
+    assert not server.alive()
+    assert server.pid is None
+    server.stop()
