@@ -58,6 +58,15 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     broker_lease_ms: Annotated[
         int, Meta(ge=0, description="a broker that no guardian renewed for this long shuts down; 0 = never")
     ] = field(name="broker.lease.ms", default=600_000)
+    data_dir: Annotated[
+        str, Meta(description="where the embedded ZooKeeper, the logs and the mirror lie unless told otherwise")
+    ] = field(name="data.dir", default=".data")
+    log_dir: Annotated[
+        str, Meta(description="where brokers keep their directories, on each host; empty = logs/ in data.dir")
+    ] = field(name="log.dir", default="")
+    zookeeper_connect: Annotated[
+        str, Meta(description="host:port,… of a ZooKeeper; empty = an embedded one is started in data.dir")
+    ] = field(name="zookeeper.connect", default="")
     zookeeper_session_ms: Annotated[Milliseconds, Meta(description="how long a silent process counts as alive")] = (
         field(name="zookeeper.session.ms", default=9_000)
     )
@@ -93,6 +102,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = field(name="stream.unanswered.max", default=5_000)
 
 
+_ENVIRONMENT = "SPARK_REPLICATION_"
+
+
 def _names(kind: type[TopicSettings]) -> dict[str, str]:
     return {entry.encode_name: entry.name for entry in msgspec.structs.fields(kind)}
 
@@ -126,6 +138,18 @@ def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
         else:
             flat[f"{prefix}{key}"] = value
     return flat
+
+
+def from_environment(environment: Mapping[str, str]) -> dict[str, Scalar]:
+    """`SPARK_REPLICATION_MIN_INSYNC_REPLICAS=1` sets min.insync.replicas; an unknown name is an error."""
+    known = {_ENVIRONMENT + name.replace(".", "_").upper(): name for name in _names(Settings)}
+    given: dict[str, Scalar] = {}
+    for variable, value in environment.items():
+        if variable.startswith(_ENVIRONMENT):
+            if variable not in known:
+                raise InvalidConfig(f"unknown environment variable {variable}: names are like {next(iter(known))}")
+            given |= parse_assignment(f"{known[variable]}={value}")
+    return given
 
 
 def parse_assignment(text: str) -> dict[str, Scalar]:

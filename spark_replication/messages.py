@@ -125,6 +125,30 @@ class BrokerDied(Message, frozen=True, kw_only=True):
     broker_epoch: Epoch
 
 
+class Guarding(Message, frozen=True, kw_only=True):
+    """A guardian says, again and again, whom it guards; the answer says whether it is still to."""
+
+    guardian: int
+    controller_epoch: Epoch
+    broker_id: BrokerId
+    broker_epoch: Epoch
+    host: str
+    port: int
+    pid: int
+    log_dir: str
+    adopted: bool
+    restarts: int
+
+
+Order = Literal["guard", "leave", "shut_down"]
+
+
+class GuardingAnswer(Message, frozen=True, kw_only=True):
+    """leave: the broker serves on under its lease. shut_down: it stops, and so does its guardian."""
+
+    order: Order
+
+
 # Follower to leader. One connection a pair; each partition's fetch is answered on its own, when there is something.
 
 
@@ -285,7 +309,7 @@ class Done(Message, frozen=True, kw_only=True):
 
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
-_json = msgspec.json.Encoder(order="deterministic")
+_json = msgspec.json.Encoder()
 
 
 class _Versioned(msgspec.Struct):

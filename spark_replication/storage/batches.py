@@ -52,7 +52,7 @@ def prepare(
     """`batch` as the topic with this stored schema keeps it; SchemaMismatch or BatchTooLarge if it cannot."""
     if batch.num_rows == 0:
         raise InvalidRequest("a batch without rows has no offsets: send at least one row")
-    stored = _as_stored(batch, schema)
+    stored = as_stored(batch, schema)
     try:
         message = stored.serialize()
     except pa.ArrowException as error:
@@ -99,7 +99,8 @@ def check_data(records: LogSlice) -> None:
         raise CorruptLog(f"the entries describe {start} bytes, the slice has {len(data)}")
 
 
-def _as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """`batch` with exactly this stored schema, its dictionaries decoded; SchemaMismatch names the first difference."""
     if batch.schema.equals(schema):
         stored = batch
     else:

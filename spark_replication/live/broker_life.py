@@ -1,0 +1,357 @@
+"""One life of a broker, from the lock on its directory to the clean-shutdown file: registering (B1), registering again
+when its session has expired or its node is gone (B2), stopping (B3).
+
+The main thread owns that life and takes its news from a queue: whatever ends or interrupts it only leaves a note there.
+"""
+
+from __future__ import annotations
+
+import enum
+import logging
+import os
+import queue
+import threading
+import time
+import uuid
+from base64 import b64decode
+from binascii import Error as Base64Error
+from functools import lru_cache
+from pathlib import Path
+
+import msgspec
+
+from spark_replication.config import Settings
+from spark_replication.core.replica import Leading, Me
+from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.errors import CorruptState, NotReady, ReplicationError, StorageFailed, WrongCluster
+from spark_replication.live.broker_file import BrokerFile, remove_broker_file, write_broker_file
+from spark_replication.live.clean_proof import losses, proven_epoch
+from spark_replication.live.clock import now_ms
+from spark_replication.live.lease import Lease
+from spark_replication.live.timers import Timers
+from spark_replication.messages import NONE, LeaseAnswer, ProducerId, RenewLease
+from spark_replication.model import BrokerId, DirectoryIdentity, TopicConfig
+from spark_replication.storage.batches import schema_from_bytes, schema_to_bytes, stored_schema
+from spark_replication.storage.broker_directory import (
+    CleanShutdown,
+    DirectoryLock,
+    StartRecord,
+    boot_id,
+    directory_mark,
+    drop_proofs,
+    remove_clean_shutdown,
+    write_clean_shutdown,
+    write_identity,
+    write_start_record,
+)
+from spark_replication.storage.local_files import LocalLogs
+from spark_replication.transport.flight import BrokerFlightServer
+from spark_replication.transport.replication import Address, Replication
+from spark_replication.zk.broker_store import BrokerStore
+from spark_replication.zk.session import Session
+
+TICK_S_MAX = 1.0
+CHECKPOINT_S = 5.0
+HEADLESS_READ_S = 5.0
+QUARANTINE_S = 10.0
+REGISTER_BACKOFF_S = 0.1
+REGISTER_BACKOFF_S_MAX = 2.0
+FLIGHT_STOP_S = 1.0
+PRODUCER_IDS_PER_BLOCK = 1_000
+
+log = logging.getLogger(__name__)
+
+
+class Options(msgspec.Struct, frozen=True, kw_only=True):
+    """What a broker process is told at its start. zookeeper: host:port,… ; lease: (controller epoch, attempt)."""
+
+    directory: Path
+    zookeeper: str
+    chroot: str
+    broker_id: BrokerId
+    cluster_id: str
+    host: str
+    settings: Settings
+    lease: tuple[int, int]
+
+
+class News(enum.Enum):
+    STOP = "asked to stop"
+    LEASE_EXPIRED = "no guardian has renewed the lease in time"
+
+
+class RegistrationGone(msgspec.Struct, frozen=True):
+    """The node of this epoch's registration is gone, or its session."""
+
+    epoch: int
+
+
+class BrokerLife:
+    def __init__(self, options: Options) -> None:
+        self._options = options
+        self._settings = options.settings
+        self._news: queue.SimpleQueue[News | RegistrationGone] = queue.SimpleQueue()
+        self._incarnation = str(uuid.uuid4())
+        self._epoch: int | None = None
+        self._lease = Lease(*options.lease, lease_ms=self._settings.broker_lease_ms, now_ms=now_ms())
+        self._producer_ids = iter(range(0))
+        self._producer_ids_lock = threading.Lock()
+        self._replica_timers = Timers("replica-timers")
+        self._slow_timers = Timers("slow-timers")
+
+    def run(self) -> None:
+        """Until it is asked to stop. Whatever else ends it raises."""
+        lock = DirectoryLock.take(self._options.directory)
+        self._open()
+        self._register_and_read()
+        self._start_timers()
+        self._serve()
+        self._stop()
+        lock.release()
+
+    # transport.flight.BrokerServices, and the signal handlers.
+
+    def begin_stop(self) -> None:
+        self._news.put(News.STOP)
+
+    def controller_address(self) -> str | None:
+        controller = self._store.controller()
+        return None if controller is None else controller.address
+
+    def new_producer(self) -> ProducerId:
+        with self._producer_ids_lock:
+            number = next(self._producer_ids, None)
+            if number is None:
+                self._producer_ids = iter(self._store.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
+                number = next(self._producer_ids)
+            return ProducerId(producer=number)
+
+    def renew_lease(self, request: RenewLease) -> LeaseAnswer:
+        self._lease.renew(request.controller_epoch, request.attempt, lease_ms=request.lease_ms, now_ms=now_ms())
+        if self._epoch is None:
+            raise NotReady("this broker has not registered yet: the lease is renewed, ask again")
+        return LeaseAnswer(broker_id=self._options.broker_id, broker_epoch=self._epoch, pid=os.getpid())
+
+    # Starting (B1).
+
+    def _open(self) -> None:
+        options, directory = self._options, self._options.directory
+        identity = DirectoryIdentity(cluster_id=options.cluster_id, broker_id=options.broker_id)
+        write_identity(directory, identity)
+        remove_broker_file(directory)
+        self._mark = directory_mark(directory)
+        self._proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
+        self._logs = LocalLogs(directory, now_ms=now_ms, before_cut=lambda: drop_proofs(directory))
+        reports = self._logs.recover()
+        self._store = BrokerStore(self._connect)
+        self._check_cluster()
+        if self._proof is not None:
+            assigned, _ = self._store.read_assigned(options.broker_id)
+            lost = losses(reports, assigned, self._logs.found(), options.broker_id)
+            if lost:
+                log.warning("this broker has lost data since its last registration: %s", "; ".join(lost))
+                drop_proofs(directory)
+                self._proof = None
+        self._replication = Replication(
+            options.host,
+            cluster_id=options.cluster_id,
+            broker=options.broker_id,
+            settings=self._settings,
+            replica_of=lambda partition: self._loop.replica(partition),  # noqa: PLW0108 (the loop comes after)
+            address_of=self._address_of,
+            now_ms=now_ms,
+        )
+        self._loop = BrokerLoop(
+            options.cluster_id,
+            logs=self._logs,
+            isr_store=self._store,
+            links=self._replication,
+            settings=self._settings,
+            guards=threading.RLock,
+            schema_of=schema_of,
+        )
+        self._flight = BrokerFlightServer(options.host, self._loop, self, settings=self._settings, now_ms=now_ms)
+        self._replication.start()
+
+    def _connect(self) -> Session:
+        return Session.connect(
+            self._options.zookeeper,
+            self._options.chroot,
+            session_timeout_ms=self._settings.zookeeper_session_ms,
+            request_timeout_ms=self._settings.request_timeout_ms,
+        )
+
+    def _check_cluster(self) -> None:
+        there = self._store.wait_for_cluster(self._settings.request_timeout_ms / 1000)
+        if there.cluster_id != self._options.cluster_id:
+            raise WrongCluster(
+                f"ZooKeeper at {self._options.zookeeper}{self._options.chroot} holds cluster {there.cluster_id}, not "
+                f"{self._options.cluster_id}: correct --zookeeper or --cluster-id"
+            )
+
+    def _register_and_read(self) -> None:
+        """In one session: register, leave the start record, and read everything (B1)."""
+        options = self._options
+        registration, epoch = self._store.register(
+            options.broker_id,
+            host=options.host,
+            port=self._flight.port,
+            replication_port=self._replication.port,
+            incarnation=self._incarnation,
+            rack=None,
+            boot_id=boot_id(),
+            directory_mark=self._mark,
+            continues=self._proof if self._epoch is None else self._epoch,
+        )
+        self._epoch = epoch.epoch
+        write_start_record(
+            options.directory, StartRecord(boot_id=boot_id(), directory_mark=self._mark, epoch=epoch.epoch)
+        )
+        remove_clean_shutdown(options.directory)
+        self._store.watch_own_registration(lambda: self._news.put(RegistrationGone(epoch.epoch)))
+        self._replication.registered(epoch.epoch)
+        read = self._store.read_all()
+        me = Me(options.broker_id, epoch.epoch, epoch.clean_since)
+        errors = self._loop.registered(me, read.partitions, read.topics, read.brokers.brokers, now_ms())
+        for partition, error in errors.items():
+            if error != NONE:
+                log.error("%s did not start: %s", partition, error, extra={"partition": partition})
+        write_broker_file(
+            options.directory,
+            BrokerFile(
+                pid=os.getpid(),
+                host=registration.host,
+                port=registration.port,
+                replication_port=registration.replication_port,
+                epoch=epoch.epoch,
+            ),
+        )
+        log.info(
+            "registered, clean since epoch %s, with %s replicas, at %s",
+            epoch.clean_since,
+            len(self._loop.replicas),
+            registration.address,
+            extra={"epoch": epoch.epoch},
+        )
+
+    def _address_of(self, broker: BrokerId) -> Address | None:
+        """ZooKeeper knows it best, and alone where no controller tells; without a connection, what was last known."""
+        if self._store.connected:
+            self._read_brokers()
+        registration = self._loop.brokers.get(broker)
+        return None if registration is None else (registration.host, registration.replication_port)
+
+    def _read_brokers(self) -> None:
+        try:
+            self._loop.brokers_read(self._store.read_brokers().brokers)
+        except ReplicationError as error:
+            log.info("the brokers' addresses cannot be read: %s", error)
+
+    # Living.
+
+    def _serve(self) -> None:
+        while True:
+            news = self._news.get()
+            if isinstance(news, News):
+                log.info("stopping: %s", news.value)
+                return
+            if news.epoch == self._epoch and not self._register_again():
+                return
+
+    def _register_again(self) -> bool:
+        """Until it is registered: nobody else will do it (B2). False: it was asked to stop."""
+        log.warning("the registration is gone: registering again", extra={"epoch": self._epoch})
+        self._loop.session_lost()
+        backoff_s = REGISTER_BACKOFF_S
+        while True:
+            try:
+                self._register_and_read()
+                return True
+            except ReplicationError as error:
+                if not error.retriable:
+                    raise
+                log.warning("registering again failed, next attempt in %s s: %s", backoff_s, error)
+            deadline = time.monotonic() + backoff_s
+            while (left := deadline - time.monotonic()) > 0:
+                if self._stop_within(left):
+                    return False
+            backoff_s = min(REGISTER_BACKOFF_S_MAX, backoff_s * 2)
+
+    def _stop_within(self, timeout_s: float) -> bool:
+        """News of a lost registration is no news here."""
+        try:
+            return isinstance(self._news.get(timeout=timeout_s), News)
+        except queue.Empty:
+            return False
+
+    def _start_timers(self) -> None:
+        tick_s = min(TICK_S_MAX, self._settings.replica_lag_time_ms / 4000)
+        self._replica_timers.every(tick_s, self._tick)
+        self._replica_timers.every(CHECKPOINT_S, self._checkpoint)
+        self._replica_timers.every(tick_s, self._check_lease)
+        self._slow_timers.every(min(QUARANTINE_S, max(1.0, self._settings.log_delete_delay_ms / 1000)), self._clean_up)
+        self._slow_timers.every(HEADLESS_READ_S, self._read_brokers_headless)
+        self._replica_timers.start()
+        self._slow_timers.start()
+
+    def _tick(self) -> None:
+        now = now_ms()
+        for replica in list(self._loop.replicas.values()):
+            if isinstance(replica.part, Leading):
+                with replica.guard:
+                    replica.tick(now)
+                    replica.tell_high_watermark()
+
+    def _checkpoint(self) -> None:
+        for partition, replica in list(self._loop.replicas.items()):
+            try:
+                with replica.guard:
+                    replica.checkpoint()
+            except StorageFailed as error:
+                log.error("%s has no checkpoint: %s", partition, error, extra={"partition": partition})
+
+    def _check_lease(self) -> None:
+        if self._lease.expired(now_ms()):
+            self._news.put(News.LEASE_EXPIRED)
+
+    def _clean_up(self) -> None:
+        for name in self._logs.delete_quarantined(older_than_ms=self._settings.log_delete_delay_ms, now_ms=now_ms()):
+            log.info("deleted %s, which was in quarantine", name)
+
+    def _read_brokers_headless(self) -> None:
+        if self._store.connected and self._store.controller() is None:
+            self._read_brokers()
+
+    # Stopping (B3).
+
+    def _stop(self) -> None:
+        """Served no more, flushed, no longer registered; the proof of all that comes last."""
+        assert self._epoch is not None, "it has registered"
+        self._replica_timers.stop()
+        self._slow_timers.stop()
+        failed = self._loop.close()
+        self._replication.close()
+        self._flight.stop(FLIGHT_STOP_S)
+        self._store.close()
+        for partition, error in failed.items():
+            log.error(
+                "%s was not flushed, this stop is not clean: %s", partition, error, extra={"partition": partition}
+            )
+        remove_broker_file(self._options.directory)
+        if not failed:
+            write_clean_shutdown(self._options.directory, CleanShutdown(broker_epoch=self._epoch))
+        log.info("stopped", extra={"epoch": self._epoch})
+
+
+def schema_of(config: TopicConfig) -> bytes:
+    """The schema message of a topic's stored batches."""
+    return _stored(config.schema)
+
+
+@lru_cache(1_000)
+def _stored(schema: str) -> bytes:
+    try:
+        message = b64decode(schema, validate=True)
+    except Base64Error as error:
+        raise CorruptState(f"a topic's schema is no base64: {error}. Configure it again") from error
+    return schema_to_bytes(stored_schema(schema_from_bytes(message, "a topic's config")))

@@ -1,0 +1,99 @@
+"""A broker's process: `python -m spark_replication.live.broker_process --directory …`.
+
+Exit codes: 0 stopped, 2 wrong usage or another cluster's, 3 the directory is in use, 1 anything else, each with one
+sentence on stderr. Log lines go to stdout.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from spark_replication.config import Settings, settings_from
+from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationError, WrongCluster
+from spark_replication.live.broker_life import BrokerLife, Options
+from spark_replication.live.log_lines import log_to_stdout
+
+STOPPED, FAILED, WRONG_USAGE, IN_USE = 0, 1, 2, 3
+
+log = logging.getLogger(__name__)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _options(arguments)
+    sys.setswitchinterval(float(os.environ.get("SWITCH", "0.005")))
+    log_to_stdout(broker=options.broker_id)
+    life = BrokerLife(options)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda _number, _frame: life.begin_stop())
+    try:
+        life.run()
+    except DirectoryInUse as error:
+        return _failed(error, IN_USE)
+    except (WrongCluster, InvalidConfig) as error:
+        return _failed(error, WRONG_USAGE)
+    except ReplicationError as error:
+        return _failed(error, FAILED)
+    except Exception as error:
+        log.exception("this broker ends by a mistake of its own")
+        return _failed(error, FAILED)
+    return STOPPED
+
+
+def _failed(error: Exception, code: int) -> int:
+    sys.stderr.write(f"broker_process: {error}\n")
+    return code
+
+
+def _options(arguments: Sequence[str] | None) -> Options:
+    parser = argparse.ArgumentParser(prog="broker_process", description="One broker of a spark_replication cluster.")
+    parser.add_argument("--directory", required=True, type=Path, help="its own: logs, lock and identity")
+    parser.add_argument("--zookeeper", required=True, help="host:port,…/chroot")
+    parser.add_argument("--broker-id", required=True, type=int)
+    parser.add_argument("--cluster-id", required=True)
+    parser.add_argument("--host", required=True, help="to listen on; loopback only")
+    parser.add_argument("--settings", type=_settings, default=Settings(), help="JSON: names as in conf/*.toml")
+    parser.add_argument("--lease", required=True, type=_lease, metavar="CONTROLLER_EPOCH,ATTEMPT")
+    found = parser.parse_args(arguments)
+    address, slash, chroot = found.zookeeper.partition("/")
+    return Options(
+        directory=found.directory.resolve(),
+        zookeeper=address,
+        chroot=slash + chroot if chroot else found.settings.zookeeper_chroot,
+        broker_id=found.broker_id,
+        cluster_id=found.cluster_id,
+        host=found.host,
+        settings=found.settings,
+        lease=found.lease,
+    )
+
+
+def _settings(text: str) -> Settings:
+    try:
+        return settings_from(msgspec.json.decode(text, type=dict))
+    except (msgspec.MsgspecError, InvalidConfig) as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _lease(text: str) -> tuple[int, int]:
+    controller_epoch, _, attempt = text.partition(",")
+    try:
+        return int(controller_epoch), int(attempt)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} is not CONTROLLER_EPOCH,ATTEMPT") from error
+
+
+if __name__ == "__main__":
+    code = main()
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    # Not sys.exit: Flight's threads serve streams that clients hold open, and Python would wait for them.
+    os._exit(code)

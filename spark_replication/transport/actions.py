@@ -1,0 +1,111 @@
+"""Requests and answers over Arrow Flight: a server with a table of actions, and the call that asks one of them.
+
+Bodies are the JSON of messages. The text of a Flight error starts with `CODE: message`, so that any Flight client can
+read it; `error_of_flight` turns it back into our tree. A server of this kind never listens beyond loopback.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    InvalidRequest,
+    ReplicationError,
+    RequestTimedOut,
+    StartFailed,
+    error_of_text,
+)
+from spark_replication.messages import Kind, from_json, to_json
+from spark_replication.transport.loopback import require_loopback
+
+_DETAIL = ". Detail: "  # where gRPC's own words begin
+_NOT_CONNECTED = "failed to connect"  # then nothing was sent
+
+Request = TypeVar("Request", bound=msgspec.Struct)
+
+
+class Action(NamedTuple):
+    """handler: the answer to a request of this kind; it raises what it refuses."""
+
+    request: type[msgspec.Struct]
+    handler: Callable[[Any], msgspec.Struct]
+
+
+class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """Serves from birth. port: 0 lets the system choose; `port` then says which."""
+
+    def __init__(self, host: str, actions: Mapping[str, Action], *, port: int = 0) -> None:
+        require_loopback(host)
+        self._actions = dict(actions)
+        try:
+            super().__init__(f"grpc://{host}:{port}")
+        except (flight.FlightError, pa.ArrowException, OSError) as error:
+            raise StartFailed(f"no Flight server on {host}:{port}: {error}. Is the port in use?") from error
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        with told_to_client():
+            known = self._actions.get(action.type)
+            if known is None:
+                raise InvalidRequest(
+                    f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"
+                )
+            request = from_json(action.body.to_pybytes(), known.request)
+            return [to_json(known.handler(request))]
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        return [(name, action.request.__doc__ or "") for name, action in sorted(self._actions.items())]
+
+    def stop(self, timeout_s: float) -> None:
+        """Takes no new calls. Those under way get `timeout_s`; a stream that its client holds open ends with the
+        process, since pyarrow's shutdown would wait for it without end."""
+        ending = threading.Thread(target=self.shutdown, name="flight-shutdown", daemon=True)
+        ending.start()
+        ending.join(timeout_s)
+
+
+@contextmanager
+def told_to_client() -> Iterator[None]:
+    """Our errors, as Flight carries them."""
+    try:
+        yield
+    except ReplicationError as error:
+        raise flight.FlightServerError(str(error)) from error
+
+
+def call(
+    client: flight.FlightClient,
+    action: str,
+    request: msgspec.Struct,
+    answer_kind: type[Kind],
+    timeout_ms: int,
+) -> Kind:
+    """One request, one answer; what goes wrong raises an error of our tree."""
+    options = flight.FlightCallOptions(timeout=timeout_ms / 1000)
+    try:
+        answers = [result.body.to_pybytes() for result in client.do_action((action, to_json(request)), options)]
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise error_of_flight(error) from error
+    if len(answers) != 1:
+        raise InvalidRequest(f"{action} was answered with {len(answers)} messages, not with one")
+    return from_json(answers[0], answer_kind)
+
+
+def error_of_flight(error: Exception) -> ReplicationError:
+    """What a Flight exception means: the server's own error, or that there was no answer."""
+    text = str(error)
+    known = error_of_text(text.partition(_DETAIL)[0])
+    if known is not None:
+        return known
+    if isinstance(error, flight.FlightTimedOutError):
+        return RequestTimedOut(f"no answer in time: {text}", maybe_written=True)
+    if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
+        return BrokerNotAvailable(f"the connection failed: {text}", maybe_written=_NOT_CONNECTED not in text)
+    return ReplicationError(f"the Flight call failed: {text}", maybe_written=True)

@@ -1,0 +1,125 @@
+"""Frames between brokers: u32 header length, u32 payload length (big-endian), msgpack header, payload.
+
+The payload of an answer is schema, entries and data as they lie in the leader's files: sent from the buffers that they
+were read into, and handed on as views of the buffer that they were received into.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from spark_replication.errors import BrokerNotAvailable, InvalidRequest
+from spark_replication.messages import Frame, from_frame, to_frame
+
+Buffer = bytes | bytearray | memoryview
+
+RECEIVE_BYTES = 1 << 20  # what a receiver's buffer has room for, until a larger frame comes
+BUFFERS_PER_CALL_MAX = 512  # of one sendmsg: Linux takes 1024
+
+_LENGTHS = struct.Struct("!II")
+
+
+class ReceivedFrame(NamedTuple):
+    """payload: valid until the next `receive`."""
+
+    frame: Frame
+    payload: memoryview
+
+
+class FrameReceiver:
+    """Invariant: buffer[start:filled] holds what was received and not handed out yet."""
+
+    def __init__(self, connection: socket.socket, frame_bytes_max: int) -> None:
+        self._connection = connection
+        self._frame_bytes_max = frame_bytes_max
+        self._view = memoryview(bytearray(RECEIVE_BYTES))
+        self._start = 0
+        self._filled = 0
+
+    def receive(self) -> list[ReceivedFrame]:
+        """One recv, and the frames that are whole after it, perhaps none. BrokerNotAvailable: the peer has closed."""
+        self._make_room()
+        received = self._connection.recv_into(self._view[self._filled :])
+        if received == 0:
+            raise BrokerNotAvailable("the peer closed the connection")
+        self._filled += received
+        frames = []
+        while self._start + (length := self._frame_length()) <= self._filled:
+            frames.append(self._frame(length))
+            self._start += length
+        return frames
+
+    def _frame_length(self) -> int:
+        """Of the frame at `start`; of the lengths alone while these are not there."""
+        if self._filled - self._start < _LENGTHS.size:
+            return _LENGTHS.size
+        header, payload = _LENGTHS.unpack_from(self._view, self._start)
+        length = int(_LENGTHS.size + header + payload)
+        if length > self._frame_bytes_max:
+            raise InvalidRequest(
+                f"a frame of {length} bytes is over replication.frame.bytes.max={self._frame_bytes_max}: "
+                "this is no broker, or its settings differ"
+            )
+        return length
+
+    def _frame(self, length: int) -> ReceivedFrame:
+        header, _ = _LENGTHS.unpack_from(self._view, self._start)
+        body = self._start + _LENGTHS.size + header
+        frame = from_frame(self._view[self._start + _LENGTHS.size : body])
+        return ReceivedFrame(frame, self._view[body : self._start + length])
+
+    def _make_room(self) -> None:
+        """For the rest of the frame at `start`, and for what comes behind it."""
+        left = self._view[self._start : self._filled]
+        needed = self._frame_length()
+        if needed > len(self._view):
+            larger = memoryview(bytearray(needed + RECEIVE_BYTES))
+            larger[: len(left)] = left
+            self._view = larger
+        elif not left or self._start + needed > len(self._view) or self._start > len(self._view) // 2:
+            self._view[: len(left)] = left
+        else:
+            return
+        self._start, self._filled = 0, len(left)
+
+
+def encoded(frame: Frame, *payload: Buffer) -> list[Buffer]:
+    header = to_frame(frame)
+    return [_LENGTHS.pack(len(header), sum(map(len, payload))) + header, *(part for part in payload if part)]
+
+
+def send(connection: socket.socket, buffers: Sequence[Buffer]) -> None:
+    """All of it, in as few calls as the kernel needs."""
+    place = 0
+    while place < len(buffers):
+        batch: list[Buffer] = list(buffers[place : place + BUFFERS_PER_CALL_MAX])
+        place += len(batch)
+        _send_batch(connection, batch)
+
+
+def _send_batch(connection: socket.socket, batch: list[Buffer]) -> None:
+    while batch:
+        sent = connection.sendmsg(batch)
+        gone = 0
+        while gone < len(batch) and sent >= len(batch[gone]):
+            sent -= len(batch[gone])
+            gone += 1
+        batch = batch[gone:]
+        if batch and sent:
+            batch[0] = memoryview(batch[0])[sent:]
+
+
+def tune(connection: socket.socket) -> None:
+    """Small frames go at once; a peer whose host is gone is noticed in the end."""
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+
+def hang_up(connection: socket.socket) -> None:
+    """Whoever waits on it, in whatever thread, finds it closed. Its owner closes it."""
+    with contextlib.suppress(OSError):  # the peer was faster
+        connection.shutdown(socket.SHUT_RDWR)

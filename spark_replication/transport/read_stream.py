@@ -1,0 +1,101 @@
+"""DoGet of one partition: batches as they are stored, trimmed to what was asked, up to the high watermark.
+
+A wait for something new is a wait for the replica's progress, never a poll. No guard is held between two batches.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+
+import pyarrow as pa
+
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import InvalidRequest
+from spark_replication.messages import BatchPosition, ReadTicket, to_json
+from spark_replication.model import Offset
+from spark_replication.ports import LogSlice
+from spark_replication.storage.batches import batches_of
+from spark_replication.transport.actions import told_to_client
+
+READ_BYTES = 4 << 20  # of one look into the log
+
+BatchWithMetadata = tuple[pa.RecordBatch, bytes]
+
+
+class ReadStream:
+    def __init__(self, replica_of: Callable[[], ReplicaLoop], schema: pa.Schema, ticket: ReadTicket) -> None:
+        """The first look is taken now, so that a request that cannot be served is refused as a whole."""
+        self._replica_of = replica_of
+        self._stored_schema = schema
+        self._ticket = ticket
+        self.schema = _projected(schema, ticket.columns)
+        self._offset = ticket.from_offset
+        self._progress = threading.Event()
+        self._first = self._look()
+
+    def batches(self) -> Iterator[BatchWithMetadata]:
+        with told_to_client():
+            records, high_watermark = self._first
+            while True:
+                if records is not None:
+                    yield from self._deliver(records, high_watermark)
+                elif not self._wait():
+                    return
+                if self._done():
+                    return
+                records, high_watermark = self._look()
+
+    def _done(self) -> bool:
+        return self._ticket.to is not None and self._offset >= self._ticket.to
+
+    def _look(self) -> tuple[LogSlice | None, Offset]:
+        """What there is, and the high watermark; where there is nothing, the next progress will be heard."""
+        if self._done():
+            return None, 0
+        replica = self._replica_of()
+        with replica.guard:
+            records = replica.read(self._offset, bytes_max=READ_BYTES, to=self._ticket.to)
+            if records is None and self._ticket.max_wait_ms:
+                self._progress.clear()
+                replica.on_progress(self._progress.set)
+            return records, replica.high_watermark
+
+    def _wait(self) -> bool:
+        """Until something is new; False: it took too long, or there is nothing to wait for."""
+        if self._done() or not self._ticket.max_wait_ms:
+            return False
+        if self._progress.wait(self._ticket.max_wait_ms / 1000):
+            return True
+        replica = self._replica_of()
+        with replica.guard:
+            replica.off_progress(self._progress.set)
+        return False
+
+    def _deliver(self, records: LogSlice, high_watermark: Offset) -> Iterator[BatchWithMetadata]:
+        to = self._ticket.to
+        for entry, stored in batches_of(records, self._stored_schema):
+            first = max(self._offset, entry.base_offset)
+            beyond = entry.last_offset + 1 if to is None else min(to, entry.last_offset + 1)
+            if first >= beyond:
+                return
+            batch = stored if self._ticket.columns is None else stored.select(list(self._ticket.columns))
+            if beyond - first < batch.num_rows:
+                batch = batch.slice(first - entry.base_offset, beyond - first)
+            self._offset = beyond
+            position = BatchPosition(
+                base_offset=first,
+                leader_epoch=entry.leader_epoch,
+                timestamp=entry.timestamp_ms,
+                high_watermark=high_watermark,
+            )
+            yield batch, to_json(position)
+
+
+def _projected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:
+    if columns is None:
+        return schema
+    for name in columns:
+        if schema.get_field_index(name) < 0:
+            raise InvalidRequest(f"column {name!r} is not in the topic, or there twice: {', '.join(schema.names)} are")
+    return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)

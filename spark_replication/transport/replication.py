@@ -1,0 +1,76 @@
+"""Broker to broker: both sides of replication, as the engine sees them (ports.FollowerLinks).
+
+One TCP connection from each follower broker to each leader broker, all partitions over it; an idle partition's fetch
+waits at the leader and costs nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_replication.config import Settings
+from spark_replication.errors import InvalidConfig
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
+from spark_replication.transport.replication_server import ReplicaOf, ReplicationServer
+
+__all__ = ["Address", "AddressOf", "ReplicaOf", "Replication", "ReplicationClient", "ReplicationServer"]
+
+HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a thousand fetches
+
+
+class Replication:
+    """Listens from birth on `port`; serves from `start` on; follows once `registered` has told this broker's epoch."""
+
+    def __init__(
+        self,
+        host: str,
+        *,
+        cluster_id: str,
+        broker: BrokerId,
+        settings: Settings,
+        replica_of: ReplicaOf,
+        address_of: AddressOf,
+        now_ms: Callable[[], int],
+    ) -> None:
+        frame_bytes_max = settings.replication_frame_bytes_max
+        # A frame holds one batch at least, and an index entry for each: more than twice the data there never is.
+        needed = 2 * max(settings.replica_fetch_bytes_max, settings.batch_bytes_max) + HEADER_BYTES_MAX
+        if frame_bytes_max < needed:
+            raise InvalidConfig(
+                f"replication.frame.bytes.max={frame_bytes_max} is too small for replica.fetch.bytes.max and "
+                f"batch.bytes.max: {needed} at least"
+            )
+        self._server = ReplicationServer(
+            host, cluster_id=cluster_id, replica_of=replica_of, frame_bytes_max=frame_bytes_max, now_ms=now_ms
+        )
+        self._client = ReplicationClient(
+            cluster_id=cluster_id,
+            broker=broker,
+            replica_of=replica_of,
+            address_of=address_of,
+            frame_bytes_max=frame_bytes_max,
+        )
+        self.port = self._server.port
+
+    def start(self) -> None:
+        self._server.start()
+
+    def registered(self, broker_epoch: int) -> None:
+        """Before the engine is told: what it follows from then on is fetched as this life of the broker."""
+        self._client.registered(broker_epoch)
+
+    def close(self) -> None:
+        self._client.close()
+        self._server.close()
+
+    # ports.FollowerLinks
+
+    def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
+        self._server.ready(follower, partition)
+
+    def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
+        self._client.follow(partition, leader)
+
+    def unfollow(self, partition: TopicPartition) -> None:
+        self._client.unfollow(partition)

@@ -1,0 +1,318 @@
+"""Replication, the follower's side: one connection and one thread for each leader broker that is followed.
+
+The thread does everything that belongs to its connection, in order: it sends what is due, takes what has come, appends
+it, and makes the next fetches of all that came at once into one frame.
+
+Rules:
+- No guard is held while sending, connecting or waiting; `follow` and `unfollow` only leave a note and wake the thread.
+- An answer counts only if its number is that of the partition's last fetch on this connection: of an older one nobody
+  knows whether what it says still holds.
+- A partition that fails is asked for again later, and delays no other.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import logging
+import os
+import select
+import socket
+import threading
+import time
+from collections.abc import Callable
+
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    InvalidRequest,
+    ReplicationError,
+    error_of,
+)
+from spark_replication.messages import NONE, ErrorFrame, FetchedFrame, FetchedPartition, FetchFrame, HelloFrame
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.ports import LogSlice
+from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
+from spark_replication.transport.frames import FrameReceiver, ReceivedFrame, encoded, hang_up, send, tune
+from spark_replication.transport.replication_server import ReplicaOf
+
+BACKOFF_S = 0.02
+BACKOFF_MAX_S = 1.0
+CONNECT_TIMEOUT_S = 2.0
+FETCHES_PER_FRAME_MAX = 1_000
+CLOSE_TIMEOUT_S = 3.0
+
+log = logging.getLogger(__name__)
+
+Address = tuple[str, int]
+AddressOf = Callable[[BrokerId], Address | None]
+
+
+class ReplicationClient:
+    """`address_of` may wait for ZooKeeper: it is called by the threads of the links alone."""
+
+    def __init__(
+        self, *, cluster_id: str, broker: BrokerId, replica_of: ReplicaOf, address_of: AddressOf, frame_bytes_max: int
+    ) -> None:
+        self.cluster_id = cluster_id
+        self.broker = broker
+        self.replica_of = replica_of
+        self.address_of = address_of
+        self.frame_bytes_max = frame_bytes_max
+        self._lock = threading.Lock()
+        self._broker_epoch = -1
+        self._links: dict[BrokerId, LeaderLink] = {}
+        self._leader_of: dict[TopicPartition, BrokerId] = {}
+
+    def registered(self, broker_epoch: int) -> None:
+        """Connections say which life of this broker they belong to: those of an earlier one end."""
+        with self._lock:
+            self._broker_epoch = broker_epoch
+        self.close()
+
+    def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
+        """See ports.FollowerLinks. Again for the same leader: ask anew, the epoch is another."""
+        with self._lock:
+            before = self._leader_of.get(partition)
+            if before is not None and before != leader:
+                self._links[before].unfollow(partition)
+            self._leader_of[partition] = leader
+            link = self._links.get(leader)
+            if link is None:
+                link = self._links[leader] = LeaderLink(self, leader, self._broker_epoch)
+            link.follow(partition)
+
+    def unfollow(self, partition: TopicPartition) -> None:
+        with self._lock:
+            leader = self._leader_of.pop(partition, None)
+            if leader is not None:
+                self._links[leader].unfollow(partition)
+
+    def close(self) -> None:
+        """Not under a guard: it waits for the threads, which may be waiting for one."""
+        with self._lock:
+            links = list(self._links.values())
+            self._links.clear()
+            self._leader_of.clear()
+        for link in links:
+            link.close()
+        for link in links:
+            link.join()
+
+
+class LeaderLink:
+    """_followed, _due, _later and _connection are shared, under the lock; everything else is the thread's own.
+
+    _due: to be asked for with the next frame. _later: (when, partition), of those that failed.
+    """
+
+    def __init__(self, client: ReplicationClient, leader: BrokerId, broker_epoch: int) -> None:
+        self._client = client
+        self._leader = leader
+        self._broker_epoch = broker_epoch
+        self._lock = threading.Lock()
+        self._followed: dict[TopicPartition, None] = {}
+        self._due: dict[TopicPartition, None] = {}
+        self._later: list[tuple[float, TopicPartition]] = []
+        self._connection: socket.socket | None = None
+        self._closed = False
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._address: Address | None = None
+        self._number = 0
+        self._outstanding: dict[TopicPartition, int] = {}
+        self._failures: dict[TopicPartition, int] = {}
+        self._attempts = 0
+        self._thread = threading.Thread(target=self._run, name=f"replication-from-{leader}", daemon=True)
+        self._thread.start()
+
+    # From any thread.
+
+    def follow(self, partition: TopicPartition) -> None:
+        with self._lock:
+            self._followed[partition] = None
+            self._due[partition] = None
+            os.eventfd_write(self._wake, 1)
+
+    def unfollow(self, partition: TopicPartition) -> None:
+        with self._lock:
+            self._followed.pop(partition, None)
+            self._due.pop(partition, None)
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            os.eventfd_write(self._wake, 1)
+            if self._connection is not None:
+                hang_up(self._connection)
+
+    def join(self) -> None:
+        if self._thread is not threading.current_thread():
+            self._thread.join(CLOSE_TIMEOUT_S)
+        if not self._thread.is_alive():
+            os.close(self._wake)
+
+    # The thread.
+
+    def _run(self) -> None:
+        waiting = select.poll()
+        waiting.register(self._wake, select.POLLIN)
+        while not self._closed:
+            if not self._followed:
+                self._wait(waiting, None)  # a leader of nothing is not looked for
+                continue
+            try:
+                self._exchange()
+            except (OSError, ReplicationError) as error:
+                if not self._closed:
+                    level = logging.INFO if isinstance(error, (OSError, BrokerNotAvailable)) else logging.WARNING
+                    log.log(level, "replication from broker %s at %s: %s", self._leader, self._address, error)
+            deadline = time.monotonic() + _backoff_s(self._attempts)
+            self._attempts += 1
+            while (left := deadline - time.monotonic()) > 0 and not self._closed:
+                self._wait(waiting, left)
+
+    def _wait(self, waiting: select.poll, timeout_s: float | None) -> None:
+        if waiting.poll(None if timeout_s is None else timeout_s * 1000):
+            self._clear_wake()
+
+    def _clear_wake(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self._wake)
+
+    def _exchange(self) -> None:
+        """Connect, ask for everything that is followed, and go on until the connection ends."""
+        with self._connect() as connection:
+            waiting = select.poll()
+            waiting.register(self._wake, select.POLLIN)
+            waiting.register(connection, select.POLLIN)
+            receiver = FrameReceiver(connection, self._client.frame_bytes_max)
+            hello = HelloFrame(
+                cluster_id=self._client.cluster_id, broker_id=self._client.broker, broker_epoch=self._broker_epoch
+            )
+            send(connection, encoded(hello))
+            self._outstanding.clear()
+            with self._lock:
+                self._later.clear()
+                self._due = dict(self._followed)
+            try:
+                while not self._closed:
+                    self._send_due(connection)
+                    for ready, _ in waiting.poll(self._wait_ms()):
+                        if ready == self._wake:
+                            self._clear_wake()
+                        else:
+                            for received in receiver.receive():
+                                self._received(received)
+            finally:
+                with self._lock:
+                    self._connection = None
+
+    def _connect(self) -> socket.socket:
+        self._address = self._client.address_of(self._leader)
+        if self._address is None:
+            raise BrokerNotAvailable(f"broker {self._leader} is not registered")
+        connection = socket.create_connection(self._address, timeout=CONNECT_TIMEOUT_S)
+        tune(connection)
+        connection.settimeout(None)
+        with self._lock:
+            self._connection = connection
+            if self._closed:
+                hang_up(connection)
+        return connection
+
+    def _wait_ms(self) -> float | None:
+        with self._lock:
+            if self._due:
+                return 0
+            return max(0.0, (self._later[0][0] - time.monotonic()) * 1000) if self._later else None
+
+    def _send_due(self, connection: socket.socket) -> None:
+        with self._lock:
+            now = time.monotonic()
+            while self._later and self._later[0][0] <= now:
+                _, partition = heapq.heappop(self._later)
+                if partition in self._followed:
+                    self._due[partition] = None
+            if not self._due:
+                return
+            due = list(self._due)[:FETCHES_PER_FRAME_MAX]
+            for partition in due:
+                del self._due[partition]
+        self._number += 1
+        fetches = []
+        for partition in due:
+            try:
+                replica = self._client.replica_of(partition)
+            except ReplicationError:
+                continue  # it was removed meanwhile
+            with replica.guard:
+                fetch = replica.next_fetch()
+            if fetch is not None:
+                fetches.append(fetch)
+                self._outstanding[partition] = self._number
+        if fetches:
+            send(connection, encoded(FetchFrame(number=self._number, partitions=tuple(fetches))))
+
+    def _received(self, received: ReceivedFrame) -> None:
+        frame, payload = received
+        if isinstance(frame, ErrorFrame):
+            raise error_of(frame.error, frame.message)
+        if not isinstance(frame, FetchedFrame):
+            raise InvalidRequest(f"a leader sends answers, not {type(frame).__name__}")
+        self._attempts = 0
+        answer = frame.partition
+        partition = answer.topic_partition
+        if self._outstanding.get(partition) != frame.number:
+            return
+        del self._outstanding[partition]
+        try:
+            if answer.error != NONE:
+                raise error_of(answer.error, answer.message)
+            replica = self._client.replica_of(partition)
+            records = _records(answer, payload)
+            with replica.guard:
+                if replica.topic_id == answer.topic_id:  # else it was made again under its old name meanwhile
+                    replica.fetched(answer, records)
+        except ReplicationError as error:
+            self._failed(partition, error)
+            return
+        self._failures.pop(partition, None)
+        with self._lock:
+            if partition in self._followed:
+                self._due[partition] = None
+
+    def _failed(self, partition: TopicPartition, error: ReplicationError) -> None:
+        failures = self._failures.get(partition, 0)
+        self._failures[partition] = failures + 1
+        level = logging.INFO if error.retriable else logging.ERROR
+        text = "replication of %s from broker %s: %s"
+        log.log(level, text, partition, self._leader, error, extra={"partition": partition})
+        with self._lock:
+            if partition in self._followed:
+                heapq.heappush(self._later, (time.monotonic() + _backoff_s(failures), partition))
+        if error.stale_routes and self._client.address_of(self._leader) != self._address:
+            raise BrokerNotAvailable(f"broker {self._leader} is no longer at {self._address}")
+
+
+def _backoff_s(failures: int) -> float:
+    return min(BACKOFF_MAX_S, BACKOFF_S * float(1 << min(failures, 10)))
+
+
+def _records(answer: FetchedPartition, payload: memoryview) -> LogSlice | None:
+    """The stored bytes that came with an answer, as views of them."""
+    entries_at = answer.schema_bytes
+    data_at = entries_at + answer.entry_bytes
+    if data_at + answer.data_bytes != len(payload) or answer.entry_bytes % ENTRY_BYTES:
+        raise InvalidRequest(
+            f"an answer of {answer.topic_partition} does not describe its payload: {len(payload)} bytes"
+        )
+    if not answer.entry_bytes:
+        return None
+    entries = payload[entries_at:data_at]
+    return LogSlice(
+        first_offset=answer.offset,
+        next_offset=last_offset_at(entries, len(entries) // ENTRY_BYTES - 1) + 1,
+        segment_base=answer.segment_base,
+        schema=payload[:entries_at],
+        entries=entries,
+        data=payload[data_at:],
+    )

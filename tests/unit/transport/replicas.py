@@ -1,0 +1,139 @@
+"""Replicas with real logs and real replication, but no ZooKeeper: commands are given by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_replication.config import Settings
+from spark_replication.core.producers import Place
+from spark_replication.core.replica import Me
+from spark_replication.core.writes import IsrAnswer, IsrWrite
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
+from spark_replication.messages import PartitionCommand
+from spark_replication.model import BrokerId, PartitionState, TopicPartition
+from spark_replication.storage.batches import schema_to_bytes
+from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.recovery import recover
+from spark_replication.transport.replication import Address, Replication
+from tests.unit.storage.storage_stories import SCHEMA, files_of, prepared
+
+CLUSTER = "cluster"
+TIMEOUT_S = 20.0
+
+
+def eventually(holds: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {TIMEOUT_S} s: {what}"
+        time.sleep(0.002)
+
+
+class NoIsrStore:
+    def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
+        """No answer ever comes."""
+
+
+class Brokers:
+    """Some in this process; `addresses` is what each is told of the others."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.addresses: dict[BrokerId, Address] = {}
+        self.brokers: list[Broker] = []
+
+    def start(self, broker: BrokerId, *, epoch: int = 0, cluster_id: str = CLUSTER) -> Broker:
+        started = Broker(self, broker, epoch, cluster_id)
+        self.brokers.append(started)
+        self.addresses[broker] = ("127.0.0.1", started.replication.port)
+        return started
+
+    def close(self) -> None:
+        for broker in self.brokers:
+            broker.close()
+
+
+class Broker:
+    def __init__(self, brokers: Brokers, broker: BrokerId, epoch: int, cluster_id: str) -> None:
+        self.me = Me(broker, epoch, 0)
+        self.settings = Settings()
+        self.replicas: dict[TopicPartition, ReplicaLoop] = {}
+        self._directory = brokers.directory / f"broker-{broker}"
+        self.replication = Replication(
+            "127.0.0.1",
+            cluster_id=cluster_id,
+            broker=broker,
+            settings=self.settings,
+            replica_of=self.replica,
+            address_of=brokers.addresses.get,
+            now_ms=lambda: 0,
+        )
+        self.replication.start()
+        self.replication.registered(epoch)
+
+    def replica(self, partition: TopicPartition) -> ReplicaLoop:
+        found = self.replicas.get(partition)
+        if found is None:
+            raise UnknownTopicOrPartition(f"{partition} is not here")
+        return found
+
+    def folder(self, partition: TopicPartition) -> Path:
+        return self._directory / str(partition)
+
+    def open(self, partition: TopicPartition, topic_id: str = "id") -> ReplicaLoop:
+        folder = self.folder(partition)
+        folder.mkdir(parents=True, exist_ok=True)
+        log = PartitionLog(recover(folder, lambda: None), schema=schema_to_bytes(SCHEMA), segment_bytes=1 << 16)
+        self.replicas[partition] = ReplicaLoop(
+            partition,
+            topic_id,
+            log,
+            settings=self.settings,
+            isr_store=NoIsrStore(),
+            links=self.replication,
+            guard=threading.RLock(),
+        )
+        return self.replicas[partition]
+
+    def command(
+        self, partition: TopicPartition, leader: BrokerId, replicas: tuple[BrokerId, ...], *, epoch: int = 0
+    ) -> None:
+        replica = self.replicas.get(partition) or self.open(partition)
+        state = PartitionState(
+            leader=leader,
+            leader_epoch=epoch,
+            isr=frozenset(replicas),
+            min_isr=1,
+            epochs=dict.fromkeys(replicas, 0),
+        )
+        command = PartitionCommand(
+            topic=partition.topic,
+            partition=partition.partition,
+            topic_id=replica.topic_id,
+            replicas=replicas,
+            state=state,
+            partition_epoch=epoch,
+        )
+        with replica.guard:
+            replica.command(command, self.me, 0)
+
+    def produce(self, partition: TopicPartition, count: int) -> list[Place | ReplicationError]:
+        """Acks=all; the answers, as they come."""
+        replica = self.replicas[partition]
+        answers: list[Place | ReplicationError] = []
+        for _ in range(count):
+            with replica.guard:
+                batch = prepared(replica.log.log_end)
+                replica.produce(batch, acks="all", now_ms=0, acknowledge=answers.append)
+        return answers
+
+    def files(self, partition: TopicPartition) -> dict[str, bytes]:
+        return files_of(self.folder(partition))
+
+    def close(self) -> None:
+        self.replication.close()
+        for replica in self.replicas.values():
+            replica.log.close()

@@ -1,0 +1,112 @@
+"""Requests over Flight, with a real server in this process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+from pyarrow import flight
+
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    InvalidConfig,
+    InvalidRequest,
+    NotController,
+    RequestTimedOut,
+    StartFailed,
+)
+from spark_replication.messages import DescribeTopics, Done, InitProducer, ProducerId, RenewLease
+from spark_replication.transport.actions import Action, ActionServer, call
+
+TIMEOUT_MS = 10_000
+
+
+def refuse(_request: DescribeTopics) -> Done:
+    raise NotController("the controller is at 127.0.0.1:9. Detail: none. ask there")
+
+
+@pytest.fixture
+def release() -> Iterator[threading.Event]:
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+@pytest.fixture
+def server(release: threading.Event) -> Iterator[ActionServer]:
+    def hang(_request: InitProducer) -> Done:
+        release.wait(10)
+        return Done()
+
+    started = ActionServer(
+        "127.0.0.1",
+        {
+            "double": Action(ProducerId, lambda request: ProducerId(producer=request.producer * 2)),
+            "refuse": Action(DescribeTopics, refuse),
+            "hang": Action(InitProducer, hang),
+        },
+    )
+    yield started
+    release.set()
+    started.stop(5)
+
+
+@pytest.fixture
+def client(server: ActionServer) -> Iterator[flight.FlightClient]:
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as found:
+        yield found
+
+
+def test_a_request_is_answered(client: flight.FlightClient) -> None:
+    assert call(client, "double", ProducerId(producer=21), ProducerId, TIMEOUT_MS) == ProducerId(producer=42)
+    assert {action.type for action in client.list_actions()} == {"double", "refuse", "hang"}
+
+
+def test_a_refusal_is_the_same_error_on_both_sides(client: flight.FlightClient) -> None:
+    with pytest.raises(NotController) as caught:
+        call(client, "refuse", DescribeTopics(), Done, TIMEOUT_MS)
+    assert caught.value.message.startswith("the controller is at 127.0.0.1:9")
+    assert caught.value.stale_routes
+
+
+@pytest.mark.parametrize(
+    ("action", "body"),
+    [("dubble", b"{}"), ("double", b"{}"), ("double", b'{"producer":1,"ephoc":2}'), ("double", b"\xff")],
+)
+def test_a_wrong_request_is_refused(client: flight.FlightClient, action: str, body: bytes) -> None:
+    with pytest.raises(flight.FlightError, match=r"^INVALID_REQUEST: "):
+        list(client.do_action((action, body)))
+
+
+def test_a_version_that_is_not_known_is_refused(client: flight.FlightClient) -> None:
+    with pytest.raises(flight.FlightError, match=r"^UNSUPPORTED_VERSION: "):
+        list(client.do_action(("double", b'{"v":2,"producer":1}')))
+
+
+def test_an_answer_of_another_kind_is_refused(client: flight.FlightClient) -> None:
+    with pytest.raises(InvalidRequest):
+        call(client, "double", ProducerId(producer=1), RenewLease, TIMEOUT_MS)
+
+
+def test_no_answer_in_time(client: flight.FlightClient) -> None:
+    with pytest.raises(RequestTimedOut) as caught:
+        call(client, "hang", InitProducer(), Done, 50)
+    assert caught.value.maybe_written
+
+
+def test_nobody_there() -> None:
+    with flight.connect("grpc://127.0.0.1:1") as client, pytest.raises(BrokerNotAvailable) as caught:
+        call(client, "double", InitProducer(), Done, TIMEOUT_MS)
+    assert not caught.value.maybe_written
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "8.8.8.8"])
+def test_nothing_listens_beyond_loopback(host: str) -> None:
+    with pytest.raises(InvalidConfig, match=host):
+        ActionServer(host, {})
+
+
+def test_a_port_that_is_taken(server: ActionServer) -> None:
+    with pytest.raises(StartFailed, match=str(server.port)):
+        ActionServer("127.0.0.1", {}, port=server.port)

@@ -1,0 +1,271 @@
+"""Replication over real sockets, between replicas in one process."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_replication.config import Settings
+from spark_replication.errors import InvalidConfig
+from spark_replication.messages import (
+    ErrorFrame,
+    FetchedFrame,
+    FetchFrame,
+    FetchPartition,
+    Frame,
+    HelloFrame,
+)
+from spark_replication.model import TopicPartition
+from spark_replication.transport.frames import FrameReceiver, encoded, send
+from spark_replication.transport.replication import Replication
+from tests.unit.storage.storage_stories import prepared
+from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    found = Brokers(tmp_path)
+    yield found
+    found.close()
+
+
+def all_answered(leader: Broker, partition: TopicPartition, count: int) -> None:
+    answers = leader.produce(partition, count)
+    eventually(lambda: len(answers) == count, f"{count} acknowledgements")
+
+
+def test_what_is_acknowledged_is_the_same_on_every_replica(brokers: Brokers) -> None:
+    started = [brokers.start(number) for number in (1, 2, 3)]
+    for broker in started:
+        broker.command(ORDERS, 1, (1, 2, 3))
+    all_answered(started[0], ORDERS, 3_000)
+    files = [broker.files(ORDERS) for broker in started]
+    assert len(files[0]) > 4, "several segments"
+    assert files[0] == files[1] == files[2]
+
+
+def test_many_partitions_share_one_connection(brokers: Brokers) -> None:
+    first, second = brokers.start(1), brokers.start(2)
+    partitions = [TopicPartition("orders", number) for number in range(150)]
+    for partition in partitions:
+        leader = 1 + partition.partition % 2
+        first.command(partition, leader, (1, 2))
+        second.command(partition, leader, (1, 2))
+    answers = [(first, second)[partition.partition % 2].produce(partition, 5) for partition in partitions]
+    eventually(lambda: all(len(found) == 5 for found in answers), "all are acknowledged")
+    assert all(first.files(partition) == second.files(partition) for partition in partitions)
+    assert len([thread for thread in threading.enumerate() if thread.name == "replication-read"]) == 2
+
+
+def test_a_follower_that_asks_before_the_leader_knows_asks_again(brokers: Brokers) -> None:
+    leader, follower = brokers.start(1), brokers.start(2)
+    follower.command(ORDERS, 1, (1, 2))
+    leader.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 10)
+
+
+def test_a_leader_that_comes_back_at_another_port_is_found(brokers: Brokers) -> None:
+    leader, follower = brokers.start(1), brokers.start(2)
+    leader.command(ORDERS, 1, (1, 2))
+    follower.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 10)
+    leader.close()
+    again = brokers.start(1, epoch=1)
+    again.command(ORDERS, 1, (1, 2))
+    all_answered(again, ORDERS, 10)
+    assert again.files(ORDERS) == follower.files(ORDERS)
+
+
+def test_a_follower_that_registers_again_is_heard_as_its_new_life(brokers: Brokers) -> None:
+    leader, follower = brokers.start(1), brokers.start(2)
+    leader.command(ORDERS, 1, (1, 2))
+    follower.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 10)
+    with follower.replicas[ORDERS].guard:
+        follower.replicas[ORDERS].resign("its session expired")
+    follower.replication.registered(7)
+    follower.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 10)
+    part = leader.replicas[ORDERS].leading()
+    assert part.followers[2].broker_epoch == 7
+
+
+def test_the_new_leader_is_followed_and_the_logs_agree(brokers: Brokers) -> None:
+    first, second, third = (brokers.start(number) for number in (1, 2, 3))
+    for broker in (first, second, third):
+        broker.command(ORDERS, 1, (1, 2, 3))
+    all_answered(first, ORDERS, 10)
+    # Nobody else gets these: they part from the new leader's log.
+    second.command(ORDERS, 2, (1, 2, 3), epoch=1)
+    third.command(ORDERS, 2, (1, 2, 3), epoch=1)
+    eventually(lambda: first.produce(ORDERS, 3) == [], "not acknowledged")
+    first.command(ORDERS, 2, (1, 2, 3), epoch=1)
+    all_answered(second, ORDERS, 10)
+    assert first.files(ORDERS) == second.files(ORDERS) == third.files(ORDERS)
+
+
+def test_a_partition_that_fails_delays_no_other(brokers: Brokers) -> None:
+    leader, follower = brokers.start(1), brokers.start(2)
+    broken, other = TopicPartition("broken", 0), TopicPartition("other", 0)
+    for broker in (leader, follower):
+        broker.command(broken, 1, (1, 2))
+        broker.command(other, 1, (1, 2))
+    follower.replicas[broken].log.close()  # its disk refuses everything
+    answers = leader.produce(broken, 1)
+    all_answered(leader, other, 200)
+    assert answers == []
+
+
+def test_an_answer_for_a_topic_of_the_same_name_is_not_taken(brokers: Brokers) -> None:
+    leader, follower = brokers.start(1), brokers.start(2)
+    leader.open(ORDERS, "old")
+    leader.command(ORDERS, 1, (1,))
+    all_answered(leader, ORDERS, 3)
+    follower.open(ORDERS, "new")
+    follower.command(ORDERS, 1, (1, 2))
+    other = TopicPartition("other", 0)
+    for broker in (leader, follower):
+        broker.command(other, 1, (1, 2))
+    all_answered(leader, other, 3)
+    assert follower.replicas[ORDERS].log.log_end == 0
+
+
+def test_closing_ends_all_threads(brokers: Brokers) -> None:
+    before = threading.active_count()
+    started = [brokers.start(number) for number in (1, 2)]
+    for broker in started:
+        broker.command(ORDERS, 1, (1, 2))
+    all_answered(started[0], ORDERS, 10)
+    for broker in started:
+        broker.replication.close()
+    eventually(lambda: threading.active_count() == before, "no thread is left")
+
+
+# What a peer says, frame by frame.
+
+
+class Peer:
+    """A follower by hand."""
+
+    def __init__(self, broker: Broker, hello: Frame | None = None) -> None:
+        self.connection = socket.create_connection(("127.0.0.1", broker.replication.port), timeout=TIMEOUT_S)
+        self._receiver = FrameReceiver(self.connection, 1 << 26)
+        self._frames: list[Frame] = []
+        self.say(hello or HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=0))
+
+    def say(self, frame: Frame) -> None:
+        send(self.connection, encoded(frame))
+
+    def fetch(self, number: int, *, offset: int = 0, last_epoch: int = -1) -> None:
+        partition = FetchPartition(
+            topic="orders", partition=0, topic_id="id", leader_epoch=0, offset=offset, last_epoch=last_epoch
+        )
+        self.say(FetchFrame(number=number, partitions=(partition,)))
+
+    def hears(self) -> Frame:
+        while not self._frames:
+            self._frames += [frame for frame, _ in self._receiver.receive()]
+        return self._frames.pop(0)
+
+    def hears_answer(self) -> FetchedFrame:
+        heard = self.hears()
+        assert isinstance(heard, FetchedFrame), heard
+        return heard
+
+
+@pytest.mark.parametrize(
+    ("first", "code"),
+    [
+        (HelloFrame(cluster_id="another", broker_id=2, broker_epoch=0), "INCONSISTENT_CLUSTER_ID"),
+        (HelloFrame(v=2, cluster_id=CLUSTER, broker_id=2, broker_epoch=0), "UNSUPPORTED_VERSION"),
+        (FetchFrame(number=1, partitions=()), "INVALID_REQUEST"),
+    ],
+)
+def test_a_stranger_is_told_why_it_is_refused(brokers: Brokers, first: Frame, code: str) -> None:
+    heard = Peer(brokers.start(1), first).hears()
+    assert isinstance(heard, ErrorFrame)
+    assert heard.error == code
+
+
+def test_an_earlier_life_of_a_follower_is_refused(brokers: Brokers) -> None:
+    leader = brokers.start(1)
+    leader.command(ORDERS, 1, (1, 2))
+    now = Peer(leader, HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=5))
+    now.fetch(1)
+    leader.produce(ORDERS, 1)
+    assert now.hears_answer().number == 1
+    heard = Peer(leader, HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=4)).hears()
+    assert isinstance(heard, ErrorFrame)
+    assert heard.error == "STALE_BROKER_EPOCH"
+    now.fetch(2)
+    assert now.hears_answer().number == 2, "the present one goes on"
+
+
+def test_every_fetch_is_answered_even_one_that_came_before_its_replica(brokers: Brokers) -> None:
+    """Between the fetch and its answer the replica is opened: the engine never saw that fetch."""
+    leader = brokers.start(1)
+    opened = leader.open(ORDERS)
+    lookups = iter([None, opened])
+    leader.replicas = _Scripted(lookups)
+    peer = Peer(leader)
+    peer.fetch(9)
+    answer = peer.hears_answer()
+    assert (answer.number, answer.partition.error) == (9, "NOT_READY")
+
+
+class _Scripted(dict):  # type: ignore[type-arg]
+    def __init__(self, lookups: Iterator[object]) -> None:
+        self._lookups = lookups
+
+    def get(self, key: object, default: object = None) -> object:
+        return next(self._lookups, default)
+
+    def values(self) -> tuple[()]:  # type: ignore[override]
+        return ()
+
+
+def test_a_frame_over_the_limit_ends_that_connection_only(brokers: Brokers) -> None:
+    leader = brokers.start(1)
+    leader.command(ORDERS, 1, (1, 2))
+    bad = Peer(leader)
+    bad.connection.sendall(b"\xff" * 8)
+    heard = bad.hears()
+    assert isinstance(heard, ErrorFrame)
+    assert "replication.frame.bytes.max" in heard.message
+    good = Peer(leader)
+    good.fetch(1)
+    leader.produce(ORDERS, 1)
+    assert good.hears_answer().partition.data_bytes == len(prepared(0).message)
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "8.8.8.8", "::", "no.such.host.invalid"])
+def test_nothing_listens_beyond_loopback(host: str) -> None:
+    with pytest.raises(InvalidConfig, match=host):
+        Replication(
+            host,
+            cluster_id=CLUSTER,
+            broker=1,
+            settings=Settings(),
+            replica_of=lambda partition: pytest.fail(str(partition)),
+            address_of=lambda broker: None,
+            now_ms=lambda: 0,
+        )
+
+
+def test_frames_must_have_room_for_a_batch() -> None:
+    with pytest.raises(InvalidConfig, match="too small"):
+        Replication(
+            "127.0.0.1",
+            cluster_id=CLUSTER,
+            broker=1,
+            settings=Settings(replication_frame_bytes_max=1 << 20),
+            replica_of=lambda partition: pytest.fail(str(partition)),
+            address_of=lambda broker: None,
+            now_ms=lambda: 0,
+        )
