@@ -1,0 +1,166 @@
+"""Writes batches to topics: idempotent, pipelined per partition, and going on with the next leader when one is lost.
+
+send → sender (one a partition) → window → put_stream → transport.flight; answers come back as futures.
+"""
+
+from __future__ import annotations
+
+import base64
+import concurrent.futures
+import threading
+from concurrent.futures import Future
+from functools import lru_cache
+from types import TracebackType
+
+import pyarrow as pa
+
+from spark_replication.client.deadline import Deadline
+from spark_replication.client.routes import Routes
+from spark_replication.client.sender import Ack, Acks, Sender, SenderSettings
+from spark_replication.core.producers import REMEMBERED
+from spark_replication.errors import InvalidRequest, Overloaded, ReplicationError, RequestTimedOut, SchemaMismatch
+from spark_replication.messages import InitProducer, ProducerId
+from spark_replication.model import TopicPartition
+from spark_replication.storage.batches import as_stored, schema_from_bytes, stored_schema
+
+DEADLINE_MS = 30_000
+IN_FLIGHT_BATCHES_MAX = 256
+IN_FLIGHT_BYTES_MAX = 64 << 20
+PARTITIONS_MAX = 1_000  # that one producer writes to
+
+_SCHEMAS_REMEMBERED = 1_000
+
+
+class Producer:
+    """Thread-safe. acks: "all", 1 or 0. deadline_ms: how long a batch is tried for, wherever the time goes.
+
+    in_flight_batches_max, in_flight_bytes_max: what a partition may have without an answer; `send` waits beyond that.
+    Callbacks of futures run on the producer's threads: they must not wait.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str,
+        acks: Acks = "all",
+        *,
+        deadline_ms: int = DEADLINE_MS,
+        in_flight_batches_max: int = IN_FLIGHT_BATCHES_MAX,
+        in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+    ) -> None:
+        if acks not in ("all", 0, 1):
+            raise InvalidRequest(f'acks={acks!r}: it is "all", 1 or 0')
+        if not 1 <= in_flight_batches_max <= REMEMBERED // 2:
+            raise InvalidRequest(
+                f"in_flight_batches_max={in_flight_batches_max}: it is 1 to {REMEMBERED // 2}, since brokers "
+                f"recognise the last {REMEMBERED} batches"
+            )
+        self._routes = Routes(bootstrap)
+        self._settings = SenderSettings(
+            acks=acks,
+            deadline_ms=deadline_ms,
+            in_flight_batches_max=in_flight_batches_max,
+            in_flight_bytes_max=in_flight_bytes_max,
+        )
+        self._lock = threading.Lock()
+        self._senders: dict[TopicPartition, Sender] = {}
+        self._closed = False
+        self._initialising = threading.Lock()
+        self._producer: int | None = None
+
+    def send(self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int = 0) -> Future[Ack]:
+        """A Table goes as one batch, all of it or none. What is wrong with this batch is in its future; Overloaded is
+        raised here, after waiting for room up to the deadline."""
+        deadline = Deadline(self._settings.deadline_ms)
+        target = TopicPartition(topic, partition)
+        try:
+            stored = self._as_stored(target, _one_batch(batch), deadline)
+        except ReplicationError as error:
+            refused: Future[Ack] = Future()
+            refused.set_exception(error)
+            return refused
+        return self._sender(target).send(stored, deadline)
+
+    def flush(self) -> None:
+        """Waits until all that was sent before has an answer, good or bad: its future says which."""
+        with self._lock:
+            senders = list(self._senders.values())
+        unanswered = [future for sender in senders for future in sender.unanswered()]
+        deadline = Deadline(self._settings.deadline_ms)
+        left = concurrent.futures.wait(unanswered, timeout=deadline.remaining_s + 1.0).not_done
+        if left:
+            raise RequestTimedOut(
+                f"{len(left)} batches have no answer within {deadline.timeout_ms:.0f} ms: ask their futures",
+                maybe_written=True,
+            )
+
+    def close(self) -> None:
+        """Waits for what is in flight, up to the deadline. Nothing can be sent after that."""
+        with self._lock:
+            self._closed = True
+            senders = list(self._senders.values())
+        for sender in senders:
+            sender.close()
+        deadline = Deadline(self._settings.deadline_ms + 2_000)
+        for sender in senders:
+            sender.join(deadline.remaining_s)
+        self._routes.close()
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _sender(self, partition: TopicPartition) -> Sender:
+        with self._lock:
+            if self._closed:
+                raise InvalidRequest("this producer is closed: open another")
+            if partition not in self._senders:
+                if len(self._senders) >= PARTITIONS_MAX:
+                    raise Overloaded(f"one producer writes to at most {PARTITIONS_MAX} partitions: open another")
+                self._senders[partition] = Sender(partition, self._routes, self._producer_id, self._settings)
+            return self._senders[partition]
+
+    def _producer_id(self, deadline: Deadline) -> int:
+        with self._initialising:
+            if self._producer is None:
+                self._producer = self._routes.ask("init_producer", InitProducer(), ProducerId, deadline).producer
+            return self._producer
+
+    def _as_stored(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:
+        """As the topic keeps it. SchemaMismatch only after a second look: the topic may have been made anew."""
+        schema = self._schema(partition, deadline)
+        if schema is None:
+            return batch
+        try:
+            return as_stored(batch, schema)
+        except SchemaMismatch:
+            self._routes.stale_topic(partition.topic)
+            again = self._schema(partition, deadline)
+            return batch if again is None else as_stored(batch, again)
+
+    def _schema(self, partition: TopicPartition, deadline: Deadline) -> pa.Schema | None:
+        """None: the topic names none, so that its brokers decide."""
+        text = self._routes.await_topic(partition.topic, deadline, partition.partition).config.schema
+        return _schema_of(text) if text else None
+
+
+@lru_cache(_SCHEMAS_REMEMBERED)
+def _schema_of(text: str) -> pa.Schema:
+    return stored_schema(schema_from_bytes(base64.b64decode(text), "the topic's metadata"))
+
+
+def _one_batch(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch:
+    if isinstance(batch, pa.Table):
+        combined = batch.combine_chunks().to_batches()
+        if len(combined) > 1:
+            raise InvalidRequest(f"a table of {batch.num_rows} rows does not fit one batch: send parts of it")
+        if combined:
+            return combined[0]
+    elif not isinstance(batch, pa.RecordBatch):
+        raise InvalidRequest(f"{type(batch).__name__} is no pyarrow RecordBatch or Table: convert it first")
+    if batch.num_rows == 0:
+        raise InvalidRequest("a batch without rows has no offsets: send at least one row")
+    return batch

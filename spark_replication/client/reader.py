@@ -1,0 +1,188 @@
+"""Reads a partition in the order of its offsets, going on at the next offset when a stream ends or a leader is lost.
+
+Invariant: what is handed out continues what was handed out before, whatever brokers send: what lies below the next
+offset is cut off, and a gap is an error.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Sequence
+from types import TracebackType
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_replication.client.deadline import Deadline, back_off_s
+from spark_replication.client.routes import Routes
+from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
+from spark_replication.core.routing import Route
+from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
+from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
+from spark_replication.model import Offset
+
+DEADLINE_MS = 30_000
+FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing new
+STREAM_MS = 10_000  # a stream this old is opened anew: so a leader that hangs is found out, whatever it has sent before
+
+
+class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
+    """batch: a pyarrow.RecordBatch, whose rows have the offsets from base_offset to last_offset.
+
+    timestamp: when its leader appended it, in ms since 1970. high_watermark: exclusive; a new leader may show a lower
+    one for a while.
+    """
+
+    batch: pa.RecordBatch
+    base_offset: Offset
+    last_offset: Offset
+    leader_epoch: int
+    timestamp: int
+    high_watermark: Offset
+
+
+class Reader:
+    """Thread-safe. deadline_ms: how long a partition that cannot be read is tried for, each time."""
+
+    def __init__(self, bootstrap: str, *, deadline_ms: int = DEADLINE_MS) -> None:
+        self._routes = Routes(bootstrap)
+        self._deadline_ms = deadline_ms
+        self._closed = threading.Event()
+        self._lock = threading.Lock()
+        self._streams: set[flight.FlightStreamReader] = set()
+
+    def read(
+        self,
+        topic: str,
+        partition: int = 0,
+        start: Offset = 0,
+        stop: Offset | None = None,
+        *,
+        follow: bool = False,
+        columns: Sequence[str] | None = None,
+    ) -> Iterator[LogBatch]:
+        """From `start` on, up to `stop` (exclusive). Without follow it ends at the high watermark; with it, it waits
+        for more until the reader or the generator is closed."""
+        if start < 0 or (stop is not None and stop < start):
+            raise InvalidRequest(f"from {start} to {stop} is no range of offsets: start at 0 or later, stop after that")
+        ticket = ReadTicket(
+            topic=topic,
+            partition=partition,
+            from_offset=start,
+            to=stop,
+            max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
+            columns=None if columns is None else tuple(columns),
+        )
+        return self._read(ticket)
+
+    def close(self) -> None:
+        """Ends every read, from whatever thread."""
+        self._closed.set()
+        with self._lock:
+            streams = list(self._streams)
+        for stream in streams:
+            stream.cancel()
+        self._routes.close()
+
+    def __enter__(self) -> Reader:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _read(self, ticket: ReadTicket) -> Iterator[LogBatch]:
+        deadline = Deadline(self._deadline_ms)
+        failures = 0
+        self._routes.await_topic(ticket.topic, deadline, ticket.partition)
+        while not self._closed.is_set() and (ticket.to is None or ticket.from_offset < ticket.to):
+            route: Route | None = None
+            error: ReplicationError | None = None
+            try:
+                route = self._routes.route(ticket.topic, ticket.partition, deadline)
+                for found in self._stream(ticket, route):
+                    ticket = msgspec.structs.replace(ticket, from_offset=found.last_offset + 1)
+                    yield found
+                    failures, deadline = 0, Deadline(self._deadline_ms)
+            except ReplicationError as failed:
+                error = failed
+            if error is None:
+                if not ticket.max_wait_ms:
+                    return
+                failures, deadline = 0, Deadline(self._deadline_ms)
+            elif not self._closed.is_set():
+                failures += 1
+                self._recover(error, route, failures, deadline)
+
+    def _recover(self, error: ReplicationError, route: Route | None, failures: int, deadline: Deadline) -> None:
+        if not error.retriable or deadline.passed:
+            raise error
+        if route is not None:
+            # Whatever ended it, a timeout too, may be a leader that is gone.
+            self._routes.stale(route)
+        self._closed.wait(min(back_off_s(failures), deadline.remaining_s))
+
+    def _stream(self, ticket: ReadTicket, route: Route) -> Iterator[LogBatch]:
+        """What one DoGet gives. It ends with the broker's stream; an error of our tree says why before its time."""
+        client = self._routes.client(route.address)
+        try:
+            stream = client.do_get(flight.Ticket(to_json(ticket)), flight.FlightCallOptions(timeout=STREAM_MS / 1000))
+        except FLIGHT_ERRORS as error:
+            self._routes.forget(route.address, client)
+            raise error_of_stream(error) from error
+        with self._lock:
+            self._streams.add(stream)
+        try:
+            yield from self._batches(ticket, stream)
+        except FLIGHT_ERRORS as error:
+            self._routes.forget(route.address, client)
+            raise error_of_stream(error) from error
+        finally:
+            with self._lock:
+                self._streams.discard(stream)
+            stream.cancel()
+
+    def _batches(self, ticket: ReadTicket, stream: flight.FlightStreamReader) -> Iterator[LogBatch]:
+        next_offset = ticket.from_offset
+        while not self._closed.is_set() and (chunk := _next_chunk(stream)) is not None:
+            found = _continued(ticket, next_offset, chunk)
+            if found is not None:
+                next_offset = found.last_offset + 1
+                yield found
+
+
+def _next_chunk(stream: flight.FlightStreamReader) -> flight.FlightStreamChunk | None:
+    try:
+        return stream.read_chunk()
+    except StopIteration:
+        return None
+
+
+def _continued(ticket: ReadTicket, next_offset: Offset, chunk: flight.FlightStreamChunk) -> LogBatch | None:
+    """What of this chunk lies from next_offset on and below ticket.to; None: nothing."""
+    if chunk.app_metadata is None or chunk.data is None:
+        raise InvalidRequest(f"the broker sent a batch of {ticket.topic}-{ticket.partition} without its offset")
+    position = from_json(chunk.app_metadata.to_pybytes(), BatchPosition)
+    end = position.base_offset + chunk.data.num_rows
+    if ticket.to is not None:
+        end = min(end, ticket.to)
+    if end <= next_offset:
+        return None
+    if position.base_offset > next_offset:
+        raise CorruptLog(
+            f"{ticket.topic}-{ticket.partition}: offset {next_offset} was next, but the broker sent "
+            f"{position.base_offset}: read from there if what lies between may be missed"
+        )
+    batch = chunk.data
+    if end - next_offset < batch.num_rows:
+        batch = batch.slice(next_offset - position.base_offset, end - next_offset)
+    return LogBatch(
+        batch=batch,
+        base_offset=next_offset,
+        last_offset=end - 1,
+        leader_epoch=position.leader_epoch,
+        timestamp=position.timestamp,
+        high_watermark=position.high_watermark,
+    )

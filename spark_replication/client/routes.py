@@ -1,0 +1,238 @@
+"""Which broker leads a partition, asked of any broker that answers, and a Flight client to each. Thread-safe.
+
+A route is used until somebody reports it stale. Then it is asked for again, by one thread for all that wait for it,
+each time of another broker. No method waits beyond its deadline, and none tries twice: its caller backs off.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from typing import TypeVar
+
+import msgspec
+from pyarrow import flight
+
+from spark_replication.client.bootstrap import parse_bootstrap
+from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.core.routing import Route, Routing, learned
+from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, UnknownTopicOrPartition
+from spark_replication.messages import DescribeTopics, Metadata, TopicMetadata
+from spark_replication.transport.actions import call
+
+Answer = TypeVar("Answer", bound=msgspec.Struct)
+
+ASK_MS = 2_000  # how long one broker has to answer, before the next is asked
+UNKNOWN_TOPIC_MS = 3_000  # how long a topic that no broker knows is looked for
+REFRESH_INTERVAL_S = 0.02  # between two questions for metadata
+
+# A broker that comes back on its port is found within this time; channels of one process share no back-off.
+_CHANNEL = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500)]
+
+
+class Routes:
+    def __init__(self, bootstrap: str) -> None:
+        self._bootstrap = parse_bootstrap(bootstrap)
+        self._named = bootstrap
+        self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
+        self._routing = Routing()
+        self._stale: dict[str, int] = {}  # topics to ask for, with the number of the report
+        self._reports = 0
+        self._turn = 0
+        self._failed: set[str] = set()  # addresses that did not answer last time: they are asked last
+        self._clients: dict[str, flight.FlightClient] = {}
+        self._closed = threading.Event()
+        self._refreshing = threading.Lock()  # one thread at a time asks for metadata
+        self._refreshed_s = 0.0
+
+    # Routes
+
+    def route(self, topic: str, partition: int, deadline: Deadline) -> Route:
+        """As last known; asked for if it is not known or was reported stale."""
+        self.topic(topic, deadline)
+        with self._lock:
+            try:
+                return self._routing.route(topic, partition)
+            except ReplicationError:
+                self._report(topic)
+                raise
+
+    def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
+        """The topic with its settings and schema, under the same rules."""
+        with self._lock:
+            if name not in self._routing.topics and name not in self._stale:
+                self._report(name)
+            stale = name in self._stale
+        if stale:
+            self._refresh(name, deadline)
+        with self._lock:
+            try:
+                return self._routing.topic(name)
+            except ReplicationError:
+                self._report(name)
+                raise
+
+    def await_topic(self, name: str, deadline: Deadline, partition: int | None = None) -> TopicMetadata:
+        """The topic, once a broker answers that knows it and its partition. UnknownTopicOrPartition: none has known it
+        for `UNKNOWN_TOPIC_MS`, which is time enough for brokers to hear of a new one."""
+        unknown: Deadline | None = None
+
+        def unknown_for_long(error: ReplicationError) -> bool:
+            nonlocal unknown
+            if error.code != UnknownTopicOrPartition.code:
+                unknown = None
+            elif unknown is None:
+                unknown = deadline.within_ms(UNKNOWN_TOPIC_MS)
+            return unknown is not None and unknown.passed
+
+        return persistently(
+            lambda: self._known(name, partition, deadline),
+            deadline,
+            wait=self._closed.wait,
+            give_up=unknown_for_long,
+        )
+
+    def _known(self, name: str, partition: int | None, deadline: Deadline) -> TopicMetadata:
+        found = self.topic(name, deadline)
+        if partition is not None:
+            with self._lock:
+                try:
+                    self._routing.partition(name, partition)
+                except ReplicationError:
+                    self._report(name)
+                    raise
+        return found
+
+    def stale(self, route: Route) -> None:
+        """This route did not work. A report of one that has been replaced already says nothing."""
+        with self._lock:
+            try:
+                current = self._routing.route(route.topic, route.partition)
+            except ReplicationError:
+                current = None
+            if current is None or current == route:
+                self._report(route.topic)
+
+    def stale_topic(self, name: str) -> None:
+        """What is known of this topic (its schema, its settings) seems to be out of date."""
+        with self._lock:
+            self._report(name)
+
+    def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
+        """As one broker tells it now, of these topics (None: all); it is learned from, too."""
+        names = None if topics is None else tuple(topics)
+        answer = self.ask("metadata", DescribeTopics(topics=names), Metadata, deadline)
+        with self._lock:
+            self._routing = learned(self._routing, answer, names or ())
+            self._drop_unused_clients()
+        return answer
+
+    @property
+    def controller(self) -> str | None:
+        """Its address as last heard, if there is a controller."""
+        return self._routing.controller
+
+    def _report(self, topic: str) -> None:
+        self._reports += 1
+        self._stale[topic] = self._reports
+
+    def _refresh(self, topic: str, deadline: Deadline) -> None:
+        if not self._refreshing.acquire(timeout=deadline.remaining_s):
+            raise RequestTimedOut(f"no metadata of {topic} within {deadline.timeout_ms:.0f} ms: retry")
+        try:
+            with self._lock:
+                reported = dict(self._stale)
+            if topic not in reported:
+                return  # another thread asked, while this one waited for its turn
+            self._closed.wait(max(0.0, min(self._refreshed_s + REFRESH_INTERVAL_S - time.monotonic(), 1.0)))
+            self.metadata(sorted(reported), deadline)
+            self._refreshed_s = time.monotonic()
+            with self._lock:
+                # What was reported stale during the question is so still: the answer may be older than the report.
+                self._stale = {name: number for name, number in self._stale.items() if reported.get(name) != number}
+        finally:
+            self._refreshing.release()
+
+    # Brokers
+
+    def ask(self, action: str, request: msgspec.Struct, answer_kind: type[Answer], deadline: Deadline) -> Answer:
+        """A question that changes nothing, of any broker that answers. BrokerNotAvailable: none of these did."""
+        tried: dict[str, ReplicationError] = {}
+        for address in self._candidates(deadline, tried):
+            if address in tried:
+                continue
+            try:
+                answer = self.call(address, action, request, answer_kind, deadline.within_ms(ASK_MS))
+            except ReplicationError as error:
+                if not error.retriable:
+                    raise
+                tried[address] = error
+                with self._lock:
+                    self._failed.add(address)
+            else:
+                with self._lock:
+                    self._failed.discard(address)
+                return answer
+            if deadline.passed:
+                break
+        said = "; ".join(f"{address}: {error}" for address, error in tried.items()) or "none is known"
+        raise BrokerNotAvailable(
+            f"no broker of {self._named!r} answered ({said}): check the addresses, and that brokers run"
+        )
+
+    def call(
+        self, address: str, action: str, request: msgspec.Struct, answer_kind: type[Answer], deadline: Deadline
+    ) -> Answer:
+        """This peer and no other."""
+        client = self.client(address)
+        try:
+            return call(client, action, request, answer_kind, max(1, deadline.remaining_ms))
+        except BrokerNotAvailable:
+            self.forget(address, client)
+            raise
+
+    def client(self, address: str) -> flight.FlightClient:
+        with self._lock:
+            if self._closed.is_set():
+                raise BrokerNotAvailable("this client is closed: open another")
+            if address not in self._clients:
+                self._clients[address] = flight.connect(f"grpc://{address}", generic_options=_CHANNEL)
+            return self._clients[address]
+
+    def forget(self, address: str, client: flight.FlightClient) -> None:
+        """Its connection failed: the next call makes a new one. Streams that still run over it are not touched."""
+        with self._lock:
+            if self._clients.get(address) is client:
+                del self._clients[address]
+
+    def close(self) -> None:
+        self._closed.set()
+        with self._lock:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+    def _candidates(self, deadline: Deadline, tried: dict[str, ReplicationError]) -> Iterator[str]:
+        """Those that answered last time in turn, then the others, then whom the bootstrap names now."""
+        with self._lock:
+            known = [registration.address for _, registration in sorted(self._routing.brokers.items())]
+            self._turn += 1
+            first = self._turn % len(known) if known else 0
+            failed = set(self._failed)
+        known = known[first:] + known[:first]
+        yield from [address for address in known if address not in failed]
+        try:
+            named = self._bootstrap.addresses(deadline.within_ms(ASK_MS).remaining_ms)
+        except BrokerNotAvailable as error:
+            named = []
+            tried[self._named] = error
+        later = [address for address in (*named, *known) if address in failed]
+        yield from [address for address in named if address not in failed]
+        yield from later
+
+    def _drop_unused_clients(self) -> None:
+        """Brokers that restart get new ports: clients to the old ones must not pile up."""
+        used = {registration.address for registration in self._routing.brokers.values()} | {self._routing.controller}
+        self._clients = {address: client for address, client in self._clients.items() if address in used}
+        self._failed &= used

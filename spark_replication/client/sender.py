@@ -1,0 +1,378 @@
+"""The way of one partition's batches to its leader, whoever that is: window → stream → answers → futures.
+
+One thread watches: it opens a stream at the leader while there are batches and none is open, fails what has run out of
+time, and looks whether the leader has changed when answers stay away. The stream's own threads send and receive. What
+an event means for the batches is the window's to say; everything here is guarded by one lock, and futures are resolved
+outside it, since they call back.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from typing import Literal
+
+import msgspec
+import pyarrow as pa
+
+from spark_replication.client.deadline import Deadline, back_off_s
+from spark_replication.client.put_stream import Answer, Outgoing, PutStream
+from spark_replication.client.routes import Routes
+from spark_replication.client.window import Pending, Window
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    InvalidRequest,
+    OutOfOrderSequence,
+    Overloaded,
+    ReplicationError,
+    RequestTimedOut,
+    error_of,
+)
+from spark_replication.messages import BatchMetadata
+from spark_replication.model import Offset, TopicPartition
+
+STALL_S = 1.0  # without an answer for this long, the route is asked for again
+CLOSE_S = 1.0  # how long a stream with nothing in flight may take to end
+
+Acks = Literal["all", 0, 1]
+
+
+class Ack(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a batch is: its rows have the offsets from base_offset to last_offset."""
+
+    topic: str
+    partition: int
+    base_offset: Offset
+    last_offset: Offset
+
+
+class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
+    acks: Acks
+    deadline_ms: int
+    in_flight_batches_max: int
+    in_flight_bytes_max: int
+
+
+Settled = list[tuple[Pending[Ack], Ack | ReplicationError]]
+
+
+class Sender:
+    """producer_id: the id that all senders of a producer share; asked for when it is first needed."""
+
+    def __init__(
+        self,
+        partition: TopicPartition,
+        routes: Routes,
+        producer_id: Callable[[Deadline], int],
+        settings: SenderSettings,
+    ) -> None:
+        self.partition = partition
+        self._routes = routes
+        self._producer_id = producer_id
+        self._producer = -1
+        self._settings = settings
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)  # send() waits for it
+        self._sendable = threading.Condition(self._lock)  # the stream's sending thread
+        self._attention = threading.Condition(self._lock)  # the watching thread
+        self._window: Window[Ack] = Window(
+            batches_max=settings.in_flight_batches_max, bytes_max=settings.in_flight_bytes_max
+        )
+        self._stream: PutStream | None = None
+        self._broken: PutStream | None = None
+        self._trouble: ReplicationError | None = None  # since the last acknowledgement
+        self._failures = 0  # likewise
+        self._progress_s = 0.0  # when the stream was opened, had an answer, or nothing to answer
+        self._expired = 0  # batches that ran out of time, ever
+        self._dozing = False  # the watching thread waits without a limit
+        self._closing = False
+        self._watching = threading.Thread(target=self._watch, name=f"send {partition}", daemon=True)
+        self._watching.start()
+
+    # What the producer calls
+
+    def send(self, batch: pa.RecordBatch, deadline: Deadline) -> Future[Ack]:
+        """Waits for room, up to the deadline. Overloaded also once those before it run out of time: room that comes of
+        that helps nobody."""
+        future: Future[Ack] = Future()
+        future.set_running_or_notify_cancel()  # it is on its way: it cannot be cancelled
+        pending = Pending(batch=batch, bytes=int(batch.nbytes), deadline_s=deadline.at_s, future=future)
+        with self._lock:
+            self._await_room(pending, deadline)
+            if not self._window:
+                self._progress_s = time.monotonic()
+            self._window.add(pending)
+            self._sendable.notify()
+            if self._dozing:
+                self._attention.notify()
+        return future
+
+    def _await_room(self, pending: Pending[Ack], deadline: Deadline) -> None:
+        expired = self._expired
+        while not self._closing and not self._window.has_room(pending.bytes):
+            if deadline.passed or expired != self._expired:
+                break
+            self._room.wait(deadline.remaining_s)
+        if self._closing:
+            raise InvalidRequest("this producer is closed: open another")
+        if expired != self._expired or not self._window.has_room(pending.bytes):
+            raise Overloaded(
+                f"the batches for {self.partition} that fill the window had no answer within "
+                f"{deadline.timeout_ms:.0f} ms{self._because()}: slow down and retry"
+            )
+
+    def unanswered(self) -> list[Future[Ack]]:
+        with self._lock:
+            return [pending.future for pending in self._window.live()]
+
+    def close(self) -> None:
+        """Takes no more; ends when the last batch has its answer, or is out of time."""
+        with self._lock:
+            self._closing = True
+            self._room.notify_all()
+            self._sendable.notify_all()
+            self._attention.notify_all()
+
+    def join(self, timeout_s: float) -> None:
+        self._watching.join(timeout_s)
+
+    # The watching thread
+
+    def _watch(self) -> None:
+        while self._has_batches():
+            try:
+                stream = self._open()
+            except ReplicationError as error:
+                self._settle(self._failed_to_open(error))
+            else:
+                self._watch_stream(stream)
+                self._report(stream)
+            self._back_off()
+
+    def _has_batches(self) -> bool:
+        """Waits for some; False: there will be none."""
+        with self._lock:
+            while not self._window and not self._closing:
+                self._doze()
+            return bool(self._window)
+
+    def _open(self) -> PutStream:
+        with self._lock:
+            schema, epoch = self._window.first.batch.schema, self._window.epoch
+            deadline = self._first_deadline()
+        self._producer = self._producer_id(deadline)
+        route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
+        stream = PutStream(self._routes.client(route.address), route, schema, epoch=epoch, owner=self)
+        with self._lock:
+            self._stream = stream
+            self._progress_s = time.monotonic()
+        stream.start()
+        return stream
+
+    def _failed_to_open(self, error: ReplicationError) -> Settled:
+        with self._lock:
+            if self._trouble is None or time.monotonic() < self._window.first_live_deadline_s:
+                self._note(error)  # else the last try had no time to find out more
+            if error.retriable:
+                return self._expire()
+            self._room.notify_all()
+            return [(pending, _because_of(error, pending)) for pending in self._window.fail_all()]
+
+    def _watch_stream(self, stream: PutStream) -> None:
+        """Until the stream is over."""
+        while True:
+            with self._lock:
+                if self._stream is not stream:
+                    return
+                failed = self._expire()
+                stalled = not failed and self._stream is stream and self._wait_for_trouble()
+            self._settle(failed)
+            if stalled:
+                self._look_for_another_leader(stream)
+
+    def _wait_for_trouble(self) -> bool:
+        """True: answers stay away. Else something may have run out of time, or the stream has ended."""
+        if not self._window and self._closing:
+            self._attention.wait(CLOSE_S)
+            self._stream = None
+            return False
+        if not self._window:
+            self._doze()
+            return False
+        now_s = time.monotonic()
+        stalls_s = self._progress_s + STALL_S
+        if stalls_s <= now_s:
+            self._progress_s = now_s
+            return True
+        self._attention.wait(min(stalls_s, self._window.first_live_deadline_s) - now_s)
+        return False
+
+    def _doze(self) -> None:
+        self._dozing = True
+        self._attention.wait()
+        self._dozing = False
+
+    def _look_for_another_leader(self, stream: PutStream) -> None:
+        with self._lock:
+            deadline = self._first_deadline()
+        self._routes.stale(stream.route)
+        try:
+            route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
+        except ReplicationError:
+            return  # the stream may still get its answers
+        if route != stream.route:
+            moved = f"{self.partition} has moved from {stream.route.address} to {route.address}"
+            with self._lock:
+                self._give_up(stream, BrokerNotAvailable(f"{moved}: retry", maybe_written=True))
+
+    def _report(self, stream: PutStream) -> None:
+        """What the end of a stream says about the route, and about the connection."""
+        with self._lock:
+            trouble = self._trouble
+        if trouble is None:
+            stream.join(CLOSE_S if self._closing else 0.0)
+            return
+        if trouble.stale_routes:
+            self._routes.stale(stream.route)
+            self._routes.forget(stream.route.address, stream.client)
+
+    def _back_off(self) -> None:
+        with self._lock:
+            if self._failures and self._window:
+                until_s = time.monotonic() + back_off_s(self._failures)
+                while (left_s := min(until_s, self._window.first_live_deadline_s) - time.monotonic()) > 0:
+                    self._attention.wait(left_s)
+            failed = self._expire()
+        self._settle(failed)
+
+    # What the stream's threads call
+
+    def next_batch(self, stream: PutStream) -> Outgoing | None:
+        with self._lock:
+            while self._stream is stream and self._broken is not stream:
+                pending = self._window.next_unsent
+                if pending is not None and not pending.batch.schema.equals(stream.schema):
+                    self._give_up(stream, None)  # the next stream has the other schema
+                elif pending is not None:
+                    sequence = self._window.send_next().sequence
+                    return Outgoing(
+                        pending.batch,
+                        BatchMetadata(
+                            acks=self._settings.acks, producer=self._producer, epoch=stream.epoch, sequence=sequence
+                        ),
+                    )
+                elif self._closing and not self._window:
+                    return None
+                else:
+                    self._sendable.wait()
+            return None
+
+    def answered(self, stream: PutStream, answer: Answer) -> None:
+        with self._lock:
+            if self._stream is not stream or not self._window.awaits_answer:
+                return
+            self._progress_s = time.monotonic()
+            settled = self._refused(stream, answer) if answer.error else self._acknowledged(answer)
+            self._room.notify_all()
+            if self._closing and not self._window:
+                self._sendable.notify_all()
+        self._settle(settled)
+
+    def broken(self, stream: PutStream) -> None:
+        with self._lock:
+            self._broken = stream
+            self._sendable.notify_all()
+
+    def ended(self, stream: PutStream, error: ReplicationError) -> None:
+        with self._lock:
+            if self._stream is not stream:
+                return
+            idle = not self._window
+            self._give_up(stream, None if idle else error)
+            failed = []
+            if not idle and not error.retriable:
+                failed = [(pending, _because_of(error, pending)) for pending in self._window.fail_all()]
+        self._settle(failed)
+
+    # Under the lock
+
+    def _acknowledged(self, answer: Answer) -> Settled:
+        self._trouble = None
+        self._failures = 0
+        pending = self._window.acknowledged()
+        if pending.expired:
+            return []
+        topic, partition = self.partition
+        return [
+            (
+                pending,
+                Ack(topic=topic, partition=partition, base_offset=answer.base_offset, last_offset=answer.last_offset),
+            )
+        ]
+
+    def _refused(self, stream: PutStream, answer: Answer) -> Settled:
+        failed = self._window.refused(
+            retriable=answer.retriable,
+            out_of_order=answer.error == OutOfOrderSequence.code,
+            maybe_written=answer.maybe_written,
+        )
+        error = error_of(answer.error, answer.message, maybe_written=answer.maybe_written)
+        self._give_up(stream, error if answer.retriable else None)
+        return [] if failed is None else [(failed, _because_of(error, failed))]
+
+    def _give_up(self, stream: PutStream, error: ReplicationError | None) -> None:
+        """What was sent on it is sent again on the next one."""
+        if self._stream is stream:
+            self._stream = None
+            self._window.interrupted()
+            self._note(error)
+            self._sendable.notify_all()
+            self._attention.notify_all()
+
+    def _note(self, error: ReplicationError | None) -> None:
+        if error is not None:
+            self._trouble = error
+            self._failures += 1
+
+    def _expire(self) -> Settled:
+        failed = self._window.expire(time.monotonic())
+        if failed:
+            self._expired += len(failed)
+            self._room.notify_all()
+        if self._stream is not None and self._stream.epoch != self._window.epoch:
+            self._give_up(self._stream, None)
+        return [(pending, self._out_of_time(pending)) for pending in failed]
+
+    def _out_of_time(self, pending: Pending[Ack]) -> ReplicationError:
+        within = f"within {self._settings.deadline_ms} ms{self._because()}"
+        if pending.maybe_written or self._trouble is None:
+            return RequestTimedOut(
+                f"a batch for {self.partition} had no answer {within}: it may be written, look before sending it anew"
+                if pending.maybe_written
+                else f"a batch for {self.partition} could not be sent {within}: it is not written, send it anew",
+                maybe_written=pending.maybe_written,
+            )
+        return error_of(
+            self._trouble.code,
+            f"{self._trouble.message} (given up after {self._settings.deadline_ms} ms, nothing is written)",
+        )
+
+    def _because(self) -> str:
+        return "" if self._trouble is None else f" ({self._trouble})"
+
+    def _first_deadline(self) -> Deadline:
+        left_s = self._window.first_live_deadline_s - time.monotonic() if self._window else STALL_S
+        return Deadline(max(1.0, left_s * 1000))
+
+    def _settle(self, settled: Sequence[tuple[Pending[Ack], Ack | ReplicationError]]) -> None:
+        for pending, outcome in settled:
+            if isinstance(outcome, Ack):
+                pending.future.set_result(outcome)
+            else:
+                pending.future.set_exception(outcome)
+
+
+def _because_of(error: ReplicationError, pending: Pending[Ack]) -> ReplicationError:
+    return error_of(error.code, error.message, maybe_written=pending.maybe_written)

@@ -1,0 +1,109 @@
+"""Who leads what, and where: what brokers' metadata come to, as a value that `learned` makes into the next one.
+
+Nothing else may change a route. Of one topic_id, what is older (leader epoch, then partition epoch) never replaces what
+is newer: brokers hear of changes at different times, and a client asks any of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from spark_replication.errors import LeaderNotAvailable, UnknownTopicOrPartition, WrongCluster
+from spark_replication.messages import Metadata, PartitionCommand, TopicMetadata
+from spark_replication.model import BrokerId, Epoch, Registration, TopicPartition
+
+
+class Route(msgspec.Struct, frozen=True, kw_only=True):
+    """The leader of a partition, and its address (host:port)."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    leader: BrokerId
+    leader_epoch: Epoch
+    address: str
+
+
+class Routing(msgspec.Struct, frozen=True, kw_only=True):
+    """missing: asked for, and unknown to the broker that answered last. What `topics` holds of them is kept, so that a
+    broker that lags cannot bring an older epoch back."""
+
+    cluster_id: str = ""
+    topics: dict[str, TopicMetadata] = {}
+    missing: frozenset[str] = frozenset()
+    brokers: dict[BrokerId, Registration] = {}
+    controller: str | None = None
+
+    def topic(self, name: str) -> TopicMetadata:
+        found = self.topics.get(name)
+        if found is None or name in self.missing:
+            raise UnknownTopicOrPartition(f"no broker knows a topic {name!r}: check its name, or create it")
+        return found
+
+    def route(self, topic: str, partition: int) -> Route:
+        """UnknownTopicOrPartition, LeaderNotAvailable: ask for metadata again, it may have changed."""
+        command = self.partition(topic, partition)
+        name, state = command.topic_partition, command.state
+        if state.leader is None:
+            raise LeaderNotAvailable(
+                f"{name} has no leader (leader epoch {state.leader_epoch}, ISR {sorted(state.isr)}, "
+                f"ELR {sorted(state.elr)}, replicas {list(command.replicas)}): retry, and start those brokers again"
+            )
+        registration = self.brokers.get(state.leader)
+        if registration is None:
+            raise LeaderNotAvailable(
+                f"{name} is led by broker {state.leader} (leader epoch {state.leader_epoch}), which is not registered: "
+                "retry, another will be elected or that one comes back"
+            )
+        return Route(
+            topic=topic,
+            partition=partition,
+            topic_id=command.topic_id,
+            leader=state.leader,
+            leader_epoch=state.leader_epoch,
+            address=registration.address,
+        )
+
+    def partition(self, topic: str, partition: int) -> PartitionCommand:
+        partitions = self.topic(topic).partitions
+        if 0 <= partition < len(partitions) and partitions[partition].partition == partition:
+            return partitions[partition]
+        for command in partitions:
+            if command.partition == partition:
+                return command
+        known = ", ".join(str(command.partition) for command in partitions) or "none yet"
+        raise UnknownTopicOrPartition(
+            f"there is no {TopicPartition(topic, partition)}, {topic} has the partitions {known}: choose one of them"
+        )
+
+
+def learned(routing: Routing, metadata: Metadata, asked: Iterable[str]) -> Routing:
+    """What is known after a broker has answered. asked: the topics by name; those not in the answer are missing."""
+    if routing.cluster_id not in ("", metadata.cluster_id):
+        raise WrongCluster(
+            f"a broker of cluster {metadata.cluster_id} answered, the others are of {routing.cluster_id}: "
+            "name the brokers of one cluster"
+        )
+    answered = {topic.name: topic for topic in metadata.topics}
+    newest = {name: _newest(routing.topics.get(name), topic) for name, topic in answered.items()}
+    return Routing(
+        cluster_id=metadata.cluster_id,
+        topics={**routing.topics, **newest},
+        missing=(routing.missing | set(asked)) - answered.keys(),
+        brokers=metadata.brokers,
+        controller=metadata.controller,
+    )
+
+
+def _newest(known: TopicMetadata | None, answered: TopicMetadata) -> TopicMetadata:
+    """Another topic_id is another topic: nothing of the old one holds (E4)."""
+    if known is None or known.topic_id != answered.topic_id:
+        return answered
+    before = {command.partition: command for command in known.partitions}
+    partitions = tuple(
+        max(before.get(command.partition, command), command, key=lambda each: each.order)
+        for command in answered.partitions
+    )
+    return msgspec.structs.replace(answered, partitions=partitions)

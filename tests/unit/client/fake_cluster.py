@@ -1,0 +1,320 @@
+"""Brokers and a controller in this process that speak the clients' protocol and keep logs in memory.
+
+A log is shared by all brokers, as if each batch were replicated at once; who leads it is the test's to say. Batches of
+idempotent producers are recognised by the same code as in a real broker.
+"""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import msgspec
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_replication.core.producers import Place, Producers
+from spark_replication.errors import (
+    InvalidRequest,
+    NotController,
+    NotLeader,
+    OffsetOutOfRange,
+    ReplicationError,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages import (
+    Ack,
+    BatchMetadata,
+    BatchPosition,
+    CreateTopic,
+    DescribeTopics,
+    Done,
+    Metadata,
+    PartitionCommand,
+    ProducerId,
+    ReadTicket,
+    Refusal,
+    TopicMetadata,
+    from_json,
+    to_json,
+)
+from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
+from tests.unit.client.tcp_proxy import TcpProxy
+
+SCHEMA = pa.schema([("number", pa.int64())])
+
+
+class StoredBatch(NamedTuple):
+    batch: pa.RecordBatch
+    base_offset: int
+    leader_epoch: int
+    metadata: BatchMetadata
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.batches: list[StoredBatch] = []
+        self.producers = Producers()
+        self.leader: int | None = 1
+        self.leader_epoch = 0
+
+    @property
+    def end(self) -> int:
+        return 0 if not self.batches else self.batches[-1].base_offset + self.batches[-1].batch.num_rows
+
+    @property
+    def numbers(self) -> list[int]:
+        return [number for stored in self.batches for number in stored.batch.column(0).to_pylist()]
+
+    def append(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Place:
+        assert metadata.producer is not None
+        assert metadata.sequence is not None
+        known = self.producers.check(metadata.producer, metadata.epoch, metadata.sequence)
+        if known is not None:
+            return known
+        place = Place(self.end, self.end + batch.num_rows - 1)
+        self.batches.append(StoredBatch(batch, place.base_offset, self.leader_epoch, metadata))
+        self.producers.wrote(metadata.producer, metadata.epoch, metadata.sequence, place)
+        return place
+
+
+class FakeCluster:
+    """refuse: asked before each append. before_answer: called with (broker, how many appends this log has seen)."""
+
+    def __init__(self, brokers: int = 2) -> None:
+        self.changed = threading.Condition()  # guards all state; told of every change
+        self.topics: dict[str, TopicConfig] = {}
+        self.logs: dict[TopicPartition, FakeLog] = {}
+        self.controller: int | None = 1
+        self.asked_metadata = 0
+        self.received: list[tuple[int, BatchMetadata]] = []
+        self.serving = True
+        self.closed = False
+        self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
+        self.before_answer: Callable[[FakeBroker], None] = lambda _broker: None
+        self.before_read: Callable[[FakeBroker, StoredBatch], None] = lambda _broker, _stored: None
+        self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
+        self._producers = 0
+        self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
+        self.create("orders", partitions=3)
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(broker.address for broker in self.brokers.values())
+
+    def create(self, topic: str, partitions: int = 1, schema: pa.Schema = SCHEMA) -> None:
+        with self.changed:
+            self.topics[topic] = TopicConfig(schema=base64.b64encode(schema.serialize().to_pybytes()).decode())
+            for partition in range(partitions):
+                self.logs[TopicPartition(topic, partition)] = FakeLog()
+
+    def log(self, topic: str = "orders", partition: int = 0) -> FakeLog:
+        return self.logs[TopicPartition(topic, partition)]
+
+    def lead(self, broker: int | None, topic: str = "orders", partition: int = 0) -> None:
+        with self.changed:
+            log = self.log(topic, partition)
+            log.leader = broker
+            log.leader_epoch += 1
+            self.changed.notify_all()
+
+    @contextmanager
+    def silent(self) -> Iterator[None]:
+        """Brokers take batches from their connections, and neither store nor answer them."""
+        with self.changed:
+            self.serving = False
+        try:
+            yield
+        finally:
+            with self.changed:
+                self.serving = True
+                self.changed.notify_all()
+
+    def metadata(self, topics: tuple[str, ...] | None) -> Metadata:
+        with self.changed:
+            self.asked_metadata += 1
+            self.changed.notify_all()
+            controller = None if self.controller is None else self.brokers[self.controller].address
+            return Metadata(
+                cluster_id="fake",
+                brokers={id_: broker.registration for id_, broker in self.brokers.items()},
+                controller=controller,
+                topics=tuple(
+                    TopicMetadata(name=name, topic_id=f"id-{name}", config=config, partitions=self._commands(name))
+                    for name, config in sorted(self.topics.items())
+                    if topics is None or name in topics
+                ),
+            )
+
+    def new_producer(self) -> ProducerId:
+        with self.changed:
+            self._producers += 1
+            return ProducerId(producer=self._producers)
+
+    def close(self) -> None:
+        with self.changed:
+            self.serving = True
+            self.closed = True
+            self.refuse = lambda _batch, _metadata: InvalidRequest("the test is over")
+            self.changed.notify_all()
+        for broker in self.brokers.values():
+            broker.close()
+
+    def _commands(self, topic: str) -> tuple[PartitionCommand, ...]:
+        replicas = tuple(self.brokers)
+        return tuple(
+            PartitionCommand(
+                topic=topic,
+                partition=partition.partition,
+                topic_id=f"id-{topic}",
+                replicas=replicas,
+                state=PartitionState(
+                    leader=log.leader,
+                    leader_epoch=log.leader_epoch,
+                    isr=frozenset(replicas),
+                    min_isr=1,
+                    epochs=dict.fromkeys(replicas, 0),
+                ),
+                partition_epoch=log.leader_epoch,
+            )
+            for partition, log in sorted(self.logs.items())
+            if partition.topic == topic
+        )
+
+
+class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(self, cluster: FakeCluster, id_: int) -> None:
+        super().__init__("grpc://127.0.0.1:0")
+        self.id = id_
+        self.cluster = cluster
+        self.frozen_metadata: Metadata | None = None  # what a broker that hears nothing goes on saying
+        self.proxy = TcpProxy(self.port)
+
+    @property
+    def registration(self) -> Registration:
+        return Registration(host="127.0.0.1", port=self.proxy.port, replication_port=1, epoch=1, incarnation="one")
+
+    @property
+    def address(self) -> str:
+        return self.registration.address
+
+    def close(self) -> None:
+        self.proxy.down()
+        ending = threading.Thread(target=self.shutdown, daemon=True)
+        ending.start()
+        ending.join(5)
+
+    def do_action(self, context: object, action: flight.Action) -> list[bytes]:
+        body = action.body.to_pybytes()
+        with _told():
+            if action.type == "metadata":
+                answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
+                    from_json(body, DescribeTopics).topics
+                )
+            elif action.type == "init_producer":
+                answer = self.cluster.new_producer()
+            elif action.type == "create_topic":
+                answer = self._create(from_json(body, CreateTopic))
+            else:
+                raise InvalidRequest(f"no action {action.type}")
+            return [to_json(answer)]
+
+    def _create(self, request: CreateTopic) -> Done:
+        if self.cluster.controller != self.id:
+            raise NotController(f"broker {self.id} is not the controller: ask who is")
+        if request.name in self.cluster.topics:
+            raise TopicAlreadyExists(f"{request.name} exists: choose another name")
+        assert request.partitions is not None
+        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(request.schema)))
+        self.cluster.create(request.name, request.partitions, schema)
+        self.cluster.after_create(self)
+        return Done()
+
+    def do_put(self, context: object, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
+        topic, partition = (part.decode() for part in descriptor.path)
+        with _told():
+            if topic not in self.cluster.topics:
+                raise UnknownTopicOrPartition(f"no topic {topic}")
+        for chunk in reader:
+            answer = self._append(
+                TopicPartition(topic, int(partition)),
+                chunk.data,
+                from_json(chunk.app_metadata.to_pybytes(), BatchMetadata),
+            )
+            self.cluster.before_answer(self)
+            writer.write(to_json(answer))
+
+    def _append(self, partition: TopicPartition, batch: pa.RecordBatch, metadata: BatchMetadata) -> msgspec.Struct:
+        cluster = self.cluster
+        with cluster.changed:
+            cluster.received.append((self.id, metadata))
+            cluster.changed.notify_all()
+            cluster.changed.wait_for(lambda: cluster.serving)
+            try:
+                refusal = cluster.refuse(batch, metadata)
+                if refusal is not None:
+                    raise refusal
+                log = cluster.logs[partition]
+                if log.leader != self.id:
+                    raise NotLeader(f"broker {self.id} does not lead {partition}: reload routes and retry")
+                place = log.append(batch, metadata)
+            except ReplicationError as error:
+                return Refusal(
+                    error=error.code,
+                    message=error.message,
+                    retriable=error.retriable,
+                    maybe_written=error.maybe_written,
+                )
+            cluster.changed.notify_all()
+            return Ack(base_offset=place.base_offset, last_offset=place.last_offset)
+
+    def do_get(self, context: object, ticket: flight.Ticket) -> flight.FlightDataStream:
+        request = from_json(ticket.ticket, ReadTicket)
+        log = self.cluster.log(request.topic, request.partition)
+        with _told():
+            if log.leader != self.id:
+                raise NotLeader(f"broker {self.id} does not lead {request.topic}: reload routes and retry")
+            if request.from_offset > log.end:
+                raise OffsetOutOfRange(f"offset {request.from_offset} is past {log.end}")
+        schema = SCHEMA if request.columns is None else pa.schema([SCHEMA.field(name) for name in request.columns])
+        return flight.GeneratorStream(schema, self._read(log, request))
+
+    def _wait_for_more(self, log: FakeLog, offset: int, timeout_s: float) -> None:
+        self.cluster.changed.wait_for(
+            lambda: log.end > offset or log.leader != self.id or self.cluster.closed, timeout_s
+        )
+
+    def _read(self, log: FakeLog, request: ReadTicket) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+        """Whole batches as they are stored, so that the first may start too early and the last end too late."""
+        offset = request.from_offset
+        with _told():
+            while request.to is None or offset < request.to:
+                with self.cluster.changed:
+                    self._wait_for_more(log, offset, request.max_wait_ms / 1000)
+                    found = [stored for stored in log.batches if stored.base_offset + stored.batch.num_rows > offset]
+                    if log.leader != self.id:
+                        raise NotLeader(f"broker {self.id} has lost {request.topic}: reload routes and retry")
+                if not found:
+                    return
+                stored = found[0]
+                self.cluster.before_read(self, stored)
+                position = BatchPosition(
+                    base_offset=stored.base_offset,
+                    leader_epoch=stored.leader_epoch,
+                    timestamp=7,
+                    high_watermark=log.end,
+                )
+                yield stored.batch.select(request.columns or SCHEMA.names), to_json(position)
+                offset = stored.base_offset + stored.batch.num_rows
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
+    except ReplicationError as error:
+        raise flight.FlightServerError(str(error)) from error

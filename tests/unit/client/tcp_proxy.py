@@ -1,0 +1,66 @@
+"""Between a client and a server, so that a test can cut connections as a crash would."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from contextlib import suppress
+
+
+class TcpProxy:
+    """Its address stays the same while it is down and up again."""
+
+    def __init__(self, target_port: int) -> None:
+        self._target_port = target_port
+        self._lock = threading.Lock()
+        self._connections: set[socket.socket] = set()
+        self._listener = self._listen(0)
+        self.port: int = self._listener.getsockname()[1]
+
+    def cut(self) -> None:
+        """Every connection there is; new ones are taken."""
+        with self._lock:
+            connections, self._connections = self._connections, set()
+        for connection in connections:
+            _hang_up(connection)
+
+    def down(self) -> None:
+        """New connections are refused, too."""
+        _hang_up(self._listener)
+        self.cut()
+
+    def up(self) -> None:
+        self._listener = self._listen(self.port)
+
+    def _listen(self, port: int) -> socket.socket:
+        listener = socket.create_server(("127.0.0.1", port))
+        threading.Thread(target=self._accept, args=(listener,), name="proxy", daemon=True).start()
+        return listener
+
+    def _accept(self, listener: socket.socket) -> None:
+        while True:
+            try:
+                client, _ = listener.accept()
+                server = socket.create_connection(("127.0.0.1", self._target_port))
+            except OSError:
+                return
+            with self._lock:
+                self._connections |= {client, server}
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=_forward, args=(source, sink), name="proxy", daemon=True).start()
+
+
+def _forward(source: socket.socket, sink: socket.socket) -> None:
+    try:
+        while data := source.recv(1 << 16):
+            sink.sendall(data)
+    except OSError:
+        pass  # cut, or closed by the other side
+    _hang_up(source)
+    _hang_up(sink)
+
+
+def _hang_up(connection: socket.socket) -> None:
+    with suppress(OSError):  # the peer was faster
+        connection.shutdown(socket.SHUT_RDWR)
+    connection.close()

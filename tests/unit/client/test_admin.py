@@ -1,0 +1,125 @@
+"""What administrators ask: of the controller wherever it is, and again after a failure that passes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from spark_replication.client.admin import Admin, BrokerDescription, ClusterDescription, PartitionDescription
+from spark_replication.errors import InvalidRequest, NotController, TopicAlreadyExists, UnknownTopicOrPartition
+from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
+
+
+@pytest.fixture
+def admin(cluster: FakeCluster) -> Iterator[Admin]:
+    with Admin(cluster.bootstrap, deadline_ms=10_000) as opened:
+        yield opened
+
+
+def die_once(cluster: FakeCluster) -> None:
+    left = [True]
+
+    def after_create(broker: FakeBroker) -> None:
+        if left and left.pop():
+            broker.proxy.cut()
+
+    cluster.after_create = after_create
+
+
+def test_a_topic_is_created_and_described(cluster: FakeCluster, admin: Admin) -> None:
+    created = admin.create_topic("words", pa.schema([("word", pa.string())]), partitions=2)
+    assert [partition.leader for partition in created.partitions] == [1, 1]
+    (described,) = admin.describe_topics(["words"])
+    assert described == created
+    assert described.partitions[0] == PartitionDescription(
+        partition=0,
+        leader=1,
+        leader_epoch=0,
+        partition_epoch=0,
+        replicas=(1, 2),
+        isr=(1, 2),
+        elr=(),
+        last_known_elr=(),
+        last_known_leader=None,
+        min_isr=1,
+        recovering=False,
+    )
+    assert [topic.name for topic in admin.describe_topics()] == ["orders", "words"]
+    assert admin.describe_topics([]) == []
+
+
+def test_a_dictionary_column_is_created_as_it_is_stored(cluster: FakeCluster, admin: Admin) -> None:
+    admin.create_topic("words", pa.schema([("word", pa.dictionary(pa.int8(), pa.string()))]), partitions=1)
+    with pytest.raises(InvalidRequest, match="holds a dictionary"):
+        admin.create_topic(
+            "nested", pa.schema([("x", pa.dense_union([pa.field("d", pa.dictionary(pa.int8(), pa.string()))]))])
+        )
+
+
+def test_the_cluster_is_described(cluster: FakeCluster, admin: Admin) -> None:
+    assert admin.describe_cluster() == ClusterDescription(
+        cluster_id="fake",
+        controller=cluster.brokers[1].address,
+        brokers=tuple(
+            BrokerDescription(
+                id=id_,
+                host="127.0.0.1",
+                port=broker.proxy.port,
+                replication_port=1,
+                rack=None,
+                epoch=1,
+                shutting_down=False,
+            )
+            for id_, broker in cluster.brokers.items()
+        ),
+    )
+
+
+def test_a_topic_that_exists_is_not_created_again(admin: Admin) -> None:
+    with pytest.raises(TopicAlreadyExists):
+        admin.create_topic("orders", SCHEMA, partitions=3)
+
+
+def test_a_try_that_took_effect_without_an_answer_counts(cluster: FakeCluster, admin: Admin) -> None:
+    die_once(cluster)
+    assert admin.create_topic("words", SCHEMA, partitions=2).name == "words"
+
+
+@pytest.mark.parametrize(("partitions", "schema"), [(2, SCHEMA), (3, pa.schema([("word", pa.string())]))])
+def test_what_another_created_meanwhile_does_not_count(
+    cluster: FakeCluster, admin: Admin, partitions: int, schema: pa.Schema
+) -> None:
+    def after_create(broker: FakeBroker) -> None:
+        cluster.create("words", 3, SCHEMA)
+        broker.proxy.cut()
+
+    cluster.after_create = after_create
+    with pytest.raises(TopicAlreadyExists):
+        admin.create_topic("words", schema, partitions=partitions)
+
+
+def test_a_controller_that_has_moved_is_found(cluster: FakeCluster, admin: Admin) -> None:
+    stale = cluster.metadata(None)
+    cluster.brokers[1].frozen_metadata = stale
+    cluster.controller = 2
+    assert admin.create_topic("words", SCHEMA, partitions=1).name == "words"
+
+
+def test_without_a_controller_the_deadline_passes(cluster: FakeCluster) -> None:
+    cluster.controller = None
+    with (
+        Admin(cluster.bootstrap, deadline_ms=200) as admin,
+        pytest.raises(NotController, match="no broker knows of a controller"),
+    ):
+        admin.create_topic("words", SCHEMA)
+
+
+def test_an_unknown_topic_is_named(admin: Admin) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match="wrds"):
+        admin.describe_topics(["orders", "wrds"])
+
+
+def test_what_comes_later_is_not_there(admin: Admin) -> None:
+    assert not hasattr(admin, "drain_broker")

@@ -1,0 +1,340 @@
+"""What a producer promises: every acknowledged batch is there once, and every future is resolved in time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future
+
+import pyarrow as pa
+import pytest
+
+from spark_replication.client.producer import Producer
+from spark_replication.client.sender import Ack
+from spark_replication.errors import (
+    BatchTooLarge,
+    InvalidRequest,
+    LeaderNotAvailable,
+    NotEnoughReplicas,
+    NotLeader,
+    Overloaded,
+    ReplicationError,
+    RequestTimedOut,
+    SchemaMismatch,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages import BatchMetadata
+from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def producer(cluster: FakeCluster) -> Iterator[Producer]:
+    with Producer(cluster.bootstrap, deadline_ms=15_000) as opened:
+        yield opened
+
+
+def numbers(*values: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array(values, pa.int64())], schema=SCHEMA)
+
+
+def send(producer: Producer, count: int, first: int = 0) -> list[Future[Ack]]:
+    return [producer.send("orders", numbers(number)) for number in range(first, first + count)]
+
+
+def offsets(futures: list[Future[Ack]]) -> list[int]:
+    return [future.result(WAIT_S).base_offset for future in futures]
+
+
+def failure(future: Future[Ack]) -> ReplicationError:
+    error = future.exception(WAIT_S)
+    assert isinstance(error, ReplicationError)
+    return error
+
+
+def cut_once(cluster: FakeCluster, after: int) -> None:
+    """The connection is lost after that many appends, just before the answer to the last of them."""
+    left = [after]
+
+    def before_answer(broker: FakeBroker) -> None:
+        left[0] -= 1
+        if left[0] == 0:
+            broker.proxy.cut()
+
+    cluster.before_answer = before_answer
+
+
+def test_batches_are_pipelined_and_acknowledged_in_order(cluster: FakeCluster, producer: Producer) -> None:
+    with cluster.silent():
+        futures = send(producer, 100)
+        assert not any(future.done() for future in futures)
+    assert offsets(futures) == list(range(100))
+    assert cluster.log().numbers == list(range(100))
+    assert [metadata.sequence for _, metadata in cluster.received] == list(range(100)), "one stream, each sent once"
+    assert futures[7].result() == Ack(topic="orders", partition=0, base_offset=7, last_offset=7)
+
+
+def test_partitions_have_sequences_of_their_own(cluster: FakeCluster, producer: Producer) -> None:
+    for partition in (0, 2):
+        for number in (1, 2):
+            producer.send("orders", numbers(number), partition=partition).result(WAIT_S)
+    assert cluster.log(partition=0).numbers == cluster.log(partition=2).numbers == [1, 2]
+    assert {metadata.producer for _, metadata in cluster.received} == {1}
+
+
+def test_a_table_goes_as_one_batch(cluster: FakeCluster, producer: Producer) -> None:
+    table = pa.Table.from_batches([numbers(1, 2), numbers(3)])
+    assert producer.send("orders", table).result(WAIT_S).last_offset == 2
+    assert [stored.batch.num_rows for stored in cluster.log().batches] == [3]
+
+
+@pytest.mark.parametrize("after", [1, 2, 37, 100])
+def test_a_lost_connection_loses_and_doubles_nothing(cluster: FakeCluster, producer: Producer, after: int) -> None:
+    cut_once(cluster, after)
+    assert offsets(send(producer, 100)) == list(range(100))
+    assert cluster.log().numbers == list(range(100))
+
+
+def test_connections_that_are_lost_again_and_again_lose_and_double_nothing(
+    cluster: FakeCluster, producer: Producer
+) -> None:
+    appends = [0]
+
+    def before_answer(broker: FakeBroker) -> None:
+        appends[0] += 1
+        if appends[0] % 40 == 0 and appends[0] <= 400:
+            broker.proxy.cut()
+
+    cluster.before_answer = before_answer
+    assert offsets(send(producer, 500)) == list(range(500))
+    assert cluster.log().numbers == list(range(500))
+
+
+def test_a_new_leader_gets_everything_that_has_no_answer(cluster: FakeCluster, producer: Producer) -> None:
+    def before_answer(broker: FakeBroker) -> None:
+        if len(cluster.log().batches) == 20 and cluster.log().leader == 1:
+            cluster.lead(2)
+            broker.proxy.down()
+
+    cluster.before_answer = before_answer
+    futures = send(producer, 60)
+    assert offsets(futures) == list(range(60))
+    assert cluster.log().numbers == list(range(60))
+    assert {stored.leader_epoch for stored in cluster.log().batches} == {0, 1}
+
+
+def test_a_leader_that_says_it_leads_no_more_is_left(cluster: FakeCluster, producer: Producer) -> None:
+    producer.send("orders", numbers(0)).result(WAIT_S)
+    cluster.lead(2)
+    assert offsets(send(producer, 10, first=1)) == list(range(1, 11))
+    assert cluster.log().numbers == list(range(11))
+    assert cluster.received[-1][0] == 2
+
+
+def test_a_leader_that_hangs_is_left_when_another_is_elected(cluster: FakeCluster, producer: Producer) -> None:
+    hang = threading.Event()
+    cluster.before_answer = lambda broker: None if broker.id == 2 else _wait(hang)
+    futures = send(producer, 5)
+    with cluster.changed:
+        assert cluster.changed.wait_for(lambda: cluster.log().end >= 1, WAIT_S)
+    cluster.lead(2)
+    try:
+        assert offsets(futures) == list(range(5))
+    finally:
+        hang.set()
+    assert cluster.log().numbers == list(range(5))
+
+
+def test_a_broker_without_metadata_of_now_does_not_lead_back(cluster: FakeCluster, producer: Producer) -> None:
+    cluster.brokers[1].frozen_metadata = cluster.metadata(None)
+    producer.send("orders", numbers(0)).result(WAIT_S)
+    cluster.lead(2)
+    for number in range(1, 6):
+        producer.send("orders", numbers(number)).result(WAIT_S)
+        cluster.brokers[2].proxy.cut()
+    assert cluster.log().numbers == list(range(6))
+
+
+@pytest.mark.parametrize("refused", [{0}, {5}, {5, 6}, {3, 9}, {9}])
+def test_a_refused_batch_fails_alone(cluster: FakeCluster, producer: Producer, refused: set[int]) -> None:
+    def refuse(batch: pa.RecordBatch, _metadata: BatchMetadata) -> ReplicationError | None:
+        return BatchTooLarge("split it") if batch.column(0)[0].as_py() in refused else None
+
+    cluster.refuse = refuse
+    with cluster.silent():
+        futures = send(producer, 10)
+    for number, future in enumerate(futures):
+        if number in refused:
+            error = failure(future)
+            assert isinstance(error, BatchTooLarge)
+            assert not error.maybe_written
+        else:
+            future.result(WAIT_S)
+    good = [number for number in range(10) if number not in refused]
+    assert cluster.log().numbers == good
+    producer.send("orders", numbers(10)).result(WAIT_S)
+    assert cluster.log().numbers == [*good, 10]
+
+
+def test_a_refusal_that_passes_is_tried_again(cluster: FakeCluster, producer: Producer) -> None:
+    left = [3]
+
+    def refuse(_batch: pa.RecordBatch, _metadata: BatchMetadata) -> ReplicationError | None:
+        left[0] -= 1
+        return NotEnoughReplicas("wait for followers") if left[0] >= 0 else None
+
+    cluster.refuse = refuse
+    assert offsets(send(producer, 10)) == list(range(10))
+    assert cluster.log().numbers == list(range(10))
+
+
+def test_a_broker_that_has_forgotten_the_producer_goes_on_in_a_new_epoch(
+    cluster: FakeCluster, producer: Producer
+) -> None:
+    send(producer, 3)
+    producer.flush()
+    cluster.log().producers.truncated(0)
+    assert offsets(send(producer, 3, first=3)) == [3, 4, 5]
+    assert cluster.log().numbers == list(range(6))
+    assert cluster.log().batches[-1].metadata.epoch == 1
+
+
+def test_another_schema_is_refused_before_it_is_sent(cluster: FakeCluster, producer: Producer) -> None:
+    error = failure(producer.send("orders", pa.record_batch({"number": pa.array(["one"])})))
+    assert isinstance(error, SchemaMismatch)
+    assert not error.maybe_written
+    assert "column 0 ('number') is string in the batch and int64 in the topic" in str(error)
+    assert cluster.received == []
+    producer.send("orders", numbers(1)).result(WAIT_S)
+
+
+def test_a_topic_made_again_with_another_schema_is_noticed(cluster: FakeCluster, producer: Producer) -> None:
+    producer.send("orders", numbers(1)).result(WAIT_S)
+    words = pa.record_batch({"word": pa.array(["one"])})
+    cluster.create("orders", 3, words.schema)
+    assert producer.send("orders", words).result(WAIT_S).base_offset == 0
+    assert cluster.log().batches[0].batch.equals(words)
+
+
+@pytest.mark.parametrize("batch", [numbers(), pa.table({"number": pa.array([], pa.int64())}), [1, 2]])
+def test_what_is_no_batch_is_refused(producer: Producer, batch: object) -> None:
+    assert isinstance(failure(producer.send("orders", batch)), InvalidRequest)
+
+
+@pytest.mark.parametrize(("topic", "partition"), [("ordrs", 0), ("orders", 3)])
+def test_an_unknown_topic_or_partition_is_named_soon(producer: Producer, topic: str, partition: int) -> None:
+    error = failure(producer.send(topic, numbers(1), partition))
+    assert isinstance(error, UnknownTopicOrPartition)
+    assert f"{topic}" in str(error)
+
+
+def test_no_answer_in_time_may_be_written(cluster: FakeCluster) -> None:
+    with Producer(cluster.bootstrap, deadline_ms=700) as producer, cluster.silent():
+        error = failure(producer.send("orders", numbers(1)))
+        assert isinstance(error, RequestTimedOut)
+        assert error.maybe_written
+        assert error.retriable
+
+
+def test_what_was_refused_and_could_not_be_sent_again_is_surely_not_written(cluster: FakeCluster) -> None:
+    def refuse(_batch: pa.RecordBatch, _metadata: BatchMetadata) -> ReplicationError:
+        cluster.lead(None)
+        return NotLeader("another will be elected")
+
+    cluster.refuse = refuse
+    with Producer(cluster.bootstrap, deadline_ms=1_500) as producer:
+        error = failure(producer.send("orders", numbers(1)))
+        assert isinstance(error, LeaderNotAvailable)
+        assert not error.maybe_written
+        assert "nothing is written" in str(error)
+        cluster.refuse = lambda _batch, _metadata: None
+        cluster.lead(1)
+        producer.send("orders", numbers(2)).result(WAIT_S)
+    assert cluster.log().numbers == [2]
+
+
+def test_the_producer_is_usable_after_a_deadline_that_passed(cluster: FakeCluster) -> None:
+    with Producer(cluster.bootstrap, deadline_ms=700) as producer:
+        with cluster.silent():
+            assert failure(producer.send("orders", numbers(1))).maybe_written
+        producer.send("orders", numbers(2)).result(WAIT_S)
+    assert cluster.log().numbers in ([2], [1, 2])
+
+
+def test_nobody_to_send_to_names_the_addresses_that_were_tried(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.proxy.down()
+    with Producer(cluster.bootstrap, deadline_ms=300) as producer:
+        error = failure(producer.send("orders", numbers(1)))
+    assert not error.maybe_written
+    assert all(broker.address in str(error) for broker in cluster.brokers.values())
+
+
+def test_a_full_window_makes_send_wait_and_then_says_so(cluster: FakeCluster) -> None:
+    with Producer(cluster.bootstrap, deadline_ms=700, in_flight_batches_max=4) as producer:
+        with cluster.silent():
+            futures = send(producer, 4)
+            with pytest.raises(Overloaded, match=r"for orders-0 .* had no answer within 700 ms.*slow down") as refused:
+                send(producer, 1, first=4)
+            assert not refused.value.maybe_written
+            assert all(failure(future).maybe_written for future in futures)
+        producer.send("orders", numbers(5)).result(WAIT_S)
+    assert 4 not in cluster.log().numbers
+
+
+def test_room_in_the_window_lets_send_go_on(cluster: FakeCluster) -> None:
+    with Producer(cluster.bootstrap, deadline_ms=15_000, in_flight_bytes_max=100) as producer:
+        assert offsets(send(producer, 200)) == list(range(200))
+    assert cluster.log().numbers == list(range(200))
+
+
+def test_flush_and_close_wait_for_answers(cluster: FakeCluster) -> None:
+    producer = Producer(cluster.bootstrap, deadline_ms=15_000)
+    futures = send(producer, 50)
+    producer.flush()
+    assert all(future.done() for future in futures)
+    more = send(producer, 50, first=50)
+    producer.close()
+    assert all(future.done() for future in more)
+    assert cluster.log().numbers == list(range(100))
+    with pytest.raises(InvalidRequest, match="closed"):
+        producer.send("orders", numbers(1))
+
+
+def test_a_callback_may_send(cluster: FakeCluster, producer: Producer) -> None:
+    second: list[Future[Ack]] = []
+    sent = threading.Event()
+
+    def chain(_first: Future[Ack]) -> None:
+        second.append(producer.send("orders", numbers(2)))
+        sent.set()
+
+    producer.send("orders", numbers(1)).add_done_callback(chain)
+    assert sent.wait(WAIT_S)
+    assert second[0].result(WAIT_S).base_offset == 1
+
+
+def test_an_answer_that_promises_nothing_is_asked_again(cluster: FakeCluster, producer: Producer) -> None:
+    """A leader that steps aside after the append: the batch is there already."""
+    first = [True]
+
+    def refuse(batch: pa.RecordBatch, metadata: BatchMetadata) -> ReplicationError | None:
+        if first.pop() if first else False:
+            cluster.log().append(batch, metadata)
+            return NotLeader("stepped aside", maybe_written=True)
+        return None
+
+    cluster.refuse = refuse
+    assert offsets(send(producer, 5)) == list(range(5))
+    assert cluster.log().numbers == list(range(5))
+
+
+@pytest.mark.parametrize("settings", [{"acks": 2}, {"in_flight_batches_max": 0}, {"in_flight_batches_max": 501}])
+def test_settings_out_of_range_are_refused(cluster: FakeCluster, settings: dict[str, int]) -> None:
+    with pytest.raises(InvalidRequest):
+        Producer(cluster.bootstrap, **settings)  # type: ignore[arg-type]
+
+
+def _wait(event: threading.Event) -> None:
+    event.wait(WAIT_S)

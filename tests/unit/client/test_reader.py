@@ -1,0 +1,165 @@
+"""What a reader promises: every record once, in order, whatever happens to leaders and connections."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pyarrow as pa
+import pytest
+
+from spark_replication.client.reader import LogBatch, Reader
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    CorruptLog,
+    InvalidRequest,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages import BatchMetadata
+from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster, StoredBatch
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def reader(cluster: FakeCluster) -> Iterator[Reader]:
+    with Reader(cluster.bootstrap, deadline_ms=15_000) as opened:
+        yield opened
+
+
+def write(cluster: FakeCluster, batches: int, rows: int = 3) -> None:
+    with cluster.changed:
+        for _ in range(batches):
+            log = cluster.log()
+            batch = pa.record_batch([pa.array(range(log.end, log.end + rows), pa.int64())], schema=SCHEMA)
+            log.append(batch, BatchMetadata(producer=99, sequence=len(log.batches)))
+        cluster.changed.notify_all()
+
+
+def numbers(found: list[LogBatch]) -> list[int]:
+    return [number for batch in found for number in batch.batch.column(0).to_pylist()]
+
+
+def check_contiguous(found: list[LogBatch]) -> None:
+    for batch in found:
+        assert batch.batch.column(0).to_pylist() == list(range(batch.base_offset, batch.last_offset + 1))
+
+
+def test_it_reads_to_the_high_watermark(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 4)
+    found = list(reader.read("orders"))
+    assert numbers(found) == list(range(12))
+    assert [(batch.base_offset, batch.last_offset) for batch in found] == [(0, 2), (3, 5), (6, 8), (9, 11)]
+    assert {(batch.leader_epoch, batch.timestamp, batch.high_watermark) for batch in found} == {(0, 7, 12)}
+    assert list(reader.read("orders", start=12)) == []
+
+
+@pytest.mark.parametrize(("start", "stop"), [(0, 12), (1, 11), (4, 5), (3, 6), (2, None), (5, 5), (0, 100), (11, 12)])
+def test_a_range_is_trimmed_to_the_record(cluster: FakeCluster, reader: Reader, start: int, stop: int | None) -> None:
+    write(cluster, 4)
+    found = list(reader.read("orders", start=start, stop=stop))
+    check_contiguous(found)
+    assert numbers(found) == list(range(start, min(12, 12 if stop is None else stop)))
+
+
+def test_columns_are_asked_for(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 1)
+    assert [batch.batch.schema.names for batch in reader.read("orders", columns=["number"])] == [["number"]]
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_connection_that_dies_loses_and_doubles_nothing(cluster: FakeCluster, reader: Reader, every: int) -> None:
+    write(cluster, 30)
+    died: set[int] = set()
+
+    def before_read(broker: FakeBroker, stored: StoredBatch) -> None:
+        place = stored.base_offset // 3
+        if place % every == 0 and place not in died:
+            died.add(place)
+            broker.proxy.cut()
+
+    cluster.before_read = before_read
+    found = list(reader.read("orders", start=1))
+    check_contiguous(found)
+    assert numbers(found) == list(range(1, 90))
+    assert len(died) == 30 // every
+
+
+def test_it_goes_on_at_the_new_leader(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 20)
+
+    def before_read(broker: FakeBroker, stored: StoredBatch) -> None:
+        if stored.base_offset == 30 and broker.id == 1:
+            cluster.lead(2)
+            broker.proxy.down()
+
+    cluster.before_read = before_read
+    found = list(reader.read("orders"))
+    check_contiguous(found)
+    assert numbers(found) == list(range(60))
+
+
+def test_follow_waits_for_more_and_survives_leaders(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 1)
+    found = []
+    for batch in reader.read("orders", follow=True):
+        found.append(batch)
+        if batch.last_offset == 2:
+            cluster.lead(2)
+            write(cluster, 1)
+        elif batch.last_offset == 5:
+            cluster.brokers[2].proxy.cut()
+            write(cluster, 1)
+        elif batch.last_offset == 8:
+            break
+    assert numbers(found) == list(range(9))
+
+
+def test_follow_ends_at_stop(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 2)
+    assert numbers(list(reader.read("orders", stop=4, follow=True))) == [0, 1, 2, 3]
+
+
+def test_closing_ends_a_read_that_waits(cluster: FakeCluster) -> None:
+    reader = Reader(cluster.bootstrap)
+    write(cluster, 1)
+    found: list[LogBatch] = []
+    first = threading.Event()
+
+    def follow() -> None:
+        for batch in reader.read("orders", follow=True):
+            found.append(batch)
+            first.set()
+
+    following = threading.Thread(target=follow)
+    following.start()
+    assert first.wait(WAIT_S)
+    reader.close()
+    following.join(WAIT_S)
+    assert not following.is_alive()
+    assert numbers(found) == [0, 1, 2]
+
+
+def test_a_gap_is_an_error(cluster: FakeCluster, reader: Reader) -> None:
+    write(cluster, 3)
+    del cluster.log().batches[1]
+    with pytest.raises(CorruptLog, match="offset 3 was next, but the broker sent 6"):
+        list(reader.read("orders"))
+
+
+def test_what_no_retry_mends_is_raised(cluster: FakeCluster, reader: Reader) -> None:
+    with pytest.raises(OffsetOutOfRange):
+        list(reader.read("orders", start=1))
+    with pytest.raises(UnknownTopicOrPartition, match="orders-7"):
+        list(reader.read("orders", partition=7))
+    for start, stop in ((-1, None), (3, 2)):
+        with pytest.raises(InvalidRequest):
+            reader.read("orders", start=start, stop=stop)
+
+
+def test_the_deadline_ends_the_search_for_a_leader(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.proxy.down()
+    with Reader(cluster.bootstrap, deadline_ms=300) as reader, pytest.raises(BrokerNotAvailable):
+        list(reader.read("orders"))

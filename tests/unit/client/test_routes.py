@@ -1,0 +1,170 @@
+"""Finding leaders: any broker is asked, once for all who wait, and within the deadline."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from spark_replication.client.bootstrap import NamedBrokers, RegisteredBrokers, parse_bootstrap
+from spark_replication.client.deadline import BACK_OFF_MAX_S, Deadline, back_off_s, persistently
+from spark_replication.client.routes import Routes
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    InvalidConfig,
+    LeaderNotAvailable,
+    NotController,
+    UnknownTopicOrPartition,
+)
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+def soon() -> Deadline:
+    return Deadline(10_000)
+
+
+def test_a_route_is_asked_for_once_until_it_is_stale(cluster: FakeCluster) -> None:
+    routes = Routes(cluster.bootstrap)
+    first = routes.route("orders", 0, soon())
+    assert first.address == cluster.brokers[1].address
+    cluster.lead(2)
+    assert routes.route("orders", 0, soon()) is not None
+    assert cluster.asked_metadata == 1
+    routes.stale(first)
+    second = routes.route("orders", 0, soon())
+    assert (second.leader, second.leader_epoch, second.address) == (2, 1, cluster.brokers[2].address)
+    assert cluster.asked_metadata == 2
+    routes.stale(first)
+    assert routes.route("orders", 0, soon()) == second
+    assert cluster.asked_metadata == 2, "a report of what has been replaced says nothing"
+
+
+def test_one_thread_asks_for_all_that_wait(cluster: FakeCluster) -> None:
+    routes = Routes(cluster.bootstrap)
+    route = routes.route("orders", 0, soon())
+    routes.stale(route)
+    found = []
+    with cluster.changed:
+        threads = [threading.Thread(target=lambda: found.append(routes.route("orders", 0, soon()))) for _ in range(10)]
+        for thread in threads:
+            thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert found == [route] * 10
+    assert cluster.asked_metadata == 2
+
+
+def test_a_dead_broker_is_passed_over_and_found_again(cluster: FakeCluster) -> None:
+    routes = Routes(cluster.bootstrap)
+    cluster.brokers[1].proxy.down()
+    for _ in range(4):
+        assert routes.metadata(None, soon()).cluster_id == "fake"
+    cluster.brokers[1].proxy.up()
+    cluster.brokers[2].proxy.down()
+    assert routes.metadata(None, soon()).cluster_id == "fake"
+
+
+def test_when_none_answers_the_error_says_who_was_tried(cluster: FakeCluster) -> None:
+    for broker in cluster.brokers.values():
+        broker.proxy.down()
+    with pytest.raises(BrokerNotAvailable, match="check the addresses") as raised:
+        Routes(cluster.bootstrap).route("orders", 0, soon())
+    assert all(broker.address in raised.value.message for broker in cluster.brokers.values())
+    assert not raised.value.maybe_written
+
+
+def test_no_leader_is_asked_for_again(cluster: FakeCluster) -> None:
+    routes = Routes(cluster.bootstrap)
+    cluster.lead(None)
+    with pytest.raises(LeaderNotAvailable):
+        routes.route("orders", 0, soon())
+    cluster.lead(2)
+    assert routes.route("orders", 0, soon()).leader == 2
+
+
+def test_a_topic_that_a_broker_hears_of_late_is_waited_for(cluster: FakeCluster) -> None:
+    routes = Routes(cluster.bootstrap)
+    with pytest.raises(UnknownTopicOrPartition):
+        routes.route("late", 0, soon())
+    found = []
+    waiting = threading.Thread(target=lambda: found.append(routes.await_topic("late", soon(), 1).name))
+    waiting.start()
+    with cluster.changed:
+        asked = cluster.asked_metadata
+        assert cluster.changed.wait_for(lambda: cluster.asked_metadata > asked, 10)
+    cluster.create("late", 2)
+    waiting.join(10)
+    assert found == ["late"]
+
+
+def test_a_broker_that_does_not_answer_costs_no_more_than_the_deadline(cluster: FakeCluster) -> None:
+    routes = Routes(cluster.bootstrap)
+    begun_s = time.monotonic()
+    with cluster.changed, pytest.raises(BrokerNotAvailable, match="REQUEST_TIMED_OUT"):
+        routes.route("orders", 0, Deadline(300))
+    assert time.monotonic() - begun_s < 5
+
+
+def test_a_closed_client_says_so(cluster: FakeCluster) -> None:
+    routes = Routes(cluster.bootstrap)
+    routes.close()
+    with pytest.raises(BrokerNotAvailable, match="closed"):
+        routes.client(cluster.brokers[1].address)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind"),
+    [("a:1", NamedBrokers), ("a:1, b:2", NamedBrokers), ("zk://a:1,b:2/root/deep", RegisteredBrokers)],
+)
+def test_bootstrap_forms(text: str, kind: type) -> None:
+    assert isinstance(parse_bootstrap(text), kind)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "no address"),
+        ("a", r"holds \['a'\]"),
+        ("a:1,b", r"holds \['b'\]"),
+        ("grpc://a:1", "host:port"),
+        ("zk://a:1", "names no chroot"),
+        ("zk://a:1/", "names no chroot"),
+        ("zk:///root", "no address"),
+        ("delta:/tables", "not built yet"),
+    ],
+)
+def test_a_wrong_bootstrap_is_refused(text: str, says: str) -> None:
+    with pytest.raises(InvalidConfig, match=says):
+        parse_bootstrap(text)
+
+
+def test_back_off_doubles_up_to_its_limit() -> None:
+    assert [back_off_s(failures) for failures in (1, 2, 3)] == [0.01, 0.02, 0.04]
+    assert back_off_s(1_000) == BACK_OFF_MAX_S
+
+
+def test_what_failed_before_is_told_when_the_last_try_had_no_time() -> None:
+    deadline = Deadline(30)
+    errors = iter([NotController("nobody commands"), BrokerNotAvailable("no time")])
+
+    def attempt() -> None:
+        error = next(errors)
+        while isinstance(error, BrokerNotAvailable) and not deadline.passed:
+            pass
+        raise error
+
+    with pytest.raises(NotController, match="nobody commands"):
+        persistently(attempt, deadline)
+
+
+def test_what_no_retry_mends_is_tried_once() -> None:
+    tries = []
+
+    def attempt() -> None:
+        tries.append(1)
+        raise InvalidConfig("wrong")
+
+    with pytest.raises(InvalidConfig):
+        persistently(attempt, soon())
+    assert tries == [1]

@@ -1,0 +1,114 @@
+"""Routes as metadata tell them: what is newer wins, and what is missing says what to do."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_replication.core.routing import Route, Routing, learned
+from spark_replication.errors import LeaderNotAvailable, ReplicationError, UnknownTopicOrPartition, WrongCluster
+from spark_replication.messages import Metadata, PartitionCommand, TopicMetadata
+from spark_replication.model import PartitionState, Registration, TopicConfig
+
+
+def broker(id_: int) -> Registration:
+    return Registration(host=f"host{id_}", port=9_000 + id_, replication_port=1, epoch=1, incarnation="one")
+
+
+def partition(
+    leader: int | None, epoch: int, *, partition_epoch: int = 0, number: int = 0, id_: str = "id"
+) -> PartitionCommand:
+    isr = frozenset() if leader is None else frozenset({leader})
+    return PartitionCommand(
+        topic="orders",
+        partition=number,
+        topic_id=id_,
+        replicas=(1, 2),
+        state=PartitionState(leader=leader, leader_epoch=epoch, isr=isr, min_isr=1, epochs=dict.fromkeys(isr, 0)),
+        partition_epoch=partition_epoch,
+    )
+
+
+def metadata(*partitions: PartitionCommand, cluster_id: str = "c", brokers: tuple[int, ...] = (1, 2)) -> Metadata:
+    topics = (
+        TopicMetadata(name="orders", topic_id=partitions[0].topic_id, config=TopicConfig(), partitions=partitions),
+    )
+    return Metadata(
+        cluster_id=cluster_id,
+        brokers={id_: broker(id_) for id_ in brokers},
+        controller="host1:1",
+        topics=topics if partitions else (),
+    )
+
+
+def empty(cluster_id: str = "c") -> Metadata:
+    return Metadata(cluster_id=cluster_id, brokers={}, topics=())
+
+
+def routing(*answers: Metadata) -> Routing:
+    known = Routing()
+    for answer in answers:
+        known = learned(known, answer, ("orders",))
+    return known
+
+
+def test_a_route_is_the_leader_and_its_address() -> None:
+    known = routing(metadata(partition(2, 7)))
+    assert known.route("orders", 0) == Route(
+        topic="orders", partition=0, topic_id="id", leader=2, leader_epoch=7, address="host2:9002"
+    )
+    assert known.controller == "host1:1"
+
+
+@pytest.mark.parametrize(
+    ("second", "leader", "epoch"),
+    [
+        (partition(2, 8), 2, 8),
+        (partition(2, 7, partition_epoch=4), 2, 7),
+        (partition(2, 7, partition_epoch=2), 1, 7),
+        (partition(2, 6, partition_epoch=9), 1, 7),
+        (partition(2, 0, id_="another"), 2, 0),
+    ],
+)
+def test_what_is_older_never_replaces_what_is_newer_of_the_same_topic_id(
+    second: PartitionCommand, leader: int, epoch: int
+) -> None:
+    route = routing(metadata(partition(1, 7, partition_epoch=3)), metadata(second)).route("orders", 0)
+    assert (route.leader, route.leader_epoch) == (leader, epoch)
+
+
+def test_a_broker_that_does_not_know_the_topic_makes_nobody_forget_its_epoch() -> None:
+    known = routing(metadata(partition(1, 7)), empty())
+    with pytest.raises(UnknownTopicOrPartition, match="no broker knows a topic 'orders': check its name, or create it"):
+        known.route("orders", 0)
+    again = learned(known, metadata(partition(2, 6)), ("orders",))
+    assert again.route("orders", 0).leader_epoch == 7
+
+
+@pytest.mark.parametrize(
+    ("answer", "number", "error", "text"),
+    [
+        (empty(), 0, UnknownTopicOrPartition, "check its name, or create it"),
+        (metadata(partition(1, 7)), 3, UnknownTopicOrPartition, "orders has the partitions 0: choose one of them"),
+        (metadata(partition(1, 7, number=4)), 0, UnknownTopicOrPartition, "orders has the partitions 4"),
+        (metadata(partition(1, 7)), -1, UnknownTopicOrPartition, "there is no orders--1"),
+        (metadata(partition(None, 7)), 0, LeaderNotAvailable, "orders-0 has no leader .leader epoch 7.*retry"),
+        (metadata(partition(1, 7), brokers=(2,)), 0, LeaderNotAvailable, "led by broker 1 .*not registered: retry"),
+    ],
+)
+def test_without_a_route_the_error_says_what_to_do(
+    answer: Metadata, number: int, error: type[ReplicationError], text: str
+) -> None:
+    with pytest.raises(error, match=text) as raised:
+        routing(answer).route("orders", number)
+    assert raised.value.retriable
+    assert raised.value.stale_routes
+
+
+def test_partitions_are_found_by_their_number_wherever_they_stand() -> None:
+    known = routing(metadata(partition(1, 0, number=2), partition(2, 0, number=0)))
+    assert [known.route("orders", number).leader for number in (0, 2)] == [2, 1]
+
+
+def test_another_cluster_is_refused() -> None:
+    with pytest.raises(WrongCluster, match="cluster other"):
+        routing(metadata(partition(1, 7)), empty("other"))
