@@ -1,0 +1,1 @@
+"""On Spark: guardians as barrier tasks, the driver's cluster, sources and sinks."""

@@ -1,0 +1,30 @@
+"""The session that the project runs in."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from spark_replication.errors import StartFailed
+from spark_replication.spark.session import build_session, delta_jars
+
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+def test_it_has_delta_and_stays_on_this_host(spark: SparkSession) -> None:
+    assert spark.conf.get("spark.sql.extensions") == "io.delta.sql.DeltaSparkSessionExtension"
+    assert spark.conf.get("spark.driver.host") == "127.0.0.1"
+    assert spark.sparkContext.uiWebUrl is None
+
+
+def test_a_second_call_gives_the_same_session(spark: SparkSession) -> None:
+    assert build_session("again").sparkContext is spark.sparkContext
+
+
+def test_missing_jars_name_the_command_that_fetches_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    with pytest.raises(StartFailed, match="make setup"):
+        delta_jars()
