@@ -1,0 +1,285 @@
+"""Hosts a controller: campaigns for /controller, runs the loop while it holds it, and stands by while another does.
+
+One thread runs the loop; everything else (ZooKeeper's answers and watches, admin requests, death reports) puts what
+happened into its queue. Used by the Spark driver and by the controller process of a local cluster alike.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import MappingProxyType
+from typing import TypeVar
+
+from spark_replication.config import Settings
+from spark_replication.core.cluster import (
+    BrokerDeathReported,
+    ClusterState,
+    Event,
+    LoadedCluster,
+    TookOver,
+    TopicRequested,
+)
+from spark_replication.core.health import described
+from spark_replication.core.writes import Group, GroupAnswer
+from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
+from spark_replication.live.command_sender import CommandSender
+from spark_replication.messages import (
+    BrokerDied,
+    CreateTopic,
+    DescribeTopics,
+    Done,
+    Metadata,
+)
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.ports import MirrorFeed
+from spark_replication.transport.actions import Action, ActionServer
+from spark_replication.zk.controller_store import ControllerStore
+from spark_replication.zk.session import Session
+
+CAMPAIGN_RETRY_S = 0.5
+STOP_S = 2.0
+
+Answer = TypeVar("Answer")
+
+log = logging.getLogger(__name__)
+
+
+class NoMirror:
+    """For a cluster without Spark: nobody reads a Delta table."""
+
+    def changed(self, partitions: object) -> None: ...
+    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
+    def deleted(self, topic: str, zxid: int) -> None: ...
+
+
+class Driver:
+    """`took_over(epoch)` and `stood_down()` are called on the driver's thread, in turn. actions: what its server
+    answers besides the controller's requests."""
+
+    def __init__(
+        self,
+        zookeeper: str,
+        *,
+        name: str,
+        host: str,
+        settings: Settings,
+        mirror_of: Callable[[str], MirrorFeed] = lambda _cluster_id: NoMirror(),
+        took_over: Callable[[int], None] = lambda _epoch: None,
+        stood_down: Callable[[], None] = lambda: None,
+        actions: Mapping[str, Action] = MappingProxyType({}),
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._name = name
+        self._host = host
+        self._settings = settings
+        self._mirror_of = mirror_of
+        self._took_over = took_over
+        self._stood_down = stood_down
+        self._closing = threading.Event()
+        self._vacant = threading.Event()
+        self._active = threading.Event()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._loop: ControllerLoop | None = None
+        self._requests = itertools.count(1)
+        self._owed: dict[int, Future[None]] = {}
+        self._server = ActionServer(host, {**self._actions(), **actions})
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"{self._host}:{self._server.port}"
+
+    @property
+    def active(self) -> bool:
+        return self._active.is_set()
+
+    def wait_active(self, timeout_s: float) -> int:
+        """The controller epoch, once this driver commands."""
+        if not self._active.wait(timeout_s):
+            raise RequestTimedOut(f"another controller still commands after {timeout_s} s: stop it, or stand by longer")
+        return self.ask(lambda cluster: cluster.controller_epoch)
+
+    def close(self) -> None:
+        """Let the next controller in. Brokers serve on."""
+        self._closing.set()
+        self._vacant.set()
+        self._tasks.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._server.stop(STOP_S)
+
+    def ask(self, question: Callable[[ClusterState], Answer]) -> Answer:
+        """Something about the cluster as the controller knows it, read on its own thread."""
+        answer: Future[Answer] = Future()
+
+        def run() -> None:
+            if self._loop is None:
+                answer.set_exception(self._not_controller())
+            else:
+                answer.set_result(question(self._loop.cluster))
+
+        self._tasks.put(run)
+        return self._awaited(answer)
+
+    def _awaited(self, answer: Future[Answer]) -> Answer:
+        timeout_ms = self._settings.request_timeout_ms
+        deadline = time.monotonic() + timeout_ms / 1000
+        while time.monotonic() < deadline and self.active and not self._closing.is_set():
+            try:
+                return answer.result(timeout=min(0.2, max(deadline - time.monotonic(), 0.001)))
+            except FutureTimeoutError:
+                continue
+        if answer.done():
+            return answer.result()
+        if not self.active or self._closing.is_set():
+            raise self._not_controller()
+        raise RequestTimedOut(f"the controller did not answer within {timeout_ms} ms: ask again", maybe_written=True)
+
+    def _not_controller(self) -> NotController:
+        return NotController(f"{self._name} is not the controller: ask any broker for its address")
+
+    # Campaigning, commanding, standing by
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._candidacy()
+            except ReplicationError as error:
+                log.warning("the controller cannot work: %s", error)
+                self._closing.wait(CAMPAIGN_RETRY_S)
+
+    def _candidacy(self) -> None:
+        """One session with ZooKeeper: until it is closed, deposed, or another has won."""
+        self._vacant.clear()
+        deposed = threading.Event()
+
+        def lost(reason: str) -> None:
+            log.warning("no longer the controller: %s", reason)
+            deposed.set()
+            self._tasks.put(None)
+
+        session = Session.connect(
+            self._zookeeper,
+            self._settings.zookeeper_chroot,
+            session_timeout_ms=self._settings.zookeeper_session_ms,
+            request_timeout_ms=self._settings.request_timeout_ms,
+        )
+        store = ControllerStore(session, self._settings, lost)
+        try:
+            loaded = store.campaign(self._name, self._host, self._server.port)
+            if loaded is None:
+                store.watch_vacancy(self._vacant.set)
+                session.listen(lambda _state: self._vacant.set())
+                self._vacant.wait()
+            else:
+                self._command(store, loaded, deposed)
+        finally:
+            store.resign()
+
+    def _command(self, store: ControllerStore, loaded: LoadedCluster, deposed: threading.Event) -> None:
+        mirror = self._mirror_of(loaded.cluster_id)
+        sender = CommandSender(
+            timeout_ms=self._settings.request_timeout_ms, confirmed=mirror.confirmed, suspect=self._suspect
+        )
+        loop = ControllerLoop(
+            loaded,
+            store=_OnThread(store, self._tasks),
+            sender=sender,
+            mirror=mirror,
+            answer=self._answer,
+            deposed=deposed.set,
+        )
+        self._loop = loop
+        log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
+        try:
+            loop.handle(TookOver())
+            store.watch(self._post)
+            self._active.set()
+            self._took_over(loaded.controller_epoch)
+            while not deposed.is_set() and not self._closing.is_set():
+                task = self._tasks.get()
+                if task is not None:
+                    task()
+        finally:
+            self._active.clear()
+            self._loop = None
+            sender.close()
+            self._drain()
+            self._stood_down()
+            for request in list(self._owed):
+                self._answer(request, self._not_controller())
+
+    def _drain(self) -> None:
+        """What an ended candidacy left is not for the next one."""
+        while not self._tasks.empty():
+            self._tasks.get()
+
+    def _post(self, event: Event) -> None:
+        """Something happened: the loop hears of it on its own thread."""
+        self._tasks.put(lambda: self._loop.handle(event) if self._loop is not None else None)
+
+    def _suspect(self, broker: BrokerId, epoch: int) -> None:
+        log.warning("broker %d at epoch %d refuses connections: it seems to be dead", broker, epoch)
+        self._post(BrokerDeathReported(broker, epoch))
+
+    # Admin requests: on threads of the server
+
+    def _actions(self) -> dict[str, Action]:
+        return {
+            "create_topic": Action(CreateTopic, self._create_topic),
+            "metadata": Action(DescribeTopics, self._metadata),
+            "broker_died": Action(BrokerDied, self._broker_died),
+        }
+
+    def _create_topic(self, creation: CreateTopic) -> Done:
+        if not self.active:
+            raise self._not_controller()
+        request, answer = next(self._requests), Future[None]()
+        self._owed[request] = answer
+        self._post(TopicRequested(request=request, creation=creation, topic_id=uuid.uuid4().hex))
+        try:
+            self._awaited(answer)
+        finally:
+            self._owed.pop(request, None)
+        return Done()
+
+    def _answer(self, request: int, error: ReplicationError | None) -> None:
+        owed = self._owed.pop(request, None)
+        if owed is None or owed.done():
+            return
+        if error is None:
+            owed.set_result(None)
+        else:
+            owed.set_exception(error)
+
+    def _broker_died(self, died: BrokerDied) -> Done:
+        if not self.active:
+            raise self._not_controller()
+        self._post(BrokerDeathReported(died.broker_id, died.broker_epoch))
+        return Done()
+
+    def _metadata(self, asked: DescribeTopics) -> Metadata:
+        return self.ask(lambda cluster: described(cluster, asked.topics, self.address))
+
+
+class _OnThread:
+    """ports.ControllerStore whose answers come on the loop's own thread."""
+
+    def __init__(self, store: ControllerStore, tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+        self._store = store
+        self._tasks = tasks
+
+    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+        self._store.commit(groups, lambda answers: self._tasks.put(lambda: then(answers)))

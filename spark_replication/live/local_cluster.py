@@ -1,0 +1,305 @@
+"""A cluster without Spark: ZooKeeper, brokers and a controller, each its own process, guarded by threads of this one.
+
+Everything lies below one directory: zookeeper/, controller/, logs/broker-<id>/. A second start in it adopts what lives.
+This process may end without `stop`: brokers serve on until their lease runs out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import shutil
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from pyarrow import flight
+
+from spark_replication.client.admin import Admin
+from spark_replication.config import Settings, settings_from
+from spark_replication.core.guardianship import Sight, assign
+from spark_replication.core.health import problems
+from spark_replication.errors import InvalidRequest, NotReady, ReplicationError, RequestTimedOut, StartFailed
+from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.guardian import DIRECTORY, Assignment, Guardian, Lease, found_directories, overrides_of
+from spark_replication.messages import BrokerDied, DescribeTopics, Done, Metadata
+from spark_replication.model import BrokerId, ControllerInfo
+from spark_replication.transport.actions import call
+from spark_replication.zk.broker_store import BrokerStore
+from spark_replication.zk.embedded import EmbeddedZooKeeper
+from spark_replication.zk.locked_process import LockedProcess, last_lines
+from spark_replication.zk.session import Session
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 60.0
+POLL_S = 0.05
+REPORT_TIMEOUT_MS = 1_000
+CONTROLLER_RESTART_S = 0.2
+
+log = logging.getLogger(__name__)
+
+
+class BrokerInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: BrokerId
+    host: str
+    port: int
+    pid: int
+    epoch: int
+    log_dir: str
+
+
+class LocalCluster:
+    """Use `start`. A context manager: leaving it stops everything."""
+
+    def __init__(self, directory: Path, settings: Settings, *, temporary: bool) -> None:
+        self.directory = directory
+        self._settings = settings
+        self._temporary = temporary
+        self._logs = directory / "logs"
+        self._controller = LockedProcess(directory / "controller")
+        self._stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._guardians: dict[BrokerId, Guardian] = {}
+        self._zookeeper: EmbeddedZooKeeper | None = None
+        self._store: BrokerStore | None = None
+        self._admin: Admin | None = None
+
+    @classmethod
+    def start(
+        cls,
+        brokers: int = 3,
+        directory: str | Path | None = None,
+        zookeepers: int = 1,
+        config: Mapping[str, Any] | None = None,
+    ) -> LocalCluster:
+        """Running and healthy. directory: None = a temporary one, which `stop` removes."""
+        if brokers < 1:
+            raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
+        if zookeepers != 1:
+            raise InvalidRequest(f"{zookeepers} ZooKeeper servers: an ensemble is not supported yet, 1 is")
+        settings = settings_from(config or {})
+        path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
+        cluster = cls(path, settings, temporary=directory is None)
+        try:
+            cluster._start(brokers)
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    def _start(self, brokers: int) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._logs.mkdir(exist_ok=True)
+        self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", START_TIMEOUT_S)
+        self._start_controller()
+        self._store = BrokerStore(self._connect)
+        info = self._store.wait_for_cluster(START_TIMEOUT_S)
+        controller = self._wait_for_controller()
+        lease = Lease(controller.epoch, time.time_ns())
+        found = found_directories(self._logs, info.cluster_id)
+        assigned = assign(dict.fromkeys(range(max(brokers, len(found))), Sight(HOST, found)))
+        assignment = Assignment(
+            log_directory=str(self._logs),
+            cluster_id=info.cluster_id,
+            zookeeper=self._zookeeper.address,
+            host=HOST,
+            overrides=dict(overrides_of(self._settings)),
+        )
+        for taken in assigned.values():
+            broker_id = self._store.allocate_broker_id() if taken is None else taken
+            self._guardians[broker_id] = Guardian(
+                broker_id, assignment, lease, settings=self._settings, report=self._report
+            )
+        self._each_guardian(Guardian.start)
+        for broker_id, guardian in self._guardians.items():
+            self._thread(f"guardian-{broker_id}", guardian.guard)
+        self._thread("controller-guardian", self._guard_controller)
+        self._admin = Admin(self.zookeeper)
+        self.wait_healthy(START_TIMEOUT_S)
+
+    def _connect(self) -> Session:
+        assert self._zookeeper is not None
+        return Session.connect(
+            self._zookeeper.address,
+            self._settings.zookeeper_chroot,
+            session_timeout_ms=self._settings.zookeeper_session_ms,
+            request_timeout_ms=self._settings.request_timeout_ms,
+        )
+
+    def _thread(self, name: str, run: Callable[[], None]) -> None:
+        def logged() -> None:
+            try:
+                run()
+            except ReplicationError as error:
+                log.warning("%s: %s", name, error)
+
+        thread = threading.Thread(target=logged, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def _each_guardian(self, act: Callable[[Guardian], object]) -> None:
+        """All at the same time, since each waits for a process; the first error is raised."""
+        errors: list[ReplicationError] = []
+
+        def one(guardian: Guardian) -> None:
+            try:
+                act(guardian)
+            except ReplicationError as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=one, args=(guardian,)) for guardian in self._guardians.values()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if errors:
+            raise errors[0]
+
+    # The controller's process
+
+    def _start_controller(self) -> None:
+        assert self._zookeeper is not None
+        with self._controller.locked() as lock:
+            if lock is not None:
+                self._controller.start(
+                    (
+                        sys.executable,
+                        "-m",
+                        "spark_replication.live.controller_process",
+                        f"--directory={self._controller.directory}",
+                        f"--zookeeper={self._zookeeper.address}",
+                        f"--host={HOST}",
+                        f"--settings={json.dumps(overrides_of(self._settings))}",
+                    ),
+                    lock,
+                )
+
+    def _guard_controller(self) -> None:
+        while not self._stopping.wait(CONTROLLER_RESTART_S):
+            if not self._controller.alive():
+                log.warning("the controller has ended: starting it again")
+                self._start_controller()
+
+    def _wait_for_controller(self) -> ControllerInfo:
+        assert self._store is not None
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            found = self._store.controller()
+            if found is not None:
+                return found
+            if not self._controller.alive():
+                raise StartFailed(f"the controller ended at its start: {last_lines(self._controller.log_path)}")
+            time.sleep(POLL_S)
+        raise StartFailed(f"no controller within {START_TIMEOUT_S} s: see {self._controller.log_path}")
+
+    def _report(self, died: BrokerDied) -> None:
+        assert self._store is not None
+        controller = self._store.controller()
+        if controller is not None:
+            with flight.connect(f"grpc://{controller.address}") as client:
+                call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
+
+    # What users ask
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{info.host}:{info.port}" for info in self.brokers.values())
+
+    @property
+    def zookeeper(self) -> str:
+        """As a bootstrap that outlives every broker."""
+        assert self._zookeeper is not None
+        return f"zk://{self._zookeeper.address}{self._settings.zookeeper_chroot}"
+
+    @property
+    def admin(self) -> Admin:
+        assert self._admin is not None
+        return self._admin
+
+    @property
+    def brokers(self) -> dict[BrokerId, BrokerInfo]:
+        found = {}
+        for broker_id, guardian in sorted(self._guardians.items()):
+            file = read_broker_file(guardian.directory)
+            if file is not None:
+                found[broker_id] = BrokerInfo(
+                    id=broker_id,
+                    host=file.host,
+                    port=file.port,
+                    pid=file.pid,
+                    epoch=file.epoch,
+                    log_dir=str(self._logs / DIRECTORY.format(broker_id)),
+                )
+        return found
+
+    @property
+    def controller_pid(self) -> int | None:
+        return self._controller.pid()
+
+    @property
+    def zookeeper_pids(self) -> list[int]:
+        pid = None if self._zookeeper is None else self._zookeeper.pid
+        return [] if pid is None else [pid]
+
+    def restart_zookeeper(self) -> None:
+        """Start it again, where it was, after it was killed."""
+        self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", START_TIMEOUT_S)
+
+    def wait_healthy(self, timeout_s: float = 60) -> None:
+        """Every broker is registered, every partition led, every replica in sync; else an error that names what is
+        not."""
+        deadline = time.monotonic() + timeout_s
+        reasons = ["nothing was asked yet"]
+        while time.monotonic() < deadline:
+            try:
+                reasons = problems(self._controllers_view(), frozenset(self._guardians))
+            except ReplicationError as error:
+                reasons = [str(error)]
+            if not reasons:
+                return
+            time.sleep(POLL_S)
+        raise RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(reasons[:5])}")
+
+    def _controllers_view(self) -> Metadata:
+        assert self._store is not None
+        controller = self._store.controller()
+        if controller is None:
+            raise NotReady("there is no controller")
+        with flight.connect(f"grpc://{controller.address}") as client:
+            return call(client, "metadata", DescribeTopics(), Metadata, REPORT_TIMEOUT_MS)
+
+    # The end
+
+    def stop(self) -> None:
+        """A controlled stop of everything; what was stored stays, unless the directory was a temporary one."""
+        self._stopping.set()
+        if self._admin is not None:
+            self._admin.close()
+        for guardian in self._guardians.values():
+            guardian.stop()
+        for thread in self._threads:
+            thread.join()  # a guardian that was just starting its broker again has finished that, too
+        with contextlib.suppress(ReplicationError):
+            self._each_guardian(Guardian.shut_down)
+        self._controller.stop(START_TIMEOUT_S)
+        if self._store is not None:
+            self._store.close()
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+        if self._temporary:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> LocalCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
