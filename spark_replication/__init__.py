@@ -1,0 +1,33 @@
+"""A replicated, partitioned Arrow log inside a Spark cluster."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from spark_replication import errors
+
+if TYPE_CHECKING:
+    from spark_replication.client.admin import Admin
+    from spark_replication.client.producer import Producer
+    from spark_replication.client.reader import Reader
+    from spark_replication.live.local_cluster import LocalCluster
+    from spark_replication.spark.cluster import SparkCluster
+
+__all__ = ["Admin", "LocalCluster", "Producer", "Reader", "SparkCluster", "errors"]
+
+_HOMES = {
+    "Admin": "spark_replication.client.admin",
+    "LocalCluster": "spark_replication.live.local_cluster",
+    "Producer": "spark_replication.client.producer",
+    "Reader": "spark_replication.client.reader",
+    "SparkCluster": "spark_replication.spark.cluster",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Loaded when asked for: a producer needs no Spark, and a broker process neither."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(_HOMES[name]), name)

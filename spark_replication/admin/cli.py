@@ -3,18 +3,129 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import click
+import msgspec
 
+from spark_replication.admin.listing import Format, show
+from spark_replication.client.admin import Admin
+from spark_replication.client.reader import Reader
+from spark_replication.config import Settings
 from spark_replication.errors import ReplicationError
 from spark_replication.sim import scenario as scenarios
+
+ROWS_SHOWN = 10
+
+bootstrap = click.option(
+    "--bootstrap",
+    "-b",
+    required=True,
+    envvar="SPARK_REPLICATION_BOOTSTRAP",
+    help="host:port,… of any brokers, or zk://host:port/chroot (or in $SPARK_REPLICATION_BOOTSTRAP)",
+)
+output = click.option(
+    "--format",
+    "output",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="of the listing",
+)
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="spark_replication")
 def cli() -> None:
     """A replicated, partitioned Arrow log inside a Spark cluster."""
+
+
+@cli.command()
+@bootstrap
+@output
+def topics(bootstrap: str, output: Format) -> None:
+    """The topics, how large and how well replicated they are."""
+    with closing(Admin(bootstrap)) as admin:
+        rows = [
+            (
+                topic.name,
+                len(topic.partitions),
+                max((len(p.replicas) for p in topic.partitions), default=0),
+                sum(p.leader is None for p in topic.partitions),
+                sum(len(p.isr) < len(p.replicas) for p in topic.partitions),
+                topic.topic_id,
+            )
+            for topic in admin.describe_topics()
+        ]
+    show(("topic", "partitions", "replicas", "leaderless", "under_replicated", "topic_id"), rows, output=output)
+
+
+@cli.command()
+@bootstrap
+@output
+@click.argument("names", nargs=-1, metavar="[TOPIC]…")
+def partitions(bootstrap: str, output: Format, names: tuple[str, ...]) -> None:
+    """Who leads which partition, who is in sync, who is eligible."""
+    columns = ("topic", "partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr")
+    with closing(Admin(bootstrap)) as admin:
+        rows = [
+            (topic.name, *(getattr(partition, name) for name in columns[1:]))
+            for topic in admin.describe_topics(list(names) or None)
+            for partition in topic.partitions
+        ]
+    show(columns, rows, output=output)
+
+
+@cli.command()
+@bootstrap
+@output
+def brokers(bootstrap: str, output: Format) -> None:
+    """The brokers that live."""
+    columns = ("id", "host", "port", "replication_port", "rack", "epoch", "shutting_down")
+    with closing(Admin(bootstrap)) as admin:
+        rows = [[getattr(broker, name) for name in columns] for broker in admin.describe_cluster().brokers]
+    show(columns, rows, output=output)
+
+
+@cli.command()
+@bootstrap
+@output
+@click.argument("topic")
+@click.option("--partition", "-p", type=int, default=0, show_default=True)
+@click.option("--from", "start", type=int, default=0, show_default=True, help="offset to start at")
+@click.option("--follow", "-f", is_flag=True, help="go on with what comes")
+@click.option("--max-rows", type=int, default=ROWS_SHOWN, show_default=True)
+def consume(
+    bootstrap: str, output: Format, topic: str, *, partition: int, start: int, follow: bool, max_rows: int
+) -> None:
+    """Rows of a partition, with their offsets."""
+    with closing(Reader(bootstrap)) as reader:
+        rows: list[dict[str, Any]] = []
+        for found in reader.read(topic, partition=partition, start=start, follow=follow):
+            shown = found.batch.slice(0, max_rows - len(rows)).to_pylist()
+            rows.extend({"_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset))
+            if len(rows) >= max_rows:
+                break
+    columns = list(rows[0]) if rows else ["_offset"]
+    show(columns, [[row[name] for name in columns] for row in rows], output=output)
+
+
+@cli.command()
+@output
+def settings(output: Format) -> None:
+    """Every setting, its default and what it means."""
+    rows = [
+        (field.encode_name, field.default, _description(field.type))
+        for field in sorted(msgspec.structs.fields(Settings), key=lambda field: field.encode_name)
+    ]
+    show(("setting", "default", "meaning"), rows, output=output)
+
+
+def _description(annotated: Any) -> str:
+    """The outermost that an annotation gives."""
+    return next((meta.description for meta in reversed(getattr(annotated, "__metadata__", ())) if meta.description), "")
 
 
 @cli.command()

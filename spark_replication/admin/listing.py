@@ -1,0 +1,34 @@
+"""A listing, for people as a table, for programs as JSON: the same rows, the same names."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import click
+import msgspec
+from rich.console import Console
+from rich.table import Table
+
+Format = Literal["table", "json"]
+
+
+def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format) -> None:
+    """JSON: a list of objects. Table: nothing is shown as an empty cell, a list by its members."""
+    found = [list(row) for row in rows]
+    if output == "json":
+        named = [dict(zip(columns, row, strict=True)) for row in found]
+        click.echo(msgspec.json.format(msgspec.json.encode(named), indent=2).decode())
+        return
+    table = Table(*columns)
+    for row in found:
+        table.add_row(*(_cell(value) for value in row))
+    Console().print(table)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, (list, tuple)):
+        return ", ".join(map(str, value))
+    return str(value)

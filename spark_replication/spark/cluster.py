@@ -1,0 +1,332 @@
+"""A cluster on Spark: ZooKeeper if none is given, the controller and the mirror on the driver, guardians on executors.
+
+`start` takes over what lives already: brokers that serve headless are adopted, and the controller epoch rises. Leaving
+without `stop` leaves the brokers serving until their lease runs out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import threading
+import time
+import tomllib
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+from pyarrow import flight
+
+from spark_replication.client.admin import Admin
+from spark_replication.config import Settings, from_environment, settings_from
+from spark_replication.core import health
+from spark_replication.core.cluster import ClusterState
+from spark_replication.errors import InvalidConfig, InvalidRequest, ReplicationError, RequestTimedOut
+from spark_replication.live.driver import Driver
+from spark_replication.live.guardian import Assignment, overrides_of
+from spark_replication.live.local_cluster import BrokerInfo
+from spark_replication.messages import Done, Guarding, Metadata, Order, Shutdown
+from spark_replication.mirror.feed import MirrorThread
+from spark_replication.model import BrokerId, Value, decode, encode
+from spark_replication.spark.fleet import Fleet, check_session
+from spark_replication.spark.guardian_task import Posting
+from spark_replication.storage.state_files import read_file, replace_file
+from spark_replication.transport.actions import call
+from spark_replication.zk.embedded import EmbeddedZooKeeper
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 30.0
+SHUTDOWN_TIMEOUT_MS = 2_000
+POLL_S = 0.05
+
+log = logging.getLogger(__name__)
+
+
+class Status(msgspec.Struct, frozen=True, kw_only=True):
+    """What the live table shows: as the controller, the fleet and the mirror see it at one moment."""
+
+    controller_epoch: int | None
+    problems: tuple[str, ...]
+    guardians: dict[BrokerId, Guarding]
+    silent_guardians: tuple[BrokerId, ...]
+    submissions: int
+    last_failure: str
+    metadata: Metadata | None
+    mirror_pending: int
+    mirror_lag_ms: int
+
+
+def read_settings(config: str | Path | Mapping[str, Any] | None, *layers: Mapping[str, Any]) -> Settings:
+    """Of a TOML file or a mapping, then SPARK_REPLICATION_… of the environment, then further layers."""
+    given: Mapping[str, Any] = {}
+    if isinstance(config, Mapping):
+        given = config
+    elif config is not None:
+        try:
+            given = tomllib.loads(Path(config).read_text())
+        except OSError as error:
+            raise InvalidConfig(f"{config} cannot be read: {error.strerror}") from error
+        except tomllib.TOMLDecodeError as error:
+            raise InvalidConfig(f"{config} is no TOML: {error}") from error
+    return settings_from(given, from_environment(os.environ), *layers)
+
+
+CLUSTER_FILE = "cluster.json"
+
+
+class ClusterFile(Value, frozen=True, kw_only=True):
+    """<data.dir>/cluster.json: how to reach a cluster that was healthy when this was written."""
+
+    bootstrap: str
+    zookeeper: str
+    controller_epoch: int
+    driver_pid: int
+
+
+def read_cluster_file(data_directory: Path) -> ClusterFile | None:
+    path = data_directory / CLUSTER_FILE
+    data = read_file(path)
+    return None if data is None else decode(data, ClusterFile, str(path))
+
+
+class SparkCluster:
+    """Use `start`. A context manager: leaving it stops everything."""
+
+    def __init__(self, spark: SparkSession, settings: Settings, brokers: int) -> None:
+        self.directory = Path(settings.data_dir).resolve()
+        self.settings = settings
+        self._spark = spark
+        self._brokers = brokers
+        self._logs = Path(settings.log_dir).resolve() if settings.log_dir else self.directory / "logs"
+        self._fleet = Fleet(spark, brokers)
+        self._on_dismissal: Order = "leave"
+        self._zookeeper: EmbeddedZooKeeper | None = None
+        self._mirror: MirrorThread | None = None
+        self._driver: Driver | None = None
+        self._admin: Admin | None = None
+        self._cluster_id = ""
+
+    @classmethod
+    def start(
+        cls,
+        spark: SparkSession,
+        config: str | Path | Mapping[str, Any] | Settings | None = None,
+        brokers: int = 3,
+    ) -> SparkCluster:
+        """Running and healthy, with this process as its controller. Waits while another driver commands."""
+        if brokers < 1:
+            raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
+        check_session(spark, brokers)
+        cluster = cls(spark, config if isinstance(config, Settings) else read_settings(config), brokers)
+        try:
+            cluster._start()
+        except BaseException:
+            cluster.stop()
+            raise
+        return cluster
+
+    def _start(self) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        address = self.settings.zookeeper_connect
+        if not address:
+            self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", START_TIMEOUT_S)
+            address = self._zookeeper.address
+        self._driver = Driver(
+            address,
+            name=f"driver {os.getpid()}",
+            host=HOST,
+            settings=self.settings,
+            mirror_of=self._open_mirror,
+            took_over=partial(self._took_over, address),
+            stood_down=self._stood_down,
+            actions=self._fleet.actions,
+        )
+        self._driver.start()
+        controller_epoch = self._driver.wait_active(START_TIMEOUT_S)
+        self.wait_healthy(START_TIMEOUT_S)
+        self._admin = Admin(self.zookeeper)
+        file = ClusterFile(
+            bootstrap=self.bootstrap,
+            zookeeper=self.zookeeper,
+            controller_epoch=controller_epoch,
+            driver_pid=os.getpid(),
+        )
+        replace_file(self.directory / CLUSTER_FILE, encode(file), durable=False)
+
+    # On the driver's thread, each time this process becomes the controller, or is it no longer
+
+    def _open_mirror(self, cluster_id: str) -> MirrorThread:
+        self._cluster_id = cluster_id
+        if self._mirror is not None:
+            # Aside: the last rows of an earlier candidacy may wait for Delta, and a take-over does not (M4).
+            threading.Thread(target=self._mirror.close, name="mirror-closing", daemon=True).start()
+        self._mirror = MirrorThread(self._spark, self.mirror_path, cluster_id, self.settings.mirror_interval_ms)
+        return self._mirror
+
+    def _took_over(self, zookeeper: str, controller_epoch: int) -> None:
+        assert self._driver is not None
+        assignment = Assignment(
+            log_directory=str(self._logs),
+            cluster_id=self._cluster_id,
+            zookeeper=zookeeper,
+            host=HOST,
+            overrides=dict(overrides_of(self.settings)),
+        )
+        self._fleet.muster(
+            Posting(assignment=assignment, controller_epoch=controller_epoch, driver=self._driver.address)
+        )
+
+    def _stood_down(self) -> None:
+        self._fleet.dismiss(self._on_dismissal)
+
+    def _close_mirror(self) -> None:
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            mirror.close()
+
+    # What users ask
+
+    @property
+    def bootstrap(self) -> str:
+        return ",".join(f"{info.host}:{info.port}" for info in self.brokers.values())
+
+    @property
+    def zookeeper(self) -> str:
+        """As a bootstrap that outlives every broker."""
+        address = self.settings.zookeeper_connect if self._zookeeper is None else self._zookeeper.address
+        return f"zk://{address}{self.settings.zookeeper_chroot}"
+
+    @property
+    def mirror_path(self) -> str:
+        return self.settings.mirror_path or str(self.directory / "mirror")
+
+    @property
+    def mirror(self) -> MirrorThread:
+        assert self._mirror is not None, "only the controller mirrors"
+        return self._mirror
+
+    @property
+    def admin(self) -> Admin:
+        assert self._admin is not None
+        return self._admin
+
+    @property
+    def controller_pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def zookeeper_pids(self) -> list[int]:
+        pid = None if self._zookeeper is None else self._zookeeper.pid
+        return [] if pid is None else [pid]
+
+    @property
+    def brokers(self) -> dict[BrokerId, BrokerInfo]:
+        """Whom guardians guard, as of their last word."""
+        return {
+            broker: BrokerInfo(
+                id=broker,
+                host=found.host,
+                port=found.port,
+                pid=found.pid,
+                epoch=found.broker_epoch,
+                log_dir=found.log_dir,
+            )
+            for broker, found in self._fleet.guarded.items()
+        }
+
+    def status(self) -> Status:
+        metadata: Metadata | None = None
+        epoch: int | None = None
+        problems: list[str] = ["another driver commands: this one stands by"]
+        if self._driver is not None and self._driver.active:
+            with contextlib.suppress(ReplicationError):
+                metadata, epoch = self._driver.ask(_seen)
+                problems = self._problems(metadata)
+        return Status(
+            controller_epoch=epoch,
+            problems=tuple(problems),
+            guardians=self._fleet.guarded,
+            silent_guardians=tuple(self._fleet.silent()),
+            submissions=self._fleet.submissions,
+            last_failure=self._fleet.last_failure,
+            metadata=metadata,
+            mirror_pending=0 if self._mirror is None else self._mirror.pending,
+            mirror_lag_ms=0 if self._mirror is None else self._mirror.lag_ms(),
+        )
+
+    def _problems(self, metadata: Metadata) -> list[str]:
+        found = health.problems(metadata, frozenset(self._fleet.guarded))
+        missing = self._brokers - len(metadata.brokers.keys() & self._fleet.guarded.keys())
+        if missing > 0:
+            found.insert(0, f"{missing} of {self._brokers} brokers are not guarded yet ({self._fleet.last_failure})")
+        return found
+
+    def wait_healthy(self, timeout_s: float = 60) -> None:
+        """Every broker is guarded and registered, every partition led, every replica in sync."""
+        deadline = time.monotonic() + timeout_s
+        while problems := self.status().problems:
+            if time.monotonic() > deadline:
+                raise RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(problems[:5])}")
+            time.sleep(POLL_S)
+
+    # The end
+
+    def leave(self) -> None:
+        """This driver goes; brokers and ZooKeeper stay for the next, the brokers until their lease runs out."""
+        self._end("leave")
+
+    def stop(self) -> None:
+        """A controlled stop of everything that this cluster started."""
+        self._end("shut_down")
+        if self._zookeeper is not None:
+            self._zookeeper.stop()
+
+    def _end(self, order: Order) -> None:
+        if self._admin is not None:
+            self._admin.close()
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            if order == "shut_down":
+                self._fleet.dismiss(order)
+                self._shut_down_unguarded(driver)
+            self._on_dismissal = order
+            driver.close()
+        self._close_mirror()
+
+    def _shut_down_unguarded(self, driver: Driver) -> None:
+        """Brokers whose guardian was gone when it should have stopped them."""
+        deadline = time.monotonic() + STOP_TIMEOUT_S
+        asked: set[str] = set()
+        while time.monotonic() < deadline:
+            try:
+                registered = driver.ask(lambda cluster: dict(cluster.registered))
+            except ReplicationError:
+                return
+            if not registered:
+                return
+            for found in registered.values():
+                if found.address not in asked:
+                    asked.add(found.address)
+                    with contextlib.suppress(ReplicationError), flight.connect(f"grpc://{found.address}") as client:
+                        call(client, "shutdown", Shutdown(), Done, SHUTDOWN_TIMEOUT_MS)
+            time.sleep(POLL_S)
+
+    def __enter__(self) -> SparkCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+def _seen(cluster: ClusterState) -> tuple[Metadata, int]:
+    return health.described(cluster, None, None), cluster.controller_epoch

@@ -1,0 +1,137 @@
+"""What runs in each barrier task: find out which broker is ours, guard it, do as the driver says.
+
+The task lives in an executor's Python worker. Its broker does not: it outlives task, executor and driver.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Iterable, Iterator
+from functools import partial
+from pathlib import Path
+
+import msgspec
+from pyarrow import flight
+
+from spark_replication.config import Settings, settings_from
+from spark_replication.core.guardianship import Sight, assign
+from spark_replication.errors import ReplicationError
+from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.guardian import Assignment, Guardian, Lease, found_directories
+from spark_replication.messages import BrokerDied, Done, Guarding, GuardingAnswer, Order
+from spark_replication.model import BrokerId
+from spark_replication.transport.actions import call
+from spark_replication.zk.broker_store import BrokerStore
+from spark_replication.zk.session import Session
+
+REPORT_INTERVAL_S = 0.5
+REPORT_TIMEOUT_MS = 2_000
+
+log = logging.getLogger(__name__)
+
+
+class Posting(msgspec.Struct, frozen=True, kw_only=True):
+    """What every guardian of one submission is told. driver: where the controller takes reports."""
+
+    assignment: Assignment
+    controller_epoch: int
+    driver: str
+
+
+def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
+    """The body of a barrier task; ends when the driver says so, or with an error that ends the stage."""
+    from pyspark import BarrierTaskContext
+
+    (guardian_number,) = rows
+    context = BarrierTaskContext.get()
+    found = found_directories(Path(posting.assignment.log_directory), posting.assignment.cluster_id)
+    sight = Sight(host=socket.gethostname(), directories=found)
+    gathered = context.allGather(msgspec.json.encode(sight).decode())
+    sights = {number: msgspec.json.decode(text, type=Sight) for number, text in enumerate(gathered)}
+    broker_id = assign(sights)[context.partitionId()]
+    settings = settings_from(posting.assignment.overrides)
+    guardian = Guardian(
+        _new_id(posting, settings) if broker_id is None else broker_id,
+        posting.assignment,
+        Lease(posting.controller_epoch, context.taskAttemptId()),
+        settings=settings,
+        report=partial(_report_death, posting.driver),
+    )
+    guardian.start()
+    orders = _Orders(posting, guardian, guardian_number)
+    guardian.guard()
+    orders.finish()
+    yield guardian.broker_id
+
+
+def _new_id(posting: Posting, settings: Settings) -> BrokerId:
+    store = BrokerStore(
+        lambda: Session.connect(
+            posting.assignment.zookeeper,
+            settings.zookeeper_chroot,
+            session_timeout_ms=settings.zookeeper_session_ms,
+            request_timeout_ms=settings.request_timeout_ms,
+        )
+    )
+    try:
+        return store.allocate_broker_id()
+    finally:
+        store.close()
+
+
+def _report_death(driver: str, died: BrokerDied) -> None:
+    with flight.connect(f"grpc://{driver}") as client:
+        call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
+
+
+class _Orders:
+    """Says whom this task guards, and takes the driver's order; a driver that does not answer has given none."""
+
+    def __init__(self, posting: Posting, guardian: Guardian, number: int) -> None:
+        self._posting = posting
+        self._guardian = guardian
+        self._number = number
+        self._order: Order = "guard"
+        self._thread = threading.Thread(target=self._ask, name="guardian-orders", daemon=True)
+        self._ended = threading.Event()
+        self._thread.start()
+
+    def finish(self) -> None:
+        """After `guard` has returned: what the order asks beyond leaving."""
+        self._ended.set()
+        self._thread.join()
+        if self._order == "shut_down":
+            self._guardian.shut_down()
+
+    def _ask(self) -> None:
+        with flight.connect(f"grpc://{self._posting.driver}") as client:
+            while not self._ended.wait(REPORT_INTERVAL_S):
+                report = self._guarding()
+                if report is None:
+                    continue
+                try:
+                    self._order = call(client, "guarding", report, GuardingAnswer, REPORT_TIMEOUT_MS).order
+                except ReplicationError as error:
+                    log.info("the driver does not answer: %s", error)
+                if self._order != "guard":
+                    self._guardian.stop()
+                    return
+
+    def _guarding(self) -> Guarding | None:
+        file = read_broker_file(self._guardian.directory)
+        if file is None:
+            return None
+        return Guarding(
+            guardian=self._number,
+            controller_epoch=self._posting.controller_epoch,
+            broker_id=self._guardian.broker_id,
+            broker_epoch=file.epoch,
+            host=file.host,
+            port=file.port,
+            pid=file.pid,
+            log_dir=str(self._guardian.directory),
+            adopted=self._guardian.adopted,
+            restarts=self._guardian.restarts,
+        )

@@ -1,0 +1,161 @@
+"""A whole cluster of real processes, under acks=all load, while its parts are killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+import spark_replication as sr
+from spark_replication.config import settings_from
+from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.guardian import Assignment, Guardian, Lease
+from spark_replication.storage.broker_directory import probe
+from tests.live.cluster.history import SCHEMA, Load
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+PARTITIONS = 3
+CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[sr.LocalCluster]:
+    with sr.LocalCluster.start(brokers=3, config=CONFIG) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
+    name = str(request.node.name)
+    cluster.wait_healthy()
+    cluster.admin.create_topic(name, SCHEMA, partitions=PARTITIONS)
+    return name
+
+
+def leader_of(cluster: sr.LocalCluster, topic: str, partition: int = 0) -> int:
+    (found,) = cluster.admin.describe_topics([topic])
+    leader = found.partitions[partition].leader
+    assert leader is not None
+    return leader
+
+
+def test_a_killed_leader_costs_no_acknowledged_row(cluster: sr.LocalCluster, topic: str) -> None:
+    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+        load.wait_for_more(50)
+        leader = leader_of(cluster, topic)
+        pid = cluster.brokers[leader].pid
+        os.kill(pid, signal.SIGKILL)
+        load.wait_for_more(50)
+        cluster.wait_healthy()
+        load.wait_for_more(50)
+    load.check_history()
+    assert cluster.brokers[leader].pid != pid, "it was started again"
+    # The old leader was told to be dead by its guardian, long before its session would have ended.
+    (found,) = cluster.admin.describe_topics([topic])
+    assert found.partitions[0].leader_epoch >= 1
+
+
+def test_two_of_three_brokers_killed_one_after_the_other(cluster: sr.LocalCluster, topic: str) -> None:
+    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+        load.wait_for_more(20)
+        for _ in range(2):
+            os.kill(cluster.brokers[leader_of(cluster, topic)].pid, signal.SIGKILL)
+            load.wait_for_more(20)
+            cluster.wait_healthy()
+    load.check_history()
+
+
+def test_all_brokers_killed_at_once_come_back_with_every_acknowledged_row(cluster: sr.LocalCluster, topic: str) -> None:
+    """Their page caches live on: each comes back cleanly, and whoever is eligible leads again (I7, I8)."""
+    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+        load.wait_for_more(20)
+        for broker in cluster.brokers.values():
+            os.kill(broker.pid, signal.SIGKILL)
+        load.wait_for_more(20, timeout_s=60)
+    cluster.wait_healthy()
+    load.check_history()
+
+
+def test_a_killed_controller_is_followed_by_one_of_the_next_epoch(cluster: sr.LocalCluster, topic: str) -> None:
+    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+        load.wait_for_more(20)
+        pid = cluster.controller_pid
+        assert pid is not None
+        began = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        load.wait_for_more(200)
+        assert load.longest_wait_s(began) < 5, "produce needs no controller"
+        cluster.wait_healthy()
+        cluster.admin.create_topic(f"{topic}.after", SCHEMA, partitions=1)
+    load.check_history()
+
+
+def test_a_second_start_in_the_directory_adopts_what_lives(tmp_path: Path) -> None:
+    with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config=CONFIG) as first:
+        pids = {broker: info.pid for broker, info in first.brokers.items()}
+        zookeepers, controller = first.zookeeper_pids, first.controller_pid
+        second = sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config=CONFIG)
+        assert {broker: info.pid for broker, info in second.brokers.items()} == pids
+        assert second.zookeeper_pids == zookeepers
+        assert second.controller_pid == controller
+        second.stop()
+        assert all(not Path(f"/proc/{pid}").exists() for pid in (*pids.values(), *zookeepers))
+
+
+def test_two_guardians_on_one_host_never_run_two_brokers_in_one_directory(cluster: sr.LocalCluster) -> None:
+    """Even if they were told to take the same one at the same time: the lock decides, and the other adopts."""
+    address, _, _ = cluster.zookeeper.removeprefix("zk://").partition("/")
+    cluster_id = cluster.admin.describe_cluster().cluster_id
+    assignment = Assignment(
+        log_directory=str(cluster.directory / "contested"),
+        cluster_id=cluster_id,
+        zookeeper=address,
+        host="127.0.0.1",
+        overrides={},
+    )
+    guardians = [
+        Guardian(77, assignment, Lease(1_000, attempt), settings=settings_from(), report=lambda died: None)
+        for attempt in (1, 2)
+    ]
+    served: list[int] = []
+    failed: list[str] = []
+
+    def start(guardian: Guardian) -> None:
+        try:
+            served.append(guardian.start().pid)
+        except sr.errors.ReplicationError as error:
+            failed.append(error.code)
+
+    threads = [threading.Thread(target=start, args=(guardian,)) for guardian in guardians]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    try:
+        file = read_broker_file(guardians[0].directory)
+        assert file is not None
+        assert probe(guardians[0].directory)
+        assert set(served) == {file.pid}, "whoever has a broker has the same one"
+        assert set(failed) <= {"START_FAILED", "STALE_LEASE"}
+    finally:
+        guardians[1].shut_down()
+    assert not probe(guardians[0].directory)
+
+
+def test_what_brokers_hold_is_plain_arrow_and_alike(cluster: sr.LocalCluster, topic: str) -> None:
+    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+        load.wait_for_more(20)
+    cluster.wait_healthy()
+    (found,) = cluster.admin.describe_topics([topic])
+    pattern = f"{topic}-0.{found.topic_id}/*.arrow"
+    held = [[path.read_bytes() for path in sorted(Path(b.log_dir).glob(pattern))] for b in cluster.brokers.values()]
+    assert held[0]
+    assert held[0] == held[1] == held[2]
+    assert msgspec.json.decode((Path(cluster.brokers[1].log_dir) / "meta.json").read_bytes())["broker_id"] == 1
