@@ -5,6 +5,7 @@ Whoever tells of a change waits for nothing but a lock that is never held during
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -110,6 +111,9 @@ class MirrorThread:
     def _run(self) -> None:
         backoff_s = BACKOFF_S_FIRST
         try:
+            # Brokers are still starting: the table can be made meanwhile. What fails here fails in the first write too.
+            with contextlib.suppress(ReplicationError):
+                self._table.open()
             while rows := self._next_rows():
                 if self._write(rows):
                     backoff_s = BACKOFF_S_FIRST
