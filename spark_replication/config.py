@@ -159,7 +159,7 @@ def parse_assignment(text: str) -> dict[str, Scalar]:
         raise InvalidConfig(f"{text!r} is not NAME=VALUE")
     if value in ("true", "false"):
         return {name: value == "true"}
-    return {name: int(value) if value.lstrip("-").isdecimal() else value}
+    return {name: int(value) if value.removeprefix("-").isdecimal() else value}
 
 
 def _check_known(name: str, known: Mapping[str, str], *, of_topic: bool = False) -> None:

@@ -7,12 +7,14 @@ UNSUPPORTED_VERSION, an unknown key with INVALID_REQUEST.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
 from spark_replication.errors import InvalidRequest, UnsupportedVersion
 from spark_replication.model import (
+    UNDECODABLE,
     BrokerId,
     Epoch,
     Offset,
@@ -322,17 +324,15 @@ def to_json(message: msgspec.Struct) -> bytes:
 
 def from_json(data: bytes, kind: type[Kind]) -> Kind:
     try:
-        _check_version(msgspec.json.decode(data, type=_Versioned), kind)
+        _check_version(msgspec.json.decode(data, type=_Versioned).v, kind)
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
 
 
-def _check_version(found: _Versioned, kind: type[msgspec.Struct]) -> None:
-    if found.v != VERSION and issubclass(kind, Message):
-        raise UnsupportedVersion(
-            f"{kind.__name__} version {found.v} is not known here, {VERSION} is: upgrade this side"
-        )
+def _check_version(found: int, kind: type[msgspec.Struct]) -> None:
+    if found != VERSION and issubclass(kind, Message):
+        raise UnsupportedVersion(f"{kind.__name__} version {found} is not known here, {VERSION} is: upgrade this side")
 
 
 # Frames between brokers are a union told apart by `type`; a version that is not known fails before the body is read.
@@ -373,6 +373,10 @@ def to_frame(frame: Frame) -> bytes:
 
 def from_frame(data: bytes | memoryview) -> Frame:
     try:
-        return _frame_decoder.decode(data)
-    except msgspec.MsgspecError as error:
+        frame = _frame_decoder.decode(data)
+    except UNDECODABLE as error:
+        with suppress(*UNDECODABLE):  # a newer version may have other fields: that it is newer is the better answer
+            _check_version(msgspec.msgpack.decode(data, type=_Versioned).v, Message)
         raise InvalidRequest(f"not a replication frame: {error}") from error
+    _check_version(frame.v, type(frame))
+    return frame

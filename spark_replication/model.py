@@ -192,6 +192,9 @@ class BrokerSequence(Value, frozen=True, kw_only=True):
 Decoded = TypeVar("Decoded")
 _encoder = msgspec.json.Encoder()
 
+# What msgspec raises for bytes from outside: it lets through what Python's own decoder and stack say.
+UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+
 
 def encode(value: Value) -> bytes:
     """As it is stored: the same value always gives the same bytes."""
@@ -203,5 +206,5 @@ def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
     """The value at `path`; CorruptState, naming the path, if it is none."""
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.MsgspecError as error:
+    except UNDECODABLE as error:
         raise CorruptState(f"{path} is not a {kind.__name__}: {error}. Repair or remove it") from error

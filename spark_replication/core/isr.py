@@ -88,7 +88,8 @@ def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading
         case IsrUnanswered():
             return leading
         case IsrCommitted(version=version):
-            return replace(leading, state=change.state, partition_epoch=version, pending=None)
+            # Told, not taken: a controller's change of this very version may have been heard of first.
+            return told(replace(leading, pending=None), StoredPartition(change.state, version))
         case IsrRefused(current=stored):
             return None if stored is None else told(replace(leading, pending=None), stored)
 

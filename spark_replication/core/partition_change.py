@@ -42,7 +42,8 @@ def with_isr(
     joined: Mapping[BrokerId, int],
     void: frozenset[BrokerId] = NOBODY,
 ) -> PartitionState:
-    """The state with this ISR (I7). `joined`: the broker epochs of those that were not members before.
+    """The state with this ISR (I7). `joined`: the broker epochs of those that were not in the ISR before; a member of
+    the ELR that none is given for keeps its own.
 
     void: members that lost what they had; they are not in `isr`, and are no candidates for leadership either.
     """
@@ -52,7 +53,9 @@ def with_isr(
         leaving = before.members - isr
         elr = leaving - void
         last_known_elr = (before.last_known_elr | (leaving & void)) - isr - elr
-    epochs = {member: before.epochs.get(member, joined.get(member, 0)) for member in sorted(isr | elr)}
+    # Who joins again does so at the epoch of its fetches: under the one from before its restart it would stay void.
+    known = before.epochs | {member: joined[member] for member in isr - before.isr if member in joined}
+    epochs = {member: known[member] for member in sorted(isr | elr)}
     leader = before.leader if before.leader in isr else None
     return replace(before, isr=isr, elr=elr, last_known_elr=last_known_elr, epochs=epochs, leader=leader)
 
@@ -72,15 +75,15 @@ def settled(
         return Settled(after, None)
     outcome = elect(replicas, after, brokers.electable, strategy)
     if isinstance(outcome, Elected):
-        return Settled(_led_by(after, before, outcome.leader, brokers), outcome)
+        return Settled(_led_by(after, before, outcome.leader), outcome)
     if before.leader is None:
         return Settled(after, outcome)
     return Settled(replace(after, leader_epoch=before.leader_epoch + 1, last_known_leader=before.leader), outcome)
 
 
-def _led_by(after: PartitionState, before: PartitionState, leader: BrokerId, brokers: Brokers) -> PartitionState:
+def _led_by(after: PartitionState, before: PartitionState, leader: BrokerId) -> PartitionState:
     isr = after.isr | {leader}
-    with_leader = after if isr == after.isr else with_isr(after, isr, joined=brokers.epochs)
+    with_leader = after if isr == after.isr else with_isr(after, isr, joined={})
     return replace(with_leader, leader=leader, leader_epoch=before.leader_epoch + 1, last_known_leader=None)
 
 

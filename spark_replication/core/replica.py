@@ -188,6 +188,8 @@ def diverging(fetch: Fetch, log: LogView) -> Diverging | None:
         return None
     if fetch.offset < log.log_start:
         return None
+    if fetch.offset == log.log_start and fetch.last_epoch <= log.epochs.epoch_at(log.log_start):
+        return None  # the record before it is gone from here: there is nothing that the follower could cut
     end = log.epochs.end_of(fetch.last_epoch, log_start=log.log_start, log_end=log.log_end)
     if end is None:
         return Diverging(epoch=log.epochs.last_epoch, end=log.log_end)

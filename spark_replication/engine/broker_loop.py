@@ -72,9 +72,12 @@ class BrokerLoop:
         brokers: Mapping[BrokerId, Registration],
         now_ms: int,
     ) -> dict[str, str]:
-        """The broker has registered, and read all of this from ZooKeeper after that (B1). One sick partition keeps no
-        other from starting: the error code of each, NONE for those that started."""
+        """The broker has registered, and read all of this from ZooKeeper after that (B1): what it knew before and is
+        not there any longer is gone. One sick partition keeps no other from starting: the error code of each, NONE
+        for those that started."""
         with self._guard:
+            self._known.clear()
+            self._configs.clear()
             self._learn(known, configs, brokers)
             mine = [command for command in self._known.values() if me.broker in command.replicas]
             self._quarantine_unassigned(mine)
@@ -87,13 +90,19 @@ class BrokerLoop:
         with self._guard:
             self._learn((), {}, brokers)
 
-    def session_lost(self) -> None:
-        """Registered no longer: it stops leading and following, and applies nothing until it is again (B2)."""
+    def session_lost(self) -> dict[TopicPartition, ReplicationError]:
+        """Registered no longer: it stops leading and following, and applies nothing until it is again (B2). Of the
+        replicas whose high watermark could not be stored, why: an older one is safe, too."""
+        failed: dict[TopicPartition, ReplicationError] = {}
         with self._guard:
             self.me = None
-            for partition, replica in list(self.replicas.items()):
+            for partition, replica in self.replicas.items():
                 with replica.guard:
-                    replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
+                    try:
+                        replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
+                    except ReplicationError as error:
+                        failed[partition] = error
+        return failed
 
     def close(self) -> dict[TopicPartition, ReplicationError]:
         """Stop leading and following, and flush. Of the logs that could not be flushed, why: with any, the stop was not

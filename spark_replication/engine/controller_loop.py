@@ -178,7 +178,9 @@ class ControllerLoop:
 
     def _step_down(self, owed: int | None) -> None:
         self._over = True
-        gone = NotController("another controller took over while this was stored: it may have been done, ask again")
+        gone = NotController(
+            "another controller took over while this was stored: it may have been done, ask again", maybe_written=True
+        )
         for request in (owed, *(waiting for _, waiting in self._waiting)):
             self._answer_owed(request, gone)
         self._waiting.clear()

@@ -8,6 +8,7 @@ high watermark → acknowledgements. A wait for the high watermark is a callback
 
 from __future__ import annotations
 
+import bisect
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -87,9 +88,12 @@ class ReplicaLoop:
 
     def command(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         """Lead or follow, if the command is newer than what is known (E2)."""
-        if command.order <= self._order:
-            return
-        self._order = command.order
+        if command.order > self._order:
+            self._carry_out(command, me, now_ms)
+            # Not before: a command that a failing disk stopped is to be carried out when it comes again.
+            self._order = command.order
+
+    def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         state = command.state
         if replica.may_lead(state, me):
             self._lead(command, me, now_ms)
@@ -139,11 +143,12 @@ class ReplicaLoop:
             self._links.ready(follower, self.partition)
 
     def _leave(self, why: str) -> None:
-        """Neither lead nor follow, until a newer command says so."""
-        self.log.checkpoint(self.high_watermark)
+        """Neither lead nor follow, until a newer command says so; whatever the disk does about the checkpoint."""
+        high_watermark = self.high_watermark
         self.part = None
         self._links.unfollow(self.partition)
         self._step_aside(why)
+        self.log.checkpoint(high_watermark)
 
     def resign(self, why: str) -> None:
         """The session expired: what is read in ZooKeeper after the next registration counts, whatever its epoch."""
@@ -174,7 +179,8 @@ class ReplicaLoop:
         if place is None:
             place = self._append(leading, batch, now_ms)
         if acks_all and place.last_offset >= self.high_watermark:
-            self._waiters.append(Waiter(place.last_offset + 1, place, acknowledge))
+            # In the order of their ends: a batch that is sent again waits for its own end, not for later batches.
+            bisect.insort(self._waiters, Waiter(place.last_offset + 1, place, acknowledge), key=lambda each: each.end)
         else:
             acknowledge(place)
 

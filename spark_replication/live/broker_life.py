@@ -24,7 +24,7 @@ from spark_replication.config import Settings
 from spark_replication.core.replica import Leading, Me
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import CorruptState, NotReady, ReplicationError, StorageFailed, WrongCluster
-from spark_replication.live.broker_file import BrokerFile, remove_broker_file, write_broker_file
+from spark_replication.live.broker_file import BrokerFile, read_broker_file, remove_broker_file, write_broker_file
 from spark_replication.live.clean_proof import losses, proven_epoch
 from spark_replication.live.clock import now_ms
 from spark_replication.live.lease import Lease
@@ -46,6 +46,7 @@ from spark_replication.storage.broker_directory import (
 )
 from spark_replication.storage.local_files import LocalLogs
 from spark_replication.transport.flight import BrokerFlightServer
+from spark_replication.transport.loopback import port_again
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.session import Session
@@ -86,14 +87,19 @@ class RegistrationGone(msgspec.Struct, frozen=True):
     epoch: int
 
 
+class Crashed(msgspec.Struct, frozen=True):
+    """A thread ended by a mistake of ours: half a broker would be worse than none."""
+
+    error: BaseException
+
+
 class BrokerLife:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._settings = options.settings
-        self._news: queue.SimpleQueue[News | RegistrationGone] = queue.SimpleQueue()
+        self._news: queue.SimpleQueue[News | RegistrationGone | Crashed] = queue.SimpleQueue()
         self._incarnation = str(uuid.uuid4())
         self._epoch: int | None = None
-        self._lease = Lease(*options.lease, lease_ms=self._settings.broker_lease_ms, now_ms=now_ms())
         self._producer_ids = iter(range(0))
         self._producer_ids_lock = threading.Lock()
         self._replica_timers = Timers("replica-timers")
@@ -101,7 +107,10 @@ class BrokerLife:
 
     def run(self) -> None:
         """Until it is asked to stop. Whatever else ends it raises."""
-        lock = DirectoryLock.take(self._options.directory)
+        options = self._options
+        lock = DirectoryLock.take(options.directory)
+        lease_ms = self._settings.broker_lease_ms
+        self._lease = Lease(options.directory, *options.lease, lease_ms=lease_ms, now_ms=now_ms())
         self._open()
         self._register_and_read()
         self._start_timers()
@@ -113,6 +122,10 @@ class BrokerLife:
 
     def begin_stop(self) -> None:
         self._news.put(News.STOP)
+
+    def fail(self, error: BaseException | None) -> None:
+        """Raised by `run`, which nothing else ends then."""
+        self._news.put(Crashed(error or RuntimeError("a thread ended")))
 
     def controller_address(self) -> str | None:
         controller = self._store.controller()
@@ -138,6 +151,7 @@ class BrokerLife:
         options, directory = self._options, self._options.directory
         identity = DirectoryIdentity(cluster_id=options.cluster_id, broker_id=options.broker_id)
         write_identity(directory, identity)
+        before = read_broker_file(directory)
         remove_broker_file(directory)
         self._mark = directory_mark(directory)
         self._proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
@@ -170,7 +184,10 @@ class BrokerLife:
             guards=threading.RLock,
             schema_of=schema_of,
         )
-        self._flight = BrokerFlightServer(options.host, self._loop, self, settings=self._settings, now_ms=now_ms)
+        port = 0 if before is None else port_again(options.host, before.port)
+        self._flight = BrokerFlightServer(
+            options.host, self._loop, self, settings=self._settings, now_ms=now_ms, port=port
+        )
         self._replication.start()
 
     def _connect(self) -> Session:
@@ -255,13 +272,16 @@ class BrokerLife:
             if isinstance(news, News):
                 log.info("stopping: %s", news.value)
                 return
+            if isinstance(news, Crashed):
+                raise news.error
             if news.epoch == self._epoch and not self._register_again():
                 return
 
     def _register_again(self) -> bool:
         """Until it is registered: nobody else will do it (B2). False: it was asked to stop."""
         log.warning("the registration is gone: registering again", extra={"epoch": self._epoch})
-        self._loop.session_lost()
+        for partition, error in self._loop.session_lost().items():
+            log.error("%s has no checkpoint: %s", partition, error, extra={"partition": partition})
         backoff_s = REGISTER_BACKOFF_S
         while True:
             try:
@@ -280,9 +300,12 @@ class BrokerLife:
     def _stop_within(self, timeout_s: float) -> bool:
         """News of a lost registration is no news here."""
         try:
-            return isinstance(self._news.get(timeout=timeout_s), News)
+            news = self._news.get(timeout=timeout_s)
         except queue.Empty:
             return False
+        if isinstance(news, Crashed):
+            raise news.error
+        return isinstance(news, News)
 
     def _start_timers(self) -> None:
         tick_s = min(TICK_S_MAX, self._settings.replica_lag_time_ms / 4000)

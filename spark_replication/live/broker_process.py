@@ -1,7 +1,6 @@
 """A broker's process: `python -m spark_replication.live.broker_process --directory …`.
 
-Exit codes: 0 stopped, 2 wrong usage or another cluster's, 3 the directory is in use, 1 anything else, each with one
-sentence on stderr. Log lines go to stdout.
+Each exit code of live.exit_codes but 0 comes with one sentence on stderr. Log lines go to stdout.
 """
 
 from __future__ import annotations
@@ -11,32 +10,39 @@ import logging
 import os
 import signal
 import sys
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationError, WrongCluster
+from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationError, StaleLease, WrongCluster
 from spark_replication.live.broker_life import BrokerLife, Options
+from spark_replication.live.exit_codes import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
 from spark_replication.live.log_lines import log_to_stdout
 
-STOPPED, FAILED, WRONG_USAGE, IN_USE = 0, 1, 2, 3
+# How long a thread waits for another that computes; Python's own is 5 ms. At 200 batches/s, acks=all, on a busy
+# machine, p99 was 6.0–19.5 ms with 5 ms and 3.3–3.8 ms with this; throughput was the same.
+SWITCH_INTERVAL_S = 0.0005
 
 log = logging.getLogger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
-    sys.setswitchinterval(float(os.environ.get("SWITCH", "0.005")))
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     log_to_stdout(broker=options.broker_id)
     life = BrokerLife(options)
+    threading.excepthook = lambda ended: life.fail(ended.exc_value)
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: life.begin_stop())
     try:
         life.run()
     except DirectoryInUse as error:
         return _failed(error, IN_USE)
+    except StaleLease as error:
+        return _failed(error, TAKEN_OVER)
     except (WrongCluster, InvalidConfig) as error:
         return _failed(error, WRONG_USAGE)
     except ReplicationError as error:

@@ -27,6 +27,7 @@ from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
 from spark_replication.errors import CorruptState, ReplicationError, StaleLease, StartFailed, WrongCluster
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
+from spark_replication.live.exit_codes import IN_USE, TAKEN_OVER
 from spark_replication.messages import BrokerDied, Done, Kind, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
 from spark_replication.storage.broker_directory import probe, read_identity
@@ -99,31 +100,32 @@ class Guardian:
 
     def start(self) -> BrokerFile:
         """The broker, serving and under this lease: adopted if it lives, else started."""
-        if probe(self.directory):
-            info = self._adopt()
-            if info is not None:
-                self.adopted = True
-                return info
-        return self._launch()
+        info = self._adopt()
+        if info is None:
+            return self._launch()
+        self.adopted = True
+        return info
 
     def guard(self) -> None:
         """Until `stop`: renew, watch, report, restart. StaleLease: another guardian has taken over."""
         delay_s = RESTART_S_MIN
         while not self._stopping.is_set():
-            info = read_broker_file(self.directory)
-            if info is None or not probe(self.directory):
-                info = self._launch()
             began = time.monotonic()
-            ended = self._watch(info)
-            if not ended or self._stopping.is_set():
-                return
-            log.warning("broker %d (pid %d) has died: reporting it and starting it again", self.broker_id, info.pid)
-            with contextlib.suppress(ReplicationError):
-                self._report(BrokerDied(broker_id=self.broker_id, broker_epoch=info.epoch))
+            try:
+                info = self._adopt() or self._launch()
+            except StartFailed as error:
+                log.warning("%s", error)
+            else:
+                if not self._watch(info):
+                    return
+                log.warning(
+                    "broker %d (pid %d) has ended: reporting it and starting it again", self.broker_id, info.pid
+                )
+                self.restarts += 1
+                with contextlib.suppress(ReplicationError):
+                    self._report(BrokerDied(broker_id=self.broker_id, broker_epoch=info.epoch))
             delay_s = RESTART_S_MIN if time.monotonic() - began > STEADY_S else min(delay_s * 2, RESTART_S_MAX)
             self._stopping.wait(delay_s)
-            if not self._stopping.is_set():
-                delay_s = self._restart(delay_s)
 
     def stop(self) -> None:
         """Guard no longer; the broker serves on under its lease."""
@@ -150,15 +152,6 @@ class Guardian:
             finally:
                 os.close(watch)
         self._reap()
-
-    def _restart(self, delay_s: float) -> float:
-        try:
-            self._launch()
-        except StartFailed as error:
-            log.warning("%s", error)
-            return min(delay_s * 2, RESTART_S_MAX)
-        self.restarts += 1
-        return delay_s
 
     def _watch(self, info: BrokerFile) -> bool:
         """True: the broker has ended. False: this guardian is to stop."""
@@ -200,7 +193,7 @@ class Guardian:
             return call(client, action, request, kind, REQUEST_TIMEOUT_MS)
 
     def _adopt(self) -> BrokerFile | None:
-        """None: it ended while we looked."""
+        """None: there is none, or it ended while we looked."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and probe(self.directory):
             info = read_broker_file(self.directory)
@@ -243,11 +236,20 @@ class Guardian:
                 log.info("started broker %d, pid %d", self.broker_id, info.pid)
                 return info
             if self._child.poll() is not None:
-                break
+                return self._explain_end(self._child.returncode)
             time.sleep(POLL_S)
         self._child.kill()  # one that came up later would be nobody's
         self._child.wait()
-        raise StartFailed(f"broker {self.broker_id} did not start (exit {self._child.poll()}): {self._last_words()}")
+        raise StartFailed(f"broker {self.broker_id} did not serve within {START_TIMEOUT_S} s: {self._last_words()}")
+
+    def _explain_end(self, code: int) -> BrokerFile:
+        """Of a broker that ended instead of serving: another's may live there now."""
+        if code == TAKEN_OVER:
+            raise StaleLease(self._last_words())
+        found = self._adopt() if code == IN_USE else None
+        if found is None:
+            raise StartFailed(f"broker {self.broker_id} did not start (exit {code}): {self._last_words()}")
+        return found
 
     def _command(self) -> list[str]:
         return [

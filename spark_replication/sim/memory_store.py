@@ -102,7 +102,7 @@ class MemoryStore:
                 known = self.topics.get(topic)
                 return (ABSENT if known is None else known.version) == version
             case BrokerRemoval(broker=broker, epoch=epoch):
-                return self.broker_epochs[broker].epoch == epoch
+                return broker in self.registered and self.broker_epochs[broker].epoch == epoch
 
     def _store(self, write: Write) -> tuple[int, int]:
         version, zxid = getattr(write, "version", 0) + 1, self._next_zxid()

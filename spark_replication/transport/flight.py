@@ -102,12 +102,13 @@ class BrokerFlightServer(ActionServer):
         *,
         settings: Settings,
         now_ms: Callable[[], int],
+        port: int = 0,
     ) -> None:
         self._broker = broker
         self._settings = settings
         self._now_ms = now_ms
         self._streams = threading.Semaphore(settings.flight_streams_max)
-        super().__init__(host, broker_actions(broker, services, now_ms))
+        super().__init__(host, broker_actions(broker, services, now_ms), port=port)
 
     def do_put(
         self,

@@ -1,4 +1,4 @@
-"""Without security (security.mode none) nothing listens beyond this host."""
+"""Where a process listens: without security (security.mode none) never beyond this host, and again where it was."""
 
 from __future__ import annotations
 
@@ -20,3 +20,18 @@ def require_loopback(host: str) -> None:
                 f"host {host!r} is {address[0]}, beyond this host: without security only loopback is served. "
                 "Use 127.0.0.1"
             )
+
+
+def port_again(host: str, wanted: int) -> int:
+    """`wanted`, if nobody has it, so that addresses outlive a restart; else 0: let the system choose.
+
+    Asked with a plain socket, since gRPC would share the port of another gRPC server without a word.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last life may linger
+        try:
+            probe.bind((host, wanted))
+            probe.listen(1)
+        except OSError:
+            return 0
+    return wanted

@@ -28,11 +28,9 @@ from spark_replication.errors import (
     ReplicationError,
     StaleBrokerEpoch,
     StartFailed,
-    UnsupportedVersion,
     WrongCluster,
 )
 from spark_replication.messages import (
-    VERSION,
     ErrorFrame,
     FetchedFrame,
     FetchedPartition,
@@ -164,10 +162,6 @@ class ReplicationServer:
         hello, *others = (received.frame for received in frames)
         if not isinstance(hello, HelloFrame):
             raise InvalidRequest(f"a connection begins with Hello, not with {type(hello).__name__}")
-        if hello.v != VERSION:
-            raise UnsupportedVersion(
-                f"replication version {hello.v} is not known here, {VERSION} is: upgrade this side"
-            )
         if hello.cluster_id != self.cluster_id:
             raise WrongCluster(f"this broker is of cluster {self.cluster_id}, not of {hello.cluster_id}")
         follower = FollowerConnection(self, connection, hello.broker_id, hello.broker_epoch)

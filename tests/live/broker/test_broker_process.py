@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import socket
 import struct
 
@@ -11,6 +13,7 @@ from pyarrow import flight
 
 from spark_replication.errors import ReplicationError
 from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.exit_codes import TAKEN_OVER
 from spark_replication.messages import (
     Done,
     ErrorFrame,
@@ -240,6 +243,18 @@ def test_a_lease_that_nobody_renews_ends_the_process_cleanly(start_cluster: Star
     assert read_broker_file(cluster.log_dir(1)) is None
 
 
+def test_a_guardian_that_was_taken_over_cannot_start_the_broker_again(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(brokers=1)
+    taken = RenewLease(controller_epoch=2, attempt=5, lease_ms=60_000)
+    call(cluster.client(1), "renew_lease", taken, LeaseAnswer, 10_000)
+    assert cluster.stop(1) == 0
+    refused = cluster.spawn(1, lease="2,4")
+    _, said = refused.communicate(timeout=TIMEOUT_S)
+    assert refused.returncode == TAKEN_OVER
+    assert said.startswith(b"broker_process: STALE_LEASE: the lease of controller epoch 2, attempt 4 is over")
+    assert cluster.start(1, lease="2,5").epoch == 1
+
+
 def test_a_stop_leaves_the_proof_that_the_next_start_continues(start_cluster: StartCluster) -> None:
     cluster = start_cluster(brokers=2, settings={"recovery.trust.page.cache": False})
     cluster.create_topic("orders", (1, 2))
@@ -273,6 +288,39 @@ def test_a_broker_whose_node_is_removed_registers_again_and_leads_on(start_clust
     eventually(lambda: cluster.file(1).epoch == 1, "it registers again")
     assert cluster.store.read_brokers().broker_epochs[1].clean_since == 0
     produce(cluster, 1, 5 * ROWS, 5)
+
+
+def test_a_broker_whose_session_expired_registers_again_and_leads_on(start_cluster: StartCluster) -> None:
+    """B2: it hangs for longer than its session lasts; nobody else was told to lead meanwhile."""
+    cluster = start_cluster(brokers=2, settings={"zookeeper.session.ms": 1_000})
+    cluster.create_topic("orders", (1, 2))
+    produce(cluster, 1, 0, 5)
+    hung = cluster.processes[1].pid
+    os.kill(hung, signal.SIGSTOP)
+    eventually(lambda: 1 not in cluster.store.read_brokers().brokers, "its session expires")
+    os.kill(hung, signal.SIGCONT)
+    eventually(lambda: cluster.file(1).epoch > 0, "it registers again")
+    assert cluster.store.read_brokers().broker_epochs[1].clean_since == 0, "the same incarnation (I8)"
+    produce(cluster, 1, 5 * ROWS, 5)
+
+
+def readable(cluster: Cluster) -> bool:
+    try:
+        return len(read(cluster.client(1), topic="orders")) == 1
+    except flight.FlightError:
+        return False
+
+
+def test_more_streams_than_allowed_are_refused(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(brokers=1, settings={"flight.streams.max": 1})
+    cluster.create_topic("orders", (1,), min_isr=1)
+    only = Put(cluster.client(1), "orders")
+    only.send(rows(0, 1))
+    only.answer()
+    with pytest.raises(flight.FlightError, match=r"^THROTTLING_QUOTA_EXCEEDED: "):
+        read(cluster.client(1), topic="orders")
+    only.close()
+    eventually(lambda: readable(cluster), "the stream that ended made room")
 
 
 def test_the_shutdown_action_is_answered_and_then_obeyed(start_cluster: StartCluster) -> None:

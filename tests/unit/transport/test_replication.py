@@ -20,7 +20,7 @@ from spark_replication.messages import (
     HelloFrame,
 )
 from spark_replication.model import TopicPartition
-from spark_replication.transport.frames import FrameReceiver, encoded, send
+from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Replication
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
@@ -134,6 +134,24 @@ def test_an_answer_for_a_topic_of_the_same_name_is_not_taken(brokers: Brokers) -
         broker.command(other, 1, (1, 2))
     all_answered(leader, other, 3)
     assert follower.replicas[ORDERS].log.log_end == 0
+
+
+def test_connections_that_break_again_and_again_lose_nothing(brokers: Brokers) -> None:
+    leader, follower = brokers.start(1), brokers.start(2)
+    for broker in (leader, follower):
+        broker.command(ORDERS, 1, (1, 2))
+    for _ in range(40):
+        answers = leader.produce(ORDERS, 30)
+        for peer in _connections_of(leader):
+            hang_up(peer)
+        answers += leader.produce(ORDERS, 30)
+        eventually(lambda found=answers: len(found) >= 30, "acknowledgements")  # type: ignore[misc]
+    eventually(lambda: follower.replicas[ORDERS].log.log_end == leader.replicas[ORDERS].log.log_end, "all is there")
+    assert leader.files(ORDERS) == follower.files(ORDERS)
+
+
+def _connections_of(broker: Broker) -> list[socket.socket]:
+    return list(broker.replication._server._connections)
 
 
 def test_closing_ends_all_threads(brokers: Brokers) -> None:
