@@ -11,9 +11,11 @@ import signal
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.live import Live
 
@@ -40,24 +42,27 @@ def main() -> int:
         try:
             settings = read_settings(options.config, *(parse_assignment(text) for text in options.set))
             console.print(f"starting Spark, ZooKeeper and {options.brokers} brokers: about 20 s")
-            spark = build_session(
-                "spark_replication", options.master or submitted_master() or f"local[{options.brokers + 2}]"
-            )
-            # Spark's own handler cancels all jobs first, and with them the guardians that are to stop the brokers.
-            signal.signal(signal.SIGINT, signal.default_int_handler)
+            spark = session(options)
             cluster = sr.SparkCluster.start(spark, settings, options.brokers)
             try:
                 run(cluster, console, with_load=not options.no_load)
             finally:
                 stop(cluster, console, detach_brokers=options.detach_brokers)
         except sr.errors.ReplicationError as error:
-            Console(stderr=True).print(f"error: {error}", markup=False)
+            sys.stderr.write(f"error: {error}\n")
             return 1
         finally:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
             if spark is not None:
                 spark.stop()
     return 0
+
+
+def session(options: argparse.Namespace) -> SparkSession:
+    """Made aside: on the main thread Spark would take Ctrl-C, and cancel the guardians that are to stop the brokers."""
+    master = options.master or submitted_master() or f"local[{options.brokers + 2}]"
+    with ThreadPoolExecutor(1) as aside:
+        return aside.submit(build_session, "spark_replication", master).result()
 
 
 def arguments() -> argparse.Namespace:

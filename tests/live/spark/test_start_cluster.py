@@ -1,0 +1,85 @@
+"""The main job as `make run` starts it: what it prints is true, and Ctrl-C leaves nothing."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from tests.live.spark.standalone import wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
+
+ROOT = Path(__file__).parents[3]
+STOP_TIMEOUT_S = 90.0
+
+
+def left_behind(data: Path) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(data).encode() in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def command_line(*arguments: str) -> str:
+    command = [sys.executable, "-m", "spark_replication", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+
+
+def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    data, log = tmp_path / "data", tmp_path / "job.log"
+    with log.open("wb") as output:
+        command = [sys.executable, "jobs/start_cluster.py", "--set", f"data.dir={data}"]
+        job = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+    try:
+
+        def ready() -> ClusterFile | None:
+            assert job.poll() is None, log.read_text()
+            return read_cluster_file(data)
+
+        cluster = wait_for("the cluster", ready, 180)
+
+        def rows() -> list[dict[str, int]]:
+            listed = json.loads(command_line("topics", "--bootstrap", cluster.zookeeper, "--format", "json"))
+            if not listed:
+                return []
+            shown = command_line("consume", "orders", "--bootstrap", cluster.bootstrap, "--format", "json")
+            return list(json.loads(shown))
+
+        found = wait_for("the load's first rows", rows)
+        assert [row["_offset"] for row in found] == list(range(len(found)))
+        partitions = json.loads(command_line("partitions", "-b", cluster.zookeeper, "--format", "json"))
+        assert [(row["topic"], row["partition"]) for row in partitions] == [("orders", number) for number in range(3)]
+        assert {tuple(sorted(row["replicas"])) for row in partitions} == {(1, 2, 3)}
+        brokers = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
+        assert [row["id"] for row in brokers] == [1, 2, 3]
+        wait_for("the status", lambda: "healthy | controller epoch 1 | 3 brokers" in log.read_text())
+        job.send_signal(signal.SIGINT)
+        assert job.wait(STOP_TIMEOUT_S) == 0, log.read_text()
+        assert "Traceback" not in log.read_text()
+        assert not left_behind(data)
+    finally:
+        if job.poll() is None:
+            job.kill()
+            job.wait()
+
+
+def test_what_is_wrong_is_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
+    for options, sentence in (
+        (["--set", "min.insync.replica=1"], "unknown setting min.insync.replica: did you mean min.insync.replicas?"),
+        (["--config", str(tmp_path / "none.toml")], "none.toml cannot be read: No such file or directory"),
+    ):
+        command = [sys.executable, "jobs/start_cluster.py", *options]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+        assert ran.returncode == 1
+        assert sentence in ran.stderr
+        assert "Traceback" not in ran.stderr
