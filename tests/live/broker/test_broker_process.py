@@ -80,7 +80,7 @@ def test_a_killed_follower_leaves_the_isr_and_catches_up_after_its_restart(start
     assert (read_epochs.epoch, read_epochs.clean_since) == (epoch, 0), "its page cache outlived it (I8)"
 
 
-def test_a_killed_leader_leads_on_at_another_port_without_any_controller(start_cluster: StartCluster) -> None:
+def test_a_killed_leader_leads_on_without_any_controller(start_cluster: StartCluster) -> None:
     cluster = start_cluster(brokers=3)
     cluster.create_topic("orders", (1, 2, 3), min_isr=3)
     produce(cluster, 1, 0, 20)
@@ -267,6 +267,21 @@ def test_a_stop_leaves_the_proof_that_the_next_start_continues(start_cluster: St
     cluster.kill(1)
     cluster.start(1)
     assert cluster.store.read_brokers().broker_epochs[1].clean_since == 2, "killed, and the page cache is not trusted"
+
+
+@pytest.mark.parametrize("cut_bytes", [1, 300])
+def test_a_log_that_was_cut_in_mid_batch_recovers_and_catches_up(start_cluster: StartCluster, cut_bytes: int) -> None:
+    """As after a host's crash: what is left of the batch goes, the broker is unclean, and the leader gives it again."""
+    cluster = start_cluster(brokers=2)
+    cluster.create_topic("orders", (2, 1))
+    produce(cluster, 2, 0, 20)
+    cluster.kill(1)
+    (segment,) = cluster.log_dir(1).glob("orders-0.ordersId/*.arrow")
+    os.truncate(segment, segment.stat().st_size - cut_bytes)
+    epoch = cluster.start(1).epoch
+    assert cluster.store.read_brokers().broker_epochs[1].clean_since == epoch, "it has lost what it had acknowledged"
+    produce(cluster, 2, 20 * ROWS, 5)
+    eventually(lambda: same_on_all(cluster, (1, 2)), "the cut log is whole again")
 
 
 def test_a_broker_whose_replica_is_gone_registers_uncleanly(start_cluster: StartCluster) -> None:
