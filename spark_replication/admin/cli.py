@@ -16,6 +16,7 @@ from spark_replication.client.reader import Reader
 from spark_replication.config import Settings
 from spark_replication.errors import ReplicationError
 from spark_replication.sim import scenario as scenarios
+from spark_replication.sim.expectation import BadScenario
 
 ROWS_SHOWN = 10
 
@@ -141,7 +142,7 @@ def scenario(paths: tuple[Path, ...], *, quiet: bool) -> None:
                 failed += result.failure is not None
                 if result.failure is not None or not quiet:
                     click.echo(str(result))
-    except scenarios.BadScenario as error:
+    except BadScenario as error:
         click.echo(f"bad scenario: {error}", err=True)
         sys.exit(2)
     click.echo(f"{passed} passed, {failed} failed")

@@ -26,10 +26,10 @@ from spark_replication.errors import ReplicationError
 from spark_replication.messages import NONE, FetchedPartition, FetchPartition, PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.ports import LogSlice, PreparedBatch
-from spark_replication.sim.memory_log import MemoryLog
-from spark_replication.sim.scenario import (
+from spark_replication.sim.expectation import (
     BadScenario,
     Mismatch,
+    check_error,
     check_fields,
     expect_int,
     expect_ints,
@@ -38,6 +38,7 @@ from spark_replication.sim.scenario import (
     milliseconds,
     same,
 )
+from spark_replication.sim.memory_log import MemoryLog
 
 PARTITION = TopicPartition("log", 0)
 TOPIC_ID = "id-log"
@@ -375,7 +376,7 @@ class LogScenario:
         plain: dict[str, Callable[[Any], None]] = {
             "acked": self._expect_acked,
             "answer": self._expect_answer,
-            "error": self._expect_error,
+            "error": lambda wanted: check_error(wanted, self._error),
             "identical": self._expect_identical,
         }
         if key not in plain:
@@ -427,13 +428,6 @@ class LogScenario:
                     raise Mismatch(f"answer: {key}", value, found.get(key))
         elif wanted != found:
             raise Mismatch("answer", wanted, found)
-
-    def _expect_error(self, wanted: Any) -> None:
-        if wanted == "any":
-            if self._error == "none":
-                raise Mismatch("error", "any", "none")
-        elif not same(wanted, self._error):
-            raise Mismatch("error", wanted, self._error)
 
     def _expect_identical(self, wanted: Any) -> None:
         end = min(log.log_end for log in self._logs.values())
