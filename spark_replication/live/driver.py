@@ -39,8 +39,8 @@ from spark_replication.messages import (
     Done,
     Metadata,
 )
-from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.ports import MirrorFeed
+from spark_replication.model import BrokerId
+from spark_replication.ports import MirrorFeed, NoMirror
 from spark_replication.transport.actions import Action, ActionServer
 from spark_replication.zk.controller_store import ControllerStore
 from spark_replication.zk.session import Session
@@ -51,14 +51,6 @@ STOP_S = 2.0
 Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
-
-
-class NoMirror:
-    """For a cluster without Spark: nobody reads a Delta table."""
-
-    def changed(self, partitions: object) -> None: ...
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
-    def deleted(self, topic: str, zxid: int) -> None: ...
 
 
 class Driver:

@@ -5,7 +5,7 @@ A step's event is decided first, then what the state calls for. Brokers carry ou
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -25,8 +25,9 @@ from spark_replication.core.partition_change import effective_min_isr
 from spark_replication.core.writes import IsrWrite, StoredPartition
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import ReplicationError
-from spark_replication.messages import Command, CreateTopic, LeaderAndIsr, PartitionCommand, StopReplica, UpdateMetadata
+from spark_replication.messages import Command, CreateTopic, LeaderAndIsr, StopReplica, UpdateMetadata
 from spark_replication.model import BrokerId, PartitionState, Registration, TopicConfig, TopicPartition, TopicState
+from spark_replication.ports import NoMirror
 from spark_replication.sim.expectation import (
     BadScenario,
     Mismatch,
@@ -46,14 +47,6 @@ _PARTITION_KEYS = {
     "partition_epoch",
 }  # fmt: skip
 _KINDS = {LeaderAndIsr: "leader_and_isr", StopReplica: "stop_replica", UpdateMetadata: "update_metadata"}
-
-
-class _NoMirror:
-    """A scenario says what ZooKeeper holds: nobody reads a mirror."""
-
-    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None: ...
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
-    def deleted(self, topic: str, zxid: int) -> None: ...
 
 
 class ClusterScenario:
@@ -137,7 +130,7 @@ class ClusterScenario:
             loaded,
             store=self._store.session(loaded.controller_epoch),
             sender=self,
-            mirror=_NoMirror(),
+            mirror=NoMirror(),
             answer=self._answered,
             deposed=lambda: None,
         )

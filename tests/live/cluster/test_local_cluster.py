@@ -99,6 +99,20 @@ def test_a_killed_controller_is_followed_by_one_of_the_next_epoch(cluster: sr.Lo
     load.check_history()
 
 
+def test_production_goes_on_while_zookeeper_is_away(cluster: sr.LocalCluster, topic: str) -> None:
+    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+        load.wait_for_more(20)
+        (pid,) = cluster.zookeeper_pids
+        began = time.monotonic()
+        os.kill(pid, signal.SIGKILL)
+        load.wait_for_more(200)
+        assert load.longest_wait_s(began) < 5
+        cluster.restart_zookeeper()
+        cluster.wait_healthy()
+        load.wait_for_more(20)
+    load.check_history()
+
+
 def test_a_second_start_in_the_directory_adopts_what_lives(tmp_path: Path) -> None:
     with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config=CONFIG) as first:
         pids = {broker: info.pid for broker, info in first.brokers.items()}
