@@ -90,6 +90,13 @@ class _Pending:
             case StopReplica():
                 self.stops.append(command)
 
+    def put_back(self, command: LeaderAndIsr) -> None:
+        """What was not carried out, unless something newer of that partition has come."""
+        self.controller_epoch = max(self.controller_epoch, command.controller_epoch)
+        self.leader_and_isr = {found.topic_partition: found for found in command.partitions} | self.leader_and_isr
+        self.topics = command.topics | self.topics
+        self.brokers = self.brokers or command.brokers
+
     def commands(self) -> list[Command]:
         commands: list[Command] = list(self.stops)
         if self.leader_and_isr or self.init:
@@ -135,6 +142,7 @@ class _Line:
         self._changed = threading.Condition()
         self._pending = _Pending()
         self._closed = False
+        self._news = False
         self._refusals = 0
         self._client = flight.connect(f"grpc://{registration.address}")
         threading.Thread(target=self._run, name=f"commands-to-{broker}", daemon=True).start()
@@ -142,6 +150,7 @@ class _Line:
     def put(self, command: Command) -> None:
         with self._changed:
             self._pending.add(command)
+            self._news = True
             self._changed.notify()
 
     def close(self) -> None:
@@ -150,18 +159,23 @@ class _Line:
             self._changed.notify()
 
     def _run(self) -> None:
+        delay_s: float | None = None
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._pending.commands())
+                self._changed.wait_for(lambda: self._closed or self._news, timeout=delay_s)
                 if self._closed:
                     break
-                commands, self._pending = self._pending.commands(), _Pending()
-            for command in commands:
-                self._deliver(command)
+                commands, self._pending, self._news = self._pending.commands(), _Pending(), False
+            left = [again for command in commands if (again := self._deliver(command)) is not None]
+            with self._changed:
+                for again in left:
+                    self._pending.put_back(again)
+            delay_s = min((delay_s or RETRY_S_MIN / 2) * 2, RETRY_S_MAX) if left else None
         self._client.close()
 
-    def _deliver(self, command: Command) -> None:
-        """Until it is answered, this life ends, or the answer says that repeating it is useless."""
+    def _deliver(self, command: Command) -> LeaderAndIsr | None:
+        """Until it is answered, this life ends, or the answer says that repeating it is useless. What is left of it is
+        to be sent again, but not before news of other partitions: one sick replica holds up nobody."""
         delay_s = RETRY_S_MIN
         while not self._closed:
             try:
@@ -171,22 +185,20 @@ class _Line:
                 self._refused(error)
                 if not error.retriable:
                     log.warning("broker %d refuses a command: %s", self.broker, error)
-                    return
+                    return None
             else:
-                left = self._take(command, answer)
-                if left is None:
-                    return
-                command = left
+                return self._take(command, answer)
             with self._changed:
                 self._changed.wait_for(lambda: self._closed, timeout=delay_s)
             delay_s = min(delay_s * 2, RETRY_S_MAX)
+        return None
 
     def _refused(self, error: ReplicationError) -> None:
         self._refusals = self._refusals + 1 if isinstance(error, BrokerNotAvailable) else 0
         if self._refusals == REFUSALS_BEFORE_SUSPICION:
             self._suspect(self.broker, self.registration.epoch)
 
-    def _take(self, command: Command, answer: CommandAnswer) -> Command | None:
+    def _take(self, command: Command, answer: CommandAnswer) -> LeaderAndIsr | None:
         """What of the command is to be repeated; None: nothing."""
         if not isinstance(command, LeaderAndIsr):
             return None

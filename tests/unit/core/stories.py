@@ -1,0 +1,137 @@
+"""What the stories of core and engine are told with: states, brokers and clusters in one line each."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from spark_replication.config import Settings, settings_from
+from spark_replication.core.cluster import Brokers
+from spark_replication.messages import PartitionCommand
+from spark_replication.model import BrokerId, PartitionState, Registration, TopicPartition
+from spark_replication.sim.memory_store import MemoryStore
+
+FOO = TopicPartition("foo", 0)
+FOO_ID = "id-foo"
+
+
+def state(
+    leader: BrokerId | None,
+    isr: Iterable[BrokerId],
+    *,
+    elr: Iterable[BrokerId] = (),
+    last_known_elr: Iterable[BrokerId] = (),
+    epochs: Mapping[BrokerId, int] | None = None,
+    leader_epoch: int = 4,
+    min_isr: int = 2,
+    **others: Any,
+) -> PartitionState:
+    """Members joined at broker epoch 0 unless `epochs` says otherwise."""
+    members = sorted({*isr, *elr})
+    return PartitionState(
+        leader=leader,
+        leader_epoch=leader_epoch,
+        isr=frozenset(isr),
+        elr=frozenset(elr),
+        last_known_elr=frozenset(last_known_elr),
+        epochs=dict.fromkeys(members, 0) | dict(epochs or {}),
+        min_isr=min_isr,
+        **others,
+    )
+
+
+def brokers(
+    *live: BrokerId,
+    shutting_down: Iterable[BrokerId] = (),
+    epochs: Mapping[BrokerId, int] | None = None,
+    clean_since: Mapping[BrokerId, int] | None = None,
+) -> Brokers:
+    """1 to 5 have registered; `live` are so now. At epoch 0, clean since then, unless it is said."""
+    return Brokers(
+        live=frozenset(live),
+        electable=frozenset(live) - frozenset(shutting_down),
+        epochs=dict.fromkeys(range(1, 6), 0) | dict(epochs or {}),
+        clean_since=dict.fromkeys(range(1, 6), 0) | dict(clean_since or {}),
+    )
+
+
+def registration(broker: BrokerId, *, epoch: int = 0, rack: str | None = None, host: str | None = None) -> Registration:
+    return Registration(
+        host=host or f"host-{broker}",
+        port=1,
+        replication_port=2,
+        epoch=epoch,
+        incarnation=f"{broker}-{epoch}",
+        rack=rack,
+    )
+
+
+def settings(**given: Any) -> Settings:
+    """`min_insync_replicas=1` stands for min.insync.replicas."""
+    return settings_from({name.replace("_", "."): value for name, value in given.items()})
+
+
+def store_of(*live: BrokerId, **given: Any) -> MemoryStore:
+    """A ZooKeeper in which these brokers are registered at epoch 0."""
+    store = MemoryStore(settings(**given))
+    for broker in live:
+        store.register(broker, clean=False, rack=None)
+    return store
+
+
+def command(
+    stored: PartitionState,
+    partition_epoch: int = 0,
+    *,
+    replicas: tuple[BrokerId, ...] = (1, 2, 3),
+    partition: TopicPartition = FOO,
+    topic_id: str = FOO_ID,
+) -> PartitionCommand:
+    return PartitionCommand(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_id=topic_id,
+        replicas=replicas,
+        state=stored,
+        partition_epoch=partition_epoch,
+    )
+
+
+REPLICAS = (1, 2, 3, 4)
+
+
+@st.composite
+def any_brokers(draw: st.DrawFn) -> Brokers:
+    """Some live, some shutting down, with any history of clean and unclean registrations."""
+    live = draw(st.frozensets(st.sampled_from(REPLICAS)))
+    stopping = draw(st.frozensets(st.sampled_from(REPLICAS)))
+    clean_since = {broker: draw(st.integers(0, 3)) for broker in REPLICAS}
+    return Brokers(
+        live=live,
+        electable=live - stopping,
+        epochs={broker: since + draw(st.integers(0, 2)) for broker, since in clean_since.items()},
+        clean_since=clean_since,
+    )
+
+
+@st.composite
+def any_state(draw: st.DrawFn, known: Brokers) -> PartitionState:
+    """Any that ZooKeeper may hold: a member joined at an epoch that its broker has had."""
+    parts = {broker: draw(st.sampled_from(["isr", "elr", "last_known_elr", "out"])) for broker in REPLICAS}
+    isr = frozenset(broker for broker in REPLICAS if parts[broker] == "isr")
+    min_isr = draw(st.integers(1, len(REPLICAS)))
+    below = len(isr) < min_isr
+    elr = frozenset(broker for broker in REPLICAS if parts[broker] == "elr" and below)
+    return PartitionState(
+        leader=draw(st.sampled_from([None, *sorted(isr)])),
+        leader_epoch=draw(st.integers(0, 9)),
+        isr=isr,
+        elr=elr,
+        last_known_elr=frozenset(broker for broker in REPLICAS if parts[broker] == "last_known_elr" and below),
+        last_known_leader=draw(st.sampled_from([None, *REPLICAS])),
+        epochs={member: draw(st.integers(0, known.epochs[member])) for member in sorted(isr | elr)},
+        min_isr=min_isr,
+        recovering=draw(st.booleans()),
+    )

@@ -1,0 +1,91 @@
+"""What the state of a cluster means."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_replication.core import health
+from spark_replication.core.cluster import ClusterState, StoredTopic
+from spark_replication.core.writes import StoredPartition
+from spark_replication.messages import Metadata, TopicMetadata
+from spark_replication.model import BrokerId, PartitionState, TopicConfig, TopicPartition, TopicState
+from tests.unit.core.stories import FOO, FOO_ID, command, registration, state, store_of
+
+BAR = TopicPartition("bar", 0)
+
+
+def cluster() -> ClusterState:
+    """foo-0 is well, foo-1 has no leader, foo-2 is not made yet, bar-0 is below its min ISR; broker 3 is gone."""
+    store = store_of(1, 2, 3)
+    del store.registered[3]
+    foo = TopicState(topic_id=FOO_ID, partitions={0: (1, 2), 1: (3, 1), 2: (3,)})
+    store.topics = {
+        "foo": StoredTopic(foo, 1, TopicConfig()),
+        "bar": StoredTopic(TopicState(topic_id="id-bar", partitions={0: (1, 3)}), 1, TopicConfig(schema="x")),
+    }
+    store.partitions = {
+        FOO: StoredPartition(state(1, [1, 2]), 4),
+        TopicPartition("foo", 1): StoredPartition(state(None, [], elr=[3]), 5),
+        BAR: StoredPartition(state(1, [1], elr=[3]), 6),
+    }
+    return ClusterState(store.load())
+
+
+@pytest.mark.parametrize(
+    ("replicas", "stored", "meant"),
+    [
+        ((), None, "nonexistent"),
+        ((1,), None, "new"),
+        ((1,), state(None, []), "offline"),
+        ((1,), state(1, [1]), "online"),
+    ],
+)
+def test_a_partition_is(replicas: tuple[BrokerId, ...], stored: PartitionState | None, meant: str) -> None:
+    assert health.partition_state(replicas, stored) == meant
+
+
+@pytest.mark.parametrize(("replica", "meant"), [(1, "online"), (2, "offline"), (3, "nonexistent")])
+def test_a_replica_is(replica: BrokerId, meant: str) -> None:
+    assert health.replica_state((1, 2), replica, frozenset({1, 3})) == meant
+
+
+def test_the_gauges() -> None:
+    assert health.metrics(cluster()) == {
+        "offline_partitions": 1,
+        "under_min_isr_partitions": 2,
+        "electable_leaders": 5,
+    }
+
+
+def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
+    assert health.problems(health.described(cluster(), None, None), frozenset({1, 2, 3})) == [
+        "broker 3 is not registered",
+        "foo-1 has no leader",
+        "bar-0 has 1 of 2 replicas in sync",
+    ]
+
+
+def test_a_cluster_of_which_every_broker_lives_and_every_replica_is_in_sync_is_healthy() -> None:
+    assert health.problems(health.described(cluster(), ["foo"], None), frozenset({1, 2}))  # foo-1 leads nobody
+    well = ClusterState(store_of(1, 2).load())
+    assert health.problems(health.described(well, None, None), frozenset({1, 2})) == []
+
+
+def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not_made_yet() -> None:
+    assert health.described(cluster(), ["foo", "baz"], "host:1") == Metadata(
+        cluster_id="scenario",
+        brokers={1: registration(1), 2: registration(2)},
+        controller="host:1",
+        topics=(
+            TopicMetadata(
+                name="foo",
+                topic_id=FOO_ID,
+                config=TopicConfig(),
+                partitions=(
+                    command(state(1, [1, 2]), 4, replicas=(1, 2)),
+                    command(state(None, [], elr=[3]), 5, replicas=(3, 1), partition=TopicPartition("foo", 1)),
+                ),
+            ),
+        ),
+    )
+    assert [topic.name for topic in health.described(cluster(), None, None).topics] == ["bar", "foo"]

@@ -1,0 +1,155 @@
+"""The ports of the engine, in memory: they keep what they are given, and answer when the story says so."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
+from spark_replication.errors import ReplicationError, StorageFailed
+from spark_replication.messages import Command, PartitionCommand
+from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
+from spark_replication.ports import BatchPlace, PreparedBatch
+from spark_replication.sim.memory_log import MemoryLog
+from spark_replication.sim.memory_store import MemoryStore
+
+
+class HeldStore:
+    """ports.ControllerStore: each commit waits for `answer`, as with a ZooKeeper that is asked over a network."""
+
+    def __init__(self, store: MemoryStore, controller_epoch: int) -> None:
+        self._session = store.session(controller_epoch)
+        self.asked: list[tuple[Sequence[Group], Callable[[list[GroupAnswer]], None]]] = []
+
+    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+        self.asked.append((groups, then))
+
+    def answer(self) -> None:
+        groups, then = self.asked.pop(0)
+        self._session.commit(groups, then)
+
+
+class Sent:
+    """ports.CommandSender."""
+
+    def __init__(self) -> None:
+        self.commands: list[tuple[BrokerId, Command]] = []
+
+    def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:
+        self.commands.append((broker, command))
+
+    def take(self) -> list[tuple[BrokerId, Command]]:
+        taken, self.commands = self.commands, []
+        return taken
+
+
+class Mirrored:
+    """ports.MirrorFeed."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[TopicPartition, int]] = []
+
+    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
+        self.told.extend((command.topic_partition, zxid) for command, zxid in partitions)
+
+    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
+    def deleted(self, topic: str, zxid: int) -> None: ...
+
+
+class IsrWrites:
+    """ports.IsrStore: what was asked, until the story says what ZooKeeper answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[IsrWrite, Callable[[IsrAnswer], None]]] = []
+
+    def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
+        self.asked.append((write, then))
+
+    def answer(self, answer: IsrAnswer) -> IsrWrite:
+        write, then = self.asked.pop(0)
+        then(answer)
+        return write
+
+
+class Links:
+    """ports.FollowerLinks."""
+
+    def __init__(self) -> None:
+        self.readied: list[BrokerId] = []
+        self.following: dict[TopicPartition, BrokerId] = {}
+
+    def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
+        self.readied.append(follower)
+
+    def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
+        self.following[partition] = leader
+
+    def unfollow(self, partition: TopicPartition) -> None:
+        self.following.pop(partition, None)
+
+    def take(self) -> list[BrokerId]:
+        taken, self.readied = self.readied, []
+        return taken
+
+
+class FailingLog(MemoryLog):
+    """Its disk refuses what is named in `failing`."""
+
+    failing: frozenset[str] = frozenset()
+    closed = False
+
+    def _disk(self, operation: str) -> None:
+        if operation in self.failing:
+            raise StorageFailed(f"the disk refuses to {operation}")
+
+    def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
+        self._disk("append")
+        return super().append(batch, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)
+
+    def begin_epoch(self, epoch: int) -> None:
+        self._disk("begin_epoch")
+        super().begin_epoch(epoch)
+
+    def checkpoint(self, high_watermark: Offset) -> None:
+        self._disk("checkpoint")
+        super().checkpoint(high_watermark)
+
+    def flush(self) -> None:
+        self._disk("flush")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class Logs:
+    """ports.ReplicaLogs. `quarantined`: what was put aside, in that order."""
+
+    def __init__(self) -> None:
+        self.logs: dict[tuple[TopicPartition, str], FailingLog] = {}
+        self.quarantined: list[tuple[TopicPartition, str]] = []
+        self.sick: frozenset[TopicPartition] = frozenset()
+
+    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, segment_bytes: int) -> FailingLog:
+        if partition in self.sick:
+            raise StorageFailed(f"{partition} cannot be opened")
+        found = self.logs.get((partition, topic_id))
+        if found is None:
+            found = self.logs[partition, topic_id] = FailingLog(0, [], EpochHistory(), 0)
+        return found
+
+    def found(self) -> Iterable[tuple[TopicPartition, str]]:
+        return list(self.logs)
+
+    def quarantine(self, partition: TopicPartition, topic_id: str) -> None:
+        del self.logs[partition, topic_id]
+        self.quarantined.append((partition, topic_id))
+
+
+class Answers:
+    """Of requests or appends: what each was answered with, in that order."""
+
+    def __init__(self) -> None:
+        self.given: list[tuple[int, str]] = []
+
+    def __call__(self, request: int, error: ReplicationError | None) -> None:
+        self.given.append((request, "NONE" if error is None else error.code))

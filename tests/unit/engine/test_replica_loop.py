@@ -1,0 +1,566 @@
+"""One replica, step by step: what it answers, whom it wakes, and what it asks of ZooKeeper."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.producers import Place
+from spark_replication.core.replica import Following, Leading, Me
+from spark_replication.core.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import (
+    CorruptLog,
+    NotEnoughReplicas,
+    NotLeader,
+    OffsetOutOfRange,
+    Overloaded,
+    ReplicationError,
+    StorageFailed,
+)
+from spark_replication.messages import Diverging, FetchedPartition, FetchPartition, PartitionCommand
+from spark_replication.model import BrokerId, PartitionState
+from spark_replication.ports import PreparedBatch
+from spark_replication.sim.memory_log import MemoryLog
+from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
+from tests.unit.engine.ports_in_memory import FailingLog, IsrWrites, Links
+
+ME = Me(1, 0, 0)
+LED = state(1, [1, 2])
+
+
+class Story:
+    """Broker 1's replica of foo-0, of 1, 2 and 3, over an empty log."""
+
+    def __init__(self, *records: tuple[int, int, int], **given: Any) -> None:
+        runs = MemoryLog.of_runs(list(records), 0)
+        self.log = FailingLog(runs.log_start, runs.records, runs.epochs, 0)
+        self.isr_store, self.links = IsrWrites(), Links()
+        self.loop = ReplicaLoop(
+            FOO,
+            FOO_ID,
+            self.log,
+            settings=settings(**given),
+            isr_store=self.isr_store,
+            links=self.links,
+            guard=nullcontext(),
+        )
+        self.answers: list[Place | ReplicationError] = []
+        self.progress = 0
+
+    def told(self, stored: PartitionState = LED, partition_epoch: int = 7, *, me: Me = ME, now_ms: int = 0) -> Story:
+        self.loop.command(command(stored, partition_epoch), me, now_ms)
+        return self
+
+    def produce(self, rows: int = 1, *, acks: int | str = "all", sequence: int = -1, now_ms: int = 0) -> None:
+        producer, epoch = (9, 0) if sequence >= 0 else (-1, -1)
+        batch = PreparedBatch(rows, b"x", 0, producer, epoch, sequence)
+        self.loop.produce(batch, acks=acks, now_ms=now_ms, acknowledge=self.answers.append)
+
+    def fetch(self, by: BrokerId, offset: int, *, now_ms: int = 0, **changed: Any) -> None:
+        asked = FetchPartition(
+            topic="foo",
+            partition=0,
+            topic_id=FOO_ID,
+            leader_epoch=4,
+            offset=offset,
+            last_epoch=self.loop.view.epoch_before(offset),
+        )
+        self.loop.fetch(replace(asked, **changed), by=by, broker_epoch=0, now_ms=now_ms)
+
+    def answer(self, by: BrokerId) -> FetchedPartition:
+        taken = self.loop.take_answer(by, 0)
+        assert taken is not None
+        answer, records = taken
+        assert answer.data_bytes == (0 if records is None else len(records.data))
+        return answer
+
+    def errors(self) -> list[tuple[str, bool]]:
+        return [(each.code, each.maybe_written) for each in self.answers if isinstance(each, ReplicationError)]
+
+    def on_progress(self) -> None:
+        def call() -> None:
+            self.progress += 1
+
+        self.loop.on_progress(call)
+
+    @property
+    def leading(self) -> Leading:
+        assert isinstance(self.loop.part, Leading)
+        return self.loop.part
+
+
+# Commands
+
+
+def test_it_leads_where_it_is_told_to_and_its_epoch_is_on_disk_first() -> None:
+    story = Story((0, 4, 3)).told()
+    assert story.log.epochs == EpochHistory.of([(3, 0), (4, 5)])
+    assert (story.leading.epoch_start, story.leading.end_at_start, story.loop.partition_epoch) == (5, 5, 7)
+
+
+def test_who_lost_its_log_since_it_joined_leads_nobody_though_it_is_named() -> None:
+    story = Story((0, 4, 3)).told(me=Me(1, 1, 1))
+    assert (story.loop.part, story.links.following) == (None, {})
+    with pytest.raises(NotLeader, match="does not lead foo-0, nobody does"):
+        story.produce()
+
+
+@pytest.mark.parametrize("partition_epoch", [6, 7])
+def test_an_older_or_equal_command_changes_nothing(partition_epoch: int) -> None:
+    story = Story().told()
+    story.told(state(2, [2]), partition_epoch)
+    assert story.leading.state == LED
+
+
+def test_a_command_that_the_disk_stopped_is_carried_out_when_it_comes_again() -> None:
+    story = Story()
+    story.log.failing = frozenset({"begin_epoch"})
+    for _ in range(2):
+        with pytest.raises(StorageFailed):
+            story.told()
+    assert (story.loop.part, story.loop.partition_epoch) == (None, -1)
+    story.log.failing = frozenset()
+    assert story.told().leading.state == LED
+
+
+def test_a_newer_state_of_the_same_leadership_is_taken_over() -> None:
+    story = Story().told()
+    before = story.leading
+    story.told(state(1, [1], elr=[2]), 8)
+    assert story.leading == replace(before, state=state(1, [1], elr=[2]), partition_epoch=8)
+
+
+def test_it_follows_a_new_leader_once_and_nobody_where_nobody_leads() -> None:
+    story = Story((0, 4, 3)).told(state(2, [2]))
+    assert story.loop.part == Following(leader=2, leader_epoch=4, partition_epoch=7, high_watermark=0)
+    assert story.links.following == {FOO: 2}
+    story.links.following.clear()
+    story.told(state(2, [2, 3]), 8)
+    assert story.links.following == {}  # it follows already
+    story.told(state(None, [3], leader_epoch=5), 9)
+    assert (story.loop.next_fetch(), story.links.following) == (None, {})
+    story.told(state(2, [2], leader_epoch=6), 10)
+    assert story.links.following == {FOO: 2}
+    with pytest.raises(NotLeader, match="broker 2 does"):
+        story.produce()
+
+
+def test_a_new_epoch_of_its_own_begins_anew() -> None:
+    story = Story().told()
+    story.fetch(2, 0)
+    assert story.links.take() == []
+    story.told(state(1, [1, 2], leader_epoch=5), 8)
+    assert story.links.take() == [2]  # its fetch is of an earlier epoch
+    assert story.answer(2).error == "FENCED_LEADER_EPOCH"
+    assert story.leading.followers[2].end == -1
+
+
+# Producers
+
+
+def test_acks_all_waits_for_the_isr_and_others_do_not() -> None:
+    story = Story().told()
+    story.produce(2, acks="all")
+    story.produce(1, acks=1)
+    story.produce(1, acks=0)
+    assert story.answers == [Place(2, 2), Place(3, 3)]
+    story.fetch(2, 1)
+    assert story.answers[2:] == []
+    story.fetch(2, 4)
+    assert (story.answers[2:], story.loop.high_watermark) == ([Place(0, 1)], 4)
+
+
+def test_acks_all_is_refused_below_min_isr_and_nothing_is_stored() -> None:
+    story = Story().told(state(1, [1], elr=[2]))
+    with pytest.raises(NotEnoughReplicas):
+        story.produce()
+    assert story.log.log_end == 0
+    story.produce(acks=1)
+    assert (story.answers, story.loop.high_watermark) == ([Place(0, 0)], 0)
+
+
+def test_only_so_many_appends_wait_at_one_time() -> None:
+    story = Story(partition_waiters_max=2).told()
+    story.produce()
+    story.produce()
+    with pytest.raises(Overloaded, match="2 appends of foo-0 wait"):
+        story.produce()
+    assert story.log.log_end == 2
+    story.produce(acks=1)
+    story.fetch(2, 3)
+    story.produce()
+    assert story.answers == [Place(2, 2), Place(0, 0), Place(1, 1)]
+
+
+def test_a_batch_without_rows_is_stored_nowhere_and_answered_at_once() -> None:
+    story = Story().told()
+    story.produce(0)
+    assert (story.answers, story.log.log_end) == ([Place(0, -1)], 0)
+
+
+def test_a_batch_that_is_sent_again_waits_for_its_own_place() -> None:
+    story = Story().told()
+    for sequence in range(3):
+        story.produce(sequence=sequence)
+    story.produce(sequence=0)
+    story.fetch(2, 1)
+    assert (story.answers, story.log.log_end) == ([Place(0, 0), Place(0, 0)], 3)
+    story.produce(sequence=0)
+    assert story.answers[2:] == [Place(0, 0)]  # it is committed
+
+
+def test_what_producers_wrote_before_is_read_from_the_log() -> None:
+    story = Story().told()
+    story.produce(sequence=0)
+    again = ReplicaLoop(
+        FOO,
+        FOO_ID,
+        story.log,
+        settings=settings(),
+        isr_store=story.isr_store,
+        links=story.links,
+        guard=nullcontext(),
+    )
+    again.command(command(LED, 7), ME, 0)
+    again.produce(PreparedBatch(1, b"x", 0, 9, 0, 0), acks=1, now_ms=0, acknowledge=story.answers.append)
+    assert (story.answers, story.log.log_end) == ([Place(0, 0)], 1)
+
+
+def test_a_disk_that_refuses_an_append_refuses_it_to_the_producer() -> None:
+    story = Story().told()
+    story.log.failing = frozenset({"append"})
+    with pytest.raises(StorageFailed):
+        story.produce()
+    assert (story.answers, story.log.log_end) == ([], 0)
+
+
+@pytest.mark.parametrize(
+    "order",
+    [
+        command(state(2, [1, 2], leader_epoch=5), 8),
+        command(state(None, [2], leader_epoch=5), 8),
+    ],
+)
+def test_who_waits_is_told_when_the_leadership_ends_and_that_it_may_be_written(order: PartitionCommand) -> None:
+    story = Story().told()
+    story.produce()
+    story.produce()
+    story.fetch(3, 2)
+    story.on_progress()
+    story.loop.command(order, ME, 0)
+    assert story.errors() == [("NOT_LEADER_OR_FOLLOWER", True)] * 2
+    assert (story.progress, story.links.take()) == (1, [3])
+    assert story.answer(3).error == "NOT_LEADER_OR_FOLLOWER"
+
+
+@pytest.mark.parametrize("failing", [frozenset[str](), frozenset({"checkpoint"})])
+def test_who_resigns_tells_who_waits_whatever_the_disk_does(failing: frozenset[str]) -> None:
+    story = Story().told()
+    story.produce()
+    story.fetch(2, 1)
+    story.produce()
+    story.log.failing = failing
+    if failing:
+        with pytest.raises(StorageFailed):
+            story.loop.resign("gone")
+    else:
+        story.loop.resign("gone")
+    assert (story.loop.part, story.errors()) == (None, [("NOT_LEADER_OR_FOLLOWER", True)])
+    assert story.loop.high_watermark == story.log.high_watermark == (0 if failing else 1)
+    # What is read after the next registration counts, whatever its epoch.
+    assert story.told().leading.state == LED
+
+
+def test_a_replica_that_is_closed_has_closed_its_log() -> None:
+    story = Story().told()
+    story.loop.close("stopping")
+    assert (story.loop.part, story.log.closed) == (None, True)
+
+
+# Followers
+
+
+def test_a_fetch_at_the_end_waits_and_one_below_is_answered() -> None:
+    story = Story().told()
+    story.produce(3)
+    story.fetch(2, 3)
+    assert story.links.take() == []
+    story.fetch(3, 1)
+    assert story.links.take() == [3]
+    answer = story.answer(3)
+    assert (answer.offset, answer.high_watermark, answer.error) == (1, 3, "NONE")
+    assert answer.data_bytes > 0
+    assert story.loop.take_answer(3, 0) is None  # it has been answered
+    story.produce()
+    assert story.links.take() == [2]
+    assert story.answer(2).offset == 3
+
+
+def test_who_fetches_past_an_append_is_not_woken_by_it() -> None:
+    story = Story().told()
+    story.fetch(2, 5)
+    story.links.take()
+    story.produce()
+    assert story.links.take() == []
+
+
+def test_a_follower_whose_log_parts_is_told_where() -> None:
+    story = Story((0, 4, 3)).told()
+    story.fetch(2, 7, last_epoch=3)
+    assert story.links.take() == [2]
+    assert story.answer(2).diverging == Diverging(epoch=3, end=5)
+    assert story.leading.followers[2].end == -1
+
+
+@pytest.mark.parametrize(
+    ("changed", "error"),
+    [
+        ({"leader_epoch": 3}, "FENCED_LEADER_EPOCH"),
+        ({"leader_epoch": 5}, "UNKNOWN_LEADER_EPOCH"),
+        ({"topic_id": "another"}, "NOT_LEADER_OR_FOLLOWER"),
+    ],
+)
+def test_a_fetch_that_is_refused_says_why(changed: dict[str, Any], error: str) -> None:
+    story = Story((0, 4, 3)).told()
+    story.fetch(2, 5, **changed)
+    assert story.links.take() == [2]
+    answer = story.answer(2)
+    assert (answer.error, answer.leader_epoch) == (error, changed.get("leader_epoch", 4))
+
+
+def test_a_fetch_below_the_logs_start_is_out_of_range() -> None:
+    story = Story((5, 9, 3)).told()
+    story.fetch(2, 3)
+    assert story.answer(2).error == "OFFSET_OUT_OF_RANGE"
+
+
+def test_a_follower_that_waits_hears_of_the_high_watermark_once_it_has_moved() -> None:
+    story = Story().told()
+    story.produce()
+    story.fetch(3, 1)
+    story.fetch(2, 1, high_watermark=1)
+    story.loop.tell_high_watermark()
+    assert story.links.take() == [3]
+    answer = story.answer(3)
+    assert (answer.high_watermark, answer.data_bytes) == (1, 0)
+
+
+# Following
+
+
+def fetched(story: Story, leader: Story, **changed: Any) -> None:
+    """What the leader of the other story has for this one's next fetch."""
+    fetch = story.loop.next_fetch()
+    assert fetch is not None
+    leader.loop.fetch(fetch, by=2, broker_epoch=0, now_ms=0)
+    taken = leader.loop.take_answer(2, 0)
+    assert taken is not None
+    answer, records = taken
+    story.loop.fetched(replace(answer, **changed), records)
+
+
+def follower(*records: tuple[int, int, int]) -> Story:
+    story = Story(*records)
+    story.loop.command(command(LED, 7), Me(2, 0, 0), 0)
+    return story
+
+
+def test_a_follower_cuts_what_parts_appends_the_same_and_knows_the_producers() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 6, 3))
+    leader.produce(2, sequence=0)
+    fetched(story, leader)
+    assert story.log.log_end == 5
+    fetched(story, leader)
+    assert story.log.records == leader.log.records
+    # It cuts them again, and so its producers' batches too, when another leads without them.
+    other = Story((0, 4, 3)).told(state(1, [1, 2], leader_epoch=6), 9)
+    story.loop.command(command(state(1, [1, 2], leader_epoch=6), 9), Me(2, 0, 0), 0)
+    fetched(story, other)
+    assert story.log.log_end == 5
+    story.loop.command(command(state(2, [2], min_isr=1, leader_epoch=7), 10), Me(2, 0, 0), 0)
+    story.produce(sequence=0)
+    assert story.answers == [Place(5, 5)]
+
+
+def test_where_nothing_parts_nothing_is_cut() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 4, 3))
+    fetched(story, leader, diverging=Diverging(epoch=3, end=9))
+    assert story.log.log_end == 5
+
+
+def test_a_followers_high_watermark_is_within_its_log_and_never_falls() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 1, 3))
+    fetched(story, leader, high_watermark=9)
+    assert story.loop.high_watermark == 5
+    fetched(story, leader, high_watermark=2)
+    assert story.loop.high_watermark == 5
+
+
+def test_an_answer_of_another_epoch_or_to_who_follows_no_more_says_nothing() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower()
+    fetched(story, leader, leader_epoch=3)
+    assert story.log.log_end == 0
+    leader.loop.fetched(FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4), None)
+    assert leader.leading.state == LED
+
+
+def test_records_that_do_not_continue_the_log_are_refused() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower()
+    records = leader.log.read(2, bytes_max=9, end=5)
+    answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4)
+    with pytest.raises(CorruptLog, match="asked for 0, got 2"):
+        story.loop.fetched(answer, records)
+
+
+# Consumers
+
+
+def test_a_consumer_reads_below_the_high_watermark_only() -> None:
+    story = Story().told()
+    story.produce(3)
+    assert story.loop.read(0, bytes_max=9, to=None) is None
+    story.fetch(2, 2)
+    found = story.loop.read(0, bytes_max=9, to=None)
+    assert found is not None
+    assert (found.first_offset, found.next_offset) == (0, 2)
+    assert story.loop.read(1, bytes_max=9, to=1) is None
+    assert story.loop.read(2, bytes_max=9, to=None) is None
+    with pytest.raises(OffsetOutOfRange):
+        story.loop.read(4, bytes_max=9, to=None)
+
+
+def test_a_consumer_is_woken_once_when_the_high_watermark_moves() -> None:
+    story = Story().told()
+    story.produce(2)
+    story.on_progress()
+    story.fetch(2, 0)
+    assert story.progress == 0
+    story.fetch(2, 1)
+    story.fetch(2, 2)
+    assert story.progress == 1
+
+
+def test_a_consumer_that_waits_no_longer_is_not_called() -> None:
+    story = Story().told()
+    called: list[str] = []
+    waiting, gone = (lambda: called.append("waiting")), (lambda: called.append("gone"))
+    story.loop.on_progress(waiting)
+    story.loop.on_progress(gone)
+    story.loop.off_progress(gone)
+    story.produce()
+    story.fetch(2, 1)
+    story.loop.off_progress(waiting)
+    assert called == ["waiting"]
+
+
+# Time, and ZooKeeper's answers
+
+
+JOINED = state(1, [1, 2, 3])
+
+
+def joining() -> Story:
+    """3 has caught up, and the leader has asked for it."""
+    story = Story().told()
+    story.fetch(3, 0)
+    return story
+
+
+def test_who_caught_up_is_asked_for_and_counts_from_then_on() -> None:
+    story = joining()
+    story.produce()
+    story.fetch(2, 1)
+    assert story.answers == []
+    assert story.isr_store.answer(IsrCommitted(8)) == IsrWrite(
+        partition=FOO, topic_id=FOO_ID, broker=1, broker_epoch=0, state=JOINED, version=7, joining={3: 0}
+    )
+    assert (story.leading.state, story.leading.partition_epoch, story.answers) == (JOINED, 8, [])
+    story.fetch(3, 1)
+    assert story.answers == [Place(0, 0)]
+
+
+def test_an_answer_that_shrinks_what_is_waited_for_acknowledges() -> None:
+    story = joining()
+    story.produce()
+    story.fetch(2, 1)
+    story.isr_store.answer(IsrRefused(StoredPartition(LED, 7)))
+    assert (story.answers, story.leading.pending) == ([Place(0, 0)], None)
+
+
+def test_a_change_without_an_answer_is_asked_again_as_it_was_and_once_a_tick() -> None:
+    story = joining()
+    story.loop.tick(1)
+    assert len(story.isr_store.asked) == 1  # it is in flight
+    first = story.isr_store.answer(IsrUnanswered())
+    assert story.leading.maximal_isr == {1, 2, 3}
+    story.loop.tick(2)
+    story.loop.tick(3)
+    assert len(story.isr_store.asked) == 1
+    assert story.isr_store.answer(IsrCommitted(8)) == first
+
+
+def test_who_is_silent_leaves_and_one_that_follows_asks_nothing() -> None:
+    story = Story(replica_lag_time_ms=100).told(now_ms=50)
+    story.produce(acks=1, now_ms=60)
+    story.loop.tick(149)
+    assert story.isr_store.asked == []
+    story.loop.tick(150)
+    assert story.isr_store.answer(IsrCommitted(8)).state == state(1, [1], elr=[2])
+    other = follower()
+    other.loop.tick(10_000)
+    assert other.isr_store.asked == []
+
+
+def test_a_refusal_that_names_another_leader_ends_the_leadership() -> None:
+    story = joining()
+    story.produce()
+    story.isr_store.answer(IsrRefused(StoredPartition(state(2, [2], leader_epoch=5), 8)))
+    assert (story.loop.part, story.errors()) == (None, [("NOT_LEADER_OR_FOLLOWER", True)])
+    # An old command does not bring it back; the new one is obeyed.
+    assert story.told().loop.part is None
+    assert story.told(state(2, [2], leader_epoch=5), 8).links.following == {FOO: 2}
+
+
+@pytest.mark.parametrize("answer", [IsrCommitted(8), IsrRefused(None), IsrUnanswered()])
+@pytest.mark.parametrize("stored", [state(2, [2], leader_epoch=5), state(1, [1, 2], leader_epoch=5)])
+def test_an_answer_that_comes_after_the_leadership_ended_says_nothing(
+    answer: IsrCommitted | IsrRefused | IsrUnanswered, stored: PartitionState
+) -> None:
+    story = joining().told(stored, 9)
+    part = story.loop.part
+    story.isr_store.answer(answer)
+    assert story.loop.part is part
+    story.loop.tick(0)
+    assert story.isr_store.asked == []
+
+
+def test_an_answer_that_was_overtaken_by_the_controllers_next_change_does_not_bring_back_the_old_isr() -> None:
+    story = joining().told(state(1, [1, 3], elr=[], min_isr=2), 9)
+    story.isr_store.answer(IsrCommitted(8))
+    assert (story.leading.state, story.leading.partition_epoch, story.leading.pending) == (state(1, [1, 3]), 9, None)
+
+
+def test_a_change_left_unanswered_by_an_earlier_leadership_is_not_asked_in_the_next() -> None:
+    story = joining()
+    story.isr_store.answer(IsrUnanswered())
+    story.told(state(1, [1, 2], leader_epoch=5), 8)
+    story.loop.tick(0)
+    assert story.isr_store.asked == []
+
+
+def test_the_high_watermark_is_checkpointed_once_it_moved() -> None:
+    story = Story()
+    story.loop.checkpoint()
+    story.told()
+    story.produce()
+    story.fetch(2, 1)
+    assert story.log.high_watermark == 0
+    story.loop.checkpoint()
+    assert story.log.high_watermark == 1
+    story.log.failing = frozenset({"checkpoint"})
+    story.loop.checkpoint()  # nothing to do

@@ -1,0 +1,202 @@
+"""Commands on their way to a broker: coalesced while it is busy, repeated until it is done, ended with its life."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Iterator
+
+import msgspec
+import pytest
+
+from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch
+from spark_replication.live.command_sender import CommandSender
+from spark_replication.messages import (
+    Command,
+    CommandAnswer,
+    LeaderAndIsr,
+    PartitionCommand,
+    StopReplica,
+    UpdateMetadata,
+)
+from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.transport.actions import Action, ActionServer
+from tests.unit.core.stories import FOO, command, state
+
+TIMEOUT_S = 20.0
+FOO_1 = TopicPartition("foo", 1)
+CONFIGS = {"foo": TopicConfig(schema="s"), "bar": TopicConfig()}
+Reply = Callable[[Command], dict[str, str]]
+
+
+class Broker:
+    """Takes commands over a real connection. `replies`: what it makes of the next ones; all is well where none is left.
+    While `busy` is cleared it answers nothing."""
+
+    def __init__(self) -> None:
+        self.took: queue.Queue[Command] = queue.Queue()
+        self.replies: queue.Queue[Reply] = queue.Queue()
+        self.free = threading.Event()
+        self.free.set()
+        kinds: dict[str, type[msgspec.Struct]] = {
+            "leader_and_isr": LeaderAndIsr,
+            "stop_replica": StopReplica,
+            "update_metadata": UpdateMetadata,
+        }
+        self.server = ActionServer("127.0.0.1", {name: Action(kind, self._handle) for name, kind in kinds.items()})
+
+    def _handle(self, command: Command) -> CommandAnswer:
+        self.took.put(command)
+        assert self.free.wait(TIMEOUT_S)
+        try:
+            errors = self.replies.get_nowait()(command)
+        except queue.Empty:
+            errors = {}
+        return CommandAnswer(broker_epoch=0, errors=errors)
+
+    def refuse(self, error: ReplicationError) -> None:
+        def reply(command: Command) -> dict[str, str]:
+            raise error
+
+        self.replies.put(reply)
+
+    def registration(self, epoch: int = 0) -> Registration:
+        return Registration(
+            host="127.0.0.1", port=self.server.port, replication_port=1, epoch=epoch, incarnation=str(epoch)
+        )
+
+    def next(self) -> Command:
+        return self.took.get(timeout=TIMEOUT_S)
+
+
+class Story:
+    def __init__(self) -> None:
+        self.broker = Broker()
+        self.confirmed: queue.Queue[tuple[TopicPartition, int]] = queue.Queue()
+        self.suspected: queue.Queue[tuple[BrokerId, int]] = queue.Queue()
+        self.sender = CommandSender(
+            timeout_ms=int(TIMEOUT_S * 1000),
+            confirmed=lambda partition, epoch: self.confirmed.put((partition, epoch)),
+            suspect=lambda broker, epoch: self.suspected.put((broker, epoch)),
+        )
+
+    def send(self, *commands: Command, epoch: int = 0) -> None:
+        for each in commands:
+            self.sender.send(1, self.broker.registration(epoch), each)
+
+    def busy_with(self, first: Command) -> None:
+        """The broker has taken `first` and does not answer until `free` is set."""
+        self.broker.free.clear()
+        self.send(first)
+        assert self.broker.next() == first
+
+    def close(self) -> None:
+        self.broker.free.set()
+        self.sender.close()
+        self.broker.server.stop(TIMEOUT_S)
+
+
+@pytest.fixture
+def story() -> Iterator[Story]:
+    told = Story()
+    yield told
+    told.close()
+
+
+def of(leader: BrokerId, partition_epoch: int, partition: TopicPartition = FOO) -> PartitionCommand:
+    return command(state(leader, [1, 2]), partition_epoch, partition=partition)
+
+
+def leader_and_isr(*partitions: PartitionCommand, init: bool = False) -> LeaderAndIsr:
+    topics = {each.topic: CONFIGS[each.topic] for each in partitions}
+    return LeaderAndIsr(controller_epoch=1, partitions=partitions, topics=topics, brokers={}, init=init)
+
+
+def metadata(*partitions: PartitionCommand, deleted: tuple[str, ...] = ()) -> UpdateMetadata:
+    topics = {each.topic: CONFIGS[each.topic] for each in partitions}
+    return UpdateMetadata(controller_epoch=1, partitions=partitions, topics=topics, brokers={}, deleted=deleted)
+
+
+def test_a_leader_that_took_its_command_is_confirmed(story: Story) -> None:
+    story.send(leader_and_isr(of(2, 7, FOO_1), of(1, 7)))
+    assert story.broker.next() == leader_and_isr(of(2, 7, FOO_1), of(1, 7))
+    assert story.confirmed.get(timeout=TIMEOUT_S) == (FOO, 4)
+    assert story.confirmed.empty()
+
+
+def test_while_it_is_busy_the_latest_of_each_partition_waits(story: Story) -> None:
+    story.busy_with(metadata())
+    stop = StopReplica(controller_epoch=1, partitions=())
+    story.send(
+        leader_and_isr(of(1, 7), init=True),
+        metadata(of(1, 7), deleted=("baz",)),
+        leader_and_isr(of(2, 8), of(1, 8, FOO_1)),
+        stop,
+        metadata(of(2, 8), deleted=("bar",)),
+    )
+    story.broker.free.set()
+    assert [story.broker.next() for _ in range(3)] == [
+        stop,
+        leader_and_isr(of(2, 8), of(1, 8, FOO_1), init=True),
+        metadata(of(2, 8), deleted=("baz", "bar")),
+    ]
+
+
+def test_a_broker_that_is_starting_is_asked_again(story: Story) -> None:
+    for _ in range(2):
+        story.broker.refuse(NotReady("starting: retry"))
+    story.send(leader_and_isr(of(1, 7)))
+    assert [story.broker.next() for _ in range(3)] == [leader_and_isr(of(1, 7))] * 3
+    assert story.confirmed.get(timeout=TIMEOUT_S) == (FOO, 4)
+
+
+def test_a_command_that_is_refused_for_good_is_not_repeated(story: Story) -> None:
+    story.broker.refuse(StaleControllerEpoch("deposed"))
+    story.broker.replies.put(lambda _: {"foo-1": "LOG_DIRECTORY_IN_USE"})
+    story.send(leader_and_isr(of(1, 7)))
+    assert story.broker.next() == leader_and_isr(of(1, 7))
+    story.send(leader_and_isr(of(1, 7, FOO_1)))
+    assert story.broker.next() == leader_and_isr(of(1, 7, FOO_1))
+    story.send(metadata())
+    assert story.broker.next() == metadata()
+    assert story.confirmed.empty()
+
+
+def test_one_sick_partition_is_asked_for_again_and_holds_up_no_other(story: Story) -> None:
+    sick = {"foo-0": "KAFKA_STORAGE_ERROR"}
+    story.broker.replies.put(lambda _: sick)
+    story.busy_with(leader_and_isr(of(1, 7), of(1, 7, FOO_1)))
+    # However often foo-0 fails, what comes for the others is taken at once, and a newer command takes its place.
+    story.send(leader_and_isr(of(1, 8, FOO_1)))
+    story.broker.replies.put(lambda _: sick)
+    story.broker.free.set()
+    assert story.broker.next() == leader_and_isr(of(1, 7), of(1, 8, FOO_1))
+    assert story.broker.next() == leader_and_isr(of(1, 7))
+    assert [story.confirmed.get(timeout=TIMEOUT_S) for _ in range(3)] == [(FOO_1, 4), (FOO_1, 4), (FOO, 4)]
+
+
+def test_a_newer_command_replaces_the_one_that_failed(story: Story) -> None:
+    story.broker.replies.put(lambda _: {"foo-0": "KAFKA_STORAGE_ERROR"})
+    story.busy_with(leader_and_isr(of(1, 7)))
+    story.send(leader_and_isr(of(2, 8)))
+    story.broker.free.set()
+    assert story.broker.next() == leader_and_isr(of(2, 8))
+    story.send(metadata())
+    assert story.broker.next() == metadata()  # nothing of the first came again
+
+
+def test_a_broker_that_refuses_connections_is_suspected_once(story: Story) -> None:
+    story.broker.server.stop(TIMEOUT_S)
+    story.send(metadata(), epoch=6)
+    assert story.suspected.get(timeout=TIMEOUT_S) == (1, 6)
+    assert story.suspected.empty()
+
+
+def test_the_next_life_of_a_broker_gets_none_of_what_the_last_was_owed(story: Story) -> None:
+    story.busy_with(leader_and_isr(of(1, 7)))
+    story.send(leader_and_isr(of(1, 8)))
+    story.send(metadata(), epoch=1)
+    assert story.broker.next() == metadata()
+    story.broker.free.set()
+    story.send(metadata(of(1, 9)), epoch=1)
+    assert story.broker.next() == metadata(of(1, 9))

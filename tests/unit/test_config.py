@@ -1,0 +1,130 @@
+"""Settings: layers over defaults, and every unknown name an error that says which was meant."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_replication.config import (
+    TOPIC_SETTINGS,
+    Settings,
+    flattened,
+    from_environment,
+    parse_assignment,
+    settings_from,
+    with_topic,
+)
+from spark_replication.errors import InvalidConfig
+
+
+def test_without_any_layer_the_defaults_hold() -> None:
+    assert settings_from() == settings_from({}, {}) == Settings()
+    assert (Settings().default_replication_factor, Settings().min_insync_replicas) == (3, 2)
+
+
+def test_a_later_layer_goes_before_an_earlier_one() -> None:
+    file = {"min": {"insync": {"replicas": 3}}, "data": {"dir": "/file"}, "replica.lag.time.ms": 7}
+    environment = from_environment({"SPARK_REPLICATION_DATA_DIR": "/environment", "HOME": "/root"})
+    settings = settings_from(file, environment, parse_assignment("replica.lag.time.ms=9"))
+    assert settings == Settings(min_insync_replicas=3, data_dir="/environment", replica_lag_time_ms=9)
+
+
+@pytest.mark.parametrize(
+    ("nested", "flat"),
+    [
+        ({}, {}),
+        ({"a": 1}, {"a": 1}),
+        ({"a": {"b": {"c": 1}, "d": True}}, {"a.b.c": 1, "a.d": True}),
+        ({"a.b": {"c": "x"}}, {"a.b.c": "x"}),
+        ({"a": {}}, {}),
+    ],
+)
+def test_tables_within_tables_are_dotted_names(nested: dict[str, Any], flat: dict[str, Any]) -> None:
+    assert flattened(nested) == flat
+
+
+@pytest.mark.parametrize(
+    ("text", "assigned"),
+    [
+        ("a=5", {"a": 5}),
+        ("a=-5", {"a": -5}),
+        ("a=true", {"a": True}),
+        ("a=false", {"a": False}),
+        ("a=True", {"a": "True"}),
+        ("a=", {"a": ""}),
+        ("a=b=c", {"a": "b=c"}),
+        ("a=5s", {"a": "5s"}),
+        ("a=-", {"a": "-"}),
+        ("a=--5", {"a": "--5"}),
+        ("a=host:1", {"a": "host:1"}),
+    ],
+)
+def test_an_assignment_is_a_number_a_boolean_or_a_text(text: str, assigned: dict[str, Any]) -> None:
+    assert parse_assignment(text) == assigned
+
+
+@pytest.mark.parametrize(
+    ("layer", "text"),
+    [
+        ({"min.insync.replica": 1}, "unknown setting min.insync.replica: did you mean min.insync.replicas?"),
+        ({"zzz": 1}, "unknown setting zzz; known are batch.bytes.max, .*zookeeper.session.ms"),
+        ({"min": {"insync": 1}}, "unknown setting min.insync"),
+        ({"min.insync.replicas": 0}, "Expected `int` >= 1 - at `.*min.insync.replicas"),
+        ({"min.insync.replicas": "two"}, "Expected `int`, got `str`"),
+        ({"unclean.recovery.strategy": "magic"}, "Invalid enum value 'magic'"),
+        ({"zk.chroot": "no-slash"}, "zk.chroot"),
+        ({"replica.lag.time.ms": 8 * 24 * 3_600_000}, "<= 604800000"),
+        ({"recovery.trust.page.cache": 1}, "Expected `bool`"),
+    ],
+)
+def test_what_is_not_a_setting_is_refused_by_name(layer: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        settings_from(layer)
+
+
+@pytest.mark.parametrize(
+    ("environment", "text"),
+    [
+        ({"SPARK_REPLICATION_MIN_INSYNC": "1"}, "unknown environment variable SPARK_REPLICATION_MIN_INSYNC"),
+        ({"SPARK_REPLICATION_": "1"}, "names are like SPARK_REPLICATION_"),
+    ],
+)
+def test_an_unknown_variable_is_refused(environment: dict[str, str], text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        from_environment(environment)
+
+
+def test_variables_of_others_are_not_read() -> None:
+    assert from_environment({"PATH": "/bin", "SPARK_HOME": "/spark", "spark_replication_data_dir": "x"}) == {}
+
+
+def test_every_setting_has_a_variable() -> None:
+    variables = {"SPARK_REPLICATION_MIN_INSYNC_REPLICAS": "1", "SPARK_REPLICATION_RECOVERY_TRUST_PAGE_CACHE": "false"}
+    assert from_environment(variables) == {"min.insync.replicas": 1, "recovery.trust.page.cache": False}
+
+
+def test_what_is_no_assignment_is_refused() -> None:
+    with pytest.raises(InvalidConfig, match=r"'min\.insync\.replicas' is not NAME=VALUE"):
+        parse_assignment("min.insync.replicas")
+
+
+def test_a_topic_overrides_what_topics_may_and_keeps_the_rest() -> None:
+    cluster = settings_from({"min.insync.replicas": 3, "replica.lag.time.ms": 7})
+    topic = with_topic(cluster, {"min.insync.replicas": 1, "unclean.recovery.strategy": "manual"})
+    assert topic == Settings(min_insync_replicas=1, unclean_recovery_strategy="manual", replica_lag_time_ms=7)
+    assert with_topic(cluster, {}) == cluster
+    assert {"min.insync.replicas", "segment.bytes"} <= TOPIC_SETTINGS
+
+
+@pytest.mark.parametrize(
+    ("overrides", "text"),
+    [
+        ({"replica.lag.time.ms": 5}, "replica.lag.time.ms cannot be set for a topic, only for the cluster"),
+        ({"segment.byte": 5}, "did you mean segment.bytes?"),
+        ({"segment.bytes": 0}, "segment.bytes"),
+    ],
+)
+def test_a_topic_may_not_set_this(overrides: dict[str, Any], text: str) -> None:
+    with pytest.raises(InvalidConfig, match=text):
+        with_topic(Settings(), overrides)

@@ -1,0 +1,139 @@
+"""Messages: whole and checked from birth. An unknown version and an unknown key are told apart."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from spark_replication.errors import InvalidRequest, ReplicationError, UnsupportedVersion
+from spark_replication.messages import (
+    Ack,
+    BatchMetadata,
+    CreateTopic,
+    ErrorFrame,
+    FetchedFrame,
+    FetchedPartition,
+    FetchFrame,
+    FetchPartition,
+    Frame,
+    HelloFrame,
+    LeaderAndIsr,
+    ReadTicket,
+    RenewLease,
+    from_frame,
+    from_json,
+    to_frame,
+    to_json,
+)
+from spark_replication.model import TopicConfig
+from tests.unit.core.stories import FOO, FOO_ID, command, registration, state
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        LeaderAndIsr(
+            controller_epoch=3,
+            partitions=(command(state(1, [1, 2], elr=[3], min_isr=3), 7),),
+            topics={"foo": TopicConfig(schema="s")},
+            brokers={1: registration(1)},
+            init=True,
+        ),
+        CreateTopic(name="foo", assignment={0: (1, 2)}, config={"min.insync.replicas": 1}),
+        RenewLease(controller_epoch=1, attempt=2, lease_ms=3),
+        BatchMetadata(acks=1, producer=7, epoch=1, sequence=0),
+        Ack(base_offset=3, last_offset=4),
+        ReadTicket(topic="foo", partition=0, from_offset=5, columns=("a",)),
+    ],
+    ids=lambda message: type(message).__name__,
+)
+def test_a_message_is_read_as_it_was_sent(message: msgspec.Struct) -> None:
+    assert from_json(to_json(message), type(message)) == message
+
+
+def test_a_ticket_is_written_as_the_page_says() -> None:
+    ticket = from_json(b'{"topic":"foo","partition":0,"from":5}', ReadTicket)
+    assert ticket == ReadTicket(topic="foo", partition=0, from_offset=5)
+
+
+@pytest.mark.parametrize(
+    ("data", "kind", "error", "text"),
+    [
+        (b'{"v":2,"name":"foo"}', CreateTopic, UnsupportedVersion, "CreateTopic version 2 is not known here, 1 is"),
+        (b'{"v":2,"title":"foo"}', CreateTopic, UnsupportedVersion, "version 2"),  # whatever else it holds
+        (b'{"v":0,"name":"foo"}', CreateTopic, UnsupportedVersion, "version 0"),
+        (b'{"v":"1","name":"foo"}', CreateTopic, InvalidRequest, "Expected `int`, got `str`"),
+        (b'{"name":"foo","nmae":1}', CreateTopic, InvalidRequest, "not a CreateTopic: .* unknown field `nmae`"),
+        (b"{}", CreateTopic, InvalidRequest, "missing required field `name`"),
+        (b"[]", CreateTopic, InvalidRequest, "Expected `object`"),
+        (b"", CreateTopic, InvalidRequest, "truncated"),
+        (b'{"name":"\xff"}', CreateTopic, InvalidRequest, "utf-8"),
+        (b'{"x":' + b"[" * 100_000, CreateTopic, InvalidRequest, "recursion"),
+        # A piece of a message has no version of its own: it is an unknown key.
+        (b'{"v":2,"base_offset":1,"last_offset":2}', Ack, InvalidRequest, "unknown field `v`"),
+        (b'{"acks":2}', BatchMetadata, InvalidRequest, "Invalid enum value 2"),
+        (b'{"producer":7}', BatchMetadata, InvalidRequest, "producer and sequence come together"),
+        (b'{"sequence":0}', BatchMetadata, InvalidRequest, "producer and sequence come together"),
+        (b'{"producer":-1,"sequence":0}', BatchMetadata, InvalidRequest, "Expected `int` >= 0"),
+        (b'{"topic":"a","partition":0,"max_wait_ms":300001}', ReadTicket, InvalidRequest, "<= 300000"),
+    ],
+)
+def test_what_is_not_the_message_is_refused(
+    data: bytes, kind: type[msgspec.Struct], error: type[ReplicationError], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        from_json(data, kind)
+
+
+FETCH = FetchPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=9, last_epoch=3)
+FETCHED = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, data_bytes=7)
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        HelloFrame(cluster_id="c", broker_id=1, broker_epoch=2),
+        FetchFrame(number=3, partitions=(FETCH,)),
+        FetchedFrame(number=3, partition=FETCHED),
+        ErrorFrame(error="NOT_READY", message="retry"),
+    ],
+    ids=lambda frame: type(frame).__name__,
+)
+def test_a_frame_is_read_as_it_was_sent(frame: Frame) -> None:
+    assert from_frame(to_frame(frame)) == from_frame(memoryview(to_frame(frame))) == frame
+
+
+HELLO: dict[str, Any] = {"type": "hello", "v": 1, "cluster_id": "c", "broker_id": 1, "broker_epoch": 2}
+
+
+@pytest.mark.parametrize(
+    ("changed", "error", "text"),
+    [
+        ({"v": 2}, UnsupportedVersion, "HelloFrame version 2 is not known here, 1 is"),
+        ({"v": 2, "mood": "good"}, UnsupportedVersion, "version 2"),
+        ({"v": 2, "type": "wave"}, UnsupportedVersion, "version 2"),
+        ({"mood": "good"}, InvalidRequest, "not a replication frame: .*unknown field `mood`"),
+        ({"type": "wave"}, InvalidRequest, "Invalid value 'wave'"),
+        ({"broker_epoch": -1}, InvalidRequest, "Expected `int` >= 0"),
+        ({"v": "1"}, InvalidRequest, "Expected `int`, got `str`"),
+    ],
+)
+def test_a_frame_of_another_version_or_with_an_unknown_key_is_refused(
+    changed: dict[str, Any], error: type[ReplicationError], text: str
+) -> None:
+    with pytest.raises(error, match=text):
+        from_frame(msgspec.msgpack.encode(HELLO | changed))
+
+
+@pytest.mark.parametrize("data", [b"", b"\xc1", b"\x81", msgspec.msgpack.encode([1])])
+def test_what_is_no_frame_is_refused(data: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="not a replication frame"):
+        from_frame(data)
+
+
+def test_what_a_message_is_about() -> None:
+    about = command(state(1, [1]), 7)
+    assert (about.topic_partition, about.order) == (FOO, (4, 7))
+    assert FETCH.topic_partition == FETCHED.topic_partition == FOO

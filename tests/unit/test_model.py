@@ -1,0 +1,154 @@
+"""Values check themselves: what ZooKeeper or a disk holds is whole, or an error that names its place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from spark_replication.errors import CorruptState
+from spark_replication.model import (
+    BrokerEpoch,
+    BrokerSequence,
+    ClusterInfo,
+    ControllerEpoch,
+    ControllerInfo,
+    PartitionState,
+    Registration,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+    Value,
+    decode,
+    encode,
+)
+from tests.unit.core.stories import registration, state
+
+VALUES: list[Value] = [
+    state(1, [1, 2], min_isr=3, elr=[10], last_known_elr=[9], epochs={10: 4}, last_known_leader=3, recovering=True),
+    state(None, []),
+    TopicState(topic_id="id", partitions={0: (2, 1), 10: (1,)}, adding={0: (1,)}, origin={0: (2,)}),
+    registration(1, rack="a"),
+    BrokerEpoch(epoch=4, incarnation="x", clean_since=2),
+    ControllerInfo(id="c", host="h", port=1, epoch=3),
+    TopicConfig(settings={"min.insync.replicas": 1, "a": "b", "c": True}, schema="s"),
+    ClusterInfo(cluster_id="c", features={"f": 1}),
+]
+
+
+@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+def test_what_is_stored_is_read_again(value: Value) -> None:
+    assert decode(encode(value), type(value), "/x") == value
+
+
+def test_the_same_value_always_gives_the_same_bytes() -> None:
+    one = state(1, [1, 2, 10], epochs={10: 1, 1: 0, 2: 0})
+    other = state(1, [10, 2, 1], epochs={2: 0, 10: 1})
+    assert one == other
+    assert encode(one) == encode(other)
+    assert encode(ControllerEpoch(epoch=3)) == b'{"v":1,"epoch":3}'
+
+
+def test_what_a_newer_release_added_is_passed_over() -> None:
+    assert decode(b'{"v":1,"epoch":3,"mood":"good"}', ControllerEpoch, "/x") == ControllerEpoch(epoch=3)
+
+
+@pytest.mark.parametrize(
+    ("data", "text"),
+    [
+        (b"", "Input data was truncated"),
+        (b"{", "truncated"),
+        (b"null", "Expected `object`"),
+        (b'{"v":1}', "missing required field `epoch`"),
+        (b'{"epoch":"3"}', "Expected `int`, got `str`"),
+        (b'{"epoch":-1}', "Expected `int` >= 0"),
+        (b'{"epoch":3,"v":2}', "version 2 is not known here"),
+        (b'{"epoch":3,"v":0}', "version 0 is not known here"),
+        (b'{"epo\xff":3}', "missing required field"),
+        (b'{"epoch":3,"deep":' + b"[" * 100_000, "recursion"),
+    ],
+)
+def test_what_does_not_parse_is_corrupt_and_names_its_path(data: bytes, text: str) -> None:
+    with pytest.raises(CorruptState, match=f"/controller_epoch is not a ControllerEpoch: .*{text}"):
+        decode(data, ControllerEpoch, "/controller_epoch")
+
+
+def test_a_text_that_is_none_is_corrupt_too() -> None:
+    with pytest.raises(CorruptState, match=r"/cluster is not a ClusterInfo: .*utf-8"):
+        decode(b'{"cluster_id":"\xff"}', ClusterInfo, "/cluster")
+
+
+@pytest.mark.parametrize(
+    ("fields", "text"),
+    [
+        ({"leader": 3}, "leader 3 is outside the ISR"),
+        ({"elr": [1]}, r"\[1\] are in the ISR and in the ELR"),
+        ({"last_known_elr": [2]}, "last_known_elr holds members"),
+        ({"elr": [3], "last_known_elr": [3], "epochs": {"1": 0, "2": 0, "3": 0}}, "last_known_elr holds members"),
+        ({"epochs": {"1": 0}}, "epochs are not those of the members"),
+        ({"epochs": {"1": 0, "2": 0, "3": 0}}, "epochs are not those of the members"),
+        ({"min_isr": 0}, "Expected `int` >= 1"),
+        ({"leader_epoch": -1}, "Expected `int` >= 0"),
+    ],
+)
+def test_a_partition_that_contradicts_itself_is_refused(fields: dict[str, Any], text: str) -> None:
+    whole: dict[str, Any] = {
+        "leader": 1,
+        "leader_epoch": 4,
+        "isr": [1, 2],
+        "min_isr": 2,
+        "epochs": {"1": 0, "2": 0},
+    }
+    assert _read(whole, PartitionState) == state(1, [1, 2])
+    with pytest.raises(CorruptState, match=text):
+        _read(whole | fields, PartitionState)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "text"),
+    [({"0": [1], "1": []}, "partition 1 has no replicas"), ({"0": [1, 2, 1]}, "partition 0 names a broker twice")],
+)
+def test_an_assignment_that_cannot_be_is_refused(partitions: dict[str, Any], text: str) -> None:
+    with pytest.raises(CorruptState, match=text):
+        _read({"topic_id": "id", "partitions": partitions}, TopicState)
+
+
+@pytest.mark.parametrize("clean_since", [0, 3])
+def test_a_chain_of_clean_registrations_starts_at_or_before_the_present_one(clean_since: int) -> None:
+    known = BrokerEpoch(epoch=3, incarnation="x", clean_since=clean_since)
+    assert decode(encode(known), BrokerEpoch, "/x") == known
+
+
+def test_a_chain_that_starts_after_the_present_one_is_refused() -> None:
+    with pytest.raises(ValueError, match="clean since epoch 4, which is after 3"):
+        BrokerEpoch(epoch=3, incarnation="x", clean_since=4)
+
+
+def test_the_next_id_is_no_negative_number() -> None:
+    with pytest.raises(CorruptState, match="/brokers/seqid"):
+        decode(b'{"next":-1}', BrokerSequence, "/brokers/seqid")
+
+
+def _read(fields: dict[str, Any], kind: type[Value]) -> Value:
+    return decode(msgspec.json.encode(fields), kind, "/x")
+
+
+@pytest.mark.parametrize(
+    ("text", "partition"),
+    [("foo-0", TopicPartition("foo", 0)), ("a-b-12", TopicPartition("a-b", 12)), ("--3", TopicPartition("-", 3))],
+)
+def test_a_partition_is_written_as_topic_and_number(text: str, partition: TopicPartition) -> None:
+    assert TopicPartition.parse(text) == partition
+    assert str(partition) == text
+
+
+@pytest.mark.parametrize("text", ["", "foo", "foo-", "-3", "foo-x", "foo- 3"])
+def test_any_other_text_names_no_partition(text: str) -> None:
+    with pytest.raises(ValueError, match="is not of the form TOPIC-PARTITION"):
+        TopicPartition.parse(text)
+
+
+def test_a_process_is_reached_at_its_host_and_port() -> None:
+    broker = Registration(host="h", port=5, replication_port=6, epoch=0, incarnation="x")
+    assert (broker.address, ControllerInfo(id="c", host="h", port=7, epoch=0).address) == ("h:5", "h:7")
