@@ -28,6 +28,9 @@ class CommandSender(Protocol):
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None: ...
 
+    def gone(self, broker: BrokerId) -> None:
+        """That life has ended: what waits for it is for nobody."""
+
 
 class IsrStore(Protocol):
     """ZooKeeper, as a leader writes it."""

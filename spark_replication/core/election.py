@@ -15,7 +15,7 @@ import msgspec
 from spark_replication.config import RecoveryStrategy
 from spark_replication.model import BrokerId, PartitionState
 
-How = Literal["isr", "elr", "created"]
+How = Literal["isr", "elr"]
 Reason = Literal["fenced_elr", "manual", "last_known_elr", "last_known_leader", "log_info"]
 
 

@@ -37,7 +37,9 @@ def propose(leading: Leading, *, log_end: Offset, now_ms: int, lag_ms: int) -> L
     joining = {
         replica: follower.broker_epoch
         for replica, follower in sorted(leading.followers.items())
-        if replica not in leading.state.isr and _may_join(leading, follower)
+        if replica not in leading.state.isr
+        and leading.barred.get(replica) != follower.broker_epoch
+        and _may_join(leading, follower)
     }
     isr = (leading.state.isr - leaving) | joining.keys()
     if isr == leading.state.isr:
@@ -91,7 +93,16 @@ def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading
             # Told, not taken: a controller's change of this very version may have been heard of first.
             return told(replace(leading, pending=None), StoredPartition(change.state, version))
         case IsrRefused(current=stored):
-            return None if stored is None else told(replace(leading, pending=None), stored)
+            if stored is None:
+                return None
+            # The partition has not moved, so a joining broker was what failed: its every fetch would ask in vain.
+            barred = change.joining if stored.version == change.version else {}
+            return told(replace(leading, pending=None, barred=barred), stored)
+
+
+def reconsidered(leading: Leading) -> Leading:
+    """Time has passed: who was refused may have registered again, or no longer be shutting down."""
+    return replace(leading, barred={}) if leading.barred else leading
 
 
 def told(leading: Leading, stored: StoredPartition) -> Leading | None:

@@ -76,6 +76,7 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
 
     epoch_start: the offset where this leader epoch starts. end_at_start: the log end when this process began to lead.
     state: as stored at partition_epoch; pending: the change in flight, never against another state than this leader's.
+    barred: whom ZooKeeper refused to let join, at these broker epochs: not asked for again before the next tick.
     """
 
     me: BrokerId
@@ -88,6 +89,7 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
     high_watermark: Offset
     followers: Mapping[BrokerId, Follower]
     pending: PendingIsr | None = None
+    barred: Mapping[BrokerId, int] = {}
 
     @property
     def maximal_isr(self) -> frozenset[BrokerId]:

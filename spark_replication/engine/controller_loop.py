@@ -92,6 +92,8 @@ class ControllerLoop:
         match event:
             case BrokersRead():
                 lost, started = self.cluster.apply_brokers(event)
+                for broker in sorted(lost):
+                    self._sender.gone(broker)
                 return BrokersMoved(lost=lost, started=started)
             case PartitionsRead(partitions=partitions):
                 newer = self._apply_newer(partitions)

@@ -210,7 +210,7 @@ class ReplicaLoop:
                 return
             if replica.diverging(asked, self.view) is None:
                 self._take(replica.fetched(self.part, asked, self.view, now_ms))
-                self.tick(now_ms)
+                self._propose(self.part, now_ms)
                 if fetch.offset == self.log.log_end:
                     return  # nothing to say: it waits, and hears of the high watermark with what comes next
         self._links.ready(by, self.partition)
@@ -342,14 +342,15 @@ class ReplicaLoop:
 
     def tick(self, now_ms: int) -> None:
         """Followers that lag leave the ISR, those that caught up join; an unanswered change is asked again."""
-        if not isinstance(self.part, Leading):
-            return
-        proposed = isr.propose(
-            self.part, log_end=self.log.log_end, now_ms=now_ms, lag_ms=self._settings.replica_lag_time_ms
+        if isinstance(self.part, Leading):
+            self._propose(isr.reconsidered(self.part), now_ms)
+
+    def _propose(self, leading: Leading, now_ms: int) -> None:
+        self.part = isr.propose(
+            leading, log_end=self.log.log_end, now_ms=now_ms, lag_ms=self._settings.replica_lag_time_ms
         )
-        if proposed.pending is not self.part.pending or self._unanswered:
-            self.part = proposed
-            self._write_isr(proposed)
+        if self.part.pending is not leading.pending or self._unanswered:
+            self._write_isr(self.part)
 
     def tell_high_watermark(self) -> None:
         """Followers that wait at the log end hear of a high watermark that has moved since."""

@@ -53,6 +53,11 @@ class CommandSender:
             self._lines[broker] = line
         line.put(command)
 
+    def gone(self, broker: BrokerId) -> None:
+        line = self._lines.pop(broker, None)
+        if line is not None:
+            line.close()
+
     def close(self) -> None:
         for line in self._lines.values():
             line.close()

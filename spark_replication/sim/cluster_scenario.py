@@ -139,6 +139,9 @@ class ClusterScenario:
         """ports.CommandSender: kept, for `sent`."""
         self._sent.append((broker, command))
 
+    def gone(self, broker: BrokerId) -> None:
+        """What was sent in this step stays told."""
+
     def _answered(self, request: int, error: ReplicationError | None) -> None:
         self._errors = "none" if error is None else error.code
 

@@ -73,14 +73,13 @@ def test_two_of_three_brokers_killed_one_after_the_other(cluster: sr.LocalCluste
 
 
 def test_all_brokers_killed_at_once_come_back_with_every_acknowledged_row(cluster: sr.LocalCluster, topic: str) -> None:
-    """Their page caches live on: each comes back cleanly, and whoever is eligible leads again (I7, I8)."""
-    addresses = cluster.bootstrap
-    with Load(addresses, topic, PARTITIONS) as load:
+    """Their page caches live on: each comes back cleanly, and whoever is eligible leads again (I7, I8). They take their
+    ports again, so the list of addresses that the producers were given goes on to work."""
+    with Load(cluster.bootstrap, topic, PARTITIONS) as load:
         load.wait_for_more(20)
         for broker in cluster.brokers.values():
             os.kill(broker.pid, signal.SIGKILL)
         load.wait_for_more(20, timeout_s=60)
-        assert cluster.bootstrap == addresses, "a bootstrap list outlives restarts"
     cluster.wait_healthy()
     load.check_history()
 

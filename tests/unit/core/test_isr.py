@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.cluster import Brokers
-from spark_replication.core.isr import answered, propose, refusal, told
+from spark_replication.core.isr import answered, propose, reconsidered, refusal, told
 from spark_replication.core.replica import Follower, Leading, PendingIsr
 from spark_replication.core.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.errors import (
@@ -155,7 +155,12 @@ OVERTAKEN = replace(IN_FLIGHT, state=state(1, [1], elr=[2]), partition_epoch=9)
             replace(IN_FLIGHT, state=CHANGE.state, partition_epoch=8, pending=None),
         ),
         # Who was to join may not: nothing has changed.
-        (IN_FLIGHT, IsrRefused(StoredPartition(IN_FLIGHT.state, 7)), replace(IN_FLIGHT, pending=None)),
+        (IN_FLIGHT, IsrRefused(StoredPartition(IN_FLIGHT.state, 7)), replace(IN_FLIGHT, pending=None, barred={3: 3})),
+        (
+            replace(IN_FLIGHT, barred={2: 1}),
+            IsrRefused(StoredPartition(state(1, [1]), 8)),
+            replace(IN_FLIGHT, state=state(1, [1]), partition_epoch=8, pending=None),
+        ),
         # Somebody else leads, a new epoch has begun, the topic is gone.
         (IN_FLIGHT, IsrRefused(StoredPartition(state(2, [2]), 8)), None),
         (IN_FLIGHT, IsrRefused(StoredPartition(state(1, [1, 2], leader_epoch=5), 8)), None),
@@ -166,6 +171,17 @@ def test_an_answer_ends_the_change_it_belongs_to(
     part: Leading, answer: IsrCommitted | IsrRefused | IsrUnanswered, after: Leading | None
 ) -> None:
     assert answered(part, CHANGE, answer) == after
+
+
+def test_who_was_refused_is_not_asked_for_with_every_fetch() -> None:
+    """But at its next registration it is, and once time has passed."""
+    refused = answered(IN_FLIGHT, CHANGE, IsrRefused(StoredPartition(IN_FLIGHT.state, 7)))
+    assert refused is not None
+    assert proposed(refused) is None
+    back = replace(refused, followers={**refused.followers, 3: Follower(LOG_END, 4, caught_up_ms=0)})
+    assert proposed(back) == PendingIsr(state(1, [1, 2, 3], epochs={3: 4}), 7, {3: 4})
+    assert proposed(reconsidered(refused)) == CHANGE
+    assert reconsidered(back) == replace(back, barred={})
 
 
 @pytest.mark.parametrize("in_flight", [None, replace(CHANGE, version=8)])

@@ -34,6 +34,10 @@ class Sent:
 
     def __init__(self) -> None:
         self.commands: list[tuple[BrokerId, Command]] = []
+        self.dead: list[BrokerId] = []
+
+    def gone(self, broker: BrokerId) -> None:
+        self.dead.append(broker)
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:
         self.commands.append((broker, command))

@@ -102,6 +102,16 @@ def test_no_command_leaves_before_its_state_is_stored() -> None:
     assert story.mirror.told == [(FOO, 1), (FOO_1, 2)]
 
 
+def test_the_sender_hears_of_a_life_that_ended() -> None:
+    story = Story()
+    story.broker_down(1)
+    assert story.sent.dead == [1]
+    story.held.answer()
+    story.store.register(2, clean=True, rack=None)
+    story.loop.handle(story.store.brokers_read())
+    assert story.sent.dead == [1, 2], "another life of it has begun"
+
+
 def test_a_second_commit_waits_for_the_answer_to_the_first_and_sees_what_it_stored() -> None:
     story = Story()
     story.broker_down(2)

@@ -192,6 +192,16 @@ def test_a_broker_that_refuses_connections_is_suspected_once(story: Story) -> No
     assert story.suspected.empty()
 
 
+def test_a_broker_that_is_gone_is_asked_no_more(story: Story) -> None:
+    story.busy_with(leader_and_isr(of(1, 7)))
+    story.send(leader_and_isr(of(1, 8)))
+    story.sender.gone(1)
+    story.sender.gone(1)  # known already
+    story.broker.free.set()
+    story.send(metadata(), epoch=1)
+    assert story.broker.next() == metadata()
+
+
 def test_the_next_life_of_a_broker_gets_none_of_what_the_last_was_owed(story: Story) -> None:
     story.busy_with(leader_and_isr(of(1, 7)))
     story.send(leader_and_isr(of(1, 8)))
