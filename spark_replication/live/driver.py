@@ -97,10 +97,9 @@ class Driver:
     def active(self) -> bool:
         return self._active.is_set()
 
-    def wait_active(self, timeout_s: float) -> int:
-        """The controller epoch, once this driver commands."""
-        if not self._active.wait(timeout_s):
-            raise RequestTimedOut(f"another controller still commands after {timeout_s} s: stop it, or stand by longer")
+    def wait_active(self) -> int:
+        """The controller epoch, once this driver commands: it stands by for as long as another does."""
+        self._active.wait()
         return self.ask(lambda cluster: cluster.controller_epoch)
 
     def close(self) -> None:
@@ -172,6 +171,7 @@ class Driver:
         try:
             loaded = store.campaign(self._name, self._host, self._server.port)
             if loaded is None:
+                log.warning("another controller commands: standing by, to take over when it goes")
                 store.watch_vacancy(self._vacant.set)
                 session.listen(lambda _state: self._vacant.set())
                 self._vacant.wait()

@@ -36,7 +36,9 @@ from spark_replication.spark.fleet import Fleet, check_session
 from spark_replication.spark.guardian_task import Posting
 from spark_replication.storage.state_files import read_file, replace_file
 from spark_replication.transport.actions import call
+from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.embedded import EmbeddedZooKeeper
+from spark_replication.zk.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -139,6 +141,7 @@ class SparkCluster:
         if not address:
             self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", START_TIMEOUT_S)
             address = self._zookeeper.address
+        self._connect(address).close()  # one that cannot be reached is an error now, not a driver that stands by
         self._driver = Driver(
             address,
             name=f"driver {os.getpid()}",
@@ -150,7 +153,7 @@ class SparkCluster:
             actions=self._fleet.actions,
         )
         self._driver.start()
-        controller_epoch = self._driver.wait_active(START_TIMEOUT_S)
+        controller_epoch = self._driver.wait_active()
         self.wait_healthy(START_TIMEOUT_S)
         self._admin = Admin(self.zookeeper)
         file = ClusterFile(
@@ -160,6 +163,14 @@ class SparkCluster:
             driver_pid=os.getpid(),
         )
         replace_file(self.directory / CLUSTER_FILE, encode(file), durable=False)
+
+    def _connect(self, address: str) -> Session:
+        return Session.connect(
+            address,
+            self.settings.zookeeper_chroot,
+            session_timeout_ms=self.settings.zookeeper_session_ms,
+            request_timeout_ms=self.settings.request_timeout_ms,
+        )
 
     # On the driver's thread, each time this process becomes the controller, or is it no longer
 
@@ -284,10 +295,19 @@ class SparkCluster:
         self._end("leave")
 
     def stop(self) -> None:
-        """A controlled stop of everything that this cluster started."""
+        """A controlled stop of everything, if this driver commands. One that stood by only goes: ZooKeeper and brokers
+        are another's."""
         self._end("shut_down")
-        if self._zookeeper is not None:
+        if self._zookeeper is not None and not self._another_commands(self._zookeeper.address):
             self._zookeeper.stop()
+
+    def _another_commands(self, address: str) -> bool:
+        try:
+            store = BrokerStore(lambda: self._connect(address))
+        except ReplicationError:
+            return False  # it does not answer: nobody commands by it
+        with contextlib.closing(store):
+            return store.controller() is not None
 
     def _end(self, order: Order) -> None:
         if self._admin is not None:

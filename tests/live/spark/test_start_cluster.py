@@ -62,6 +62,14 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         assert {tuple(sorted(row["replicas"])) for row in partitions} == {(1, 2, 3)}
         brokers = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert [row["id"] for row in brokers] == [1, 2, 3]
+        # A second driver in the same directory stands by; when it is told to end, it takes nothing along.
+        with (tmp_path / "standby.log").open("wb") as output:
+            standby = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+        wait_for("the second driver", lambda: "standing by" in (tmp_path / "standby.log").read_text())
+        standby.send_signal(signal.SIGINT)
+        assert standby.wait(STOP_TIMEOUT_S) == 0, (tmp_path / "standby.log").read_text()
+        again = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
+        assert again == brokers
         wait_for("the status", lambda: "healthy | controller epoch 1 | 3 brokers" in log.read_text())
         job.send_signal(signal.SIGINT)
         assert job.wait(STOP_TIMEOUT_S) == 0, log.read_text()
@@ -76,9 +84,13 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
 def test_what_is_wrong_is_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
     for options, sentence in (
         (["--set", "min.insync.replica=1"], "unknown setting min.insync.replica: did you mean min.insync.replicas?"),
+        (
+            ["--set", "zookeeper.connect=127.0.0.1:1", "--set", "request.timeout.ms=500"],
+            "no ZooKeeper answers at 127.0.0.1:1",
+        ),
         (["--config", str(tmp_path / "none.toml")], "none.toml cannot be read: No such file or directory"),
     ):
-        command = [sys.executable, "jobs/start_cluster.py", *options]
+        command = [sys.executable, "jobs/start_cluster.py", "--set", f"data.dir={tmp_path}", *options]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
         assert ran.returncode == 1
         assert sentence in ran.stderr
