@@ -88,6 +88,10 @@ def test_what_is_wrong_is_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
             ["--set", "zookeeper.connect=127.0.0.1:1", "--set", "request.timeout.ms=500"],
             "no ZooKeeper answers at 127.0.0.1:1",
         ),
+        (
+            ["--master", "local[2]"],
+            "local[2] has 2 slots, and 3 guardians need 3 and other jobs at least 1: use local[4]",
+        ),
         (["--config", str(tmp_path / "none.toml")], "none.toml cannot be read: No such file or directory"),
     ):
         command = [sys.executable, "jobs/start_cluster.py", "--set", f"data.dir={tmp_path}", *options]
