@@ -25,7 +25,7 @@ def test_without_any_layer_the_defaults_hold() -> None:
 
 def test_a_later_layer_goes_before_an_earlier_one() -> None:
     file = {"min": {"insync": {"replicas": 3}}, "data": {"dir": "/file"}, "replica.lag.time.ms": 7}
-    environment = from_environment({"SPARK_REPLICATION_DATA_DIR": "/environment", "HOME": "/root"})
+    environment = from_environment({"SPARK_REPLICATION_DATA_DIR": "/environment", "HOME": "/home/somebody"})
     settings = settings_from(file, environment, parse_assignment("replica.lag.time.ms=9"))
     assert settings == Settings(min_insync_replicas=3, data_dir="/environment", replica_lag_time_ms=9)
 
