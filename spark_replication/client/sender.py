@@ -282,8 +282,9 @@ class Sender:
 
     def broken(self, stream: PutStream) -> None:
         with self._lock:
-            self._broken = stream
-            self._sendable.notify_all()
+            if self._stream is stream:  # of an older one it is no news, and must not hide the present one's
+                self._broken = stream
+                self._sendable.notify_all()
 
     def ended(self, stream: PutStream, error: ReplicationError) -> None:
         with self._lock:
