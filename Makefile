@@ -50,7 +50,7 @@ drill: setup
 	@exec $(BIN)/python jobs/failover_drill.py $(ARGS)
 
 check: lint
-	@$(BIN)/python -m pytest -q -n 4 -m "not live and not spark" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 4 -m "not live and not spark and not slow" $(ARGS)
 
 test: lint
 	@$(BIN)/python -m pytest $(ARGS)

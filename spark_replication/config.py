@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from functools import cache
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 import msgspec
 from msgspec import Meta, field
@@ -32,6 +33,9 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     unclean_recovery_strategy: Annotated[
         RecoveryStrategy, Meta(description="what happens when ISR and ELR hold no live replica")
     ] = field(name="unclean.recovery.strategy", default="balanced")
+    unclean_leader_election_enable: Annotated[
+        bool, Meta(description="without unclean recovery: any live replica may lead when ISR and ELR hold none")
+    ] = field(name="unclean.leader.election.enable", default=False)
     segment_bytes: Annotated[Bytes, Meta(description="a segment is closed once it is this large")] = field(
         name="segment.bytes", default=256 << 20
     )
@@ -43,9 +47,24 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     default_replication_factor: Annotated[Count, Meta(description="of a topic created without one")] = field(
         name="default.replication.factor", default=3
     )
+    unclean_recovery_enabled: Annotated[
+        bool,
+        Meta(
+            description="unclean.recovery.strategy holds; false: unclean.leader.election.enable. Flipped, it converts"
+        ),
+    ] = field(name="unclean.recovery.enabled", default=True)
+    unclean_recovery_timeout_ms: Annotated[
+        Milliseconds, Meta(description="how long an unclean recovery waits for the log infos of replicas")
+    ] = field(name="unclean.recovery.timeout.ms", default=5_000)
+    leader_imbalance_check_interval_ms: Annotated[
+        int, Meta(ge=0, description="leaderships go back to preferred replicas this often; 0 = never by itself")
+    ] = field(name="leader.imbalance.check.interval.ms", default=0)
     replica_lag_time_ms: Annotated[
         Milliseconds, Meta(description="a follower that was not caught up for this long leaves the ISR")
     ] = field(name="replica.lag.time.ms", default=10_000)
+    replica_lag_bytes: Annotated[
+        int, Meta(ge=0, description="a follower that lags by more than this leaves the ISR; 0 = never for that")
+    ] = field(name="replica.lag.bytes", default=0)
     replica_fetch_bytes_max: Annotated[Bytes, Meta(description="of one partition in one replication frame")] = field(
         name="replica.fetch.bytes.max", default=8 << 20
     )
@@ -102,10 +121,47 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     ] = field(name="stream.unanswered.max", default=5_000)
 
 
+class Described(msgspec.Struct, frozen=True):
+    """A setting as a person is told of it. of_topic: a topic may have its own."""
+
+    name: str
+    values: str
+    default: Scalar
+    of_topic: bool
+    meaning: str
+
+
+def described() -> list[Described]:
+    """All of them, by name."""
+    found = []
+    for entry in msgspec.structs.fields(Settings):
+        metas = getattr(entry.type, "__metadata__", ())
+        meaning = next((meta.description for meta in reversed(metas) if meta.description), "")
+        of_topic = entry.encode_name in TOPIC_SETTINGS
+        found.append(Described(entry.encode_name, _values(entry.type), entry.default, of_topic, meaning))
+    return sorted(found, key=lambda each: each.name)
+
+
+def _values(annotated: Any) -> str:
+    """What a setting takes: a range, one of a few words, a text."""
+    metas = getattr(annotated, "__metadata__", ())
+    kind = annotated.__origin__ if metas else annotated
+    if get_origin(kind) is Literal:
+        return " or ".join(map(str, get_args(kind)))
+    if kind is bool:
+        return "true or false"
+    if kind is str:
+        return "text"
+    low = max((meta.ge for meta in metas if meta.ge is not None), default=None)
+    high = min((meta.le for meta in metas if meta.le is not None), default=None)
+    return f"{low} to {high}" if high is not None else f"{low} or more"
+
+
 _ENVIRONMENT = "SPARK_REPLICATION_"
 
 
-def _names(kind: type[TopicSettings]) -> dict[str, str]:
+@cache  # reading a struct's fields evaluates their annotations: a millisecond, for every topic's settings
+def _names(kind: type[TopicSettings]) -> Mapping[str, str]:
     return {entry.encode_name: entry.name for entry in msgspec.structs.fields(kind)}
 
 
@@ -153,10 +209,12 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Scalar]:
 
 
 def parse_assignment(text: str) -> dict[str, Scalar]:
-    """`--set name=value`; numbers and booleans are recognised."""
+    """`--set name=value`; numbers and booleans are recognised, where the setting is no text."""
     name, equals, value = text.partition("=")
     if not equals:
         raise InvalidConfig(f"{text!r} is not NAME=VALUE")
+    if any(each.name == name and each.values == "text" for each in described()):
+        return {name: value}
     if value in ("true", "false"):
         return {name: value == "true"}
     return {name: int(value) if value.removeprefix("-").isdecimal() else value}

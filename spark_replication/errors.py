@@ -116,9 +116,33 @@ class InvalidProducerEpoch(ReplicationError):
 
 
 class ElectionNotNeeded(ReplicationError):
-    """The partition has the leader that was asked for already."""
+    """The partition has a leader, or the one that was asked for, already."""
 
     code = "ELECTION_NOT_NEEDED"
+
+
+class IllegalTransition(ReplicationError):
+    """A state machine has no such step: the message names both states."""
+
+    code = "ILLEGAL_STATE_TRANSITION"
+
+
+class NoReassignmentInProgress(ReplicationError):
+    """There is nothing to cancel."""
+
+    code = "NO_REASSIGNMENT_IN_PROGRESS"
+
+
+class PreferredLeaderNotAvailable(ReplicationError):
+    """The first replica is not in the ISR, or not to be counted on."""
+
+    code = "PREFERRED_LEADER_NOT_AVAILABLE"
+
+
+class EligibleLeadersNotAvailable(ReplicationError):
+    """No replica that this kind of election may choose from is alive."""
+
+    code = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
 
 
 # States that pass: the same request may succeed later.

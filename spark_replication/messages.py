@@ -42,7 +42,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
 
 class PartitionCommand(Part, frozen=True, kw_only=True):
-    """A partition as persisted. (state.leader_epoch, partition_epoch) orders commands (E2)."""
+    """A partition as persisted. (state.leader_epoch, partition_epoch) orders commands (E2).
+
+    adding, removing: of `replicas`, while it is being reassigned.
+    """
 
     topic: str
     partition: int
@@ -50,6 +53,8 @@ class PartitionCommand(Part, frozen=True, kw_only=True):
     replicas: tuple[BrokerId, ...]
     state: PartitionState
     partition_epoch: Epoch
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -71,11 +76,26 @@ class LeaderAndIsr(Message, frozen=True, kw_only=True):
 
 
 class StopPartition(Part, frozen=True, kw_only=True):
+    """Stop what is of this leader epoch, up to this partition epoch (None: all of it): what a replica was told later
+    than that makes the stop an old one (E2)."""
+
     topic: str
     partition: int
     topic_id: str
     leader_epoch: Epoch
     delete: bool
+    partition_epoch: Epoch | None = None
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+    def covers(self, order: tuple[int, int]) -> bool:
+        """Whether a replica that was last told at `order` is to stop."""
+        leader_epoch, partition_epoch = order
+        if leader_epoch != self.leader_epoch or self.partition_epoch is None:
+            return leader_epoch <= self.leader_epoch
+        return partition_epoch <= self.partition_epoch
 
 
 class StopReplica(Message, frozen=True, kw_only=True):
@@ -84,13 +104,68 @@ class StopReplica(Message, frozen=True, kw_only=True):
 
 
 class UpdateMetadata(Message, frozen=True, kw_only=True):
-    """What any broker tells clients: these partitions changed; these are all the brokers that live."""
+    """What any broker tells clients: these partitions changed; these are all the brokers that live.
+
+    deleted: topics that are no more; removed: partitions of topics that live on. complete: `partitions` are all there
+    are, whatever an earlier controller had no time to take back.
+    """
 
     controller_epoch: Epoch
     partitions: tuple[PartitionCommand, ...]
     brokers: dict[BrokerId, Registration]
     topics: dict[str, TopicConfig] = {}
     deleted: tuple[str, ...] = ()
+    removed: tuple[TopicPartition, ...] = ()
+    complete: bool = False
+
+
+LOG_INFO_PARTITIONS_MAX = 2_000  # of one GetReplicaLogInfo
+
+
+class LogInfoWanted(Part, frozen=True, kw_only=True):
+    topic: str
+    partition: int
+    topic_id: str
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class GetReplicaLogInfo(Message, frozen=True, kw_only=True):
+    """How much of these is in your log? Who answers stops following: the answer must not go stale (L4)."""
+
+    controller_epoch: Epoch
+    partitions: tuple[LogInfoWanted, ...]
+
+    def __post_init__(self) -> None:
+        require(
+            len(self.partitions) <= LOG_INFO_PARTITIONS_MAX,
+            f"{len(self.partitions)} partitions: at most {LOG_INFO_PARTITIONS_MAX} a request",
+        )
+
+
+class ReplicaLogInfo(Part, frozen=True, kw_only=True):
+    """last_epoch: of the last record in the log (-1: it is empty). current_epoch: the leader epoch known last."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    last_epoch: int = -1
+    current_epoch: int = -1
+    end: Offset = 0
+    error: str = NONE
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class ReplicaLogInfos(Message, frozen=True, kw_only=True):
+    """The answer to GetReplicaLogInfo, of this life of the broker."""
+
+    broker_epoch: Epoch
+    partitions: tuple[ReplicaLogInfo, ...]
 
 
 class CommandAnswer(Message, frozen=True, kw_only=True):
@@ -100,7 +175,7 @@ class CommandAnswer(Message, frozen=True, kw_only=True):
     errors: dict[str, str] = {}
 
 
-Command = LeaderAndIsr | StopReplica | UpdateMetadata
+Command = LeaderAndIsr | StopReplica | UpdateMetadata | GetReplicaLogInfo
 
 
 # Guardian to broker and controller.
@@ -161,7 +236,10 @@ class Hello(Message, frozen=True, kw_only=True):
 
 
 class FetchPartition(Part, frozen=True, kw_only=True):
-    """I have everything below `offset`; the record before it is of `last_epoch` (-1: my log is empty)."""
+    """I have everything below `offset`; the record before it is of `last_epoch` (-1: my log is empty).
+
+    clean_since: of my registration: what I was a member of since before that, I may have lost (I8).
+    """
 
     topic: str
     partition: int
@@ -169,6 +247,7 @@ class FetchPartition(Part, frozen=True, kw_only=True):
     leader_epoch: Epoch
     offset: Offset
     last_epoch: int
+    clean_since: Epoch
     high_watermark: Offset = 0
 
     @property
@@ -211,6 +290,40 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
+
+
+class EndOfEpochWanted(Part, frozen=True, kw_only=True):
+    """Where does `epoch` end in your log? leader_epoch: at which the asker follows."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    leader_epoch: Epoch
+    epoch: Epoch
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class OffsetsForLeaderEpoch(Message, frozen=True, kw_only=True):
+    """What a fetch answers by itself when logs part (Diverging), for who wants to know without fetching."""
+
+    partitions: tuple[EndOfEpochWanted, ...]
+
+
+class EndOfEpoch(Part, frozen=True, kw_only=True):
+    """The largest epoch that is not above the one asked for, and where it ends; -1, -1: it is unknown (F1)."""
+
+    topic: str
+    partition: int
+    epoch: int = -1
+    end: Offset = -1
+    error: str = NONE
+
+
+class OffsetsOfEpochs(Message, frozen=True, kw_only=True):
+    partitions: tuple[EndOfEpoch, ...]
 
 
 # Clients and admins.
@@ -269,6 +382,69 @@ class CreateTopic(Message, frozen=True, kw_only=True):
     replication_factor: int | None = None
     assignment: dict[int, tuple[BrokerId, ...]] | None = None
     config: dict[str, Scalar] = {}
+
+
+class DeleteTopic(Message, frozen=True, kw_only=True):
+    topic: str
+
+
+class AddPartitions(Message, frozen=True, kw_only=True):
+    """Per topic, how many there are to be in all, or the replicas of each new partition: one of the two."""
+
+    counts: dict[str, int] = {}
+    assignments: dict[str, dict[int, tuple[BrokerId, ...]]] = {}
+
+
+class RemovePartitions(Message, frozen=True, kw_only=True):
+    """From the tail only (T3): any other would move keys."""
+
+    partitions: dict[str, tuple[int, ...]]
+
+
+class Reassign(Message, frozen=True, kw_only=True):
+    """By partition (`orders-3`), the replicas that it is to have, in order of preference."""
+
+    targets: dict[str, tuple[BrokerId, ...]]
+
+
+class CancelReassignment(Message, frozen=True, kw_only=True):
+    partitions: tuple[str, ...]
+
+
+ElectionKind = Literal["preferred", "unclean", "longest_log_proactive", "longest_log_balanced", "designation"]
+
+
+class ElectLeaders(Message, frozen=True, kw_only=True):
+    """desired: by partition, whom a designation makes leader. None: all partitions that the kind can act on."""
+
+    kind: ElectionKind
+    partitions: tuple[str, ...] | None = None
+    desired: dict[str, BrokerId] = {}
+
+
+class Configure(Message, frozen=True, kw_only=True):
+    """Of a topic, or (None) of the cluster. A setting that is None goes back to what holds without it."""
+
+    topic: str | None = None
+    settings: dict[str, Scalar | None]
+
+
+Request = (
+    CreateTopic
+    | DeleteTopic
+    | AddPartitions
+    | RemovePartitions
+    | Reassign
+    | CancelReassignment
+    | ElectLeaders
+    | Configure
+)
+
+
+class RequestAnswer(Message, frozen=True, kw_only=True):
+    """A request is carried out, but for what of it (`orders-3`, or a topic) was refused."""
+
+    errors: dict[str, Refusal] = {}
 
 
 class DescribeTopics(Message, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ Every value is frozen and whole from birth. One that comes from ZooKeeper, disk 
 
 from __future__ import annotations
 
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +16,9 @@ Scalar = str | int | float | bool  # a setting's value
 BrokerId = int
 Epoch = Annotated[int, msgspec.Meta(ge=0)]
 Offset = int
+
+# What an election chose from. The last four are from outside ISR and ELR.
+How = Literal["isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "designated"]
 
 # The version of a znode or message that has none yet: created by the write that names it.
 ABSENT = -1
@@ -58,6 +61,7 @@ class PartitionState(Value, frozen=True, kw_only=True):
     epochs: of each member of isr and elr, the broker epoch at which it joined (I8).
     min_isr: the effective one; leader and controller use this and no setting (I5).
     created: the leader epoch at which the partition was made (again) (E4).
+    elected: how the present or last leader was chosen (L3); None: it was chosen as the partition was made.
     """
 
     leader: BrokerId | None
@@ -70,6 +74,7 @@ class PartitionState(Value, frozen=True, kw_only=True):
     last_known_elr: frozenset[BrokerId] = frozenset()
     last_known_leader: BrokerId | None = None
     recovering: bool = False
+    elected: How | None = None
     controller_epoch: Epoch = 0
 
     def __post_init__(self) -> None:

@@ -102,6 +102,9 @@ class ReplicaLog(Protocol):
         """Batches from the one that holds `offset` to the last that ends at or before `end`; at least one if there is
         any, whatever its size. None: nothing there. OffsetOutOfRange below log_start or above log_end."""
 
+    def bytes_from(self, offset: Offset) -> int:
+        """How many bytes of batches, or a little more, a reader at `offset` has not got yet."""
+
     def begin_epoch(self, epoch: int) -> None:
         """On disk before it returns: `epoch` starts at the log's end (F3)."""
 
@@ -151,6 +154,9 @@ class MirrorFeed(Protocol):
     def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
         """The leader answered that it leads at this epoch."""
 
+    def removed(self, partition: TopicPartition, zxid: int) -> None:
+        """From a topic that lives on."""
+
     def deleted(self, topic: str, zxid: int) -> None: ...
 
 
@@ -159,4 +165,5 @@ class NoMirror:
 
     def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None: ...
     def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
+    def removed(self, partition: TopicPartition, zxid: int) -> None: ...
     def deleted(self, topic: str, zxid: int) -> None: ...

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import click
-import msgspec
 
+from spark_replication.admin.bench import bench
 from spark_replication.admin.listing import Format, show
 from spark_replication.client.admin import Admin
 from spark_replication.client.reader import Reader
-from spark_replication.config import Settings
+from spark_replication.config import described
 from spark_replication.errors import ReplicationError
 from spark_replication.sim import scenario as scenarios
 from spark_replication.sim.expectation import BadScenario
@@ -116,17 +116,10 @@ def consume(
 @cli.command()
 @output
 def settings(output: Format) -> None:
-    """Every setting, its default and what it means."""
-    rows = [
-        (field.encode_name, field.default, _description(field.type))
-        for field in sorted(msgspec.structs.fields(Settings), key=lambda field: field.encode_name)
-    ]
-    show(("setting", "default", "meaning"), rows, output=output)
-
-
-def _description(annotated: Any) -> str:
-    """The outermost that an annotation gives."""
-    return next((meta.description for meta in reversed(getattr(annotated, "__metadata__", ())) if meta.description), "")
+    """Every setting: what it takes, its default, whether a topic may have its own, and what it means."""
+    columns = ("setting", "values", "default", "topic", "meaning")
+    rows = [(each.name, each.values, each.default, each.of_topic, each.meaning) for each in described()]
+    show(columns, rows, output=output)
 
 
 @cli.command()
@@ -147,6 +140,11 @@ def scenario(paths: tuple[Path, ...], *, quiet: bool) -> None:
         sys.exit(2)
     click.echo(f"{passed} passed, {failed} failed")
     sys.exit(1 if failed else 0)
+
+
+cli.add_command(bench)
+
+
 
 
 def main() -> None:

@@ -6,7 +6,8 @@ Each call finds the controller or a broker by itself, and tries again until its 
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 
 import msgspec
@@ -18,19 +19,47 @@ from spark_replication.errors import (
     LeaderNotAvailable,
     NotController,
     ReplicationError,
-    TopicAlreadyExists,
     UnknownTopicOrPartition,
+    error_of,
 )
-from spark_replication.messages import CreateTopic, Done, Metadata, PartitionCommand, TopicMetadata
-from spark_replication.model import BrokerId, Scalar
+from spark_replication.messages import (
+    AddPartitions,
+    CancelReassignment,
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopics,
+    ElectionKind,
+    ElectLeaders,
+    Metadata,
+    PartitionCommand,
+    Reassign,
+    RemovePartitions,
+    Request,
+    RequestAnswer,
+    TopicMetadata,
+)
+from spark_replication.model import BrokerId, How, Scalar
 from spark_replication.storage.batches import stored_schema
 
 DEADLINE_MS = 30_000
 TRY_MS = 10_000  # how long one controller has to answer, before it is looked for again
 
+_ACTIONS: dict[type[Request], str] = {
+    CreateTopic: "create_topic",
+    DeleteTopic: "delete_topic",
+    AddPartitions: "add_partitions",
+    RemovePartitions: "remove_partitions",
+    Reassign: "reassign",
+    CancelReassignment: "cancel_reassignment",
+    ElectLeaders: "elect_leaders",
+    Configure: "configure",
+}
+
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """As the broker that answered last heard of it."""
+    """As the broker that answered last heard of it. elected: how the present or last leader was chosen; None: as the
+    partition was made."""
 
     partition: int
     leader: BrokerId | None
@@ -43,6 +72,9 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     last_known_leader: BrokerId | None
     min_isr: int
     recovering: bool
+    adding: tuple[BrokerId, ...] = ()
+    removing: tuple[BrokerId, ...] = ()
+    elected: How | None = None
 
 
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +85,17 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     partitions: tuple[PartitionDescription, ...]
     config: dict[str, Scalar]
     schema: str = ""
+
+
+class ReassignmentDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """replicas: the target in its order, then those that are being removed. It completes once all of `adding` are in
+    the ISR."""
+
+    partition: str
+    replicas: tuple[BrokerId, ...]
+    adding: tuple[BrokerId, ...]
+    removing: tuple[BrokerId, ...]
+    isr: tuple[BrokerId, ...]
 
 
 class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -97,21 +140,98 @@ class Admin:
             config=dict(config),
         )
         deadline = Deadline(self._deadline_ms)
-        maybe_created = False
+        self._ask(request, deadline, is_done=lambda: self._is_as_asked(request, deadline))
+        return persistently(lambda: self._led(name, request.partitions, deadline), deadline)
 
-        def create() -> None:
-            nonlocal maybe_created
-            try:
-                self._ask_controller(request, deadline)
-            except TopicAlreadyExists:
-                if not maybe_created or not self._is_as_asked(request, deadline):
-                    raise
-            except ReplicationError as error:
-                maybe_created = maybe_created or error.maybe_written
-                raise
+    def delete_topic(self, name: str) -> None:
+        """With all its records. Returns once no broker that answers tells of it any longer."""
+        deadline = Deadline(self._deadline_ms)
+        self._ask(DeleteTopic(topic=name), deadline, is_done=lambda: self._told(name, deadline) is None)
+        for address in self._broker_addresses(deadline):
+            persistently(partial(self._forgotten, address, name, deadline), deadline)
 
-        persistently(create, deadline)
-        return persistently(lambda: self._created(request, deadline), deadline)
+    def add_partitions(
+        self,
+        topic: str,
+        count: int | None = None,
+        assignment: Mapping[int, Sequence[BrokerId]] | None = None,
+    ) -> TopicDescription:
+        """count: how many there are to be in all; or assignment: the replicas of each new partition. Returns once every
+        partition has a leader that brokers know of."""
+        given = {number: tuple(replicas) for number, replicas in (assignment or {}).items()}
+        request = AddPartitions(
+            counts={} if count is None else {topic: count}, assignments={topic: given} if given else {}
+        )
+        deadline = Deadline(self._deadline_ms)
+        known = self._told(topic, deadline)
+        before = 0 if known is None else len(known.partitions)
+        expected = before + len(given) if count is None else count
+
+        def is_done() -> bool:
+            found = self._told(topic, deadline)
+            return found is not None and len(found.partitions) == expected
+
+        self._raise_any(self._ask(request, deadline, is_done=is_done))
+        return persistently(lambda: self._led(topic, expected, deadline), deadline)
+
+    def remove_partitions(self, topic: str, partitions: Sequence[int]) -> None:
+        """The last ones of the topic, with all their records: any other would move keys."""
+        deadline = Deadline(self._deadline_ms)
+
+        def is_done() -> bool:
+            found = self._told(topic, deadline)
+            return found is not None and not {known.partition for known in found.partitions} & set(partitions)
+
+        request = RemovePartitions(partitions={topic: tuple(partitions)})
+        self._raise_any(self._ask(request, deadline, is_done=is_done))
+
+    def configure(self, topic: str | None, settings: Mapping[str, Scalar | None]) -> None:
+        """Settings of a topic, or (None) of the cluster, from now on. One that is None goes back to what holds without
+        it."""
+        self._ask(Configure(topic=topic, settings=dict(settings)), Deadline(self._deadline_ms))
+
+    def elect_leaders(
+        self,
+        kind: ElectionKind = "preferred",
+        partitions: Sequence[str] | None = None,
+        desired: Mapping[str, BrokerId] = {},
+    ) -> dict[str, ReplicationError]:
+        """Of these partitions (`orders-3`), or of all that the kind can act on. Returns which were refused, and why.
+
+        preferred: the first replica leads again, if it is in sync. The others are for partitions without a leader, and
+        may lose acknowledged records: unclean (any live replica, at once), longest_log_balanced and
+        longest_log_proactive (whose log is longest; it leads once they have answered), designation (`desired`).
+        """
+        named = None if partitions is None else tuple(partitions)
+        request = ElectLeaders(kind=kind, partitions=named, desired=dict(desired))
+        return self._ask(request, Deadline(self._deadline_ms))
+
+    def reassign(self, targets: Mapping[str, Sequence[BrokerId]]) -> dict[str, ReplicationError]:
+        """By partition (`orders-3`), the replicas that it is to have, in order of preference. Returns once that has
+        begun, with those that were refused, and why; `reassignments` says what is under way."""
+        request = Reassign(targets={name: tuple(replicas) for name, replicas in targets.items()})
+        return self._ask(request, Deadline(self._deadline_ms))
+
+    def cancel_reassignment(self, partitions: Sequence[str]) -> dict[str, ReplicationError]:
+        """Back to the replicas that they had before. Returns which were refused, and why."""
+        return self._ask(CancelReassignment(partitions=tuple(partitions)), Deadline(self._deadline_ms))
+
+    def reassignments(self) -> list[ReassignmentDescription]:
+        """Those under way, as the broker that was asked has heard of them."""
+        deadline = Deadline(self._deadline_ms)
+        metadata = persistently(lambda: self._metadata(None, deadline), deadline)
+        found = [command for topic in metadata.topics for command in topic.partitions]
+        return [
+            ReassignmentDescription(
+                partition=str(command.topic_partition),
+                replicas=command.replicas,
+                adding=command.adding,
+                removing=command.removing,
+                isr=tuple(broker for broker in command.replicas if broker in command.state.isr),
+            )
+            for command in sorted(found, key=lambda command: command.topic_partition)
+            if command.adding or command.removing
+        ]
 
     def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicDescription]:
         """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that no broker knows."""
@@ -119,6 +239,8 @@ class Admin:
         if names is None:
             metadata = persistently(lambda: self._metadata(None, deadline), deadline)
             return [_described(topic) for topic in sorted(metadata.topics, key=lambda each: each.name)]
+        for name in names:
+            self._routes.stale_topic(name)  # it may be deleted since it was asked for last
         for name in names:
             self._routes.await_topic(name, deadline)
         found = {topic.name: topic for topic in persistently(lambda: self._known(names, deadline), deadline)}
@@ -155,27 +277,84 @@ class Admin:
     ) -> None:
         self.close()
 
-    def _ask_controller(self, request: CreateTopic, deadline: Deadline) -> None:
-        """Its address is asked for each time: after any failure it may be another."""
+    def _ask(
+        self, request: Request, deadline: Deadline, is_done: Callable[[], bool] = lambda: False
+    ) -> dict[str, ReplicationError]:
+        """Of the controller, until it has answered. is_done: a refusal may mean that an unanswered try took effect."""
+        maybe_done = False
+
+        def attempt() -> RequestAnswer:
+            nonlocal maybe_done
+            try:
+                return self._ask_controller(request, deadline)
+            except ReplicationError as error:
+                if maybe_done and not error.maybe_written and is_done():
+                    return RequestAnswer()
+                maybe_done = maybe_done or error.maybe_written
+                raise
+
+        # The controller knows every topic that there is: it would know no more the next time.
+        answer = persistently(attempt, deadline, give_up=lambda error: error.code == UnknownTopicOrPartition.code)
+        return {
+            name: error_of(refusal.error, refusal.message, maybe_written=refusal.maybe_written)
+            for name, refusal in answer.errors.items()
+            if not (maybe_done and is_done())
+        }
+
+    def _ask_controller(self, request: Request, deadline: Deadline) -> RequestAnswer:
+        address = self._controller(deadline)
+        return self._routes.call(address, _ACTIONS[type(request)], request, RequestAnswer, deadline.within_ms(TRY_MS))
+
+    def _controller(self, deadline: Deadline) -> str:
+        """It is asked for each time: after any failure it may be another."""
         address = self._metadata((), deadline).controller
         if address is None:
             raise NotController("no broker knows of a controller: start one, or wait until a standby takes over")
-        self._routes.call(address, "create_topic", request, Done, deadline.within_ms(TRY_MS))
+        return address
 
-    def _created(self, request: CreateTopic, deadline: Deadline) -> TopicDescription:
-        (topic,) = self._known((request.name,), deadline)
+    @staticmethod
+    def _raise_any(errors: Mapping[str, ReplicationError]) -> None:
+        for error in errors.values():
+            raise error
+
+    def _told(self, topic: str, deadline: Deadline) -> TopicMetadata | None:
+        """As the controller knows it, which is ahead of every broker; None: there is no such topic."""
+
+        def ask() -> Metadata:
+            request = DescribeTopics(topics=(topic,))
+            return self._routes.call(
+                self._controller(deadline), "metadata", request, Metadata, deadline.within_ms(TRY_MS)
+            )
+
+        return next(iter(persistently(ask, deadline).topics), None)
+
+    def _broker_addresses(self, deadline: Deadline) -> list[str]:
+        metadata = persistently(lambda: self._metadata((), deadline), deadline)
+        return [registration.address for registration in metadata.brokers.values()]
+
+    def _forgotten(self, address: str, topic: str, deadline: Deadline) -> None:
+        try:
+            request = DescribeTopics(topics=(topic,))
+            found = self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(TRY_MS)).topics
+        except ReplicationError:
+            return  # it does not answer, so it tells of nothing; when it does again, it will have heard
+        if found:
+            raise LeaderNotAvailable(f"{topic} is deleted, and {address} still tells of it: look again")
+
+    def _led(self, name: str, partitions: int | None, deadline: Deadline) -> TopicDescription:
+        (topic,) = self._known((name,), deadline)
         led = [command.partition for command in topic.partitions if command.state.leader is not None]
-        if not led or len(led) != len(topic.partitions) or request.partitions not in (None, len(led)):
+        if not led or len(led) != len(topic.partitions) or partitions not in (None, len(led)):
             raise LeaderNotAvailable(
-                f"{request.name} is created, and so far its partitions {led} have leaders: look again",
-                maybe_written=True,
+                f"{name} is as asked, and so far its partitions {led} have leaders: look again", maybe_written=True
             )
         return _described(topic)
 
     def _is_as_asked(self, request: CreateTopic, deadline: Deadline) -> bool:
         """Whether the topic that exists is the one that an unanswered try of ours made."""
-        (found,) = persistently(lambda: self._known((request.name,), deadline), deadline)
-        return found.config.schema == request.schema and request.partitions in (None, len(found.partitions))
+        found = self._told(request.name, deadline)
+        same_schema = found is not None and found.config.schema == request.schema
+        return found is not None and same_schema and request.partitions in (None, len(found.partitions))
 
     def _known(self, names: Sequence[str], deadline: Deadline) -> tuple[TopicMetadata, ...]:
         """Of all these topics, from one broker."""
@@ -219,4 +398,7 @@ def _partition(command: PartitionCommand) -> PartitionDescription:
         last_known_leader=state.last_known_leader,
         min_isr=state.min_isr,
         recovering=state.recovering,
+        adding=command.adding,
+        removing=command.removing,
+        elected=state.elected,
     )

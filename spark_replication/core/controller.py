@@ -1,22 +1,27 @@
 """What a controller does about an event: which writes, and, once they are stored, who is told what.
 
-`plan` decides; the engine stores the plan's groups and applies what ZooKeeper accepted; `announce` then says who hears
-of it (C2: persist, then tell). Both read ClusterState and change nothing. After its own decision every event asks what
-the state calls for (`settled`), so the steps of the sources come out as follows:
+`plan` decides; the engine stores the plan's steps and applies what ZooKeeper accepted; `announce` (in announcing) then
+says who hears of it (C2: persist, then tell). Both read ClusterState and change nothing. The operations of the sources:
 
-| event               | writes                                    | told                                       |
-| ------------------- | ----------------------------------------- | ------------------------------------------ |
-| TookOver            | partitions with dead or void members, one | LeaderAndIsr INIT and all metadata to all  |
-|                     | change each                               | brokers; then Elect                        |
-| Elect               | new partitions; leaderless ones that can  | their replicas; metadata to all            |
-|                     | be led                                    |                                            |
-| BrokersMoved, lost  | its partitions: out of the ISR, elections | their live replicas; metadata to all       |
-| BrokersMoved,       | leaderless or void partitions of it       | all its partitions and all metadata to it; |
-| started             |                                           | the changed ones to their replicas         |
-| PartitionsChanged   | those that a dead or void member is in    | metadata to all                            |
-| TopicRequested      | the topic, its id and config              | nobody yet; then Elect of this topic       |
-| BrokerDeathReported | /brokers/ids/[id], if that life is the    | nobody: the watch will tell of it          |
-|                     | one that is registered                    |                                            |
+| cause                  | operation               | writes                             | then                        |
+| ---------------------- | ----------------------- | ---------------------------------- | --------------------------- |
+| TookOver               | onControllerFailover    | led ones with dead or void members | INIT; Elect, Resume (C3)    |
+| BrokersMoved, lost     | onBrokerFailure         | its partitions: ISR, elections     | Recover                     |
+| BrokersMoved, started  | onBrokerStartup         | its leaderless or void partitions  | Recover, Advance            |
+| BrokersMoved, stopping | shutdownBroker          | its leaderships and memberships    | followers are stopped       |
+| PartitionsChanged      |                         | those with a dead or void member   | Recover, Advance            |
+| ReplicasFailed         |                         | as if those replicas had died      | Recover                     |
+| BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch tells of it       |
+| LogInfoRead            |                         |                                    | Recover                     |
+| Ticked                 | onPreferredReplicaEl.   |                                    | Recover; preferred leaders  |
+| Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
+| Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover                     |
+| Reconsider             |                         | what the changed settings call for | Recover, Advance            |
+| Recover                | unclean recovery (L4)   | who is chosen by the logs          | logs are asked for          |
+| Advance                | onPartitionReassignment | a leader in the target; completion | Advance, until it waits     |
+| Resume                 |                         |                                    | deletions, reassignments, … |
+| Delete                 | topic deletion          | partitions go, last the topic      | metadata                    |
+| Dismiss                |                         | the request below /admin goes      |                             |
 """
 
 from __future__ import annotations
@@ -24,197 +29,193 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-import msgspec
 from msgspec.structs import replace
 
-from spark_replication.core.cluster import BrokerDeathReported, ClusterState, TookOver, TopicRequested
-from spark_replication.core.election import Elected, Waiting, elect
-from spark_replication.core.partition_change import created, settled
-from spark_replication.core.topics import assignment_for
-from spark_replication.core.writes import BrokerRemoval, Group, PartitionWrite, TopicWrite
-from spark_replication.errors import ReplicationError
-from spark_replication.messages import Command, LeaderAndIsr, PartitionCommand, UpdateMetadata
-from spark_replication.model import ABSENT, BrokerId, TopicConfig, TopicPartition, TopicState
+from spark_replication.core import recovery
+from spark_replication.core.cluster import ClusterState
+from spark_replication.core.events import (
+    BrokerDeathReported,
+    LogInfoRead,
+    ReplicasFailed,
+    Requested,
+    Ticked,
+    TookOver,
+)
+from spark_replication.core.plan import (
+    Advance,
+    BrokersMoved,
+    Cause,
+    Delete,
+    Dismiss,
+    Elect,
+    FollowUp,
+    PartitionsChanged,
+    Plan,
+    Reconsider,
+    Recover,
+    Resume,
+    Step,
+    Stop,
+)
+from spark_replication.core.recovery import Recovery
+from spark_replication.core.requests import plan_request
+from spark_replication.core.settling import advance, is_settled_here, recover, settle, stops_of
+from spark_replication.core.writes import (
+    BrokerRemoval,
+    PartitionRemoval,
+    PartitionWrite,
+    RequestRemoval,
+    TopicRemoval,
+)
+from spark_replication.messages import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
+from spark_replication.model import BrokerId, TopicPartition
 
-
-class BrokersMoved(msgspec.Struct, frozen=True):
-    """Registrations as they are now are in ClusterState; these ended, and these are new (a new life may be both)."""
-
-    lost: frozenset[BrokerId]
-    started: frozenset[BrokerId]
-
-
-class PartitionsChanged(msgspec.Struct, frozen=True):
-    """These are newer in ClusterState than they were, by somebody else's write."""
-
-    partitions: tuple[TopicPartition, ...]
-
-
-class Elect(msgspec.Struct, frozen=True):
-    """Lead what has no leader and could have one: of this topic, or of all (None)."""
-
-    topic: str | None = None
-
-
-Cause = TookOver | Elect | BrokersMoved | PartitionsChanged | TopicRequested | BrokerDeathReported
-
-
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """groups: to be stored. refusal: the answer to a request that is not allowed. then: what follows at once."""
-
-    groups: tuple[Group, ...] = ()
-    refusal: ReplicationError | None = None
-    then: Elect | None = None
+# In which order a new controller takes up what lies below /admin (C3).
+_ORDER = (DeleteTopic, Reassign, AddPartitions, RemovePartitions, ElectLeaders)
 
 
 def plan(cluster: ClusterState, cause: Cause) -> Plan:
     match cause:
         case TookOver():
-            led = [p for p in cluster.all_partitions() if p in cluster.partitions and _is_led(cluster, p)]
-            return Plan(groups=settle(cluster, led), then=Elect())
+            led = (p for p in cluster.all_partitions() if p not in cluster.leaderless)
+            return Plan(steps=_alone(settle(cluster, led)), then=(Elect(), Resume()))
+        case BrokersMoved():
+            return _brokers_moved(cluster, cause)
+        case PartitionsChanged(partitions=partitions) | ReplicasFailed(partitions=partitions):
+            return _reconsidered(cluster, partitions)
+        case Requested():
+            return _requested(cluster, cause)
+        case BrokerDeathReported():
+            return _died(cluster, cause)
+        case LogInfoRead():
+            return _log_info(cluster, cause)
+        case Ticked(since_ms=since_ms):
+            return _ticked(cluster, since_ms)
+        case _:
+            return _follow_up(cluster, cause)
+
+
+def _follow_up(cluster: ClusterState, cause: FollowUp) -> Plan:
+    match cause:
         case Elect(topic=topic):
-            leaderless = (p for p in cluster.all_partitions(topic) if not _is_led(cluster, p))
-            return Plan(groups=settle(cluster, leaderless))
-        case BrokersMoved(lost=lost, started=started):
-            return Plan(groups=settle(cluster, cluster.hosted_by(lost | started)))
-        case PartitionsChanged(partitions=partitions):
-            return Plan(groups=settle(cluster, partitions))
-        case TopicRequested():
-            return _plan_topic(cluster, cause)
-        case BrokerDeathReported(broker=broker, epoch=epoch):
-            registered = cluster.registered.get(broker)
-            if registered is None or registered.epoch != epoch:
-                return Plan()  # that life is known to have ended, or another has begun
-            return Plan(groups=((BrokerRemoval(broker=broker, epoch=epoch),),))
+            leaderless = tuple(sorted(p for p in cluster.leaderless if topic is None or p.topic == topic))
+            return Plan(steps=_alone(settle(cluster, leaderless)), then=(Recover(leaderless),))
+        case Reconsider(topics=topics):
+            return _reconsidered(cluster, (p for name in topics for p in cluster.all_partitions(name)))
+        case Recover(partitions=partitions):
+            return recover(cluster, partitions)
+        case Advance(partitions=partitions):
+            return _advanced(cluster, partitions)
+        case Resume():
+            return Plan(then=_resumed(cluster))
+        case Delete(topic=topic, last=last):
+            return _deleted(cluster, topic, last=last)
+        case Dismiss(path=path):
+            return Plan(steps=(Step((RequestRemoval(path=path),)),))
         case _:
             assert_never(cause)
 
 
-def settle(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tuple[Group, ...]:
-    """The writes that bring these partitions to what the state of the brokers calls for."""
-    writes = (_settling_write(cluster, partition) for partition in partitions)
-    return tuple((write,) for write in writes if write is not None)
+def _requested(cluster: ClusterState, cause: Requested) -> Plan:
+    planned = plan_request(cluster, cause.asked)
+    if cause.path is None or isinstance(cause.asked, Reassign):
+        return planned  # a reassignment's request stays until that is complete: Advance finds out
+    return replace(planned, then=(*planned.then, Dismiss(cause.path)))
 
 
-def _settling_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
-    replicas = cluster.replicas(partition)
+def _died(cluster: ClusterState, cause: BrokerDeathReported) -> Plan:
+    registered = cluster.registered.get(cause.broker)
+    if registered is None or registered.epoch != cause.epoch:
+        return Plan()  # that life is known to have ended, or another has begun
+    return Plan(steps=(Step((BrokerRemoval(broker=cause.broker, epoch=cause.epoch),)),))
+
+
+def _alone(writes: Iterable[PartitionWrite]) -> tuple[Step, ...]:
+    return tuple(Step((write,)) for write in writes)
+
+
+def _reconsidered(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Plan:
+    """Brought to what the state calls for, and then on with whatever waits for more than that."""
+    named = tuple(partitions)
+    return Plan(steps=_alone(settle(cluster, named)), then=_then(cluster, named))
+
+
+def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tuple[Cause, ...]:
+    moving = tuple(partition for partition in partitions if partition in cluster.reassigning)
+    return (Recover(partitions), Advance(moving)) if moving else (Recover(partitions),)
+
+
+def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Plan:
+    touched = tuple(cluster.hosted_by(cause.lost | cause.started | cause.stopping))
+    writes = settle(cluster, touched)
+    # A replica that only follows on a broker that shuts down is stopped; what that broker led, it is told of as ever.
+    stops = {p: _stopped(cluster, p, cause.stopping) for p in touched} if cause.stopping else {}
+    steps = tuple(Step((write,), stops.pop(write.partition, ())) for write in writes)
+    unwritten = tuple(stop for stopped in stops.values() for stop in stopped)
+    return Plan(steps=steps, stops=unwritten, then=_then(cluster, touched))
+
+
+def _stopped(cluster: ClusterState, partition: TopicPartition, stopping: frozenset[BrokerId]) -> tuple[Stop, ...]:
     stored = cluster.partitions.get(partition)
-    settings = cluster.settings_of(partition.topic)
-    if stored is None:
-        state = created(
-            replicas,
-            cluster.brokers,
-            min_insync_replicas=settings.min_insync_replicas,
-            controller_epoch=cluster.controller_epoch,
-        )
-        return None if state is None else PartitionWrite(partition=partition, state=state, relies_on=state.epochs)
-    after = settled(replicas, stored.state, cluster.brokers, settings.unclean_recovery_strategy).state
-    if after == stored.state:
-        return None
-    return PartitionWrite(
-        partition=partition,
-        state=replace(after, controller_epoch=cluster.controller_epoch),
-        version=stored.version,
-        relies_on={member: cluster.brokers.epochs[member] for member in sorted(after.isr)},
+    if stored is None or not is_settled_here(cluster, partition):
+        return ()
+    following = stopping.intersection(cluster.replicas(partition)) - {stored.state.leader}
+    return tuple(stops_of(cluster, partition, following, stored.state.leader_epoch, delete=False))
+
+
+def _advanced(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> Plan:
+    steps = advance(cluster, partitions)
+    if steps:
+        return Plan(steps=steps, then=(Advance(partitions),))
+    done = (path for path, moving in sorted(cluster.open_requests.items()) if not moving & cluster.reassigning)
+    return Plan(then=tuple(Dismiss(path) for path in done))
+
+
+def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
+    """Deletions, reassignments, additions and removals, preferred elections: in this order (C3)."""
+    deletions = [cause for topic in sorted(cluster.deleting) for cause in (Delete(topic), Delete(topic, last=True))]
+    requests = sorted(cluster.requests, key=lambda found: _ORDER.index(type(found.asked)))
+    first = [found for found in requests if isinstance(found.asked, DeleteTopic)]
+    return (*deletions, *first, Advance(tuple(sorted(cluster.reassigning))), *requests[len(first) :])
+
+
+def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Plan:
+    """Of a topic that is marked: its partitions first, whole or what a crash left of them, and then the topic."""
+    known = cluster.topics.get(topic)
+    if known is None or topic not in cluster.deleting:
+        return Plan()
+    if last:
+        return Plan(steps=(Step((TopicRemoval(topic=topic, topic_id=known.state.topic_id),)),))
+    stops = tuple(
+        stop
+        for partition in cluster.all_partitions(topic)
+        for stop in stops_of(cluster, partition, cluster.replicas(partition), cluster.leader_epoch(partition))
     )
+    left = sorted(partition for partition in cluster.partitions if partition.topic == topic)
+    return Plan(steps=tuple(Step((PartitionRemoval(partition=partition),)) for partition in left), stops=stops)
 
 
-def _is_led(cluster: ClusterState, partition: TopicPartition) -> bool:
-    stored = cluster.partitions.get(partition)
-    return stored is not None and stored.state.leader is not None
+def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Plan:
+    recoveries: dict[TopicPartition, Recovery | None] = {}
+    for info in cause.answer.partitions:
+        partition = info.topic_partition
+        known = cluster.recoveries.get(partition)
+        if known is None or info.topic_id != cluster.topics[partition.topic].state.topic_id:
+            continue  # nobody waits for it
+        brokers = cluster.brokers_of(partition)
+        recoveries[partition] = recovery.answered(known, cause.broker, cause.answer.broker_epoch, info, brokers)
+    return Plan(recoveries=recoveries, then=(Recover(tuple(recoveries)),) if recoveries else ())
 
 
-def _plan_topic(cluster: ClusterState, cause: TopicRequested) -> Plan:
-    creation = cause.creation
-    try:
-        assignment = assignment_for(creation, cluster)
-    except ReplicationError as refusal:
-        return Plan(refusal=refusal)
-    config = TopicConfig(settings=creation.config, schema=creation.schema)
-    topic = TopicWrite(
-        topic=creation.name,
-        state=TopicState(topic_id=cause.topic_id, partitions=assignment),
-        config=config,
-        version=ABSENT,
-    )
-    return Plan(groups=((topic,),), then=Elect(creation.name))
-
-
-def announce(cluster: ClusterState, cause: Cause, written: Iterable[TopicPartition]) -> list[tuple[BrokerId, Command]]:
-    """Who is told what, now that `written` is stored and in ClusterState. LeaderAndIsr goes before metadata."""
-    changed = tuple(cluster.command(partition) for partition in written)
-    leader_and_isr = _for_replicas(cluster, changed)
-    metadata: dict[BrokerId, tuple[PartitionCommand, ...]] = {}
-    everything: frozenset[BrokerId] = frozenset()
-    match cause:
-        case TookOver():
-            everything = cluster.brokers.live
-        case BrokersMoved(started=started):
-            everything = started & cluster.brokers.live
-        case PartitionsChanged(partitions=partitions):
-            known = {command.topic_partition for command in changed}
-            changed += tuple(cluster.command(partition) for partition in partitions if partition not in known)
-        case Elect() | TopicRequested() | BrokerDeathReported():
-            pass
-    moved = isinstance(cause, BrokersMoved)
-    for broker in sorted(cluster.brokers.live):
-        if broker in everything:
-            leader_and_isr[broker] = _hosted(cluster, broker)
-            metadata[broker] = tuple(cluster.command(p) for p in sorted(cluster.partitions))
-        elif changed or moved:
-            metadata[broker] = changed
-    init = isinstance(cause, TookOver)
-    commands: list[tuple[BrokerId, Command]] = [
-        (broker, _leader_and_isr(cluster, partitions, init=init and broker in everything))
-        for broker, partitions in sorted(leader_and_isr.items())
-    ]
-    commands.extend((broker, _update_metadata(cluster, partitions)) for broker, partitions in sorted(metadata.items()))
-    return commands
-
-
-def _for_replicas(
-    cluster: ClusterState, changed: tuple[PartitionCommand, ...]
-) -> dict[BrokerId, tuple[PartitionCommand, ...]]:
-    receiving: dict[BrokerId, list[PartitionCommand]] = {}
-    for command in changed:
-        for replica in command.replicas:
-            if replica in cluster.brokers.live:
-                receiving.setdefault(replica, []).append(command)
-    return {broker: tuple(commands) for broker, commands in receiving.items()}
-
-
-def _hosted(cluster: ClusterState, broker: BrokerId) -> tuple[PartitionCommand, ...]:
-    return tuple(cluster.command(p) for p in cluster.hosted_by([broker]) if p in cluster.partitions)
-
-
-def _topics(cluster: ClusterState, partitions: tuple[PartitionCommand, ...]) -> dict[str, TopicConfig]:
-    return {topic: cluster.topics[topic].config for topic in sorted({command.topic for command in partitions})}
-
-
-def _leader_and_isr(cluster: ClusterState, partitions: tuple[PartitionCommand, ...], *, init: bool) -> LeaderAndIsr:
-    return LeaderAndIsr(
-        controller_epoch=cluster.controller_epoch,
-        partitions=partitions,
-        topics=_topics(cluster, partitions),
-        brokers=cluster.registered,
-        init=init,
-    )
-
-
-def _update_metadata(cluster: ClusterState, partitions: tuple[PartitionCommand, ...]) -> UpdateMetadata:
-    return UpdateMetadata(
-        controller_epoch=cluster.controller_epoch,
-        partitions=partitions,
-        topics=_topics(cluster, partitions),
-        brokers=cluster.registered,
-    )
-
-
-def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
-    """Why this partition has no leader; None if it has one, or is about to."""
-    stored = cluster.partitions.get(partition)
-    if stored is None or stored.state.leader is not None:
-        return None
-    strategy = cluster.settings_of(partition.topic).unclean_recovery_strategy
-    outcome = elect(cluster.replicas(partition), stored.state, cluster.brokers.electable, strategy)
-    return None if isinstance(outcome, Elected) else outcome
+def _ticked(cluster: ClusterState, since_ms: int) -> Plan:
+    timeout_ms = cluster.settings.unclean_recovery_timeout_ms
+    due = {
+        partition: recovery.asked_anew(known, cluster.now_ms, timeout_ms)
+        for partition, known in sorted(cluster.recoveries.items())
+        if cluster.now_ms - known.started_ms >= timeout_ms
+    }
+    then: tuple[Cause, ...] = (Recover(tuple(due)),) if due else ()
+    interval_ms = cluster.settings.leader_imbalance_check_interval_ms
+    if interval_ms and cluster.now_ms // interval_ms > since_ms // interval_ms:
+        then = (*then, Requested(asked=ElectLeaders(kind="preferred")))
+    return Plan(recoveries=due, then=then)

@@ -1,8 +1,17 @@
 """Who leads (L1), or what a leaderless partition waits for (L4). An election says how it was made (L3).
 
-Order: live ISR members in assignment order; then live ELR members in assignment order; then what the strategy allows.
+| ISR and ELR hold          | recovery enabled, strategy  | recovery not enabled, unclean election |
+| ------------------------- | --------------------------- | -------------------------------------- |
+| a live member             | it: ISR before ELR, each in assignment order                         |
+| members, none live        | proactive: ask all          | enabled: any live replica              |
+|                           | else: wait, `fenced_elr`    | else: wait, `fenced_elr`               |
+| nobody                    | proactive: ask all          | enabled: any live replica              |
+|                           | balanced: ask, once all of  | else: the last known leader            |
+|                           |   the last known are live   |                                        |
+|                           | manual: wait for a person   |                                        |
+
 A live replica is registered and not shutting down. Nothing here changes a state: partition_change does, with the
-result.
+result. Who is asked, and which answer wins, is recovery's.
 """
 
 from __future__ import annotations
@@ -12,11 +21,27 @@ from typing import Literal
 
 import msgspec
 
-from spark_replication.config import RecoveryStrategy
-from spark_replication.model import BrokerId, PartitionState
+from spark_replication.config import RecoveryStrategy, TopicSettings
+from spark_replication.model import BrokerId, How, PartitionState
 
-How = Literal["isr", "elr"]
 Reason = Literal["fenced_elr", "manual", "last_known_elr", "last_known_leader", "log_info"]
+NOBODY: frozenset[BrokerId] = frozenset()
+
+
+class Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """What the settings of a topic say of elections from outside ISR and ELR."""
+
+    recovery_enabled: bool = True
+    strategy: RecoveryStrategy = "balanced"
+    unclean_enabled: bool = False
+
+    @classmethod
+    def of(cls, settings: TopicSettings, *, recovery_enabled: bool) -> Policy:
+        return cls(
+            recovery_enabled=recovery_enabled,
+            strategy=settings.unclean_recovery_strategy,
+            unclean_enabled=settings.unclean_leader_election_enable,
+        )
 
 
 class Elected(msgspec.Struct, frozen=True):
@@ -25,36 +50,71 @@ class Elected(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The partition has no leader, and this is what would give it one."""
+    """The partition has no leader, and this is what would give it one.
+
+    required: with `log_info`, who must have answered before anybody is elected; none = the first answers do.
+    """
 
     reason: Reason
+    required: frozenset[BrokerId] = NOBODY
 
 
 def elect(
-    replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId], strategy: RecoveryStrategy
+    replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId], policy: Policy
 ) -> Elected | Waiting:
     """For a state whose ISR and ELR hold no void member: those are to be dropped first (I8)."""
+    return within(replicas, state, electable) or outside(replicas, state, electable, policy)
+
+
+def within(replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId]) -> Elected | None:
+    """A member that holds every acknowledged record: a live one of the ISR, else of the ELR."""
     for member in replicas:
         if member in state.isr and member in electable:
             return Elected(member, "isr")
     for member in replicas:
         if member in state.elr and member in electable:
             return Elected(member, "elr")
-    return Waiting(_reason(replicas, state, electable, strategy))
+    return None
 
 
-def _reason(
-    replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId], strategy: RecoveryStrategy
-) -> Reason:
-    if strategy == "proactive":
-        return "log_info"
+def outside(
+    replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId], policy: Policy
+) -> Elected | Waiting:
+    if policy.recovery_enabled and policy.strategy == "proactive":
+        return Waiting("log_info")
+    if not policy.recovery_enabled and policy.unclean_enabled:
+        return any_live(replicas, state, electable) or Waiting("fenced_elr" if state.members else "last_known_leader")
     if state.members:
         # Whoever is in the ELR holds every acknowledged record: waiting loses none, whatever else could lead now.
-        return "fenced_elr"
-    if strategy == "manual":
-        return "manual"
+        return Waiting("fenced_elr")
+    if not policy.recovery_enabled:
+        return last_known(state, electable) or Waiting("last_known_leader")
+    return Waiting("manual") if policy.strategy == "manual" else balanced(replicas, state, electable)
+
+
+def any_live(replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId]) -> Elected | None:
+    """The last known leader first, else in assignment order: whoever it is may lack acknowledged records."""
+    preferred = [state.last_known_leader] if state.last_known_leader in replicas else []
+    for replica in (*preferred, *replicas):
+        if replica in electable:
+            return Elected(replica, "unclean")
+    return None
+
+
+def last_known(state: PartitionState, electable: frozenset[BrokerId]) -> Elected | None:
+    leader = state.last_known_leader
+    if leader is None or leader not in electable:
+        return None
+    return Elected(leader, "last_known_leader")
+
+
+def balanced(replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId]) -> Waiting:
+    """Recovery starts when all that may hold the longest log are live, as far as anybody knows who they are."""
+    reason: Reason = "last_known_elr"
     if state.last_known_elr:
-        return "log_info" if state.last_known_elr <= electable else "last_known_elr"
-    if state.last_known_leader is not None:
-        return "log_info" if state.last_known_leader in electable else "last_known_leader"
-    return "log_info" if electable.issuperset(replicas) else "last_known_elr"
+        required = state.last_known_elr
+    elif state.last_known_leader is not None:
+        required, reason = frozenset({state.last_known_leader}), "last_known_leader"
+    else:
+        required = frozenset(replicas)
+    return Waiting("log_info", required) if required <= electable else Waiting(reason)

@@ -1,39 +1,29 @@
-"""What the state of a cluster means: states of partitions and replicas, and the gauges that tell of trouble."""
+"""What the state of a cluster means for who looks at it: the gauges of trouble, and what keeps it from health."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from spark_replication.core.cluster import ClusterState
+from spark_replication.core.settling import waiting
 from spark_replication.messages import Metadata, TopicMetadata
-from spark_replication.model import BrokerId, PartitionState
-
-State = Literal["nonexistent", "new", "online", "offline"]
-
-
-def partition_state(replicas: Sequence[BrokerId], state: PartitionState | None) -> State:
-    """New: it has replicas and never had a leader. Offline: it had one."""
-    if not replicas:
-        return "nonexistent"
-    if state is None:
-        return "new"
-    return "offline" if state.leader is None else "online"
-
-
-def replica_state(replicas: Sequence[BrokerId], replica: BrokerId, live: frozenset[BrokerId]) -> State:
-    if replica not in replicas:
-        return "nonexistent"
-    return "online" if replica in live else "offline"
+from spark_replication.model import BrokerId
 
 
 def metrics(cluster: ClusterState) -> dict[str, int]:
     """Cost: one look at every partition."""
-    states = [stored.state for stored in cluster.partitions.values()]
+    states = [stored.state for partition, stored in cluster.partitions.items() if cluster.assigned(partition)]
     return {
         "offline_partitions": sum(state.leader is None for state in states),
         "under_min_isr_partitions": sum(len(state.isr) < state.min_isr for state in states),
         "electable_leaders": sum(len(state.members) for state in states),
+        "reassigning_partitions": len(cluster.reassigning),
+        "unclean_recovery_partitions": len(cluster.recoveries),
+        "manual_leader_election_required_partitions": sum(
+            found is not None and found.reason == "manual"
+            for found in (waiting(cluster, partition) for partition in cluster.leaderless)
+        ),
+        "unclean_elections": cluster.unclean_elections,
     }
 
 

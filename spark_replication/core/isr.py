@@ -5,10 +5,12 @@ ZooKeeper for it (I1), and what its answer means (I4). Nothing else may propose 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import assert_never
 
 from msgspec.structs import replace
 
-from spark_replication.core.cluster import Brokers
+from spark_replication.core.brokers import Brokers
+from spark_replication.core.election import NOBODY
 from spark_replication.core.partition_change import with_isr
 from spark_replication.core.replica import Follower, Leading, PendingIsr
 from spark_replication.core.writes import (
@@ -29,11 +31,18 @@ from spark_replication.errors import (
 from spark_replication.model import BrokerId, Offset, PartitionState
 
 
-def propose(leading: Leading, *, log_end: Offset, now_ms: int, lag_ms: int) -> Leading:
-    """With an ISR change in flight, if one is called for and none is (I4: one at a time)."""
+def propose(
+    leading: Leading, *, log_end: Offset, now_ms: int, lag_ms: int, too_far: frozenset[BrokerId] = NOBODY
+) -> Leading:
+    """With an ISR change in flight, if one is called for and none is (I4: one at a time).
+
+    too_far: members that lag by more bytes than is allowed, however lately they fetched (I2).
+    """
     if leading.pending is not None:
         return leading
-    leaving = {member for member in leading.state.isr - {leading.me} if _lags(leading, member, log_end, now_ms, lag_ms)}
+    others = leading.state.isr - {leading.me}
+    void = leading.void
+    leaving = {m for m in others if m in void or m in too_far or _lags(leading, m, log_end, now_ms, lag_ms)}
     joining = {
         replica: follower.broker_epoch
         for replica, follower in sorted(leading.followers.items())
@@ -44,12 +53,18 @@ def propose(leading: Leading, *, log_end: Offset, now_ms: int, lag_ms: int) -> L
     isr = (leading.state.isr - leaving) | joining.keys()
     if isr == leading.state.isr:
         return leading
-    return replace(leading, pending=PendingIsr(changed(leading.state, isr, joining), leading.partition_epoch, joining))
+    wanted = changed(leading.state, isr, joining, void)
+    return replace(leading, pending=PendingIsr(wanted, leading.partition_epoch, joining))
 
 
-def changed(state: PartitionState, isr: frozenset[BrokerId], joining: Mapping[BrokerId, int]) -> PartitionState:
+def changed(
+    state: PartitionState,
+    isr: frozenset[BrokerId],
+    joining: Mapping[BrokerId, int],
+    void: frozenset[BrokerId] = NOBODY,
+) -> PartitionState:
     """What a leader asks ZooKeeper to store. Its first ISR write ends the recovery that made it leader (L4)."""
-    return replace(with_isr(state, isr, joined=joining), recovering=False)
+    return replace(with_isr(state, isr, joined=joining, void=void - isr), recovering=False)
 
 
 def refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> ReplicationError | None:
@@ -98,6 +113,8 @@ def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading
             # The partition has not moved, so a joining broker was what failed: its every fetch would ask in vain.
             barred = change.joining if stored.version == change.version else {}
             return told(replace(leading, pending=None, barred=barred), stored)
+        case _:
+            assert_never(answer)
 
 
 def reconsidered(leading: Leading) -> Leading:

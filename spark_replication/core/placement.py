@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from spark_replication.errors import InvalidReplicationFactor
 from spark_replication.model import BrokerId, Registration
+
+
+class Racks:
+    """The brokers that may be chosen, and where they stand: a broker without rack stands in its host's."""
+
+    def __init__(self, brokers: Mapping[BrokerId, Registration]) -> None:
+        self._rack = {broker: found.rack or found.host for broker, found in brokers.items()}
+
+    def next_for(self, chosen: Collection[BrokerId], holding: Counter[BrokerId]) -> BrokerId | None:
+        """The next replica beside `chosen`: in the rack that they use least, there the broker that holds least."""
+        used = Counter(self._rack[broker] for broker in chosen if broker in self._rack)
+        free = [broker for broker in self._rack if broker not in chosen]
+        return min(free, key=lambda broker: (used[self._rack[broker]], holding[broker], broker), default=None)
 
 
 def place(
@@ -24,7 +37,7 @@ def place(
             f"replication factor {replication_factor} needs that many live brokers, and there are {len(brokers)}: "
             "start more brokers or ask for fewer replicas"
         )
-    racks = {broker: found.rack or found.host for broker, found in brokers.items()}
+    racks = Racks(brokers)
     leading: Counter[BrokerId] = Counter()
     holding: Counter[BrokerId] = Counter()
     for replicas in present:
@@ -32,13 +45,9 @@ def place(
         holding.update(replicas)
     placed: dict[int, tuple[BrokerId, ...]] = {}
     for partition in partitions:
-        chosen = [min(racks, key=lambda broker: (leading[broker], holding[broker], broker))]
-        used = Counter([racks[chosen[0]]])
-        while len(chosen) < replication_factor:
-            free = [broker for broker in racks if broker not in chosen]
-            follower = min(free, key=lambda broker: (used[racks[broker]], holding[broker], broker))
+        chosen = [min(brokers, key=lambda broker: (leading[broker], holding[broker], broker))]
+        while len(chosen) < replication_factor and (follower := racks.next_for(chosen, holding)) is not None:
             chosen.append(follower)
-            used[racks[follower]] += 1
         leading[chosen[0]] += 1
         holding.update(chosen)
         placed[partition] = tuple(chosen)

@@ -45,6 +45,7 @@ class Follower(msgspec.Struct, frozen=True):
     """What its fetches told. end: UNKNOWN_END until it reported one that is on the leader's log, in this epoch.
 
     leader_end: the leader's log end at its last fetch, at fetched_ms: if its next is at or past it, it was caught up.
+    clean_since: as its last fetch said (I8).
     Invariant: end <= the leader's log end.
     """
 
@@ -53,6 +54,7 @@ class Follower(msgspec.Struct, frozen=True):
     caught_up_ms: int
     leader_end: Offset = 0
     fetched_ms: int = 0
+    clean_since: int = 0
 
 
 class Me(msgspec.Struct, frozen=True):
@@ -96,6 +98,21 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
         """Committed plus joining: an acknowledgement waits for both, since the change may have taken effect (I4)."""
         return self.state.isr | self.pending.state.isr if self.pending is not None else self.state.isr
 
+    @property
+    def void(self) -> frozenset[BrokerId]:
+        """The members that have registered uncleanly since they joined: whatever they report, they are not in sync
+        before they have left and joined again (I8)."""
+        return frozenset(
+            member
+            for member, joined in self.state.epochs.items()
+            if member in self.followers and self.followers[member].clean_since > joined
+        )
+
+    @property
+    def in_sync(self) -> frozenset[BrokerId]:
+        """What min ISR is compared with."""
+        return self.state.isr - self.void
+
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):
     """Follows `leader` (None: nobody leads) at this epoch, from its own log's end."""
@@ -113,7 +130,6 @@ def may_lead(state: PartitionState, me: Me) -> bool:
 
 def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset, now_ms: int) -> Leading:
     """The leadership that a command begins; the epoch's start is in `log.epochs` already (F3)."""
-    others = sorted(set(command.replicas) - {me.broker})
     start = log.epochs[-1].start if log.epochs.last_epoch == command.state.leader_epoch else log.log_end
     leading = Leading(
         me=me.broker,
@@ -124,14 +140,25 @@ def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset
         epoch_start=start,
         end_at_start=log.log_end,
         high_watermark=min(high_watermark, log.log_end),
-        followers={other: Follower(UNKNOWN_END, NO_EPOCH, caught_up_ms=now_ms) for other in others},
+        followers={},
     )
-    return advanced(leading, log.log_end)
+    return advanced(assigned(leading, command.replicas, now_ms), log.log_end)
+
+
+def assigned(leading: Leading, replicas: tuple[BrokerId, ...], now_ms: int) -> Leading:
+    """The leadership with these replicas: one that is new is counted from now on, one that is gone no longer.
+
+    A member of the ISR is followed whatever the assignment says: the two are read one after the other.
+    """
+    others = sorted({*replicas, *leading.state.isr} - {leading.me})
+    unheard = Follower(UNKNOWN_END, NO_EPOCH, caught_up_ms=now_ms)
+    followers = {other: leading.followers.get(other, unheard) for other in others}
+    return replace(leading, replicas=replicas, followers=followers)
 
 
 def advanced(leading: Leading, log_end: Offset) -> Leading:
     """With the high watermark that the known log ends allow (I5)."""
-    if len(leading.state.isr) < leading.state.min_isr:
+    if len(leading.in_sync) < leading.state.min_isr:
         return leading
     least = log_end
     for member in leading.maximal_isr:
@@ -142,9 +169,9 @@ def advanced(leading: Leading, log_end: Offset) -> Leading:
 
 def check_append(leading: Leading, *, acks_all: bool, topic: str) -> None:
     """I6: refused before anything is written."""
-    if acks_all and len(leading.state.isr) < leading.state.min_isr:
+    if acks_all and len(leading.in_sync) < leading.state.min_isr:
         raise NotEnoughReplicas(
-            f"{topic} has {len(leading.state.isr)} in-sync replicas and needs {leading.state.min_isr} for acks=all: "
+            f"{topic} has {len(leading.in_sync)} in-sync replicas and needs {leading.state.min_isr} for acks=all: "
             "retry when followers have caught up, or lower min.insync.replicas"
         )
 
@@ -168,15 +195,20 @@ class Fetch(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     offset: Offset
     last_epoch: int
+    clean_since: int
+
+
+def check_leader_epoch(leading: Leading, leader_epoch: int) -> None:
+    ours = leading.state.leader_epoch
+    if leader_epoch < ours:
+        raise FencedLeaderEpoch(f"leader epoch {leader_epoch} is over, {ours} is current: wait for the command")
+    if leader_epoch > ours:
+        raise UnknownLeaderEpoch(f"leader epoch {leader_epoch} is not known here yet, {ours} is: retry")
 
 
 def check_fetch(leading: Leading, fetch: Fetch) -> None:
     """E3: of this leader epoch, from a replica in the assignment, and from no earlier life of it than known."""
-    ours = leading.state.leader_epoch
-    if fetch.leader_epoch < ours:
-        raise FencedLeaderEpoch(f"leader epoch {fetch.leader_epoch} is over, {ours} is current: wait for the command")
-    if fetch.leader_epoch > ours:
-        raise UnknownLeaderEpoch(f"leader epoch {fetch.leader_epoch} is not known here yet, {ours} is: retry")
+    check_leader_epoch(leading, fetch.leader_epoch)
     follower = leading.followers.get(fetch.by)
     if follower is None:
         raise NotLeader(f"broker {fetch.by} is no replica here, {list(leading.replicas)} are: wait for the command")
@@ -207,7 +239,14 @@ def fetched(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Leadin
         caught_up_ms = max(known.caught_up_ms, known.fetched_ms)
     else:
         caught_up_ms = known.caught_up_ms
-    follower = Follower(fetch.offset, fetch.broker_epoch, caught_up_ms, leader_end=log.log_end, fetched_ms=now_ms)
+    follower = Follower(
+        fetch.offset,
+        fetch.broker_epoch,
+        caught_up_ms,
+        leader_end=log.log_end,
+        fetched_ms=now_ms,
+        clean_since=fetch.clean_since,
+    )
     return advanced(replace(leading, followers={**leading.followers, fetch.by: follower}), log.log_end)
 
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from spark_replication.config import with_topic
+from spark_replication.core import reassignment
 from spark_replication.core.cluster import ClusterState
 from spark_replication.core.placement import place
 from spark_replication.errors import (
@@ -14,9 +15,10 @@ from spark_replication.errors import (
     InvalidReplicationFactor,
     InvalidTopic,
     TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from spark_replication.messages import CreateTopic
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, TopicState
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000  # of one topic: its assignment must fit one znode of 512 KB
@@ -51,9 +53,13 @@ def assignment_for(creation: CreateTopic, cluster: ClusterState) -> dict[int, tu
     factor = creation.replication_factor
     if factor is None:
         factor = cluster.settings.default_replication_factor
+    return _placed(range(count), factor, cluster)
+
+
+def _placed(partitions: range, factor: int, cluster: ClusterState) -> dict[int, tuple[BrokerId, ...]]:
     registered = {broker: cluster.registered[broker] for broker in sorted(cluster.brokers.electable)}
     present = (replicas for topic in cluster.topics.values() for replicas in topic.state.partitions.values())
-    return place(range(count), factor, registered, present)
+    return place(partitions, factor, registered, present)
 
 
 def check_assignment(assignment: Mapping[int, tuple[BrokerId, ...]], cluster: ClusterState) -> None:
@@ -67,10 +73,74 @@ def check_assignment(assignment: Mapping[int, tuple[BrokerId, ...]], cluster: Cl
     if sizes == {0}:
         raise InvalidReplicationFactor("a partition needs at least one replica")
     for partition, replicas in sorted(assignment.items()):
-        if len(set(replicas)) != len(replicas):
-            raise InvalidReplicaAssignment(f"partition {partition} names a broker twice: {list(replicas)}")
-        unknown = sorted(set(replicas) - cluster.broker_epochs.keys())
-        if unknown:
-            raise InvalidReplicaAssignment(f"partition {partition} names unknown brokers {unknown}")
-        if not cluster.brokers.electable.intersection(replicas):
-            raise InvalidReplicaAssignment(f"no broker of partition {partition} is alive: {list(replicas)}")
+        _check_new(f"partition {partition}", replicas, cluster)
+
+
+def _check_new(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterState) -> None:
+    """A new partition must be led by somebody at once."""
+    check_replicas(what, replicas, cluster)
+    if not cluster.brokers.electable.intersection(replicas):
+        raise InvalidReplicaAssignment(f"no broker of {what} is alive: {list(replicas)}")
+
+
+def check_replicas(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterState) -> None:
+    """Each once, each a broker that has registered at some time: it may be down."""
+    if not replicas:
+        raise InvalidReplicaAssignment(f"{what} is given no replicas: it needs at least one")
+    if len(set(replicas)) != len(replicas):
+        raise InvalidReplicaAssignment(f"{what} names a broker twice: {list(replicas)}")
+    unknown = sorted(set(replicas) - cluster.broker_epochs.keys())
+    if unknown:
+        raise InvalidReplicaAssignment(f"{what} names unknown brokers {unknown}")
+
+
+def existing(topic: str, cluster: ClusterState) -> TopicState:
+    """Of a topic that is there, and not on its way out."""
+    found = cluster.topics.get(topic)
+    if found is None or topic in cluster.deleting:
+        raise UnknownTopicOrPartition(f"there is no topic {topic!r}: check its name")
+    return found.state
+
+
+def added(
+    topic: str, count: int | None, assignment: Mapping[int, tuple[BrokerId, ...]] | None, cluster: ClusterState
+) -> dict[int, tuple[BrokerId, ...]]:
+    """The replicas of the partitions that make the topic `count` large, or that `assignment` gives it."""
+    state = existing(topic, cluster)
+    present = len(state.partitions)
+    factor = max(reassignment.replication_factor(state, partition) for partition in state.partitions)
+    if assignment is None:
+        if count is None or not present < count <= PARTITIONS_MAX:
+            raise InvalidPartitions(
+                f"{topic} has {present} partitions and is to have {count}: ask for more, up to {PARTITIONS_MAX}"
+            )
+        return _placed(range(present, count), factor, cluster)
+    if sorted(assignment) != list(range(present, present + len(assignment))) or not assignment:
+        raise InvalidPartitions(
+            f"{topic} has {present} partitions: new ones are numbered from {present} on, without a gap"
+        )
+    if present + len(assignment) > PARTITIONS_MAX:
+        raise InvalidPartitions(f"{topic} would have {present + len(assignment)} partitions: {PARTITIONS_MAX} at most")
+    for partition, replicas in sorted(assignment.items()):
+        _check_new(f"{topic}-{partition}", replicas, cluster)
+        if len(replicas) != factor:
+            raise InvalidReplicaAssignment(
+                f"{topic}-{partition} has {len(replicas)} replicas, and the partitions of {topic} have {factor}"
+            )
+    return dict(sorted(assignment.items()))
+
+
+def check_removed(topic: str, partitions: Iterable[int], cluster: ClusterState) -> None:
+    """From the tail only: any other partition's keys would move (T3)."""
+    state = existing(topic, cluster)
+    leaving = set(partitions)
+    unknown = sorted(leaving - state.partitions.keys())
+    if unknown:
+        raise UnknownTopicOrPartition(f"{topic} has no partitions {unknown}, it has {len(state.partitions)}")
+    left = len(state.partitions) - len(leaving)
+    if not leaving or leaving != set(range(left, len(state.partitions))):
+        raise InvalidPartitions(
+            f"partitions {sorted(leaving)} of {topic} are not its last ones: keys would move to other partitions"
+        )
+    if left == 0:
+        raise InvalidPartitions(f"{topic} would have no partitions left: delete the topic")

@@ -8,7 +8,15 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_replication.model import ABSENT, BrokerId, PartitionState, TopicConfig, TopicPartition, TopicState
+from spark_replication.model import (
+    ABSENT,
+    BrokerId,
+    ClusterSettings,
+    PartitionState,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+)
 
 
 class StoredPartition(msgspec.Struct, frozen=True):
@@ -32,7 +40,8 @@ class PartitionWrite(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """Make the topic's assignment `state` if it is at `version`. ABSENT: create it, its topic_id and its config."""
+    """Make the topic's assignment `state` if it is at `version`. ABSENT: create it, its topic_id and its config, which
+    is given then and only then."""
 
     topic: str
     state: TopicState
@@ -47,7 +56,55 @@ class BrokerRemoval(msgspec.Struct, frozen=True, kw_only=True):
     epoch: int
 
 
-Write = PartitionWrite | TopicWrite | BrokerRemoval
+class DeletionMark(msgspec.Struct, frozen=True, kw_only=True):
+    """/admin/delete_topics/[topic]: from now on the topic goes, whoever is controller."""
+
+    topic: str
+
+
+class PartitionRemoval(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove the leaderAndISR of a topic that is being deleted, at whatever version it is; gone already is done."""
+
+    partition: TopicPartition
+
+
+class TopicRemoval(msgspec.Struct, frozen=True, kw_only=True):
+    """Remove the topic, its topic_id, its config and its deletion mark; all its partitions are removed already."""
+
+    topic: str
+    topic_id: str
+
+
+class TopicConfigWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """/config/topics/[topic]. Only controllers write it: their epoch is condition enough."""
+
+    topic: str
+    config: TopicConfig
+
+
+class ClusterConfigWrite(msgspec.Struct, frozen=True, kw_only=True):
+    """/config/cluster, likewise."""
+
+    config: ClusterSettings
+
+
+class RequestRemoval(msgspec.Struct, frozen=True, kw_only=True):
+    """The request below /admin is done, or refused; gone already is done."""
+
+    path: str
+
+
+Write = (
+    PartitionWrite
+    | TopicWrite
+    | BrokerRemoval
+    | DeletionMark
+    | PartitionRemoval
+    | TopicRemoval
+    | TopicConfigWrite
+    | ClusterConfigWrite
+    | RequestRemoval
+)
 Group = tuple[Write, ...]
 
 

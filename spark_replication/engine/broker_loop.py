@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 
+import msgspec
+
 from spark_replication.config import Settings, with_topic
 from spark_replication.core.replica import Me
 from spark_replication.engine.replica_loop import ReplicaLoop
@@ -22,9 +24,17 @@ from spark_replication.errors import (
 from spark_replication.messages import (
     NONE,
     CommandAnswer,
+    EndOfEpoch,
+    EndOfEpochWanted,
+    GetReplicaLogInfo,
     LeaderAndIsr,
+    LogInfoWanted,
     Metadata,
+    OffsetsForLeaderEpoch,
+    OffsetsOfEpochs,
     PartitionCommand,
+    ReplicaLogInfo,
+    ReplicaLogInfos,
     StopReplica,
     TopicMetadata,
     UpdateMetadata,
@@ -53,6 +63,8 @@ class BrokerLoop:
         self.brokers: Mapping[BrokerId, Registration] = {}
         self._known: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
+        self._gone: dict[TopicPartition, PartitionCommand] = {}  # what was known last of those that were removed
+        self._topic_ids: dict[str, str] = {}  # the newest of each name, of deleted topics too: they are in order (E4)
         self._logs = logs
         self._isr_store = isr_store
         self._links = links
@@ -78,12 +90,21 @@ class BrokerLoop:
         with self._guard:
             self._known.clear()
             self._configs.clear()
+            self._topic_ids.clear()
+            self._gone.clear()
             self._learn(known, configs, brokers)
             mine = [command for command in self._known.values() if me.broker in command.replicas]
             self._quarantine_unassigned(mine)
             errors = {str(command.topic_partition): self._carry_out(command, me, now_ms) for command in mine}
             self.me = me
             return errors
+
+    def assignment_read(self, assigned: Iterable[PartitionCommand]) -> None:
+        """Read in ZooKeeper after an INIT was carried out: what is here, and not there, goes (B1). The INIT itself is
+        no reason: it may be late, and know nothing of a newer topic."""
+        with self._guard:
+            if self.me is not None:
+                self._quarantine_unassigned([found for found in assigned if self.me.broker in found.replicas])
 
     def brokers_read(self, brokers: Mapping[BrokerId, Registration]) -> None:
         """Who is registered now, read in ZooKeeper: with no controller alive nobody else tells it."""
@@ -126,7 +147,8 @@ class BrokerLoop:
     def leader_and_isr(self, command: LeaderAndIsr, now_ms: int) -> CommandAnswer:
         with self._guard:
             me = self._ready(command.controller_epoch)
-            self._learn((), command.topics, command.brokers)
+            # Who lives is told by UpdateMetadata, which comes in order; a late one of these may know of the dead.
+            self._learn((), command.topics, self.brokers or command.brokers)
             errors = {}
             for partition in command.partitions:
                 errors[str(partition.topic_partition)] = self._carry_out(partition, me, now_ms)
@@ -135,9 +157,14 @@ class BrokerLoop:
     def update_metadata(self, command: UpdateMetadata) -> CommandAnswer:
         with self._guard:
             me = self._ready(command.controller_epoch)
+            if command.complete:
+                self._forget(self._known.keys() - {known.topic_partition for known in command.partitions})
+                self._configs = dict(command.topics)
             self._learn(command.partitions, command.topics, command.brokers)
             for topic in command.deleted:
-                self._forget(topic)
+                self._configs.pop(topic, None)
+                self._forget(partition for partition in list(self._known) if partition.topic == topic)
+            self._forget(command.removed)
             return CommandAnswer(broker_epoch=me.epoch)
 
     def stop_replica(self, command: StopReplica) -> CommandAnswer:
@@ -145,12 +172,34 @@ class BrokerLoop:
             me = self._ready(command.controller_epoch)
             errors = {}
             for stop in command.partitions:
-                partition = TopicPartition(stop.topic, stop.partition)
+                partition = stop.topic_partition
                 replica = self.replicas.get(partition)
-                if replica is not None and replica.topic_id == stop.topic_id:
-                    self._stop(partition, replica, delete=stop.delete)
                 errors[str(partition)] = NONE
+                if replica is not None and replica.topic_id == stop.topic_id and stop.covers(replica.order):
+                    try:
+                        self._stop(partition, replica, delete=stop.delete)
+                    except ReplicationError as error:
+                        errors[str(partition)] = error.code
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
+
+    def replica_log_info(self, command: GetReplicaLogInfo) -> ReplicaLogInfos:
+        with self._guard:
+            me = self._ready(command.controller_epoch)
+            return ReplicaLogInfos(
+                broker_epoch=me.epoch, partitions=tuple(self._log_info(wanted) for wanted in command.partitions)
+            )
+
+    def _log_info(self, wanted: LogInfoWanted) -> ReplicaLogInfo:
+        replica = self.replicas.get(wanted.topic_partition)
+        if replica is None or replica.topic_id != wanted.topic_id:
+            return ReplicaLogInfo(
+                topic=wanted.topic,
+                partition=wanted.partition,
+                topic_id=wanted.topic_id,
+                error=UnknownTopicOrPartition.code,
+            )
+        with replica.guard:
+            return replica.log_info()
 
     def _ready(self, controller_epoch: int) -> Me:
         if self.me is None:
@@ -171,6 +220,8 @@ class BrokerLoop:
 
     def _apply(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         partition = command.topic_partition
+        if self._is_over(command, me):
+            return
         self._learn((command,), {}, self.brokers)
         replica = self.replicas.get(partition)
         if replica is not None and replica.topic_id != command.topic_id:
@@ -178,8 +229,24 @@ class BrokerLoop:
             replica = None
         if replica is None:
             replica = self._open(command)
+        if replica.log.epochs and replica.log.epochs[0].epoch < command.state.created:
+            # Of the partition that was removed, and added again since: nothing of it may be served (E4).
+            self._stop(partition, replica, delete=True)
+            replica = self._open(command)
         with replica.guard:
             replica.command(command, me, now_ms)
+
+    def _is_over(self, command: PartitionCommand, me: Me) -> bool:
+        """Of an older topic of this name, of a partition that was removed since, or of an assignment that this broker
+        is known to have left."""
+        known = self._known.get(command.topic_partition)
+        gone = self._gone.get(command.topic_partition)
+        if gone is not None and (command.topic_id, command.order) <= (gone.topic_id, gone.order):
+            return True
+        if self._topic_ids.get(command.topic, command.topic_id) > command.topic_id:
+            return True
+        same_topic = known is not None and known.topic_id == command.topic_id
+        return known is not None and same_topic and known.order > command.order and me.broker not in known.replicas
 
     def _open(self, command: PartitionCommand) -> ReplicaLoop:
         partition = command.topic_partition
@@ -201,8 +268,12 @@ class BrokerLoop:
         return replica
 
     def _stop(self, partition: TopicPartition, replica: ReplicaLoop, *, delete: bool) -> None:
+        """Flushed, unless it goes: what is closed here is part of what a clean shutdown vouches for (B3)."""
         with replica.guard:
-            replica.close(f"{partition} is no longer on this broker")
+            replica.resign(f"{partition} is no longer on this broker")
+            if not delete:
+                replica.log.flush()
+            replica.log.close()
         del self.replicas[partition]
         if delete:
             self._logs.quarantine(partition, replica.topic_id)
@@ -225,6 +296,19 @@ class BrokerLoop:
         if found is None:
             raise UnknownTopicOrPartition(f"{partition} is not on this broker: reload routes and retry")
         return found
+
+    def offsets_for_leader_epoch(self, asked: OffsetsForLeaderEpoch) -> OffsetsOfEpochs:
+        return OffsetsOfEpochs(partitions=tuple(self._end_of_epoch(wanted) for wanted in asked.partitions))
+
+    def _end_of_epoch(self, wanted: EndOfEpochWanted) -> EndOfEpoch:
+        answer = EndOfEpoch(topic=wanted.topic, partition=wanted.partition)
+        try:
+            replica = self.replica(wanted.topic_partition)
+            with replica.guard:
+                found = replica.end_of_epoch(wanted)
+        except ReplicationError as error:
+            return msgspec.structs.replace(answer, error=error.code)
+        return answer if found is None else msgspec.structs.replace(answer, epoch=found.epoch, end=found.end)
 
     def schema(self, topic: str) -> bytes:
         config = self._configs.get(topic)
@@ -263,11 +347,14 @@ class BrokerLoop:
     ) -> None:
         for command in known:
             before = self._known.get(command.topic_partition)
-            if before is None or before.topic_id != command.topic_id or before.order < command.order:
+            if before is None or (before.topic_id, before.order) < (command.topic_id, command.order):
                 self._known[command.topic_partition] = command
+                self._topic_ids[command.topic] = max(self._topic_ids.get(command.topic, ""), command.topic_id)
         self._configs.update(configs)
         self.brokers = dict(brokers)
 
-    def _forget(self, topic: str) -> None:
-        self._configs.pop(topic, None)
-        self._known = {known: command for known, command in self._known.items() if known.topic != topic}
+    def _forget(self, partitions: Iterable[TopicPartition]) -> None:
+        for partition in partitions:
+            known = self._known.pop(partition, None)
+            if known is not None:
+                self._gone[partition] = known

@@ -17,6 +17,7 @@ import msgspec
 
 from spark_replication.config import Settings
 from spark_replication.core import isr, replica
+from spark_replication.core.epochs import EpochEnd
 from spark_replication.core.producers import Place, Producers
 from spark_replication.core.replica import Fetch, Following, Leading, LogView, Me, PendingIsr
 from spark_replication.core.writes import IsrAnswer, IsrUnanswered, IsrWrite, StoredPartition
@@ -26,7 +27,14 @@ from spark_replication.errors import (
     Overloaded,
     ReplicationError,
 )
-from spark_replication.messages import Diverging, FetchedPartition, FetchPartition, PartitionCommand
+from spark_replication.messages import (
+    Diverging,
+    EndOfEpochWanted,
+    FetchedPartition,
+    FetchPartition,
+    PartitionCommand,
+    ReplicaLogInfo,
+)
 from spark_replication.model import BrokerId, Offset, TopicPartition
 from spark_replication.ports import FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog
 
@@ -62,6 +70,7 @@ class ReplicaLoop:
         self._isr_store = isr_store
         self._links = links
         self._order = (-1, -1)
+        self._clean_since = 0  # of the registration under which it was commanded last
         self._waiters: deque[Waiter] = deque()
         self._unanswered = False
         self._fetches: dict[BrokerId, FetchPartition] = {}  # of followers that wait for something new
@@ -76,9 +85,9 @@ class ReplicaLoop:
         return LogView(self.log.log_start, self.log.log_end, self.log.epochs)
 
     @property
-    def partition_epoch(self) -> int:
-        """Of the newest command or answer that this replica knows."""
-        return self._order[1]
+    def order(self) -> tuple[int, int]:
+        """Leader epoch and partition epoch of the newest command that was carried out."""
+        return self._order
 
     @property
     def high_watermark(self) -> Offset:
@@ -88,6 +97,7 @@ class ReplicaLoop:
 
     def command(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         """Lead or follow, if the command is newer than what is known (E2)."""
+        self._clean_since = me.clean_since
         if command.order > self._order:
             self._carry_out(command, me, now_ms)
             # Not before: a command that a failing disk stopped is to be carried out when it comes again.
@@ -121,7 +131,8 @@ class ReplicaLoop:
     def _lead(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         leading = self.part
         if isinstance(leading, Leading) and leading.state.leader_epoch == command.state.leader_epoch:
-            self._take(isr.told(leading, StoredPartition(command.state, command.partition_epoch)))
+            told = isr.told(leading, StoredPartition(command.state, command.partition_epoch))
+            self._take(None if told is None else replica.assigned(told, command.replicas, now_ms))
             return
         high_watermark = self.high_watermark
         self._links.unfollow(self.partition)
@@ -149,6 +160,20 @@ class ReplicaLoop:
         self._links.unfollow(self.partition)
         self._step_aside(why)
         self.log.checkpoint(high_watermark)
+
+    def log_info(self) -> ReplicaLogInfo:
+        """What a recovery chooses by. Who follows stops doing so: the answer must not go stale (L4)."""
+        if isinstance(self.part, Following) and self.part.leader is not None:
+            self.part = msgspec.structs.replace(self.part, leader=None)
+            self._links.unfollow(self.partition)
+        return ReplicaLogInfo(
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            topic_id=self.topic_id,
+            last_epoch=self.view.epoch_before(self.log.log_end),
+            current_epoch=self._order[0],
+            end=self.log.log_end,
+        )
 
     def resign(self, why: str) -> None:
         """The session expired: what is read in ZooKeeper after the next registration counts, whatever its epoch."""
@@ -215,6 +240,16 @@ class ReplicaLoop:
                     return  # nothing to say: it waits, and hears of the high watermark with what comes next
         self._links.ready(by, self.partition)
 
+    def end_of_epoch(self, wanted: EndOfEpochWanted) -> EpochEnd | None:
+        leading = self.leading()
+        self._check_topic(wanted.topic_id)
+        replica.check_leader_epoch(leading, wanted.leader_epoch)
+        return replica.end_of_epoch(self.view, wanted.epoch)
+
+    def _check_topic(self, topic_id: str) -> None:
+        if topic_id != self.topic_id:
+            raise NotLeader(f"{self.partition} is topic {self.topic_id} here, not {topic_id}")
+
     def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, LogSlice | None] | None:
         """What the follower's waiting fetch is answered with, now; None: it has been answered."""
         fetch = self._fetches.pop(by, None)
@@ -222,8 +257,7 @@ class ReplicaLoop:
             return None
         try:
             leading = self.leading()
-            if fetch.topic_id != self.topic_id:
-                raise NotLeader(f"{self.partition} is topic {self.topic_id} here, not {fetch.topic_id}")
+            self._check_topic(fetch.topic_id)
             asked = self._asked(fetch, by, broker_epoch)
             replica.check_fetch(leading, asked)
             parted = replica.diverging(asked, self.view)
@@ -245,6 +279,7 @@ class ReplicaLoop:
             leader_epoch=fetch.leader_epoch,
             offset=fetch.offset,
             last_epoch=fetch.last_epoch,
+            clean_since=fetch.clean_since,
         )
 
     def _answer(
@@ -291,6 +326,7 @@ class ReplicaLoop:
             leader_epoch=self.part.leader_epoch,
             offset=view.log_end,
             last_epoch=view.epoch_before(view.log_end),
+            clean_since=self._clean_since,
             high_watermark=self.part.high_watermark,
         )
 
@@ -347,10 +383,26 @@ class ReplicaLoop:
 
     def _propose(self, leading: Leading, now_ms: int) -> None:
         self.part = isr.propose(
-            leading, log_end=self.log.log_end, now_ms=now_ms, lag_ms=self._settings.replica_lag_time_ms
+            leading,
+            log_end=self.log.log_end,
+            now_ms=now_ms,
+            lag_ms=self._settings.replica_lag_time_ms,
+            too_far=self._too_far(leading),
         )
         if self.part.pending is not leading.pending or self._unanswered:
             self._write_isr(self.part)
+
+    def _too_far(self, leading: Leading) -> frozenset[BrokerId]:
+        """The members that lag by more than replica.lag.bytes; 0: nobody does."""
+        allowed = self._settings.replica_lag_bytes
+        if not allowed:
+            return frozenset()
+        start = self.log.log_start
+        return frozenset(
+            member
+            for member in leading.state.isr - {leading.me}
+            if self.log.bytes_from(max(leading.followers[member].end, start)) > allowed
+        )
 
     def tell_high_watermark(self) -> None:
         """Followers that wait at the log end hear of a high watermark that has moved since."""
@@ -400,7 +452,3 @@ class ReplicaLoop:
     def checkpoint(self) -> None:
         if self.part is not None and self.high_watermark != self.log.high_watermark:
             self.log.checkpoint(self.high_watermark)
-
-    def close(self, why: str) -> None:
-        self._leave(why)
-        self.log.close()

@@ -30,7 +30,7 @@ from spark_replication.live.clock import now_ms
 from spark_replication.live.lease import Lease
 from spark_replication.live.timers import Timers
 from spark_replication.messages import NONE, LeaseAnswer, ProducerId, RenewLease
-from spark_replication.model import BrokerId, DirectoryIdentity, TopicConfig
+from spark_replication.model import BrokerId, DirectoryIdentity, TopicConfig, TopicPartition
 from spark_replication.storage.batches import schema_from_bytes, schema_to_bytes, stored_schema
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
@@ -58,6 +58,7 @@ QUARANTINE_S = 10.0
 REGISTER_BACKOFF_S = 0.1
 REGISTER_BACKOFF_S_MAX = 2.0
 FLIGHT_STOP_S = 1.0
+HAND_OVER_POLL_S = 0.02
 PRODUCER_IDS_PER_BLOCK = 1_000
 
 log = logging.getLogger(__name__)
@@ -115,6 +116,7 @@ class BrokerLife:
         self._register_and_read()
         self._start_timers()
         self._serve()
+        self._hand_over()
         self._stop()
         lock.release()
 
@@ -346,6 +348,42 @@ class BrokerLife:
             self._read_brokers()
 
     # Stopping (B3).
+
+    def _hand_over(self) -> None:
+        """Others lead what this broker leads before it goes: as far as there are any, a controller, and time (L2)."""
+        if not self._store.connected or self._store.controller() is None:
+            return
+        deadline = time.monotonic() + self._settings.controlled_shutdown_timeout_ms / 1000
+        try:
+            self._store.mark_shutting_down()
+        except ReplicationError as error:
+            log.warning("this broker stops without handing over: %s", error)
+            return
+        while (remaining := self._waiting_to_move()) and self._store.controller() is not None:
+            if time.monotonic() >= deadline:
+                log.warning("stopping, and still leading %s", ", ".join(map(str, remaining)))
+                return
+            if self._registration_is_gone_within(HAND_OVER_POLL_S):
+                return
+
+    def _waiting_to_move(self) -> list[TopicPartition]:
+        """What this broker leads, while another broker that stays has a replica of it."""
+        staying = {broker for broker, registration in self._loop.brokers.items() if not registration.shutting_down}
+        staying.discard(self._options.broker_id)
+        led = [(partition, replica.part) for partition, replica in list(self._loop.replicas.items())]
+        return [
+            partition for partition, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)
+        ]
+
+    def _registration_is_gone_within(self, timeout_s: float) -> bool:
+        """Asked to stop again, it goes on stopping."""
+        try:
+            news = self._news.get(timeout=timeout_s)
+        except queue.Empty:
+            return False
+        if isinstance(news, Crashed):
+            raise news.error
+        return isinstance(news, RegistrationGone) and news.epoch == self._epoch
 
     def _stop(self) -> None:
         """Served no more, flushed, no longer registered; the proof of all that comes last."""

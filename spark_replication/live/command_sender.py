@@ -1,47 +1,67 @@
 """The controller's way to the brokers: a thread for each broker that lives, commands coalesced while it is busy.
 
 What waits is the latest command of each partition, so it is bounded by their number, however slow a broker is. Commands
-are repeated while that life of the broker goes on: their epochs order them, not their arrival (E2).
+are repeated while that life of the broker goes on: their epochs order them, not their arrival (E2). What a disk refuses
+is not repeated: the controller decides who else can have it (B4).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Sequence
+from typing import Protocol, TypeVar
 
 from pyarrow import flight
 
-from spark_replication.errors import BrokerNotAvailable, ReplicationError, error_of
+from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed, error_of
+from spark_replication.live.pending_commands import PendingCommands, PendingQuestions
 from spark_replication.messages import (
     NONE,
     Command,
     CommandAnswer,
+    GetReplicaLogInfo,
     LeaderAndIsr,
     PartitionCommand,
+    ReplicaLogInfos,
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Registration, TopicPartition
 from spark_replication.transport.actions import call
 
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
 REFUSALS_BEFORE_SUSPICION = 2  # a reset connection, and a refused one after it
+QUESTION_PAUSE_S = 0.1  # before the same partition's log is asked for again
 
 log = logging.getLogger(__name__)
 
-Confirmed = Callable[[TopicPartition, int], None]
-Suspect = Callable[[BrokerId, int], None]
+Answer = TypeVar("Answer", CommandAnswer, ReplicaLogInfos)
+
+
+class BrokerNews(Protocol):
+    """What the senders find out, each on its own thread."""
+
+    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
+        """Its leader leads at this epoch."""
+
+    def suspected(self, broker: BrokerId, epoch: int) -> None:
+        """It refuses connections: it seems to be dead."""
+
+    def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
+        """It was asked for its logs."""
+
+    def failed(self, broker: BrokerId, epoch: int, partitions: Sequence[TopicPartition]) -> None:
+        """Its disk cannot hold these."""
 
 
 class CommandSender:
-    """ports.CommandSender. `confirmed(partition, leader_epoch)`: its leader leads; `suspect(broker, epoch)`: it seems
-    to be dead. Both are called on the senders' threads."""
+    """ports.CommandSender."""
 
-    def __init__(self, *, timeout_ms: int, confirmed: Confirmed, suspect: Suspect) -> None:
+    def __init__(self, *, timeout_ms: int, news: BrokerNews) -> None:
         self._timeout_ms = timeout_ms
-        self._confirmed = confirmed
-        self._suspect = suspect
+        self._news = news
         self._lines: dict[BrokerId, _Line] = {}
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:
@@ -49,7 +69,7 @@ class CommandSender:
         if line is None or line.registration.epoch != registration.epoch:
             if line is not None:
                 line.close()
-            line = _Line(broker, registration, self._timeout_ms, self._confirmed, self._suspect)
+            line = _Line(broker, registration, self._timeout_ms, self._news)
             self._lines[broker] = line
         line.put(command)
 
@@ -64,98 +84,30 @@ class CommandSender:
         self._lines.clear()
 
 
-class _Pending:
-    """The latest of each partition, and who lives; taken whole by the line's thread."""
-
-    def __init__(self) -> None:
-        self.leader_and_isr: dict[TopicPartition, PartitionCommand] = {}
-        self.metadata: dict[TopicPartition, PartitionCommand] = {}
-        self.deleted: dict[str, None] = {}
-        self.stops: list[StopReplica] = []
-        self.topics: dict[str, TopicConfig] = {}
-        self.brokers: dict[BrokerId, Registration] = {}
-        self.controller_epoch = 0
-        self.init = False
-        self.has_metadata = False
-
-    def add(self, command: Command) -> None:
-        self.controller_epoch = command.controller_epoch
-        match command:
-            case LeaderAndIsr():
-                self.leader_and_isr.update({found.topic_partition: found for found in command.partitions})
-                self.init = self.init or command.init
-                self.topics.update(command.topics)
-                self.brokers = command.brokers
-            case UpdateMetadata():
-                self.metadata.update({found.topic_partition: found for found in command.partitions})
-                self.deleted.update(dict.fromkeys(command.deleted))
-                self.has_metadata = True
-                self.topics.update(command.topics)
-                self.brokers = command.brokers
-            case StopReplica():
-                self.stops.append(command)
-
-    def put_back(self, command: LeaderAndIsr) -> None:
-        """What was not carried out, unless something newer of that partition has come."""
-        self.controller_epoch = max(self.controller_epoch, command.controller_epoch)
-        self.leader_and_isr = {found.topic_partition: found for found in command.partitions} | self.leader_and_isr
-        self.topics = command.topics | self.topics
-        self.brokers = self.brokers or command.brokers
-
-    def commands(self) -> list[Command]:
-        commands: list[Command] = list(self.stops)
-        if self.leader_and_isr or self.init:
-            partitions = tuple(self.leader_and_isr.values())
-            commands.append(
-                LeaderAndIsr(
-                    controller_epoch=self.controller_epoch,
-                    partitions=partitions,
-                    topics=self._topics(partitions),
-                    brokers=self.brokers,
-                    init=self.init,
-                )
-            )
-        if self.has_metadata:
-            told = tuple(self.metadata.values())
-            commands.append(
-                UpdateMetadata(
-                    controller_epoch=self.controller_epoch,
-                    partitions=told,
-                    topics=self._topics(told),
-                    brokers=self.brokers,
-                    deleted=tuple(self.deleted),
-                )
-            )
-        return commands
-
-    def _topics(self, partitions: tuple[PartitionCommand, ...]) -> dict[str, TopicConfig]:
-        names = {partition.topic for partition in partitions}
-        return {name: config for name, config in self.topics.items() if name in names}
-
-
 class _Line:
     """One life of one broker."""
 
-    def __init__(
-        self, broker: BrokerId, registration: Registration, timeout_ms: int, confirmed: Confirmed, suspect: Suspect
-    ) -> None:
+    def __init__(self, broker: BrokerId, registration: Registration, timeout_ms: int, news: BrokerNews) -> None:
         self.broker = broker
         self.registration = registration
         self._timeout_ms = timeout_ms
-        self._confirmed = confirmed
-        self._suspect = suspect
-        self._changed = threading.Condition()
-        self._pending = _Pending()
+        self._news = news
+        self._changed = threading.Condition()  # guards these four
+        self._pending = PendingCommands()
+        self._questions = PendingQuestions(QUESTION_PAUSE_S)
         self._closed = False
-        self._news = False
+        self._fresh = False
         self._refusals = 0
         self._client = flight.connect(f"grpc://{registration.address}")
         threading.Thread(target=self._run, name=f"commands-to-{broker}", daemon=True).start()
 
     def put(self, command: Command) -> None:
         with self._changed:
-            self._pending.add(command)
-            self._news = True
+            if isinstance(command, GetReplicaLogInfo):
+                self._questions.add(command)
+            else:
+                self._pending.add(command)
+            self._fresh = True
             self._changed.notify()
 
     def close(self) -> None:
@@ -167,24 +119,43 @@ class _Line:
         delay_s: float | None = None
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed or self._news, timeout=delay_s)
+                self._wait(delay_s)
                 if self._closed:
                     break
-                commands, self._pending, self._news = self._pending.commands(), _Pending(), False
-            left = [again for command in commands if (again := self._deliver(command)) is not None]
+                commands, self._pending, self._fresh = self._pending.commands(), PendingCommands(), False
+                questions = self._questions.take(time.monotonic())
+            left = [again for command in commands if (again := self._tell(command)) is not None]
             with self._changed:
                 for again in left:
                     self._pending.put_back(again)
+            for question in questions:
+                self._ask(question)
             delay_s = min((delay_s or RETRY_S_MIN / 2) * 2, RETRY_S_MAX) if left else None
         self._client.close()
 
-    def _deliver(self, command: Command) -> LeaderAndIsr | None:
-        """Until it is answered, this life ends, or the answer says that repeating it is useless. What is left of it is
-        to be sent again, but not before news of other partitions: one sick replica holds up nobody."""
+    def _wait(self, retry_s: float | None) -> None:
+        """For something to tell: now, or again, or a question that is due."""
+        question_s = self._questions.due_in_s(time.monotonic())
+        waits = [wait for wait in (retry_s, question_s) if wait is not None]
+        self._changed.wait_for(lambda: self._closed or self._fresh, timeout=min(waits, default=None))
+
+    def _tell(self, command: LeaderAndIsr | StopReplica | UpdateMetadata) -> LeaderAndIsr | None:
+        """What is left of it is to be sent again, but not before news of other partitions: one sick replica holds up
+        nobody."""
+        answer = self._deliver(command, CommandAnswer)
+        return None if answer is None else self._take(command, answer)
+
+    def _ask(self, question: GetReplicaLogInfo) -> None:
+        answer = self._deliver(question, ReplicaLogInfos)
+        if answer is not None:
+            self._news.log_info(self.broker, answer)
+
+    def _deliver(self, command: Command, kind: type[Answer]) -> Answer | None:
+        """Until it is answered. None: this life ended, or the answer says that repeating it is useless."""
         delay_s = RETRY_S_MIN
         while not self._closed:
             try:
-                answer = call(self._client, _ACTIONS[type(command)], command, CommandAnswer, self._timeout_ms)
+                answer = call(self._client, _ACTIONS[type(command)], command, kind, self._timeout_ms)
                 self._refusals = 0
             except ReplicationError as error:
                 self._refused(error)
@@ -192,7 +163,7 @@ class _Line:
                     log.warning("broker %d refuses a command: %s", self.broker, error)
                     return None
             else:
-                return self._take(command, answer)
+                return answer
             with self._changed:
                 self._changed.wait_for(lambda: self._closed, timeout=delay_s)
             delay_s = min(delay_s * 2, RETRY_S_MAX)
@@ -201,22 +172,27 @@ class _Line:
     def _refused(self, error: ReplicationError) -> None:
         self._refusals = self._refusals + 1 if isinstance(error, BrokerNotAvailable) else 0
         if self._refusals == REFUSALS_BEFORE_SUSPICION:
-            self._suspect(self.broker, self.registration.epoch)
+            self._news.suspected(self.broker, self.registration.epoch)
 
     def _take(self, command: Command, answer: CommandAnswer) -> LeaderAndIsr | None:
         """What of the command is to be repeated; None: nothing."""
         if not isinstance(command, LeaderAndIsr):
             return None
-        again = []
+        again: list[PartitionCommand] = []
+        failed: list[TopicPartition] = []
         for partition in command.partitions:
             code = answer.errors.get(str(partition.topic_partition), NONE)
             if code == NONE:
                 if partition.state.leader == self.broker:
-                    self._confirmed(partition.topic_partition, partition.state.leader_epoch)
+                    self._news.confirmed(partition.topic_partition, partition.state.leader_epoch)
+            elif code == StorageFailed.code:
+                failed.append(partition.topic_partition)
             elif error_of(code, "").retriable:
                 again.append(partition)
             else:
                 log.warning("broker %d refuses %s: %s", self.broker, partition.topic_partition, code)
+        if failed:
+            self._news.failed(self.broker, self.registration.epoch, failed)
         if not again:
             return None
         return LeaderAndIsr(
@@ -231,4 +207,5 @@ _ACTIONS: dict[type, str] = {
     LeaderAndIsr: "leader_and_isr",
     StopReplica: "stop_replica",
     UpdateMetadata: "update_metadata",
+    GetReplicaLogInfo: "get_replica_log_info",
 }

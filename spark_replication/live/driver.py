@@ -6,40 +6,56 @@ happened into its queue. Used by the Spark driver and by the controller process 
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
 import queue
 import threading
 import time
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import MappingProxyType
 from typing import TypeVar
 
+from msgspec.structs import replace
+
 from spark_replication.config import Settings
-from spark_replication.core.cluster import (
+from spark_replication.core.cluster import ClusterState, LoadedCluster
+from spark_replication.core.events import (
     BrokerDeathReported,
-    ClusterState,
     Event,
-    LoadedCluster,
+    LogInfoRead,
+    ReplicasFailed,
+    Requested,
     TookOver,
-    TopicRequested,
 )
 from spark_replication.core.health import described
+from spark_replication.core.plan import Reply
 from spark_replication.core.writes import Group, GroupAnswer
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
+from spark_replication.live.clock import now_ms
 from spark_replication.live.command_sender import CommandSender
 from spark_replication.messages import (
+    AddPartitions,
     BrokerDied,
+    CancelReassignment,
+    Configure,
     CreateTopic,
+    DeleteTopic,
     DescribeTopics,
     Done,
+    ElectLeaders,
     Metadata,
+    Reassign,
+    Refusal,
+    RemovePartitions,
+    ReplicaLogInfos,
+    Request,
+    RequestAnswer,
 )
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import MirrorFeed, NoMirror
 from spark_replication.transport.actions import Action, ActionServer
 from spark_replication.zk.controller_store import ControllerStore
@@ -47,6 +63,18 @@ from spark_replication.zk.session import Session
 
 CAMPAIGN_RETRY_S = 0.5
 STOP_S = 2.0
+TICK_S = 0.2
+
+REQUESTS: dict[str, type[Request]] = {
+    "create_topic": CreateTopic,
+    "delete_topic": DeleteTopic,
+    "add_partitions": AddPartitions,
+    "remove_partitions": RemovePartitions,
+    "reassign": Reassign,
+    "cancel_reassignment": CancelReassignment,
+    "elect_leaders": ElectLeaders,
+    "configure": Configure,
+}
 
 Answer = TypeVar("Answer")
 
@@ -82,7 +110,8 @@ class Driver:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._loop: ControllerLoop | None = None
         self._requests = itertools.count(1)
-        self._owed: dict[int, Future[None]] = {}
+        self._owed: dict[int, Future[Reply]] = {}
+        self._asked_below_admin: dict[int, str] = {}
         self._server = ActionServer(host, {**self._actions(), **actions})
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
@@ -135,11 +164,12 @@ class Driver:
         if answer.done():
             return answer.result()
         if not self.active or self._closing.is_set():
-            raise self._not_controller()
+            raise self._not_controller(maybe_written=True)
         raise RequestTimedOut(f"the controller did not answer within {timeout_ms} ms: ask again", maybe_written=True)
 
-    def _not_controller(self) -> NotController:
-        return NotController(f"{self._name} is not the controller: ask any broker for its address")
+    def _not_controller(self, *, maybe_written: bool = False) -> NotController:
+        where = "ask any broker for its address"
+        return NotController(f"{self._name} is not the controller: {where}", maybe_written=maybe_written)
 
     # Campaigning, commanding, standing by
 
@@ -182,9 +212,7 @@ class Driver:
 
     def _command(self, store: ControllerStore, loaded: LoadedCluster, deposed: threading.Event) -> None:
         mirror = self._mirror_of(loaded.cluster_id)
-        sender = CommandSender(
-            timeout_ms=self._settings.request_timeout_ms, confirmed=mirror.confirmed, suspect=self._suspect
-        )
+        sender = CommandSender(timeout_ms=self._settings.request_timeout_ms, news=_News(self._post, mirror.confirmed))
         loop = ControllerLoop(
             loaded,
             store=_OnThread(store, self._tasks),
@@ -192,18 +220,16 @@ class Driver:
             mirror=mirror,
             answer=self._answer,
             deposed=deposed.set,
+            now_ms=now_ms(),
         )
         self._loop = loop
         log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
         try:
-            loop.handle(TookOver())
-            store.watch(self._post)
+            loop.handle(TookOver(), now_ms())
+            store.watch(self._heard)
             self._active.set()
             self._took_over(loaded.controller_epoch)
-            while not deposed.is_set() and not self._closing.is_set():
-                task = self._tasks.get()
-                if task is not None:
-                    task()
+            self._work(loop, lambda: deposed.is_set() or self._closing.is_set())
         finally:
             self._active.clear()
             self._loop = None
@@ -211,50 +237,71 @@ class Driver:
             self._drain()
             self._stood_down()
             for request in list(self._owed):
-                self._answer(request, self._not_controller())
+                self._answer(request, Reply(self._not_controller(maybe_written=True)))
+            self._asked_below_admin.clear()  # those nodes are there still: the next controller loads them
+
+    def _work(self, loop: ControllerLoop, is_over: Callable[[], bool]) -> None:
+        tick_at_s = time.monotonic() + TICK_S
+        while not is_over():
+            with contextlib.suppress(queue.Empty):
+                task = self._tasks.get(timeout=max(0.0, tick_at_s - time.monotonic()))
+                if task is not None:
+                    task()
+            if time.monotonic() >= tick_at_s:
+                loop.tick(now_ms())
+                tick_at_s = time.monotonic() + TICK_S
 
     def _drain(self) -> None:
         """What an ended candidacy left is not for the next one."""
         while not self._tasks.empty():
             self._tasks.get()
 
+    def _heard(self, event: Event) -> None:
+        """Of the store's watches. Who wrote a node gets no answer but that it goes: why it was refused is logged."""
+        if isinstance(event, Requested) and event.path is not None:
+            request = next(self._requests)
+            self._asked_below_admin[request] = event.path
+            event = replace(event, request=request)
+        self._post(event)
+
     def _post(self, event: Event) -> None:
         """Something happened: the loop hears of it on its own thread."""
-        self._tasks.put(lambda: self._loop.handle(event) if self._loop is not None else None)
-
-    def _suspect(self, broker: BrokerId, epoch: int) -> None:
-        log.warning("broker %d at epoch %d refuses connections: it seems to be dead", broker, epoch)
-        self._post(BrokerDeathReported(broker, epoch))
+        self._tasks.put(lambda: self._loop.handle(event, now_ms()) if self._loop is not None else None)
 
     # Admin requests: on threads of the server
 
     def _actions(self) -> dict[str, Action]:
         return {
-            "create_topic": Action(CreateTopic, self._create_topic),
+            **{name: Action(kind, self._carry_out) for name, kind in REQUESTS.items()},
             "metadata": Action(DescribeTopics, self._metadata),
             "broker_died": Action(BrokerDied, self._broker_died),
         }
 
-    def _create_topic(self, creation: CreateTopic) -> Done:
+    def _carry_out(self, asked: Request) -> RequestAnswer:
+        """Waits until it is done. What is refused as a whole raises; what of it was refused is in the answer."""
         if not self.active:
             raise self._not_controller()
-        request, answer = next(self._requests), Future[None]()
+        request, answer = next(self._requests), Future[Reply]()
         self._owed[request] = answer
-        self._post(TopicRequested(request=request, creation=creation, topic_id=uuid.uuid4().hex))
+        self._post(Requested(asked=asked, request=request))
         try:
-            self._awaited(answer)
+            reply = self._awaited(answer)
         finally:
             self._owed.pop(request, None)
-        return Done()
+        if reply.error is not None:
+            raise reply.error
+        return RequestAnswer(errors={name: _refusal(error) for name, error in reply.errors.items()})
 
-    def _answer(self, request: int, error: ReplicationError | None) -> None:
-        owed = self._owed.pop(request, None)
-        if owed is None or owed.done():
+    def _answer(self, request: int, reply: Reply) -> None:
+        path = self._asked_below_admin.pop(request, None)
+        if path is not None:
+            for refusal in (reply.error, *reply.errors.values()):
+                if refusal is not None:
+                    log.warning("%s is refused: %s", path, refusal)
             return
-        if error is None:
-            owed.set_result(None)
-        else:
-            owed.set_exception(error)
+        owed = self._owed.pop(request, None)
+        if owed is not None and not owed.done():
+            owed.set_result(reply)
 
     def _broker_died(self, died: BrokerDied) -> Done:
         if not self.active:
@@ -264,6 +311,34 @@ class Driver:
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:
         return self.ask(lambda cluster: described(cluster, asked.topics, self.address))
+
+
+class _News:
+    """command_sender.BrokerNews, as events for the loop."""
+
+    def __init__(self, post: Callable[[Event], None], confirmed: Callable[[TopicPartition, int], None]) -> None:
+        self._post = post
+        self._confirmed = confirmed
+
+    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
+        self._confirmed(partition, leader_epoch)
+
+    def suspected(self, broker: BrokerId, epoch: int) -> None:
+        log.warning("broker %d at epoch %d refuses connections: it seems to be dead", broker, epoch)
+        self._post(BrokerDeathReported(broker, epoch))
+
+    def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
+        self._post(LogInfoRead(broker, answer))
+
+    def failed(self, broker: BrokerId, epoch: int, partitions: Sequence[TopicPartition]) -> None:
+        log.error("broker %d cannot keep %s: its disk refuses", broker, ", ".join(map(str, partitions)))
+        self._post(ReplicasFailed(broker, epoch, tuple(partitions)))
+
+
+def _refusal(error: ReplicationError) -> Refusal:
+    return Refusal(
+        error=error.code, message=error.message, retriable=error.retriable, maybe_written=error.maybe_written
+    )
 
 
 class _OnThread:

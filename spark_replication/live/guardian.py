@@ -133,7 +133,9 @@ class Guardian:
         os.write(self._wake_write, b"x")
 
     def shut_down(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """The broker's controlled stop, and its end (B3). SIGKILL if it does not end in time."""
+        """The broker's controlled stop, and its end (B3). SIGKILL if it does not end within timeout_s after the time in
+        which it may hand over what it leads."""
+        timeout_s += self._settings.controlled_shutdown_timeout_ms / 1000
         self.stop()
         info = read_broker_file(self.directory)
         if info is None or not probe(self.directory):

@@ -56,6 +56,9 @@ class MirrorThread:
     def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
         self._tell(lambda now_ms: self._rows.confirmed(partition, leader_epoch, now_ms))
 
+    def removed(self, partition: TopicPartition, zxid: int) -> None:
+        self._tell(lambda now_ms: self._rows.removed(partition, zxid, now_ms))
+
     def deleted(self, topic: str, zxid: int) -> None:
         self._tell(lambda now_ms: self._rows.deleted(topic, zxid, now_ms))
 

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from spark_replication.core.health import State, partition_state
+from spark_replication.core.states import State, partition_state
 from spark_replication.messages import PartitionCommand
 from spark_replication.model import TopicPartition
 
@@ -79,9 +79,8 @@ COLUMNS = (
         lambda row: row.command.state.last_known_leader,
     ),
     Column("replicas", _brokers, "in assignment order, preferred leader first", lambda row: list(row.command.replicas)),
-    # The controller does not tell these three yet; null says so, where a guess would look like knowledge (L3).
-    Column("adding", _brokers, "of a running reassignment; null: not told", lambda row: None),
-    Column("removing", _brokers, "of a running reassignment; null: not told", lambda row: None),
+    Column("adding", _brokers, "of the replicas, by a running reassignment", lambda row: list(row.command.adding)),
+    Column("removing", _brokers, "of the replicas, by a running reassignment", lambda row: list(row.command.removing)),
     Column("state", pa.string(), "new, online, offline or nonexistent", lambda row: row.state),
     Column(
         "recovering",
@@ -89,7 +88,12 @@ COLUMNS = (
         "led from outside ISR and ELR, no ISR write since",
         lambda row: row.command.state.recovering,
     ),
-    Column("elected_how", pa.string(), "how the leader was elected; null: not told", lambda row: None),
+    Column(
+        "elected_how",
+        pa.string(),
+        "how the present or last leader was elected; null: chosen as the partition was made",
+        lambda row: row.command.state.elected,
+    ),
     Column("min_isr", pa.int32(), "the effective one", lambda row: row.command.state.min_isr),
     Column("controller_epoch", pa.int32(), "who decided", lambda row: row.command.state.controller_epoch),
     Column("partition_epoch", pa.int32(), "rises on every change", lambda row: row.command.partition_epoch),
@@ -159,12 +163,13 @@ class LatestRows:
 
     def deleted(self, topic: str, zxid: int, now_ms: int) -> None:
         """Cost: one look at every partition; topics are deleted rarely."""
-        gone = [
-            row
-            for partition, row in self._latest.items()
-            if partition.topic == topic and row.zxid < zxid and not row.deleted
-        ]
-        for row in gone:
+        for partition in [known for known in self._latest if known.topic == topic]:
+            self.removed(partition, zxid, now_ms)
+
+    def removed(self, partition: TopicPartition, zxid: int, now_ms: int) -> None:
+        """From a topic that lives on, or with it."""
+        row = self._latest.get(partition)
+        if row is not None and row.zxid < zxid and not row.deleted:
             self._put(msgspec.structs.replace(row, zxid=zxid, deleted=True, updated_at_ms=now_ms), now_ms)
 
     def take(self) -> list[MirrorRow]:

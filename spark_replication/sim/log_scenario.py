@@ -119,7 +119,7 @@ class LogScenario:
             leader=leader,
             leader_epoch=leader_epoch,
             isr=members,
-            min_isr=effective_min_isr(self._settings.min_insync_replicas, self._replicas),
+            min_isr=effective_min_isr(self._settings.min_insync_replicas, len(self._replicas)),
             epochs={member: self._epochs[member] for member in sorted(members)},
         )
 
@@ -222,6 +222,7 @@ class LogScenario:
             leader_epoch=self._epoch_given(keys.get("leader_epoch", "current"), current),
             offset=start,
             last_epoch=expect_int(keys.get("last_epoch", follower.epoch_before(start)), "last_epoch"),
+            clean_since=self._clean_since[by],
         )
         epoch = self._epoch_given(keys.get("broker_epoch", "current"), self._epochs[by])
         answer, records = self._exchange(leader, fetch, by, epoch)
@@ -315,7 +316,7 @@ class LogScenario:
         version = keys.get("version", "next")
         if version not in ("next", "same", "old"):
             raise BadScenario(f"version is same or old, not {version!r}")
-        known = self._loops[replica].partition_epoch
+        known = self._loops[replica].order[1]
         stored = StoredPartition(
             state, {"next": max(known, self._stored.version) + 1, "same": known, "old": known - 1}[version]
         )

@@ -61,6 +61,7 @@ class MemoryLog:
 
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
         new = msgspec.msgpack.decode(records.data, type=list[Record])
+        self.epochs = self.epochs.truncated(self.log_end)  # one that was begun, and never written, never was
         for offset, record in enumerate(new, self.log_end):
             if record.epoch != self.epochs.last_epoch:
                 self.epochs = self.epochs.begun(record.epoch, offset)
@@ -80,6 +81,9 @@ class MemoryLog:
             entries=b"",
             data=msgspec.msgpack.encode(found),
         )
+
+    def bytes_from(self, offset: Offset) -> int:
+        return self.log_end - offset
 
     def begin_epoch(self, epoch: int) -> None:
         self.epochs = self.epochs.begun(epoch, self.log_end)

@@ -6,25 +6,36 @@ It counts round trips, and can let its controller die after any number of them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
 
 from spark_replication.config import Settings
-from spark_replication.core.cluster import Brokers, BrokersRead, LoadedCluster, StoredTopic
+from spark_replication.core.brokers import Brokers
+from spark_replication.core.cluster import LoadedCluster, StoredTopic
+from spark_replication.core.events import BrokersRead, Requested
 from spark_replication.core.isr import refusal
 from spark_replication.core.writes import (
     BrokerRemoval,
+    ClusterConfigWrite,
+    DeletionMark,
     Deposed,
     Group,
     GroupAnswer,
     IsrWrite,
+    PartitionRemoval,
     PartitionWrite,
     Refused,
+    RequestRemoval,
     Stored,
     StoredPartition,
+    TopicConfigWrite,
+    TopicRemoval,
     TopicWrite,
     Write,
 )
-from spark_replication.errors import ReplicationError
-from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
+from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, ClusterSettings, Registration, TopicPartition
 
 GROUPS_PER_MULTI = 1_000
 
@@ -41,6 +52,9 @@ class MemoryStore:
         self.partitions: dict[TopicPartition, StoredPartition] = {}
         self.registered: dict[BrokerId, Registration] = {}
         self.broker_epochs: dict[BrokerId, BrokerEpoch] = {}
+        self.stored_settings = ClusterSettings()
+        self.deleting: set[str] = set()
+        self.requests: dict[str, Requested] = {}
         self.round_trips = 0
         self.dies_after: int | None = None
         self._zxid = 0
@@ -52,10 +66,13 @@ class MemoryStore:
             cluster_id="scenario",
             controller_epoch=self.controller_epoch,
             settings=self.settings,
+            stored_settings=self.stored_settings,
             topics=dict(self.topics),
             partitions=dict(self.partitions),
             brokers=dict(self.registered),
             broker_epochs=dict(self.broker_epochs),
+            deleting=frozenset(self.deleting),
+            requests=tuple(self.requests[path] for path in sorted(self.requests)),
         )
 
     @property
@@ -75,9 +92,16 @@ class MemoryStore:
             host=f"host-{broker}", port=1, replication_port=2, epoch=epoch, incarnation=incarnation, rack=rack
         )
 
+    def shut_down(self, broker: BrokerId) -> None:
+        """The broker marks itself: it is not to be elected or let into an ISR any more (L2)."""
+        self.registered[broker] = replace(self.registered[broker], shutting_down=True)
+
     def change_isr(self, write: IsrWrite) -> ReplicationError | None:
         """A leader's write: stored, or the condition that failed."""
-        stored = self.partitions[write.partition]
+        stored = self.partitions.get(write.partition)
+        topic = self.topics.get(write.partition.topic)
+        if stored is None or topic is None or topic.state.topic_id != write.topic_id:
+            return UnknownTopicOrPartition(f"there is no {write.partition} of topic {write.topic_id}")
         refused = refusal(write, stored, self.brokers)
         if refused is None:
             self._store_partition(write.partition, StoredPartition(write.state, stored.version + 1, self._next_zxid()))
@@ -97,23 +121,48 @@ class MemoryStore:
             case PartitionWrite(partition=partition, version=version, relies_on=relies_on):
                 stored = self.partitions.get(partition)
                 at = ABSENT if stored is None else stored.version
-                return at == version and all(self.broker_epochs[b].epoch == e for b, e in relies_on.items())
+                relied_on = all(self.broker_epochs[b].epoch == e for b, e in relies_on.items())
+                return at == version and relied_on
             case TopicWrite(topic=topic, version=version):
                 known = self.topics.get(topic)
                 return (ABSENT if known is None else known.version) == version
             case BrokerRemoval(broker=broker, epoch=epoch):
                 return broker in self.registered and self.broker_epochs[broker].epoch == epoch
+            case TopicConfigWrite(topic=topic) | TopicRemoval(topic=topic):
+                return topic in self.topics
+            case DeletionMark() | PartitionRemoval() | ClusterConfigWrite() | RequestRemoval():
+                return True
+            case _:
+                assert_never(write)
 
     def _store(self, write: Write) -> tuple[int, int]:
-        version, zxid = getattr(write, "version", 0) + 1, self._next_zxid()
+        zxid = self._next_zxid()
         match write:
-            case PartitionWrite(partition=partition, state=state):
-                self._store_partition(partition, StoredPartition(state, version, zxid))
-            case TopicWrite(topic=topic, state=topic_state, config=config):
-                self.topics[topic] = StoredTopic(topic_state, version, config or TopicConfig())
+            case PartitionWrite(partition=partition, state=state, version=version):
+                self._store_partition(partition, StoredPartition(state, version + 1, zxid))
+                return version + 1, zxid
+            case TopicWrite(topic=topic, state=topic_state, config=config, version=version):
+                kept = self.topics[topic].config if config is None else config
+                self.topics[topic] = StoredTopic(topic_state, version + 1, kept)
+                return version + 1, zxid
             case BrokerRemoval(broker=broker):
                 del self.registered[broker]
-        return version, zxid
+            case DeletionMark(topic=topic):
+                self.deleting.add(topic)
+            case PartitionRemoval(partition=partition):
+                self.partitions.pop(partition, None)
+            case TopicRemoval(topic=topic):
+                del self.topics[topic]
+                self.deleting.discard(topic)
+            case TopicConfigWrite(topic=topic, config=config):
+                self.topics[topic] = replace(self.topics[topic], config=config)
+            case ClusterConfigWrite(config=settings):
+                self.stored_settings = settings
+            case RequestRemoval(path=path):
+                self.requests.pop(path, None)
+            case _:
+                assert_never(write)
+        return 0, zxid
 
     def _store_partition(self, partition: TopicPartition, stored: StoredPartition) -> None:
         self.partitions[partition] = stored

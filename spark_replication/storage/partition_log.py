@@ -144,6 +144,16 @@ class PartitionLog:
         self._keep_open(segment)
         return found
 
+    def bytes_from(self, offset: Offset) -> int:
+        """Cost: the segments that are newer, and one search in an index."""
+        if offset >= self._log_end:
+            return 0
+        segment = self._segment_at(offset)
+        with self._disk("read"):
+            within = segment.bytes_from(offset)
+        self._keep_open(segment)
+        return within + sum(newer.data_bytes for newer in self._segments if newer.base > segment.base)
+
     def offset_of_time(self, timestamp_ms: int) -> Offset:
         """Of the first batch before which every batch of its segment is older than `timestamp_ms`; log_end if none."""
         for segment in self._segments:
@@ -244,10 +254,12 @@ class PartitionLog:
 
     def _continuation(self, records: LogSlice, position: int) -> tuple[Offset, EpochHistory]:
         """Log end and epochs with these records at `position`; CorruptLog unless they continue the log exactly."""
+        # An epoch that this replica began as leader, and wrote nothing in, never was: a lower one's records may follow.
+        epochs = self._epochs.truncated(self._log_end)
         prefix = whole_prefix(
             records.entries,
             base=self._log_end,
-            epoch=self._epochs.last_epoch,
+            epoch=epochs.last_epoch,
             position=position,
             data_bytes=position + len(records.data),
         )
@@ -257,7 +269,6 @@ class PartitionLog:
                 f"records from {records.first_offset} do not continue {self._folder} at {self._log_end}: {why}"
             )
         entries = as_array(records.entries)
-        epochs = self._epochs
         for epoch, start in epoch_starts(entries):
             epochs = epochs.begun(epoch, start)
         return int(entries["last_offset"][-1]) + 1, epochs

@@ -133,6 +133,12 @@ class Segment:
             schema=self.schema if first == 0 else b"",
         )
 
+    def bytes_from(self, offset: Offset) -> int:
+        """Of the batches from the one that holds `offset` on."""
+        entries = self._open().entries
+        place = place_of_offset(entries, offset)
+        return self.data_bytes - entry_at(entries, place).position if place < len(entries) // ENTRY_BYTES else 0
+
     def boundary(self, offset: Offset) -> Offset:
         """Where the batch that holds `offset` starts; `end` if it is past them all."""
         entries = self._open().entries

@@ -28,6 +28,7 @@ from spark_replication.errors import (
 from spark_replication.messages import (
     DescribeTopics,
     Done,
+    GetReplicaLogInfo,
     InitProducer,
     LeaderAndIsr,
     LeaseAnswer,
@@ -88,6 +89,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         "leader_and_isr": Action(LeaderAndIsr, lambda request: broker.leader_and_isr(request, now_ms())),
         "update_metadata": Action(UpdateMetadata, broker.update_metadata),
         "stop_replica": Action(StopReplica, broker.stop_replica),
+        "get_replica_log_info": Action(GetReplicaLogInfo, broker.replica_log_info),
         "renew_lease": Action(RenewLease, services.renew_lease),
         "shutdown": Action(Shutdown, shutdown),
     }

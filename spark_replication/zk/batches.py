@@ -2,16 +2,32 @@
 
 A group's operations stand or fall together, so a group is never split. Groups share a multi() up to a number of bytes
 and operations; a check that several of them need is in it once.
+
+A write either names the version that it was decided against, or is one that only controllers make (their epoch is in
+every multi()): such a one is done also if what it makes is there already, or what it removes is gone.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable, Iterator, Mapping
+from typing import assert_never
 
-from spark_replication.core.writes import BrokerRemoval, Group, PartitionWrite, TopicWrite, Write
+from spark_replication.core.writes import (
+    BrokerRemoval,
+    ClusterConfigWrite,
+    DeletionMark,
+    Group,
+    PartitionRemoval,
+    PartitionWrite,
+    RequestRemoval,
+    TopicConfigWrite,
+    TopicRemoval,
+    TopicWrite,
+    Write,
+)
 from spark_replication.errors import InvalidRequest
-from spark_replication.model import ABSENT, TopicConfig, TopicPartition, encode
+from spark_replication.model import ABSENT, TopicConfig, encode
 from spark_replication.zk import paths
 from spark_replication.zk.session import EXISTS, Check, Create, Delete, Node, Operation, SetData
 
@@ -27,16 +43,15 @@ class Item:
     """A group on its way. number: its place among the answers.
 
     unsure: it was sent, and the answer was lost: it may be stored.
-    bare: partitions whose parent is there already (somebody removed a leaderAndISR by hand).
     """
 
-    __slots__ = ("bare", "bytes", "checks", "group", "number", "operations", "unsure")
+    __slots__ = ("_there", "bytes", "checks", "group", "number", "operations", "unsure")
 
     def __init__(self, number: int, group: Group, root_bytes: int) -> None:
         self.number = number
         self.group = group
         self.unsure = False
-        self.bare: frozenset[TopicPartition] = frozenset()
+        self._there: dict[str, bool] = {}
         self.checks = tuple(dict.fromkeys(check for write in group for check in _checks(write)))
         self.operations = self._operations()
         self.bytes = sum(_bytes(operation) + root_bytes for operation in (*self.checks, *self.operations))
@@ -46,12 +61,15 @@ class Item:
                 f"{GROUP_BYTES_MAX} at once: ask for fewer partitions in one request"
             )
 
-    def create_below(self, parents_there: frozenset[TopicPartition]) -> None:
-        self.bare |= parents_there
+    def learn(self, nodes: Mapping[str, Node | None]) -> bool:
+        """What somebody else made or removed already is not asked for again. False: it is all as was thought."""
+        before = self.operations
+        self._there = {path: nodes[path] is not None for write in self.group for path in _either_way(write)}
         self.operations = self._operations()
+        return self.operations != before
 
     def _operations(self) -> tuple[Operation, ...]:
-        return tuple(operation for write in self.group for operation in _operations(write, self.bare))
+        return tuple(operation for write in self.group for operation in _operations(write, self._there))
 
 
 def pack(items: Iterable[Item]) -> Iterator[list[Item]]:
@@ -114,14 +132,17 @@ def paths_of(item: Item) -> Iterator[str]:
         yield check.path
     for write in item.group:
         yield written_path(write)
-        if isinstance(write, PartitionWrite) and write.version == ABSENT:
-            yield paths.topic(write.partition.topic)
-            yield paths.partition(write.partition)
+        yield from _either_way(write)
+        match write:
+            case PartitionWrite(version=version) if version == ABSENT:
+                yield paths.topic(write.partition.topic)
+            case TopicRemoval():
+                yield paths.TOPICS  # it tells the zxid
 
 
 def standing(item: Item, nodes: Mapping[str, Node | None]) -> Standing:
     """Only a group whose answer was lost can be stored: a rejected multi() has stored nothing."""
-    if item.unsure and all(_is_stored(write, nodes[written_path(write)]) for write in item.group):
+    if item.unsure and all(_is_stored(write, nodes) for write in item.group):
         return Standing.STORED
     checks_hold = all(
         (node := nodes[check.path]) is not None and check.version in (EXISTS, node.version) for check in item.checks
@@ -129,49 +150,94 @@ def standing(item: Item, nodes: Mapping[str, Node | None]) -> Standing:
     return Standing.OPEN if checks_hold and all(_holds(write, nodes) for write in item.group) else Standing.LOST
 
 
-def parents_there(item: Item, nodes: Mapping[str, Node | None]) -> frozenset[TopicPartition]:
-    return frozenset(
-        write.partition
-        for write in item.group
-        if isinstance(write, PartitionWrite)
-        and write.version == ABSENT
-        and nodes[paths.partition(write.partition)] is not None
-    )
-
-
 def versions_stored(item: Item, nodes: Mapping[str, Node | None]) -> tuple[tuple[int, int], ...]:
     """Of a group that is stored."""
-    found = (nodes[written_path(write)] for write in item.group)
-    return tuple((0, 0) if node is None else (node.version, node.zxid) for node in found)
+    return tuple(_version_stored(write, nodes) for write in item.group)
 
 
-def _is_stored(write: Write, node: Node | None) -> bool:
-    if isinstance(write, BrokerRemoval):
-        return node is None
-    return node is not None and node.version == write.version + 1 and node.data == encode(write.state)
+def _version_stored(write: Write, nodes: Mapping[str, Node | None]) -> tuple[int, int]:
+    if isinstance(write, TopicRemoval):
+        parent = nodes[paths.TOPICS]
+        return 0, 0 if parent is None else parent.children_zxid
+    node = nodes[written_path(write)]
+    return (0, 0) if node is None else (node.version, node.zxid)
+
+
+def _is_stored(write: Write, nodes: Mapping[str, Node | None]) -> bool:
+    node = nodes[written_path(write)]
+    match write:
+        case PartitionWrite() | TopicWrite():
+            return node is not None and node.version == write.version + 1 and node.data == encode(write.state)
+        case TopicConfigWrite() | ClusterConfigWrite():
+            return node is not None and node.data == encode(write.config)
+        case DeletionMark():
+            return node is not None
+        case BrokerRemoval():
+            return node is None
+        case PartitionRemoval() | TopicRemoval() | RequestRemoval():
+            return all(nodes[path] is None for path in _either_way(write))
+        case _:
+            assert_never(write)
 
 
 def _holds(write: Write, nodes: Mapping[str, Node | None]) -> bool:
+    """Its own condition."""
     node = nodes[written_path(write)]
-    if isinstance(write, BrokerRemoval):
-        return node is not None
-    if write.version != ABSENT:
-        return node is not None and node.version == write.version
-    return node is None and (isinstance(write, TopicWrite) or nodes[paths.topic(write.partition.topic)] is not None)
+    match write:
+        case PartitionWrite(version=version) | TopicWrite(version=version) if version != ABSENT:
+            return node is not None and node.version == version
+        case PartitionWrite():
+            return node is None and nodes[paths.topic(write.partition.topic)] is not None
+        case TopicWrite():
+            return node is None
+        case BrokerRemoval():
+            return node is not None
+        case _:
+            return True
 
 
 # What a write is in ZooKeeper.
 
 
 def written_path(write: Write) -> str:
-    """The node whose version the write names."""
+    """The node that the write is about, whose version it names if it names one."""
     match write:
-        case PartitionWrite():
+        case PartitionWrite() | PartitionRemoval():
             return paths.leader_and_isr(write.partition)
-        case TopicWrite():
+        case TopicWrite() | TopicRemoval():
             return paths.topic(write.topic)
         case BrokerRemoval():
             return paths.broker_id(write.broker)
+        case DeletionMark():
+            return paths.deletion_mark(write.topic)
+        case TopicConfigWrite():
+            return paths.topic_config(write.topic)
+        case ClusterConfigWrite():
+            return paths.CLUSTER_CONFIG
+        case RequestRemoval():
+            return write.path
+        case _:
+            assert_never(write)
+
+
+def _either_way(write: Write) -> tuple[str, ...]:
+    """The nodes that may be there or not, whatever the write does to them."""
+    match write:
+        case PartitionWrite(version=version) if version == ABSENT:
+            return (paths.partition(write.partition),)  # somebody removed a leaderAndISR by hand
+        case PartitionRemoval():
+            return paths.leader_and_isr(write.partition), paths.partition(write.partition)
+        case TopicRemoval():
+            return (
+                paths.topic(write.topic),
+                paths.topic_id(write.topic_id),
+                paths.topic_config(write.topic),
+                paths.deletion_mark(write.topic),
+            )
+        case DeletionMark() | TopicConfigWrite() | ClusterConfigWrite() | RequestRemoval():
+            return (written_path(write),)
+        case _:
+            return ()
 
 
 def _needed(write: Write) -> tuple[str, ...]:
@@ -190,12 +256,13 @@ def _checks(write: Write) -> Iterator[Check]:
             yield Check(paths.broker_epoch(write.broker), write.epoch)
 
 
-def _operations(write: Write, bare: frozenset[TopicPartition]) -> Iterator[Operation]:
+def _operations(write: Write, there: Mapping[str, bool]) -> Iterator[Operation]:
+    """there: which of the nodes that may be there or not are; if nothing is said, as the write expects it."""
     match write:
         case PartitionWrite(version=version) if version != ABSENT:
             yield SetData(paths.leader_and_isr(write.partition), encode(write.state), version)
         case PartitionWrite():
-            if write.partition not in bare:
+            if not there.get(paths.partition(write.partition), False):
                 yield Create(paths.partition(write.partition))
             yield Create(paths.leader_and_isr(write.partition), encode(write.state))
         case TopicWrite(version=version) if version != ABSENT:
@@ -208,6 +275,28 @@ def _operations(write: Write, bare: frozenset[TopicPartition]) -> Iterator[Opera
             yield Create(paths.topic_config(write.topic), encode(write.config or TopicConfig()))
         case BrokerRemoval():
             yield Delete(paths.broker_id(write.broker), EXISTS)
+        case _:
+            yield from _controllers_operations(write, there)
+
+
+def _controllers_operations(
+    write: DeletionMark | PartitionRemoval | TopicRemoval | TopicConfigWrite | ClusterConfigWrite | RequestRemoval,
+    there: Mapping[str, bool],
+) -> Iterator[Operation]:
+    """Of a write that names no version."""
+    match write:
+        case DeletionMark():
+            if not there.get(written_path(write), False):
+                yield Create(written_path(write))
+        case TopicConfigWrite() | ClusterConfigWrite():
+            path, data = written_path(write), encode(write.config)
+            yield SetData(path, data, EXISTS) if there.get(path, True) else Create(path, data)
+        case PartitionRemoval() | TopicRemoval() | RequestRemoval():
+            for path in _either_way(write):
+                if there.get(path, True):
+                    yield Delete(path, EXISTS)
+        case _:
+            assert_never(write)
 
 
 def _bytes(operation: Operation) -> int:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from spark_replication.core.cluster import BrokersRead
+from spark_replication.core.events import BrokersRead
 from spark_replication.core.writes import IsrAnswer, IsrWrite
 from spark_replication.errors import NotReady, ReplicationError, RequestTimedOut, StaleBrokerEpoch
 from spark_replication.messages import PartitionCommand

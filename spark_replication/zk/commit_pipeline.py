@@ -12,8 +12,10 @@ import logging
 import queue
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import islice
+from typing import NamedTuple
 
 from spark_replication.core.writes import (
     Deposed,
@@ -23,6 +25,7 @@ from spark_replication.core.writes import (
     Refused,
     Stored,
     StoredPartition,
+    TopicRemoval,
 )
 from spark_replication.errors import CorruptState, Overloaded, ReplicationError, RequestTimedOut
 from spark_replication.model import TopicPartition
@@ -32,7 +35,6 @@ from spark_replication.zk.batches import (
     Standing,
     multi_of,
     pack,
-    parents_there,
     paths_of,
     standing,
     versions_stored,
@@ -41,14 +43,17 @@ from spark_replication.zk.batches import (
 )
 from spark_replication.zk.reading import stored_partition
 from spark_replication.zk.session import (
+    EXISTS,
     Check,
     Committed,
     ConnectionLost,
     Create,
+    Delete,
     MultiOutcome,
     Node,
     Operation,
     ReadOutcome,
+    Reason,
     Rejected,
     Session,
     SessionLost,
@@ -58,6 +63,8 @@ MULTIS_IN_FLIGHT_MAX = 8
 COMMITS_WAITING_MAX = 10_000
 # A multi() is rejected again only if its nodes moved between the read and the write.
 ATTEMPTS_MAX = 20
+# Nodes that are removed at once from below one that is to go. Nobody but people makes any there.
+STRAYS_MAX = 500
 
 Then = Callable[[list[GroupAnswer]], None]
 log = logging.getLogger(__name__)
@@ -67,10 +74,16 @@ class _Deposed(Exception):
     """Nothing of this controller will be stored any more."""
 
 
+class _Zxid(NamedTuple):
+    """Of a multi() that is stored."""
+
+    zxid: int
+
+
 class _Batch:
     """One multi() on its way: its operations, and the item that each belongs to (None: a shared check)."""
 
-    __slots__ = ("attempt", "items", "operations", "owners", "versions")
+    __slots__ = ("attempt", "items", "operations", "owners", "removed_topics", "versions")
 
     def __init__(self, items: Sequence[Item], epoch_check: Check, attempt: int = 0) -> None:
         planned = multi_of(items, epoch_check)
@@ -79,6 +92,9 @@ class _Batch:
         self.operations: list[Operation] = [operation for operation, _ in planned]
         self.owners: list[Item | None] = [item for _, item in planned]
         self.versions: dict[str, tuple[int, int]] = {}
+        self.removed_topics = [
+            written_path(write) for item in items for write in item.group if isinstance(write, TopicRemoval)
+        ]
 
 
 class CommitPipeline:
@@ -91,7 +107,7 @@ class CommitPipeline:
         self._lock = threading.Lock()
         self._deposed = False
         self._commits: queue.SimpleQueue[tuple[list[Item], Then] | None] = queue.SimpleQueue()
-        self._answered: queue.SimpleQueue[tuple[_Batch, MultiOutcome | ReadOutcome]] = queue.SimpleQueue()
+        self._answered: queue.SimpleQueue[tuple[_Batch, MultiOutcome | _Zxid]] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="controller-commits", daemon=True)
         self._thread.start()
 
@@ -153,8 +169,17 @@ class CommitPipeline:
             if again is not None:
                 waiting.appendleft(again)
 
-    def _take(self, batch: _Batch, outcome: MultiOutcome | ReadOutcome) -> None:
+    def _take(self, batch: _Batch, outcome: MultiOutcome) -> None:
         self._answered.put((batch, outcome))
+
+    def _take_zxid(self, batch: _Batch, of_created: bool, outcome: ReadOutcome) -> None:  # noqa: FBT001 (in a partial)
+        """Of a node created by this very multi() (None: it is gone already), or of the parent of a removed one."""
+        if isinstance(outcome, ReplicationError):
+            self._answered.put((batch, outcome))
+        elif outcome is None:
+            self._answered.put((batch, _Zxid(0)))
+        else:
+            self._answered.put((batch, _Zxid(outcome.created_zxid if of_created else outcome.children_zxid)))
 
     def _drain(self, in_flight: int) -> None:
         """So that no answer of this commit is taken for one of the next."""
@@ -162,7 +187,8 @@ class CommitPipeline:
             self._answered.get()
 
     def _ask_zxid(self, batch: _Batch, outcome: Committed) -> bool:
-        """ZooKeeper tells the zxid of a SetData only. All of a multi() have the same one: a created node's tells it."""
+        """ZooKeeper tells the zxid of a SetData only. All of a multi() have the same one: a created node's tells it, or
+        the parent's of a removed one (M2)."""
         created = None
         zxid = 0
         for operation, stored in zip(batch.operations, outcome.stored, strict=True):
@@ -172,8 +198,9 @@ class CommitPipeline:
             elif isinstance(operation, Create):
                 batch.versions[operation.path] = (0, 0)
                 created = operation.path
-        if created is not None and zxid == 0:
-            self._session.stat(created, partial(self._take, batch))
+        batch.versions.update(dict.fromkeys(batch.removed_topics, (0, 0)))
+        if zxid == 0 and (created is not None or batch.removed_topics):
+            self._session.stat(created or paths.TOPICS, partial(self._take_zxid, batch, created is not None))
             return True
         self._put_zxid(batch, zxid)
         return False
@@ -182,20 +209,19 @@ class CommitPipeline:
         for path, (version, known) in batch.versions.items():
             batch.versions[path] = (version, known or zxid)
 
-    def _settle(
-        self, batch: _Batch, outcome: MultiOutcome | ReadOutcome, answers: dict[int, GroupAnswer]
-    ) -> _Batch | None:
+    def _settle(self, batch: _Batch, outcome: MultiOutcome | _Zxid, answers: dict[int, GroupAnswer]) -> _Batch | None:
         """Answer what can be answered; the rest is to be sent again."""
         match outcome:
             case Committed():
                 self._answer_stored(batch, answers)
-            case Node() | None:  # of a node created by this very multi(): None if it is gone already
-                self._put_zxid(batch, 0 if outcome is None else outcome.created_zxid)
+            case _Zxid(zxid=zxid):
+                self._put_zxid(batch, zxid)
                 self._answer_stored(batch, answers)
             case Rejected(operation=0):
                 raise _Deposed("another controller raised /controller_epoch")
-            case Rejected(operation=place):
-                return self._sort_out(batch, batch.owners[place], answers)
+            case Rejected(operation=place, reason=reason):
+                cleared = reason is Reason.NOT_EMPTY and self._clear_below(batch.operations[place].path)
+                return self._sort_out(batch, batch.owners[place], answers, changed=cleared)
             case ConnectionLost():
                 for item in batch.items:
                     item.unsure = True
@@ -213,11 +239,15 @@ class CommitPipeline:
                 tuple(batch.versions.get(written_path(write), (0, 0)) for write in item.group)
             )
 
-    def _sort_out(self, batch: _Batch, culprit: Item | None, answers: dict[int, GroupAnswer]) -> _Batch | None:
-        """All groups of the multi() are looked at, not the culprit alone: a broker's death makes hundreds conflict."""
+    def _sort_out(
+        self, batch: _Batch, culprit: Item | None, answers: dict[int, GroupAnswer], *, changed: bool = False
+    ) -> _Batch | None:
+        """All groups of the multi() are looked at, not the culprit alone: a broker's death makes hundreds conflict.
+
+        changed: it need not be rejected again for the same reason.
+        """
         nodes = self._read_all(dict.fromkeys(path for item in batch.items for path in paths_of(item)))
         rest: list[Item] = []
-        repaired = False
         for item in batch.items:
             match standing(item, nodes):
                 case Standing.STORED:
@@ -225,9 +255,9 @@ class CommitPipeline:
                 case Standing.LOST:
                     answers[item.number] = _refused(item, nodes)
                 case Standing.OPEN:
-                    repaired |= _create_below(item, nodes)
+                    changed |= item.learn(nodes)
                     rest.append(item)
-        stuck = len(rest) == len(batch.items) and not repaired and culprit is not None
+        stuck = len(rest) == len(batch.items) and not changed and culprit is not None
         if stuck and culprit is not None:
             # Rejected for a reason that no condition of ours expresses.
             answers[culprit.number] = _refused(culprit, nodes)
@@ -236,6 +266,32 @@ class CommitPipeline:
             answers.update({item.number: _refused(item, nodes) for item in rest})
             rest = []
         return _Batch(rest, self._epoch_check, batch.attempt + 1) if rest else None
+
+    def _clear_below(self, path: str) -> bool:
+        """People made nodes below one that is to go: they go, too. False: there are none.
+
+        Those of leaderAndISR nodes whose own removal failed with the rest are among them: it comes to the same.
+        """
+        try:
+            strays = list(islice(self._below(path), STRAYS_MAX))
+            if not strays:
+                return False
+            log.warning("%s is to go, and has below it %s: removed", path, ", ".join(strays))
+            outcome = self._session.commit_now((self._epoch_check, *(Delete(stray, EXISTS) for stray in strays)))
+        except RequestTimedOut as error:
+            log.warning("the controller waits for ZooKeeper: %s", error)
+            return True
+        except ReplicationError as error:
+            raise _Deposed(f"ZooKeeper cannot be read: {error}") from error
+        if isinstance(outcome, Rejected) and outcome.operation == 0:
+            raise _Deposed("another controller raised /controller_epoch")
+        return True
+
+    def _below(self, path: str) -> Iterator[str]:
+        """Children before their parents, so that any number of the first ones can be removed."""
+        for name in self._session.children_now(path):
+            yield from self._below(f"{path}/{name}")
+            yield f"{path}/{name}"
 
     def _read_all(self, wanted: Iterable[str]) -> Mapping[str, Node | None]:
         """For as long as the session lives: without an answer there is nothing that could be said."""
@@ -262,11 +318,3 @@ def _current(partition: TopicPartition, node: Node | None) -> StoredPartition | 
     except CorruptState as error:
         log.error("%s is left alone: %s", partition, error)
         return None
-
-
-def _create_below(item: Item, nodes: Mapping[str, Node | None]) -> bool:
-    """A leaderAndISR that somebody removed by hand is created again below its parent."""
-    there = parents_there(item, nodes) - item.bare
-    if there:
-        item.create_below(there)
-    return bool(there)

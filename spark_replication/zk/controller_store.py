@@ -9,14 +9,15 @@ import contextlib
 import logging
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
-import msgspec
-
-from spark_replication.config import Settings, settings_from
-from spark_replication.core.cluster import BrokersRead, LoadedCluster, PartitionsRead
+from spark_replication.config import Settings
+from spark_replication.core.cluster import LoadedCluster
+from spark_replication.core.events import BrokersRead, PartitionsRead, Requested
 from spark_replication.core.writes import Deposed, Group, GroupAnswer
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
+from spark_replication.messages import DeleteTopic
 from spark_replication.model import (
     ClusterInfo,
     ClusterSettings,
@@ -27,10 +28,18 @@ from spark_replication.model import (
     encode,
 )
 from spark_replication.zk import paths
+from spark_replication.zk.admin_requests import Found, read_requests
 from spark_replication.zk.commit_pipeline import CommitPipeline
 from spark_replication.zk.controller_watch import ControllerWatch
 from spark_replication.zk.node_watch import NodeWatch
-from spark_replication.zk.reading import read_brokers, read_partitions, read_topics
+from spark_replication.zk.reading import (
+    read_brokers,
+    read_partitions,
+    read_tombstones,
+    read_topic_nodes,
+    topics_of,
+)
+from spark_replication.zk.request_watch import Deletions, RequestWatch
 from spark_replication.zk.session import (
     EXISTS,
     Check,
@@ -67,6 +76,9 @@ class ControllerStore:
         self._epoch_version: int | None = None
         self._pipeline: CommitPipeline | None = None
         self._watch: ControllerWatch | None = None
+        self._request_watch: RequestWatch | None = None
+        self._requests: list[Found] = []
+        self._deletions = Deletions()
         self._watches: list[NodeWatch] = []
 
     def campaign(self, id: str, host: str, port: int) -> LoadedCluster | None:
@@ -94,14 +106,24 @@ class ControllerStore:
         """See ports.ControllerStore. `then` comes on the pipeline's thread; on this one if it is over."""
         if self._pipeline is None:
             then([Deposed()] * len(groups))
+        elif self._deletions.sent(groups):
+            self._pipeline.commit(groups, partial(self._deletions_answered, groups, then))
         else:
             self._pipeline.commit(groups, then)
 
-    def watch(self, on_event: Callable[[BrokersRead | PartitionsRead], None]) -> None:
-        """From now on: the brokers first, as they are, then every change. On a thread of the store's."""
+    def _deletions_answered(
+        self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None], answers: list[GroupAnswer]
+    ) -> None:
+        self._deletions.answered(groups, answers)
+        then(answers)
+
+    def watch(self, on_event: Callable[[BrokersRead | PartitionsRead | Requested], None]) -> None:
+        """From now on: the brokers first, as they are, then every change; and what is asked for below /admin, each
+        request once. On threads of the store's."""
         assert self._epoch_version is not None, "watch() is for who has won"
         check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
         self._watch = ControllerWatch(self._session, check, on_event, self._depose)
+        self._request_watch = RequestWatch(self._session, on_event, self._requests, self._deletions)
 
     def resign(self) -> None:
         """Let the next one in at once, and close the session. Not from a callback of this store's session."""
@@ -181,25 +203,30 @@ class ControllerStore:
         self._pipeline = CommitPipeline(self._session, self._epoch_version, self._depose)
         self._session.listen(self._session_changed)
         self._watches.append(NodeWatch(self._session, paths.CONTROLLER, self._controller_read))
-        topics = read_topics(self._session)
+        nodes = read_topic_nodes(self._session)
+        topics = topics_of(self._session, nodes)
         assigned = [TopicPartition(name, number) for name, of in topics.items() for number in of.state.partitions]
+        partitions = read_partitions(self._session, assigned)
         brokers = read_brokers(self._session)
+        self._requests = read_requests(self._session)
+        deleting = frozenset(_marked(self._requests) & topics.keys())
+        self._deletions.begin(deleting)
         return LoadedCluster(
             cluster_id=cluster.cluster_id,
             controller_epoch=epoch,
-            settings=self._cluster_settings(),
+            settings=self._settings,
+            stored_settings=self._cluster_settings(),
             topics=topics,
-            partitions=read_partitions(self._session, assigned),
+            partitions=partitions | read_tombstones(self._session, nodes, topics, partitions),
             brokers=brokers.brokers,
             broker_epochs=brokers.broker_epochs,
+            deleting=deleting,
+            requests=tuple(_requests(self._requests, deleting)),
         )
 
-    def _cluster_settings(self) -> Settings:
+    def _cluster_settings(self) -> ClusterSettings:
         node = self._session.read_now(paths.CLUSTER_CONFIG)
-        if node is None:
-            return self._settings
-        stored = decode(node.data, ClusterSettings, paths.CLUSTER_CONFIG)
-        return settings_from(msgspec.to_builtins(self._settings), stored.settings)
+        return ClusterSettings() if node is None else decode(node.data, ClusterSettings, paths.CLUSTER_CONFIG)
 
     # Losing.
 
@@ -230,6 +257,8 @@ class ControllerStore:
             watch.cancel()
         if self._watch is not None:
             self._watch.stop()
+        if self._request_watch is not None:
+            self._request_watch.stop()
         if self._pipeline is not None:
             self._pipeline.depose()
 
@@ -240,3 +269,16 @@ def _raised(node: Node | None) -> tuple[int, Operation]:
         return FIRST_EPOCH, Create(paths.CONTROLLER_EPOCH, encode(ControllerEpoch(epoch=FIRST_EPOCH)))
     epoch = decode(node.data, ControllerEpoch, paths.CONTROLLER_EPOCH).epoch + 1
     return epoch, SetData(paths.CONTROLLER_EPOCH, encode(ControllerEpoch(epoch=epoch)), node.version)
+
+
+def _marked(found: Iterable[Found]) -> set[str]:
+    return {each.asked.topic for each in found if isinstance(each.asked, DeleteTopic)}
+
+
+def _requests(found: Iterable[Found], deleting: frozenset[str]) -> Iterator[Requested]:
+    """A deletion under way goes on without a request. The mark of a topic that is not there is one, which is refused,
+    and so removed."""
+    for each in found:
+        requested = each.requested  # what is none is logged by the watch
+        if requested is not None and not (isinstance(each.asked, DeleteTopic) and each.asked.topic in deleting):
+            yield requested

@@ -11,7 +11,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from spark_replication.core.cluster import BrokersRead, PartitionsRead
+from spark_replication.core.events import BrokersRead, PartitionsRead
 from spark_replication.core.writes import StoredPartition
 from spark_replication.errors import CorruptState, ReplicationError, RequestTimedOut
 from spark_replication.model import TopicPartition, decode

@@ -17,6 +17,12 @@ TOPIC_CONFIGS = "/config/topics"
 ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = ISR_CHANGES + "/change_"  # ZooKeeper appends the sequence number
 PRODUCER_IDS = "/producer_ids"
+ADMIN = "/admin"
+REASSIGNED = "/admin/partitions_reassigned"
+ADDED = "/admin/partitions_add"
+REMOVED = "/admin/partitions_remove"
+DELETE_TOPICS = "/admin/delete_topics"
+PREFERRED_ELECTION = "/admin/preferred_replica_election"
 
 # What the first controller makes, parents first: nobody else creates a parent but in the multi() that needs it.
 BASE = (
@@ -28,11 +34,11 @@ BASE = (
     "/config",
     TOPIC_CONFIGS,
     ISR_CHANGES,
-    "/admin",
-    "/admin/partitions_reassigned",
-    "/admin/partitions_add",
-    "/admin/partitions_remove",
-    "/admin/delete_topics",
+    ADMIN,
+    REASSIGNED,
+    ADDED,
+    REMOVED,
+    DELETE_TOPICS,
 )
 
 
@@ -67,3 +73,7 @@ def leader_and_isr(of: TopicPartition) -> str:
 
 def isr_change(name: str) -> str:
     return f"{ISR_CHANGES}/{name}"
+
+
+def deletion_mark(topic: str) -> str:
+    return f"{DELETE_TOPICS}/{topic}"

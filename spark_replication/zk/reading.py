@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from spark_replication.core.cluster import BrokersRead, StoredTopic
+from spark_replication.core.cluster import StoredTopic
+from spark_replication.core.events import BrokersRead
 from spark_replication.core.writes import StoredPartition
 from spark_replication.messages import PartitionCommand
 from spark_replication.model import (
@@ -22,17 +24,24 @@ from spark_replication.zk.session import Node, Session, Watch
 
 def read_topics(session: Session) -> dict[str, StoredTopic]:
     """Every topic with its config. One that is deleted during the read is left out."""
+    return topics_of(session, read_topic_nodes(session))
+
+
+def read_topic_nodes(session: Session) -> dict[str, Node]:
     names = session.children_now(paths.TOPICS)
-    states = session.read_many([paths.topic(name) for name in names])
-    configs = session.read_many([paths.topic_config(name) for name in names])
+    nodes = session.read_many([paths.topic(name) for name in names])
+    return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
+
+
+def topics_of(session: Session, nodes: Mapping[str, Node]) -> dict[str, StoredTopic]:
+    configs = session.read_many([paths.topic_config(name) for name in nodes])
     return {
         name: StoredTopic(
-            state=decode(state.data, TopicState, paths.topic(name)),
-            version=state.version,
+            state=decode(node.data, TopicState, paths.topic(name)),
+            version=node.version,
             config=_config(name, config),
         )
-        for name, state, config in zip(names, states, configs, strict=True)
-        if state is not None
+        for (name, node), config in zip(nodes.items(), configs, strict=True)
     }
 
 
@@ -45,6 +54,32 @@ def read_partitions(session: Session, wanted: Iterable[TopicPartition]) -> dict[
         for partition, node in zip(partitions, nodes, strict=True)
         if node is not None
     }
+
+
+def read_tombstones(
+    session: Session,
+    nodes: Mapping[str, Node],
+    topics: Mapping[str, StoredTopic],
+    assigned: Mapping[TopicPartition, StoredPartition],
+) -> dict[TopicPartition, StoredPartition]:
+    """leaderAndISR of partitions that were removed from a topic that lives (E4).
+
+    A topic's node says how many children it has: only where there are more than assigned partitions are they listed.
+    """
+    known = Counter(partition.topic for partition in assigned)
+    names = [name for name, node in nodes.items() if node.children > known[name]]
+    listed = session.children_many([paths.topic(name) for name in names])
+    wanted = [
+        TopicPartition(name, int(child))
+        for name, children in zip(names, listed, strict=True)
+        for child in children
+        if is_partition_number(child) and int(child) not in topics[name].state.partitions
+    ]
+    return read_partitions(session, sorted(wanted))
+
+
+def is_partition_number(name: str) -> bool:
+    return name.isdecimal() and name == str(int(name))
 
 
 def read_brokers(session: Session, watch: Watch | None = None) -> BrokersRead:
@@ -84,6 +119,8 @@ def commands_of(
             replicas=topics[partition.topic].state.partitions[partition.partition],
             state=stored.state,
             partition_epoch=stored.version,
+            adding=topics[partition.topic].state.adding.get(partition.partition, ()),
+            removing=topics[partition.topic].state.removing.get(partition.partition, ()),
         )
         for partition, stored in sorted(partitions.items())
     ]

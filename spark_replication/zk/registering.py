@@ -9,6 +9,7 @@ import logging
 
 import msgspec
 
+from spark_replication.core.clean_chain import next_epoch
 from spark_replication.errors import DirectoryInUse, NotReady, RequestTimedOut
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, decode, encode
 from spark_replication.zk import paths
@@ -76,17 +77,10 @@ class Registering:
         return operations
 
     def _next_epoch(self, known: Node | None) -> BrokerEpoch:
-        incarnation = self._wanted.incarnation
-        if known is None:
-            return BrokerEpoch(epoch=0, incarnation=incarnation, clean_since=0)
-        last = decode(known.data, BrokerEpoch, paths.broker_epoch(self._broker))
-        # The last registration may be this process's own, by an attempt whose answer was lost: then nobody could name
-        # its epoch. Who has no proof at all stays unclean: an I/O error may have cost it what it had.
-        clean = self._wanted.continues is not None and (
-            self._wanted.continues == known.version or last.incarnation == incarnation
-        )
-        epoch = known.version + 1
-        return BrokerEpoch(epoch=epoch, incarnation=incarnation, clean_since=last.clean_since if clean else epoch)
+        last = None if known is None else decode(known.data, BrokerEpoch, paths.broker_epoch(self._broker))
+        if last is not None and known is not None and last.epoch != known.version:
+            last = msgspec.structs.replace(last, epoch=known.version)  # written by hand: the znode's version counts
+        return next_epoch(last, self._wanted)
 
     def _check_ours(self, present: Node) -> None:
         """The node of an earlier life may go only if that life was in the directory whose lock we hold."""

@@ -81,13 +81,16 @@ class SessionState(enum.Enum):
 
 
 class Node(NamedTuple):
-    """A znode as read. zxid: its mzxid; owner: the session that an ephemeral one ends with, else 0."""
+    """A znode as read. zxid: its mzxid; owner: the session that an ephemeral one ends with, else 0; children_zxid: its
+    pzxid, when a child last came or went."""
 
     data: bytes
     version: int
     zxid: int
     created_zxid: int
     owner: int
+    children: int = 0
+    children_zxid: int = 0
 
 
 class Create(NamedTuple):
@@ -288,16 +291,26 @@ class Session:
         else:
             chunks = [paths[start : start + READS_IN_MULTI_MAX] for start in range(0, len(paths), READS_IN_MULTI_MAX)]
             asked = [partial(self._ask_many, tuple(chunk)) for chunk in chunks]
-        answers: queue.SimpleQueue[tuple[int, list[Node | None] | ReplicationError]] = queue.SimpleQueue()
+        found = self._gather(asked, f"reading {len(paths)} nodes such as {paths[:1]}")
+        return [node for nodes in found for node in nodes]
+
+    def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str]]:
+        """As `children_now`, pipelined."""
+        asked = [partial(self.children, path, watch=watch) for path in paths]
+        return [names or [] for names in self._gather(asked, f"listing {len(paths)} nodes such as {paths[:1]}")]
+
+    def _gather(self, asked: Sequence[Callable[[Then], None]], what: str) -> list[Any]:
+        """All answers, in the order in which they were asked for."""
+        answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
         for place, ask in enumerate(asked):
             ask(partial(_put_at, answers, place))
-        found: list[list[Node | None]] = [[]] * len(asked)
+        found: list[Any] = [None] * len(asked)
         for _ in asked:
-            place, outcome = self._take(answers, f"reading {len(paths)} nodes such as {paths[0]}")
+            place, outcome = self._take(answers, what)
             if isinstance(outcome, ReplicationError):
                 raise outcome
             found[place] = outcome
-        return [node for nodes in found for node in nodes]
+        return found
 
     def _ask_one(self, path: str, watch: Watch, then: Then) -> None:
         self.read(path, lambda outcome: then(outcome if isinstance(outcome, ReplicationError) else [outcome]), watch)
@@ -453,7 +466,7 @@ def _put_at(answers: queue.SimpleQueue[tuple[int, Answer]], place: int, outcome:
 
 def _node(answer: tuple[bytes, Any]) -> Node:
     data, stat = answer
-    return Node(data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner)
+    return _node_of(data, stat)
 
 
 def _nodes(answers: Sequence[tuple[bytes, Any] | None]) -> list[Node | None]:
@@ -461,7 +474,11 @@ def _nodes(answers: Sequence[tuple[bytes, Any] | None]) -> list[Node | None]:
 
 
 def _stat(stat: Any) -> Node | None:
-    return None if stat is None else Node(b"", stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner)
+    return None if stat is None else _node_of(b"", stat)
+
+
+def _node_of(data: bytes, stat: Any) -> Node:
+    return Node(data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner, stat.numChildren, stat.pzxid)
 
 
 def _multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Committed | Rejected:

@@ -9,6 +9,7 @@ import pytest
 from spark_replication.config import (
     TOPIC_SETTINGS,
     Settings,
+    described,
     flattened,
     from_environment,
     parse_assignment,
@@ -128,3 +129,18 @@ def test_a_topic_overrides_what_topics_may_and_keeps_the_rest() -> None:
 def test_a_topic_may_not_set_this(overrides: dict[str, Any], text: str) -> None:
     with pytest.raises(InvalidConfig, match=text):
         with_topic(Settings(), overrides)
+
+
+def test_a_text_that_looks_like_a_number_stays_a_text() -> None:
+    assert parse_assignment("data.dir=2026") == {"data.dir": "2026"}
+    assert from_environment({"SPARK_REPLICATION_LOG_DIR": "7"}) == {"log.dir": "7"}
+
+
+def test_every_setting_says_what_it_takes() -> None:
+    told = {each.name: (each.values, each.default, each.of_topic) for each in described()}
+
+    assert told["min.insync.replicas"] == ("1 or more", 2, True)
+    assert told["unclean.recovery.strategy"] == ("manual or balanced or proactive", "balanced", True)
+    assert told["recovery.trust.page.cache"] == ("true or false", True, False)
+    assert told["zookeeper.session.ms"] == ("1 to 604800000", 9_000, False)
+    assert all(each.meaning for each in described())

@@ -87,7 +87,7 @@ def test_what_is_not_the_message_is_refused(
         from_json(data, kind)
 
 
-FETCH = FetchPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=9, last_epoch=3)
+FETCH = FetchPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=9, last_epoch=3, clean_since=0)
 FETCHED = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, data_bytes=7)
 
 

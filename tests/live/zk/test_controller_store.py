@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.core.cluster import BrokersRead, PartitionsRead
+from spark_replication.core.events import BrokersRead, PartitionsRead
 from spark_replication.core.writes import (
     BrokerRemoval,
     Deposed,
@@ -320,7 +320,7 @@ def test_commits_wait_over_a_short_outage(cluster: Cluster) -> None:
     proxy.close()
 
 
-def test_settings_of_the_cluster_win_over_the_process(cluster: Cluster) -> None:
+def test_the_settings_of_the_process_and_those_stored_are_told_apart(cluster: Cluster) -> None:
     first = cluster.controller()
     assert first.campaign("a", "127.0.0.1", 1)
     settings = ClusterSettings(settings={"replica.lag.time.ms": 1234})
@@ -328,7 +328,7 @@ def test_settings_of_the_cluster_win_over_the_process(cluster: Cluster) -> None:
     first.resign()
     loaded = cluster.controller().campaign("b", "127.0.0.1", 2)
     assert loaded is not None
-    assert loaded.settings == msgspec.structs.replace(Settings(), replica_lag_time_ms=1234)
+    assert (loaded.settings, loaded.stored_settings) == (Settings(), settings)
 
 
 def test_a_topic_without_states_is_loaded_and_a_corrupt_state_is_named(cluster: Cluster) -> None:

@@ -28,22 +28,41 @@ from spark_replication.errors import (
 )
 from spark_replication.messages import (
     Ack,
+    AddPartitions,
     BatchMetadata,
     BatchPosition,
+    CancelReassignment,
+    Configure,
     CreateTopic,
+    DeleteTopic,
     DescribeTopics,
     Done,
+    ElectLeaders,
     Metadata,
     PartitionCommand,
     ProducerId,
     ReadTicket,
+    Reassign,
     Refusal,
+    RemovePartitions,
+    Request,
+    RequestAnswer,
     TopicMetadata,
     from_json,
     to_json,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
 from tests.unit.client.tcp_proxy import TcpProxy
+
+REQUESTS: dict[str, type[Request]] = {
+    "delete_topic": DeleteTopic,
+    "add_partitions": AddPartitions,
+    "remove_partitions": RemovePartitions,
+    "elect_leaders": ElectLeaders,
+    "reassign": Reassign,
+    "cancel_reassignment": CancelReassignment,
+    "configure": Configure,
+}
 
 SCHEMA = pa.schema([("number", pa.int64())])
 
@@ -98,6 +117,8 @@ class FakeCluster:
         self.before_answer: Callable[[FakeBroker], None] = lambda _broker: None
         self.before_read: Callable[[FakeBroker, StoredBatch], None] = lambda _broker, _stored: None
         self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
+        # What the controller makes of the other requests.
+        self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         self._producers = 0
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
         self.create("orders", partitions=3)
@@ -219,6 +240,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 answer = self.cluster.new_producer()
             elif action.type == "create_topic":
                 answer = self._create(from_json(body, CreateTopic))
+            elif action.type in REQUESTS:
+                answer = self.cluster.carry_out(self, from_json(body, REQUESTS[action.type]))
             else:
                 raise InvalidRequest(f"no action {action.type}")
             return [to_json(answer)]

@@ -8,8 +8,26 @@ import pyarrow as pa
 import pytest
 
 from spark_replication.client.admin import Admin, BrokerDescription, ClusterDescription, PartitionDescription
-from spark_replication.errors import InvalidRequest, NotController, TopicAlreadyExists, UnknownTopicOrPartition
-from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
+from spark_replication.errors import (
+    ElectionNotNeeded,
+    InvalidPartitions,
+    InvalidRequest,
+    NotController,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages import (
+    CancelReassignment,
+    Configure,
+    ElectLeaders,
+    Reassign,
+    Refusal,
+    RemovePartitions,
+    Request,
+    RequestAnswer,
+)
+from spark_replication.model import TopicPartition
+from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster, FakeLog
 
 
 @pytest.fixture
@@ -114,6 +132,66 @@ def test_without_a_controller_the_deadline_passes(cluster: FakeCluster) -> None:
         pytest.raises(NotController, match="no broker knows of a controller"),
     ):
         admin.create_topic("words", SCHEMA)
+
+
+def test_a_deletion_that_took_effect_without_an_answer_counts(cluster: FakeCluster, admin: Admin) -> None:
+    def delete(broker: FakeBroker, request: Request) -> RequestAnswer:
+        if cluster.topics.pop("orders", None) is None:
+            raise UnknownTopicOrPartition("there is no topic orders")
+        broker.proxy.cut()
+        return RequestAnswer()
+
+    cluster.carry_out = delete
+    admin.delete_topic("orders")
+    with pytest.raises(UnknownTopicOrPartition):
+        admin.delete_topic("orders")
+
+
+def test_partitions_that_were_added_without_an_answer_count(cluster: FakeCluster, admin: Admin) -> None:
+    def add(broker: FakeBroker, request: Request) -> RequestAnswer:
+        refusal = Refusal(error="INVALID_PARTITIONS", message="orders has 4 already", retriable=False)
+        if TopicPartition("orders", 3) in cluster.logs:
+            return RequestAnswer(errors={"orders": refusal})
+        cluster.logs[TopicPartition("orders", 3)] = FakeLog()
+        broker.proxy.cut()
+        return RequestAnswer()
+
+    cluster.carry_out = add
+    assert len(admin.add_partitions("orders", 4).partitions) == 4
+    with pytest.raises(InvalidPartitions, match="4 already"):
+        admin.add_partitions("orders", 4)
+
+
+def test_what_was_refused_comes_back_as_errors_of_the_tree(cluster: FakeCluster, admin: Admin) -> None:
+    asked: list[Request] = []
+
+    def refuse_one(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        asked.append(request)
+        return RequestAnswer(
+            errors={"orders-1": Refusal(error="ELECTION_NOT_NEEDED", message="it leads", retriable=False)}
+        )
+
+    cluster.carry_out = refuse_one
+    refusals = [
+        admin.elect_leaders("designation", ["orders-0", "orders-1"], {"orders-0": 2}),
+        admin.reassign({"orders-1": [2, 1]}),
+        admin.cancel_reassignment(["orders-1"]),
+    ]
+    for refused in refusals:
+        assert [(name, type(error), error.message) for name, error in refused.items()] == [
+            ("orders-1", ElectionNotNeeded, "it leads")
+        ]
+    with pytest.raises(ElectionNotNeeded):
+        admin.remove_partitions("orders", [2])
+    admin.configure("orders", {"min.insync.replicas": None})
+    assert asked == [
+        ElectLeaders(kind="designation", partitions=("orders-0", "orders-1"), desired={"orders-0": 2}),
+        Reassign(targets={"orders-1": (2, 1)}),
+        CancelReassignment(partitions=("orders-1",)),
+        RemovePartitions(partitions={"orders": (2,)}),
+        Configure(topic="orders", settings={"min.insync.replicas": None}),
+    ]
+    assert admin.reassignments() == []
 
 
 def test_an_unknown_topic_is_named(admin: Admin) -> None:

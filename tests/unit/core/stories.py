@@ -8,13 +8,19 @@ from typing import Any
 from hypothesis import strategies as st
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.cluster import Brokers
+from spark_replication.core.brokers import Brokers
+from spark_replication.core.cluster import ClusterState, StoredTopic
+from spark_replication.core.election import Policy
+from spark_replication.core.writes import StoredPartition
 from spark_replication.messages import PartitionCommand
-from spark_replication.model import BrokerId, PartitionState, Registration, TopicPartition
+from spark_replication.model import BrokerId, PartitionState, Registration, TopicConfig, TopicPartition, TopicState
 from spark_replication.sim.memory_store import MemoryStore
 
 FOO = TopicPartition("foo", 0)
 FOO_ID = "id-foo"
+BALANCED, MANUAL, PROACTIVE = Policy(), Policy(strategy="manual"), Policy(strategy="proactive")
+UNCLEAN, CAUTIOUS = Policy(recovery_enabled=False, unclean_enabled=True), Policy(recovery_enabled=False)
+POLICIES = st.sampled_from([BALANCED, MANUAL, PROACTIVE, UNCLEAN, CAUTIOUS])
 
 
 def state(
@@ -81,6 +87,52 @@ def store_of(*live: BrokerId, **given: Any) -> MemoryStore:
     return store
 
 
+def topic(
+    *partitions: tuple[BrokerId, ...],
+    name: str = "foo",
+    adding: Mapping[int, tuple[BrokerId, ...]] | None = None,
+    removing: Mapping[int, tuple[BrokerId, ...]] | None = None,
+    origin: Mapping[int, tuple[BrokerId, ...]] | None = None,
+) -> TopicState:
+    """Its partitions in order, from 0 on."""
+    return TopicState(
+        topic_id=f"id-{name}",
+        partitions=dict(enumerate(partitions)),
+        adding=dict(adding or {}),
+        removing=dict(removing or {}),
+        origin=dict(origin or {}),
+    )
+
+
+def zookeeper(
+    *live: BrokerId,
+    topics: Mapping[str, TopicState],
+    states: Mapping[str, PartitionState] | None = None,
+    configs: Mapping[str, TopicConfig] | None = None,
+    shutting_down: Iterable[BrokerId] = (),
+    **given: Any,
+) -> MemoryStore:
+    """1 to 5 have registered; `live` are so now. Topics are at version 1, states (by `foo-0`) at 7."""
+    store = store_of(1, 2, 3, 4, 5, **given)
+    store.registered = {broker: found for broker, found in store.registered.items() if broker in live}
+    for broker in shutting_down:
+        store.shut_down(broker)
+    store.topics = {
+        name: StoredTopic(found, 1, (configs or {}).get(name, TopicConfig())) for name, found in topics.items()
+    }
+    store.partitions = {
+        TopicPartition.parse(name): StoredPartition(found, 7, zxid=70) for name, found in (states or {}).items()
+    }
+    return store
+
+
+def cluster_of(*live: BrokerId, now_ms: int = 0, **stored: Any) -> ClusterState:
+    """What a controller knows that has just loaded such a ZooKeeper."""
+    cluster = ClusterState(zookeeper(*live, **stored).load())
+    cluster.now_ms = now_ms
+    return cluster
+
+
 def command(
     stored: PartitionState,
     partition_epoch: int = 0,
@@ -88,6 +140,7 @@ def command(
     replicas: tuple[BrokerId, ...] = (1, 2, 3),
     partition: TopicPartition = FOO,
     topic_id: str = FOO_ID,
+    **others: Any,
 ) -> PartitionCommand:
     return PartitionCommand(
         topic=partition.topic,
@@ -96,6 +149,7 @@ def command(
         replicas=replicas,
         state=stored,
         partition_epoch=partition_epoch,
+        **others,
     )
 
 

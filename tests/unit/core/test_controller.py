@@ -1,60 +1,89 @@
-"""What a controller does about an event: whole plans, and whole announcements."""
+"""What a controller does about an event: whole plans."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.cluster import (
+from spark_replication.core.cluster import ClusterState
+from spark_replication.core.controller import plan
+from spark_replication.core.events import (
     BrokerDeathReported,
-    BrokersRead,
-    ClusterState,
-    StoredTopic,
+    LogInfoRead,
+    ReplicasFailed,
+    Requested,
+    Ticked,
     TookOver,
-    TopicRequested,
 )
-from spark_replication.core.controller import (
+from spark_replication.core.plan import (
+    Advance,
     BrokersMoved,
     Cause,
+    Delete,
+    Dismiss,
     Elect,
     PartitionsChanged,
     Plan,
-    announce,
-    plan,
-    waiting,
+    Reconsider,
+    Recover,
+    Resume,
+    Step,
+    Stop,
 )
-from spark_replication.core.election import Waiting
-from spark_replication.core.writes import BrokerRemoval, PartitionWrite, StoredPartition, TopicWrite
+from spark_replication.core.recovery import LogEnd, Recovery
+from spark_replication.core.writes import (
+    BrokerRemoval,
+    DeletionMark,
+    PartitionRemoval,
+    PartitionWrite,
+    RequestRemoval,
+    TopicRemoval,
+    TopicWrite,
+)
 from spark_replication.errors import InvalidTopic
-from spark_replication.messages import CreateTopic, LeaderAndIsr, PartitionCommand, UpdateMetadata
-from spark_replication.model import ABSENT, BrokerId, PartitionState, TopicConfig, TopicPartition, TopicState
-from tests.unit.core.stories import FOO, FOO_ID, command, state, store_of
+from spark_replication.messages import (
+    AddPartitions,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeaders,
+    Reassign,
+    RemovePartitions,
+    ReplicaLogInfo,
+    ReplicaLogInfos,
+    Request,
+    StopPartition,
+)
+from spark_replication.model import ABSENT, BrokerId, PartitionState, TopicConfig, TopicPartition
+from tests.unit.core.stories import FOO, FOO_ID, cluster_of, state, topic
 
 BAR, NEW = TopicPartition("bar", 0), TopicPartition("foo", 1)
-TOPICS = {"foo": TopicConfig(), "bar": TopicConfig(settings={"min.insync.replicas": 1})}
+CONFIGS = {"bar": TopicConfig(settings={"min.insync.replicas": 1})}
+TOPICS = {"foo": topic((1, 2, 3), (3, 2)), "bar": topic((2, 3), name="bar")}
+NOW_MS, TIMEOUT_MS = 20_000, 5_000
 
 
 def cluster(*live: BrokerId, **partitions: PartitionState) -> ClusterState:
-    """foo-0 on 1, 2, 3 and foo-1, not made yet, on 3, 2; bar-0 on 2, 3. Brokers 1 to 4 have been registered."""
-    store = store_of(1, 2, 3, 4)
-    store.registered = {broker: found for broker, found in store.registered.items() if broker in live}
-    store.topics = {
-        "foo": StoredTopic(TopicState(topic_id=FOO_ID, partitions={0: (1, 2, 3), 1: (3, 2)}), 1, TOPICS["foo"]),
-        "bar": StoredTopic(TopicState(topic_id="id-bar", partitions={0: (2, 3)}), 1, TOPICS["bar"]),
-    }
-    stored = {"foo": FOO, "bar": BAR}
-    store.partitions = {stored[name]: StoredPartition(found, 7, zxid=70) for name, found in partitions.items()}
-    return ClusterState(store.load())
+    """foo-0 on 1, 2, 3 and foo-1, not made yet, on 3, 2; bar-0, with min ISR 1, on 2, 3."""
+    states = {f"{name}-0": found for name, found in partitions.items()}
+    return cluster_of(*live, topics=TOPICS, states=states, configs=CONFIGS, now_ms=NOW_MS)
 
 
 def write(
     partition: TopicPartition, after: PartitionState, *, version: int = 7, relies_on: tuple[BrokerId, ...] = ()
-) -> tuple[PartitionWrite]:
+) -> Step:
     written = replace(after, controller_epoch=1)
-    return (PartitionWrite(partition=partition, state=written, version=version, relies_on=dict.fromkeys(relies_on, 0)),)
+    relied = dict.fromkeys(relies_on or sorted(after.isr), 0)
+    return Step((PartitionWrite(partition=partition, state=written, version=version, relies_on=relied),))
+
+
+def elected(leader: BrokerId, isr: list[BrokerId], **others: Any) -> PartitionState:
+    return state(leader, isr, leader_epoch=5, **{"elected": "isr"} | others)
 
 
 CREATED = state(3, [2, 3], leader_epoch=0)
+BAR_LED = state(2, [2, 3], min_isr=1)
 
 
 @pytest.mark.parametrize(
@@ -64,194 +93,320 @@ CREATED = state(3, [2, 3], leader_epoch=0)
         (
             cluster(2, 3, 4, foo=state(1, [1, 2, 3]), bar=state(None, [], elr=[3], min_isr=1)),
             TookOver(),
-            Plan(groups=(write(FOO, state(2, [2, 3], leader_epoch=5), relies_on=(2, 3)),), then=Elect()),
+            Plan(steps=(write(FOO, elected(2, [2, 3])),), then=(Elect(), Resume())),
         ),
-        (cluster(1, 2, 3, foo=state(1, [1, 2, 3]), bar=state(2, [2])), TookOver(), Plan(then=Elect())),
+        (cluster(1, 2, 3, foo=state(1, [1, 2, 3]), bar=BAR_LED), TookOver(), Plan(then=(Elect(), Resume()))),
         (
-            cluster(2, 3, foo=state(1, [1, 2, 3]), bar=state(None, [], elr=[3])),
+            cluster(2, 3, foo=state(1, [1, 2, 3]), bar=state(None, [], elr=[3], min_isr=1)),
             Elect(),
             Plan(
-                groups=(
-                    write(BAR, state(3, [3], leader_epoch=5), relies_on=(3,)),
-                    write(NEW, CREATED, version=ABSENT, relies_on=(2, 3)),
-                )
+                steps=(
+                    write(BAR, elected(3, [3], elected="elr", min_isr=1)),
+                    write(NEW, CREATED, version=ABSENT),
+                ),
+                then=(Recover((BAR, NEW)),),
             ),
         ),
         (
             cluster(2, 3, foo=state(1, [1, 2, 3]), bar=state(None, [], elr=[3])),
             Elect("foo"),
-            Plan(groups=(write(NEW, CREATED, version=ABSENT, relies_on=(2, 3)),)),
+            Plan(steps=(write(NEW, CREATED, version=ABSENT),), then=(Recover((NEW,)),)),
         ),
-        (cluster(1, 4, foo=state(1, [1])), Elect("foo"), Plan()),  # no replica of foo-1 lives
+        (cluster(1, 4, foo=state(1, [1])), Elect("foo"), Plan(then=(Recover((NEW,)),))),  # no replica of foo-1 lives
         (
-            cluster(2, 3, foo=state(1, [1, 2]), bar=state(2, [2, 3])),
+            cluster(2, 3, foo=state(1, [1, 2]), bar=BAR_LED),
             BrokersMoved(lost=frozenset({1}), started=frozenset()),
-            Plan(groups=(write(FOO, state(2, [2], elr=[1], leader_epoch=5), relies_on=(2,)),)),
+            Plan(steps=(write(FOO, elected(2, [2], elr=[1])),), then=(Recover((FOO,)),)),
         ),
         (
-            cluster(1, 2, 3, foo=state(None, [], elr=[1]), bar=state(2, [2, 3])),
+            cluster(1, 2, 3, foo=state(None, [], elr=[1]), bar=BAR_LED),
             BrokersMoved(lost=frozenset(), started=frozenset({1})),
-            Plan(groups=(write(FOO, state(1, [1], leader_epoch=5), relies_on=(1,)),)),
+            Plan(steps=(write(FOO, elected(1, [1], elected="elr")),), then=(Recover((FOO,)),)),
+        ),
+        (cluster(1), BrokersMoved(lost=frozenset({4}), started=frozenset()), Plan(then=(Recover(()),))),
+        (
+            cluster(1, 2, foo=state(1, [1, 2, 3]), bar=BAR_LED),
+            PartitionsChanged((FOO,)),
+            Plan(steps=(write(FOO, state(1, [1, 2])),), then=(Recover((FOO,)),)),
         ),
         (
-            cluster(1, 2, foo=state(1, [1, 2, 3]), bar=state(2, [2, 3])),
-            PartitionsChanged((FOO,)),
-            Plan(groups=(write(FOO, state(1, [1, 2]), relies_on=(1, 2)),)),
+            cluster(1, 2, 3, foo=state(1, [1, 2, 3]), bar=BAR_LED),
+            Reconsider(("foo", "bar")),
+            Plan(steps=(write(NEW, CREATED, version=ABSENT),), then=(Recover((FOO, NEW, BAR)),)),
         ),
+        (
+            cluster(2, 3, foo=state(2, [2, 3]), bar=state(2, [2, 3])),
+            Reconsider(("bar",)),
+            Plan(steps=(write(BAR, BAR_LED),), then=(Recover((BAR,)),)),
+        ),
+        (cluster(1), Recover((NEW,)), Plan()),
         (
             cluster(1, foo=state(1, [1])),
             BrokerDeathReported(1, 0),
-            Plan(groups=((BrokerRemoval(broker=1, epoch=0),),)),
+            Plan(steps=(Step((BrokerRemoval(broker=1, epoch=0),)),)),
         ),
         (cluster(1), BrokerDeathReported(1, 1), Plan()),  # another life
         (cluster(1), BrokerDeathReported(2, 0), Plan()),  # known to have ended
-        (
-            cluster(1, 2),
-            TopicRequested(
-                5,
-                CreateTopic(name="baz", schema="s", assignment={0: (2, 1)}, config={"min.insync.replicas": 1}),
-                "id-baz",
-            ),
-            Plan(
-                groups=(
-                    (
-                        TopicWrite(
-                            topic="baz",
-                            state=TopicState(topic_id="id-baz", partitions={0: (2, 1)}),
-                            config=TopicConfig(settings={"min.insync.replicas": 1}, schema="s"),
-                            version=ABSENT,
-                        ),
-                    ),
-                ),
-                then=Elect("baz"),
-            ),
-        ),
+        (cluster(1), Dismiss("/a"), Plan(steps=(Step((RequestRemoval(path="/a"),)),))),
     ],
 )
 def test_the_controller_plans(known: ClusterState, cause: Cause, planned: Plan) -> None:
     assert plan(known, cause) == planned
 
 
-def test_a_topic_that_may_not_be_is_refused_and_nothing_is_written() -> None:
-    planned = plan(cluster(1), TopicRequested(5, CreateTopic(name="a b"), "id"))
-    assert isinstance(planned.refusal, InvalidTopic)
-    assert planned == Plan(refusal=planned.refusal)
+def test_replicas_whose_disk_failed_are_as_those_of_a_dead_broker() -> None:
+    known = cluster(1, 2, 3, foo=state(1, [1, 2, 3]), bar=BAR_LED)
+    known.apply_failed(1, [FOO])
+    assert plan(known, ReplicasFailed(1, 0, (FOO,))) == Plan(
+        steps=(write(FOO, elected(2, [2, 3])),), then=(Recover((FOO,)),)
+    )
 
 
-FOO_0 = command(state(1, [1, 2, 3]), 7)
-BAR_0 = command(state(2, [2, 3]), 7, replicas=(2, 3), partition=BAR, topic_id="id-bar")
+# Controlled shutdown
 
 
-def well(*live: BrokerId) -> ClusterState:
-    return cluster(*live, foo=state(1, [1, 2, 3]), bar=state(2, [2, 3]))
+def stop(
+    broker: BrokerId,
+    partition: TopicPartition,
+    *,
+    leader_epoch: int = 4,
+    delete: bool = False,
+    epoch: int | None = None,
+) -> Stop:
+    name, number = partition
+    return Stop(
+        broker,
+        StopPartition(
+            topic=name,
+            partition=number,
+            topic_id=f"id-{name}",
+            leader_epoch=leader_epoch,
+            partition_epoch=epoch,
+            delete=delete,
+        ),
+    )
 
 
-def leader_and_isr(known: ClusterState, *partitions: PartitionCommand, init: bool = False) -> LeaderAndIsr:
-    topics = {each.topic: TOPICS[each.topic] for each in partitions}
-    return LeaderAndIsr(controller_epoch=1, partitions=partitions, topics=topics, brokers=known.registered, init=init)
+def test_who_shuts_down_hands_over_what_it_leads_and_stops_what_it_follows() -> None:
+    known = cluster_of(
+        1,
+        2,
+        3,
+        4,
+        shutting_down=[3],
+        topics={"foo": topic((3, 1), (1, 3), (1, 2, 3), (3,)), "bar": topic((1, 3), name="bar")},
+        states={
+            "foo-0": state(3, [1, 3]),
+            "foo-1": state(1, [1, 3]),
+            "foo-2": state(1, [1, 2]),  # it is out of the ISR already: nothing is written, it is stopped
+            "foo-3": state(3, [3], min_isr=1),  # it alone: it leads on
+            "bar-0": state(1, [1, 3]),
+        },
+    )
+    known.deleting.add("bar")
+    planned = plan(known, BrokersMoved(lost=frozenset(), started=frozenset(), stopping=frozenset({3})))
+    partitions = tuple(TopicPartition("foo", number) for number in range(4))
+    first, second, third, _ = partitions
+    follower = write(second, state(1, [1], elr=[3]))
+    assert planned == Plan(
+        steps=(
+            write(first, elected(1, [1], elr=[3])),
+            replace(follower, stops=(stop(3, second),)),
+        ),
+        stops=(stop(3, third),),
+        then=(Recover((BAR, *partitions)),),
+    )
 
 
-def metadata(known: ClusterState, *partitions: PartitionCommand) -> UpdateMetadata:
-    topics = {each.topic: TOPICS[each.topic] for each in partitions}
-    return UpdateMetadata(controller_epoch=1, partitions=partitions, topics=topics, brokers=known.registered)
+def test_of_what_is_not_made_yet_nothing_is_stopped() -> None:
+    known = cluster_of(3, shutting_down=[3], topics={"foo": topic((3,))})
+    assert plan(known, BrokersMoved(frozenset(), frozenset(), frozenset({3}))) == Plan(then=(Recover((FOO,)),))
 
 
-def test_a_new_controller_tells_every_broker_everything_and_its_own_partitions_first() -> None:
-    known = well(1, 2, 4)
-    assert announce(known, TookOver(), []) == [
-        (1, leader_and_isr(known, FOO_0, init=True)),
-        (2, leader_and_isr(known, BAR_0, FOO_0, init=True)),
-        (4, leader_and_isr(known, init=True)),
-        (1, metadata(known, BAR_0, FOO_0)),
-        (2, metadata(known, BAR_0, FOO_0)),
-        (4, metadata(known, BAR_0, FOO_0)),
-    ]
+# Reassignments
+
+MOVING = topic((1, 4, 2), (3, 2), adding={0: (4,)}, removing={0: (2,)})
 
 
-def test_what_was_elected_goes_to_its_live_replicas_and_as_metadata_to_all() -> None:
-    known = well(2, 4)
-    assert announce(known, Elect(), [BAR]) == [
-        (2, leader_and_isr(known, BAR_0)),
-        (2, metadata(known, BAR_0)),
-        (4, metadata(known, BAR_0)),
-    ]
-
-
-@pytest.mark.parametrize("cause", [Elect(), PartitionsChanged(()), BrokerDeathReported(1, 0)])
-def test_where_nothing_changed_nobody_is_told(cause: Cause) -> None:
-    assert announce(well(1, 2), cause, []) == []
-
-
-def test_a_loss_is_told_to_all_even_where_no_partition_changed() -> None:
-    known = well(1, 2)
-    assert announce(known, BrokersMoved(lost=frozenset({4}), started=frozenset()), []) == [
-        (1, metadata(known)),
-        (2, metadata(known)),
-    ]
-
-
-def test_a_broker_that_started_is_told_everything_and_the_others_what_changed() -> None:
-    known = well(1, 2)
-    assert announce(known, BrokersMoved(lost=frozenset(), started=frozenset({2, 3})), [FOO]) == [
-        (1, leader_and_isr(known, FOO_0)),
-        (2, leader_and_isr(known, BAR_0, FOO_0)),
-        (1, metadata(known, FOO_0)),
-        (2, metadata(known, BAR_0, FOO_0)),
-    ]
-
-
-def test_what_leaders_changed_is_metadata_for_all_and_a_command_only_where_it_was_changed_again() -> None:
-    known = well(1, 2)
-    assert announce(known, PartitionsChanged((BAR, FOO)), [BAR]) == [
-        (2, leader_and_isr(known, BAR_0)),
-        (1, metadata(known, BAR_0, FOO_0)),
-        (2, metadata(known, BAR_0, FOO_0)),
-    ]
+def moving(*live: BrokerId, foo: PartitionState) -> ClusterState:
+    """foo-0 goes from 1, 2 to 1, 4."""
+    states = {"foo-0": foo, "foo-1": state(3, [2, 3])}
+    return cluster_of(*live, topics={"foo": MOVING}, states=states, now_ms=NOW_MS)
 
 
 @pytest.mark.parametrize(
-    ("known", "partition", "reason"),
+    "cause",
     [
-        (cluster(1, foo=state(1, [1])), FOO, None),
-        (cluster(1), NEW, None),  # not made yet
-        (cluster(1, foo=state(None, [], elr=[1])), FOO, None),  # about to be led
-        (cluster(2, foo=state(None, [], elr=[1])), FOO, Waiting("fenced_elr")),
+        BrokersMoved(lost=frozenset(), started=frozenset({4})),
+        PartitionsChanged((FOO,)),
+        Reconsider(("foo",)),
     ],
 )
-def test_why_a_partition_waits(known: ClusterState, partition: TopicPartition, reason: Waiting | None) -> None:
-    assert waiting(known, partition) == reason
+def test_whatever_touches_what_moves_may_let_it_go_on(cause: Cause) -> None:
+    assert plan(moving(1, 2, 3, 4, foo=state(1, [1, 2, 4])), cause).then[1:] == (Advance((FOO,)),)
 
 
-def test_what_is_known_is_replaced_by_what_is_newer_only() -> None:
-    known = well(1, 2)
-    assert not known.apply_partition(FOO, StoredPartition(state(2, [2]), 7))
-    assert not known.apply_partition(FOO, StoredPartition(state(2, [2]), 6))
-    assert known.partitions[FOO] == StoredPartition(state(1, [1, 2, 3]), 7, zxid=70)
-    assert known.apply_partition(FOO, StoredPartition(state(2, [2]), 8))
-    assert known.partitions[FOO] == StoredPartition(state(2, [2]), 8)
+def test_it_goes_on_until_it_waits_and_then_its_request_is_done() -> None:
+    known = moving(1, 2, 3, 4, foo=state(1, [1, 2, 4]))
+    known.apply_request("/b", frozenset({FOO, NEW}))
+    known.apply_request("/a", frozenset({NEW}))
+    done = Step(
+        (
+            TopicWrite(topic="foo", state=topic((1, 4), (3, 2)), version=1),
+            *write(FOO, state(1, [1, 4], leader_epoch=5)).writes,
+        ),
+        (stop(2, FOO, leader_epoch=5, delete=True, epoch=8),),
+        ("foo-0",),
+    )
+    assert plan(known, Advance((FOO,))) == Plan(steps=(done,), then=(Advance((FOO,)),))
+    waiting = moving(1, 2, 3, 4, foo=state(1, [1, 2]))
+    waiting.open_requests = known.open_requests
+    assert plan(waiting, Advance((FOO,))) == Plan(then=(Dismiss("/a"),))
 
 
-def test_a_broker_that_came_back_before_its_loss_was_seen_has_ended_and_begun() -> None:
-    store = store_of(1, 2, 3)
-    known = ClusterState(store.load())
-    store.register(1, clean=True, rack=None)
-    del store.registered[2]
-    store.register(4, clean=False, rack=None)
-    assert known.apply_brokers(store.brokers_read()) == (frozenset({1, 2}), frozenset({1, 4}))
-    assert known.brokers.live == {1, 3, 4}
-    assert known.apply_brokers(store.brokers_read()) == (frozenset(), frozenset())
+# Requests
 
 
-def test_a_broker_that_is_shutting_down_is_live_and_may_not_be_elected() -> None:
-    known = well(1, 2)
-    stopping = replace(known.registered[2], shutting_down=True)
-    known.apply_brokers(BrokersRead(brokers=known.registered | {2: stopping}, broker_epochs=known.broker_epochs))
-    assert (known.brokers.live, known.brokers.electable) == (frozenset({1, 2}), frozenset({1}))
+def test_a_topic_that_may_not_be_is_refused_and_nothing_is_written() -> None:
+    planned = plan(cluster(1), Requested(asked=CreateTopic(name="a b"), request=5))
+    assert isinstance(planned.reply.error, InvalidTopic)
+    assert planned == Plan(reply=planned.reply)
 
 
-def test_a_topic_has_the_clusters_settings_but_its_own() -> None:
-    known = well(1)
-    assert (known.settings_of("foo").min_insync_replicas, known.settings_of("bar").min_insync_replicas) == (2, 1)
-    again = replace(known.topics["foo"], config=TopicConfig(settings={"min.insync.replicas": 3}))
-    known.apply_topic("foo", again)
-    assert known.settings_of("foo").min_insync_replicas == 3
+MARK = Step((DeletionMark(topic="foo"),))
+
+
+@pytest.mark.parametrize(
+    ("path", "then"),
+    [
+        (None, (Delete("foo"), Delete("foo", last=True))),
+        ("/a", (Delete("foo"), Delete("foo", last=True), Dismiss("/a"))),
+    ],
+)
+def test_a_request_below_admin_is_removed_once_it_is_done(path: str | None, then: tuple[Cause, ...]) -> None:
+    asked = Requested(asked=DeleteTopic(topic="foo"), path=path)
+    assert plan(cluster(1), asked) == Plan(steps=(MARK,), then=then)
+
+
+def test_one_that_is_refused_is_removed_too() -> None:
+    planned = plan(cluster(1), Requested(asked=DeleteTopic(topic="baz"), path="/a"))
+    assert (planned.steps, planned.then) == ((), (Dismiss("/a"),))
+
+
+def test_that_of_a_reassignment_stays_until_it_is_complete() -> None:
+    known = cluster(1, 2, 3, foo=state(1, [1, 2, 3]))
+    planned = plan(known, Requested(asked=Reassign(targets={"foo-0": (1, 2)}), path="/a"))
+    assert planned.then == (Elect("foo"), Advance((FOO,)))
+
+
+def test_a_new_controller_goes_on_with_what_was_left_in_this_order() -> None:
+    asked: dict[str, Request] = {
+        "/e": ElectLeaders(kind="preferred"),
+        "/d": RemovePartitions(partitions={"bar": (1,)}),
+        "/c": AddPartitions(counts={"foo": 3}),
+        "/b": Reassign(targets={"foo-0": (1,)}),
+        "/a2": DeleteTopic(topic="foo"),
+        "/a1": DeleteTopic(topic="baz"),
+    }
+    requests = {path: Requested(asked=each, path=path) for path, each in asked.items()}
+    known = moving(1, 2, 3, foo=state(1, [1, 2]))
+    known.requests = tuple(requests.values())
+    known.deleting.update(["y", "x"])
+    assert plan(known, Resume()) == Plan(
+        then=(
+            Delete("x"),
+            Delete("x", last=True),
+            Delete("y"),
+            Delete("y", last=True),
+            requests["/a2"],  # of one kind, as they came
+            requests["/a1"],
+            Advance((FOO,)),
+            requests["/b"],
+            requests["/c"],
+            requests["/d"],
+            requests["/e"],
+        )
+    )
+
+
+# Deletions
+
+
+def test_the_partitions_go_first_and_last_the_topic() -> None:
+    known = cluster_of(
+        1,
+        3,
+        topics={"foo": topic((1, 2, 3), (3, 2))},
+        states={"foo-0": state(1, [1, 3]), "foo-2": state(1, [1]), "bar-0": state(1, [1])},
+    )
+    known.deleting.add("foo")
+    assert plan(known, Delete("foo")) == Plan(
+        steps=(
+            Step((PartitionRemoval(partition=FOO),)),
+            Step((PartitionRemoval(partition=TopicPartition("foo", 2)),)),  # a tombstone
+        ),
+        stops=(
+            stop(1, FOO, delete=True),
+            stop(3, FOO, delete=True),
+            stop(3, NEW, leader_epoch=0, delete=True),
+        ),
+    )
+    assert plan(known, Delete("foo", last=True)) == Plan(steps=(Step((TopicRemoval(topic="foo", topic_id=FOO_ID),)),))
+
+
+@pytest.mark.parametrize("last", [True, False])
+@pytest.mark.parametrize("name", ["foo", "baz"])
+def test_a_topic_that_is_not_marked_or_not_there_is_not_deleted(name: str, last: bool) -> None:
+    known = cluster(1)
+    known.deleting.add("baz")
+    assert plan(known, Delete(name, last=last)) == Plan()
+
+
+# Recovery, time
+
+
+def log_info(partition: TopicPartition, *, topic_id: str = FOO_ID) -> ReplicaLogInfo:
+    name, number = partition
+    return ReplicaLogInfo(topic=name, partition=number, topic_id=topic_id, last_epoch=3, current_epoch=4, end=9)
+
+
+def recovering(*, started_ms: int = NOW_MS) -> tuple[ClusterState, Recovery]:
+    known = cluster(1, 2, foo=state(None, [], last_known_elr=[1, 2]))
+    under_way = Recovery(
+        leader_epoch=4, required=frozenset({1, 2}), started_ms=started_ms, asked_ms=started_ms, asked={1: 0, 2: 0}
+    )
+    known.apply_recoveries({FOO: under_way})
+    return known, under_way
+
+
+def test_an_answer_is_counted_and_then_it_may_be_enough() -> None:
+    known, under_way = recovering()
+    answer = ReplicaLogInfos(broker_epoch=0, partitions=(log_info(FOO), log_info(NEW), log_info(BAR)))
+    counted = replace(under_way, answers={1: LogEnd(3, 9)})
+    assert plan(known, LogInfoRead(1, answer)) == Plan(recoveries={FOO: counted}, then=(Recover((FOO,)),))
+
+
+def test_an_answer_that_nobody_waits_for_says_nothing() -> None:
+    known, _ = recovering()
+    answer = ReplicaLogInfos(broker_epoch=0, partitions=(log_info(FOO, topic_id="another"), log_info(NEW)))
+    assert plan(known, LogInfoRead(1, answer)) == Plan()
+
+
+@pytest.mark.parametrize(
+    ("started_ms", "due"),
+    [(NOW_MS - TIMEOUT_MS + 1, False), (NOW_MS - TIMEOUT_MS, True)],
+)
+def test_after_the_timeout_it_is_elected_or_asked_again(started_ms: int, due: bool) -> None:
+    known, under_way = recovering(started_ms=started_ms)
+    again = Plan(recoveries={FOO: replace(under_way, asked={})}, then=(Recover((FOO,)),))
+    assert plan(known, Ticked(0)) == (again if due else Plan())
+
+
+@pytest.mark.parametrize(
+    ("interval_ms", "since_ms", "asked"),
+    [(0, 0, False), (6_000, 17_999, True), (6_000, 18_000, False), (20_000, 19_999, True), (20_001, 0, False)],
+)
+def test_preferred_replicas_lead_again_every_so_often(interval_ms: int, since_ms: int, asked: bool) -> None:
+    known = cluster_of(1, topics={}, now_ms=NOW_MS, leader_imbalance_check_interval_ms=interval_ms)
+    then = (Requested(asked=ElectLeaders(kind="preferred")),) if asked else ()
+    assert plan(known, Ticked(since_ms)) == Plan(then=then)

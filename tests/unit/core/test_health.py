@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState, StoredTopic
+from spark_replication.core.recovery import Recovery
 from spark_replication.core.writes import StoredPartition
 from spark_replication.messages import Metadata, TopicMetadata
-from spark_replication.model import BrokerId, PartitionState, TopicConfig, TopicPartition, TopicState
-from tests.unit.core.stories import FOO, FOO_ID, command, registration, state, store_of
+from spark_replication.model import TopicConfig, TopicPartition, TopicState
+from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, registration, state, store_of, topic
 
 BAR = TopicPartition("bar", 0)
 
@@ -31,29 +30,38 @@ def cluster() -> ClusterState:
     return ClusterState(store.load())
 
 
-@pytest.mark.parametrize(
-    ("replicas", "stored", "meant"),
-    [
-        ((), None, "nonexistent"),
-        ((1,), None, "new"),
-        ((1,), state(None, []), "offline"),
-        ((1,), state(1, [1]), "online"),
-    ],
-)
-def test_a_partition_is(replicas: tuple[BrokerId, ...], stored: PartitionState | None, meant: str) -> None:
-    assert health.partition_state(replicas, stored) == meant
-
-
-@pytest.mark.parametrize(("replica", "meant"), [(1, "online"), (2, "offline"), (3, "nonexistent")])
-def test_a_replica_is(replica: BrokerId, meant: str) -> None:
-    assert health.replica_state((1, 2), replica, frozenset({1, 3})) == meant
-
-
 def test_the_gauges() -> None:
     assert health.metrics(cluster()) == {
         "offline_partitions": 1,
         "under_min_isr_partitions": 2,
         "electable_leaders": 5,
+        "reassigning_partitions": 0,
+        "unclean_recovery_partitions": 0,
+        "manual_leader_election_required_partitions": 0,
+        "unclean_elections": 0,
+    }
+
+
+def test_the_gauges_tell_of_what_is_under_way_and_what_waits_for_a_person() -> None:
+    manual = TopicConfig(settings={"unclean.recovery.strategy": "manual"})
+    known = cluster_of(
+        1,
+        2,
+        topics={"foo": topic((1, 2), (1, 2), (1,), adding={0: (2,)}), "bar": topic((1,), name="bar")},
+        states={"foo-0": state(1, [1]), "foo-1": state(None, []), "foo-3": state(1, [1, 2]), "bar-0": state(None, [])},
+        configs={"bar": manual},
+    )
+    under_way = Recovery(leader_epoch=4, required=frozenset({1, 2}), started_ms=0, asked_ms=0)
+    known.apply_recoveries({TopicPartition("foo", 1): under_way})
+    known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5, elected="unclean"), 8))
+    assert health.metrics(known) == {
+        "offline_partitions": 2,
+        "under_min_isr_partitions": 3,
+        "electable_leaders": 1,
+        "reassigning_partitions": 1,
+        "unclean_recovery_partitions": 1,
+        "manual_leader_election_required_partitions": 1,
+        "unclean_elections": 1,
     }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.cluster import Brokers
+from spark_replication.core.brokers import Brokers
 from spark_replication.core.isr import answered, propose, reconsidered, refusal, told
 from spark_replication.core.replica import Follower, Leading, PendingIsr
 from spark_replication.core.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
@@ -90,6 +90,19 @@ def test_to_join_it_must_be_past_each_of_three_offsets(
         end_at_start=end_at_start,
     )
     assert (proposed(part) is not None) is joins
+
+
+def test_a_member_that_lost_its_log_leaves_and_is_no_longer_eligible() -> None:
+    """It reported under a registration that is not clean since it joined (I8)."""
+    lost, eligible_no_more = replace(AT_END, clean_since=2), Follower(0, 5, caught_up_ms=0, clean_since=5)
+
+    part = leading(state(1, [1, 2], elr=[3], min_isr=3, epochs={2: 1, 3: 4}), two=lost, three=eligible_no_more)
+
+    assert proposed(part) == PendingIsr(state(1, [1], last_known_elr=[2, 3], min_isr=3), 7, {})
+
+
+def test_a_member_whose_registrations_were_clean_since_it_joined_stays() -> None:
+    assert proposed(leading(state(1, [1, 2, 3], epochs={2: 2}), two=replace(AT_END, clean_since=2))) is None
 
 
 def test_a_second_change_waits_for_the_answer_to_the_first() -> None:

@@ -63,8 +63,23 @@ def leading(stored: PartitionState, *, ends: dict[BrokerId, int], high_watermark
     )
 
 
-def fetch(offset: int, last_epoch: int, *, by: BrokerId = 2, leader_epoch: int = 4, broker_epoch: int = 0) -> Fetch:
-    return Fetch(by=by, broker_epoch=broker_epoch, leader_epoch=leader_epoch, offset=offset, last_epoch=last_epoch)
+def fetch(
+    offset: int,
+    last_epoch: int,
+    *,
+    by: BrokerId = 2,
+    leader_epoch: int = 4,
+    broker_epoch: int = 0,
+    clean_since: int = 0,
+) -> Fetch:
+    return Fetch(
+        by=by,
+        broker_epoch=broker_epoch,
+        leader_epoch=leader_epoch,
+        offset=offset,
+        last_epoch=last_epoch,
+        clean_since=clean_since,
+    )
 
 
 @pytest.mark.parametrize(
@@ -130,6 +145,17 @@ def test_the_high_watermark_is_the_least_end_in_the_isr(
 ) -> None:
     part = leading(stored, ends=ends, high_watermark=before)
     assert advanced(part, 10) == replace(part, high_watermark=after)
+
+
+def test_a_member_that_lost_its_log_makes_the_isr_no_larger() -> None:
+    part = leading(state(1, [1, 2], epochs={2: 3}), ends={2: 30}, high_watermark=10)
+    void = replace(part, followers={**part.followers, 2: Follower(30, 4, caught_up_ms=0, clean_since=4)})
+
+    assert advanced(part, 40).high_watermark == 30
+    assert (void.void, void.in_sync) == (frozenset({2}), frozenset({1}))
+    assert advanced(void, 40) == void
+    with pytest.raises(NotEnoughReplicas, match="has 1 in-sync"):
+        check_append(void, acks_all=True, topic="foo-0")
 
 
 def test_who_is_joining_is_waited_for_and_does_not_make_the_isr_large_enough() -> None:

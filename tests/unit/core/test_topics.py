@@ -1,4 +1,4 @@
-"""T1, T2, A1: which topics may be. What is wrong is said, and nothing changes."""
+"""T1 to T3, A1: which topics may be. What is wrong is said, and nothing changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 
 from spark_replication.core.cluster import ClusterState, StoredTopic
-from spark_replication.core.topics import NAME_LENGTH_MAX, PARTITIONS_MAX, assignment_for, check_name
+from spark_replication.core.topics import (
+    NAME_LENGTH_MAX,
+    PARTITIONS_MAX,
+    added,
+    assignment_for,
+    check_name,
+    check_removed,
+    existing,
+)
 from spark_replication.errors import (
     InvalidConfig,
     InvalidPartitions,
@@ -16,10 +24,11 @@ from spark_replication.errors import (
     InvalidTopic,
     ReplicationError,
     TopicAlreadyExists,
+    UnknownTopicOrPartition,
 )
 from spark_replication.messages import CreateTopic
 from spark_replication.model import BrokerId, TopicConfig, TopicState
-from tests.unit.core.stories import store_of
+from tests.unit.core.stories import cluster_of, store_of, topic
 
 
 def cluster() -> ClusterState:
@@ -87,6 +96,7 @@ def test_a_topic_is_placed(asked: dict[str, Any], assignment: dict[int, tuple[Br
         ({"assignment": dict.fromkeys(range(PARTITIONS_MAX + 1), (1,))}, InvalidPartitions, "up to 10000"),
         ({"assignment": {0: (1, 2), 1: (1,)}}, InvalidReplicaAssignment, "equally many replicas"),
         ({"assignment": {0: ()}}, InvalidReplicationFactor, "at least one replica"),
+        ({"assignment": {0: (1,), 1: ()}}, InvalidReplicaAssignment, "equally many replicas"),
         ({"assignment": {0: (1, 1)}}, InvalidReplicaAssignment, "names a broker twice"),
         ({"assignment": {0: (1, 9)}}, InvalidReplicaAssignment, r"unknown brokers \[9\]"),
         ({"assignment": {0: (4,)}}, InvalidReplicaAssignment, "no broker of partition 0 is alive"),
@@ -95,3 +105,92 @@ def test_a_topic_is_placed(asked: dict[str, Any], assignment: dict[int, tuple[Br
 def test_a_topic_is_refused(asked: dict[str, Any], error: type[ReplicationError], text: str) -> None:
     with pytest.raises(error, match=text):
         assignment_for(CreateTopic(**{"name": "foo"} | asked), cluster())
+
+
+def moving() -> ClusterState:
+    """foo has two partitions of two replicas each, of which one is being given a third; 1 to 3 live, 4 and 5 did."""
+    known = cluster_of(1, 2, 3, topics={"foo": topic((1, 2), (2, 3, 1), adding={1: (1,)})})
+    known.topics["bar"] = known.topics["foo"]
+    known.deleting.add("bar")
+    return known
+
+
+@pytest.mark.parametrize("name", ["bar", "baz"])
+def test_a_topic_that_is_not_there_or_on_its_way_out_is_unknown(name: str) -> None:
+    with pytest.raises(UnknownTopicOrPartition, match=f"there is no topic '{name}'"):
+        existing(name, moving())
+    with pytest.raises(UnknownTopicOrPartition):
+        added(name, 3, None, moving())
+    with pytest.raises(UnknownTopicOrPartition):
+        check_removed(name, [1], moving())
+    assert existing("foo", moving()) == topic((1, 2), (2, 3, 1), adding={1: (1,)})
+
+
+@pytest.mark.parametrize(
+    ("count", "assignment", "replicas"),
+    [
+        (3, None, {2: (3, 1)}),
+        (4, None, {2: (3, 1), 3: (3, 2)}),
+        (None, {3: (3, 1), 2: (1, 4)}, {2: (1, 4), 3: (3, 1)}),  # one that is down is waited for
+    ],
+)
+def test_partitions_are_added_at_the_end_with_as_many_replicas(
+    count: int | None, assignment: dict[int, tuple[BrokerId, ...]] | None, replicas: dict[int, tuple[BrokerId, ...]]
+) -> None:
+    assert added("foo", count, assignment, moving()) == replicas
+
+
+@pytest.mark.parametrize(
+    ("count", "assignment", "error", "text"),
+    [
+        (None, None, InvalidPartitions, "foo has 2 partitions and is to have None"),
+        (2, None, InvalidPartitions, "ask for more, up to 10000"),
+        (PARTITIONS_MAX + 1, None, InvalidPartitions, "up to 10000"),
+        (None, {}, InvalidPartitions, "numbered from 2 on"),
+        (None, {3: (1, 2)}, InvalidPartitions, "without a gap"),
+        (
+            None,
+            dict.fromkeys(range(2, PARTITIONS_MAX + 1), (1, 2)),
+            InvalidPartitions,
+            "10001 partitions: 10000 at most",
+        ),
+        (
+            None,
+            {2: (1, 2), 3: (1,)},
+            InvalidReplicaAssignment,
+            "foo-3 has 1 replicas, and the partitions of foo have 2",
+        ),
+        (None, {2: ()}, InvalidReplicaAssignment, "foo-2 is given no replicas"),
+        (None, {2: (1, 1)}, InvalidReplicaAssignment, "foo-2 names a broker twice"),
+        (None, {2: (1, 9)}, InvalidReplicaAssignment, "unknown brokers"),
+        (None, {2: (4, 5)}, InvalidReplicaAssignment, "no broker of foo-2 is alive"),
+    ],
+)
+def test_partitions_that_may_not_be_added(
+    count: int | None,
+    assignment: dict[int, tuple[BrokerId, ...]] | None,
+    error: type[ReplicationError],
+    text: str,
+) -> None:
+    with pytest.raises(error, match=text):
+        added("foo", count, assignment, moving())
+
+
+def test_partitions_are_removed_from_the_tail() -> None:
+    check_removed("foo", (1,), moving())
+    three = cluster_of(topics={"foo": topic((1,), (1,), (1,))})
+    check_removed("foo", (2, 1), three)
+
+
+@pytest.mark.parametrize(
+    ("partitions", "error", "text"),
+    [
+        ((0,), InvalidPartitions, r"partitions \[0\] of foo are not its last ones"),
+        ((), InvalidPartitions, r"partitions \[\] of foo are not its last ones"),
+        ((0, 1), InvalidPartitions, "no partitions left: delete the topic"),
+        ((1, 2), UnknownTopicOrPartition, r"foo has no partitions \[2\], it has 2"),
+    ],
+)
+def test_others_are_not(partitions: tuple[int, ...], error: type[ReplicationError], text: str) -> None:
+    with pytest.raises(error, match=text):
+        check_removed("foo", partitions, moving())

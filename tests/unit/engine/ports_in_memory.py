@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.plan import Reply
 from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
-from spark_replication.errors import ReplicationError, StorageFailed
+from spark_replication.errors import StorageFailed
 from spark_replication.messages import Command, PartitionCommand
 from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
 from spark_replication.ports import BatchPlace, PreparedBatch
@@ -48,16 +49,22 @@ class Sent:
 
 
 class Mirrored:
-    """ports.MirrorFeed."""
+    """ports.MirrorFeed. Of what is gone it keeps the name."""
 
     def __init__(self) -> None:
         self.told: list[tuple[TopicPartition, int]] = []
+        self.gone: list[tuple[str, int]] = []
 
     def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
         self.told.extend((command.topic_partition, zxid) for command, zxid in partitions)
 
     def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
-    def deleted(self, topic: str, zxid: int) -> None: ...
+
+    def removed(self, partition: TopicPartition, zxid: int) -> None:
+        self.gone.append((str(partition), zxid))
+
+    def deleted(self, topic: str, zxid: int) -> None:
+        self.gone.append((topic, zxid))
 
 
 class IsrWrites:
@@ -150,10 +157,13 @@ class Logs:
 
 
 class Answers:
-    """Of requests or appends: what each was answered with, in that order."""
+    """Of requests: what each was answered with, in that order. `parts`: of those that were refused in part."""
 
     def __init__(self) -> None:
         self.given: list[tuple[int, str]] = []
+        self.parts: dict[int, dict[str, str]] = {}
 
-    def __call__(self, request: int, error: ReplicationError | None) -> None:
-        self.given.append((request, "NONE" if error is None else error.code))
+    def __call__(self, request: int, reply: Reply) -> None:
+        self.given.append((request, "NONE" if reply.error is None else reply.error.code))
+        if reply.errors:
+            self.parts[request] = {name: error.code for name, error in reply.errors.items()}

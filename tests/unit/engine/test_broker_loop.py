@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.core.producers import Place
 from spark_replication.core.replica import Following, Leading, Me
@@ -13,9 +15,15 @@ from spark_replication.errors import NotReady, ReplicationError, StaleController
 from spark_replication.messages import (
     NONE,
     CommandAnswer,
+    EndOfEpochWanted,
+    GetReplicaLogInfo,
     LeaderAndIsr,
+    LogInfoWanted,
     Metadata,
+    OffsetsForLeaderEpoch,
     PartitionCommand,
+    ReplicaLogInfo,
+    ReplicaLogInfos,
     StopPartition,
     StopReplica,
     TopicMetadata,
@@ -32,6 +40,7 @@ LED = command(state(1, [1, 2]), 7)
 FOLLOWED = command(state(2, [1, 2]), 7, partition=FOO_1)
 ELSEWHERE = command(state(2, [2]), 7, replicas=(2, 3), partition=BAR, topic_id="id-bar")
 CONFIGS = {"foo": TopicConfig(schema="foo's"), "bar": TopicConfig(schema="bar's")}
+LATER_ID = "id-foo-later"
 LIVE = {1: registration(1), 2: registration(2)}
 
 
@@ -67,15 +76,21 @@ def leader_and_isr(*partitions: PartitionCommand, controller_epoch: int = 1) -> 
     return LeaderAndIsr(controller_epoch=controller_epoch, partitions=partitions, topics=CONFIGS, brokers=LIVE)
 
 
-def update(*partitions: PartitionCommand, controller_epoch: int = 1, deleted: tuple[str, ...] = ()) -> UpdateMetadata:
+def update(*partitions: PartitionCommand, controller_epoch: int = 1, **others: Any) -> UpdateMetadata:
     return UpdateMetadata(
-        controller_epoch=controller_epoch, partitions=partitions, brokers=LIVE, topics=CONFIGS, deleted=deleted
+        controller_epoch=controller_epoch, partitions=partitions, brokers=LIVE, topics=CONFIGS, **others
     )
 
 
-def stop(topic_id: str = FOO_ID, *, delete: bool = True, controller_epoch: int = 1) -> StopReplica:
-    stopped = StopPartition(topic="foo", partition=0, topic_id=topic_id, leader_epoch=4, delete=delete)
+def stop(topic_id: str = FOO_ID, *, delete: bool = True, controller_epoch: int = 1, **others: Any) -> StopReplica:
+    known = {"leader_epoch": 4} | others
+    stopped = StopPartition(topic="foo", partition=0, topic_id=topic_id, delete=delete, **known)
     return StopReplica(controller_epoch=controller_epoch, partitions=(stopped,))
+
+
+def ask(*wanted: TopicPartition, topic_id: str = FOO_ID, controller_epoch: int = 1) -> GetReplicaLogInfo:
+    partitions = tuple(LogInfoWanted(topic=name, partition=number, topic_id=topic_id) for name, number in wanted)
+    return GetReplicaLogInfo(controller_epoch=controller_epoch, partitions=partitions)
 
 
 def refused(story: Story, error: type[ReplicationError], *, controller_epoch: int = 1) -> None:
@@ -85,6 +100,8 @@ def refused(story: Story, error: type[ReplicationError], *, controller_epoch: in
         story.loop.update_metadata(update(LED, controller_epoch=controller_epoch))
     with pytest.raises(error):
         story.loop.stop_replica(stop(controller_epoch=controller_epoch))
+    with pytest.raises(error):
+        story.loop.replica_log_info(ask(FOO, controller_epoch=controller_epoch))
 
 
 def test_before_it_has_read_its_state_it_is_not_ready() -> None:
@@ -181,14 +198,73 @@ def test_a_partition_of_a_topic_without_config_is_asked_for_again() -> None:
     assert story.loop.leader_and_isr(leader_and_isr(baz), 0).errors == {"baz-0": "UNKNOWN_TOPIC_OR_PARTITION"}
 
 
-def test_a_topic_made_again_starts_with_another_log() -> None:
+def test_a_topic_made_again_starts_with_another_log_and_the_old_one_does_not_come_back() -> None:
     story = Story()
     story.registered(LED)
     old = story.log()
-    again = command(state(2, [1, 2], leader_epoch=0), 0, topic_id="again")
+    again = command(state(2, [1, 2], leader_epoch=0), 0, topic_id=LATER_ID)
     assert story.loop.leader_and_isr(leader_and_isr(again), 0).errors == {"foo-0": NONE}
     assert (story.logs.quarantined, old.closed) == ([(FOO, FOO_ID)], True)
     assert isinstance(story.loop.replica(FOO).part, Following)
+    late = command(state(1, [1, 2], leader_epoch=9), 9)
+    assert story.loop.leader_and_isr(leader_and_isr(late), 0).errors == {"foo-0": NONE}
+    assert (story.loop.replica(FOO).topic_id, story.logs.quarantined) == (LATER_ID, [(FOO, FOO_ID)])
+
+
+def test_of_a_deleted_topic_the_id_is_remembered() -> None:
+    story = Story()
+    story.registered(command(LED.state, 7, topic_id=LATER_ID))
+    story.loop.stop_replica(stop(LATER_ID))
+    story.loop.update_metadata(update(deleted=("foo",)))
+    late = leader_and_isr(command(state(1, [1, 2], leader_epoch=9), 9))
+    assert story.loop.leader_and_isr(late, 0).errors == {"foo-0": NONE}
+    assert story.parts() == {}
+
+
+def test_what_it_is_known_to_have_left_does_not_come_back_by_an_older_command() -> None:
+    story = Story()
+    story.registered(LED)
+    moved = command(state(2, [2, 3], leader_epoch=5), 9, replicas=(2, 3))
+    story.loop.update_metadata(update(moved))
+    story.loop.stop_replica(stop(leader_epoch=5))
+    assert story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8)), 0).errors == {"foo-0": NONE}
+    assert story.parts() == {}
+    # It is assigned again, which is newer.
+    assert story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=5), 10)), 0).errors
+    assert story.parts() == {FOO: "Following"}
+
+
+def test_what_is_older_and_names_it_still_is_for_its_replica_to_judge() -> None:
+    story = Story()
+    story.registered(LED)
+    story.loop.update_metadata(update(command(state(2, [1, 2], leader_epoch=5), 9)))
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1], elr=[2]), 8)), 0)
+    assert story.loop.replica(FOO).order == (4, 8)
+
+
+@pytest.mark.parametrize(
+    ("created", "quarantined"),
+    [(4, []), (5, [(FOO, FOO_ID)])],
+)
+def test_a_log_from_before_the_partition_was_made_again_is_put_aside(
+    created: int, quarantined: list[tuple[TopicPartition, str]]
+) -> None:
+    story = Story()
+    story.registered(LED)
+    old = story.log()
+    again = command(state(2, [1, 2], leader_epoch=6, created=created), 9)
+    assert story.loop.leader_and_isr(leader_and_isr(again), 0).errors == {"foo-0": NONE}
+    assert (story.logs.quarantined, old.closed, story.log() is old) == (quarantined, bool(quarantined), not quarantined)
+    assert story.parts() == {FOO: "Following"}
+
+
+def test_a_log_that_begins_with_the_partition_made_again_or_is_empty_stays() -> None:
+    story = Story()
+    story.registered(command(state(2, [1, 2], created=4), 7))
+    log = story.log()
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5, created=4), 8)), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1], elr=[2], leader_epoch=5, created=4), 9)), 0)
+    assert (story.logs.quarantined, story.log() is log) == ([], True)
 
 
 @pytest.mark.parametrize(("delete", "quarantined"), [(True, [(FOO, FOO_ID)]), (False, [])])
@@ -210,6 +286,40 @@ def test_who_stops_an_earlier_topic_of_that_name_stops_nothing() -> None:
     story.registered(LED)
     assert story.loop.stop_replica(stop("old")).errors == {"foo-0": NONE}
     assert story.parts() == {FOO: "Leading"}
+
+
+@pytest.mark.parametrize(
+    ("stopped", "stops"),
+    [
+        ({"leader_epoch": 3}, False),
+        ({"leader_epoch": 4}, True),  # whatever the partition epoch
+        ({"leader_epoch": 5, "partition_epoch": 2}, True),
+        ({"leader_epoch": 4, "partition_epoch": 6}, False),
+        ({"leader_epoch": 4, "partition_epoch": 7}, True),
+    ],
+)
+def test_who_was_told_something_later_than_the_stop_does_not_stop(stopped: dict[str, Any], stops: bool) -> None:
+    story = Story()
+    story.registered(LED)
+    assert story.loop.stop_replica(stop(**stopped)).errors == {"foo-0": NONE}
+    assert story.parts() == ({} if stops else {FOO: "Leading"})
+
+
+def test_it_tells_of_its_logs_and_of_what_it_has_none() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    known: dict[str, Any] = {"topic": "foo", "topic_id": FOO_ID}
+    assert story.loop.replica_log_info(ask(FOO_1, FOO, TopicPartition("foo", 2))) == ReplicaLogInfos(
+        broker_epoch=0,
+        partitions=(
+            ReplicaLogInfo(partition=1, current_epoch=4, **known),
+            ReplicaLogInfo(partition=0, current_epoch=4, **known),
+            ReplicaLogInfo(partition=2, error="UNKNOWN_TOPIC_OR_PARTITION", **known),
+        ),
+    )
+    assert story.links.following == {}, "what it told must not go stale"
+    (other,) = story.loop.replica_log_info(ask(FOO, topic_id="another")).partitions
+    assert (other.error, other.topic_id) == ("UNKNOWN_TOPIC_OR_PARTITION", "another")
 
 
 def test_a_controlled_stop_flushes_every_log_and_says_which_it_could_not() -> None:
@@ -253,8 +363,60 @@ def test_what_is_older_never_replaces_what_is_newer_and_a_deleted_topic_is_forgo
     assert story.loop.metadata(["bar"], None).topics == (topic("bar", ELSEWHERE, topic_id="id-bar"),)
     story.loop.update_metadata(update(newer))
     assert story.loop.metadata(["bar"], None).topics == (topic("bar", newer, topic_id="id-bar"),)
+    story.loop.update_metadata(update(removed=(BAR, FOO)))
+    assert story.loop.metadata(["bar"], None).topics == (topic("bar", topic_id=""),)
     story.loop.update_metadata(update(deleted=("bar",)))
     assert [known.name for known in story.loop.metadata(None, None).topics] == ["foo"]
+
+
+def test_what_a_new_controller_does_not_know_is_gone_and_what_it_knows_of_later_stays() -> None:
+    story = Story()
+    newer = command(state(2, [2], leader_epoch=5), 9, replicas=(2, 3), partition=BAR, topic_id="id-bar")
+    story.registered(LED, newer)
+    whole = update(ELSEWHERE, FOLLOWED, complete=True)
+    story.loop.update_metadata(replace(whole, topics={"bar": CONFIGS["bar"]}))
+    assert story.loop.metadata(None, None).topics == (topic("bar", newer, topic_id="id-bar"),)
+    assert story.parts() == {FOO: "Leading"}, "what is here is for the assignment in ZooKeeper to say"
+
+
+def test_what_is_here_and_not_assigned_any_longer_goes_once_that_was_read() -> None:
+    story = Story()
+    story.loop.assignment_read([])  # before it has registered: that reads the same
+    story.registered(LED, FOLLOWED)
+    story.loop.assignment_read([LED, FOLLOWED, ELSEWHERE])
+    assert story.logs.quarantined == []
+    story.loop.assignment_read([LED, command(FOLLOWED.state, 8, replicas=(2, 3), partition=FOO_1)])
+    assert (story.parts(), story.logs.quarantined) == ({FOO: "Leading"}, [(FOO_1, FOO_ID)])
+
+
+def test_a_leader_tells_where_its_epochs_end_and_who_is_none_says_so() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0), acks=1, now_ms=0, acknowledge=lambda _: None)
+
+    def wanted(epoch: int, **changed: Any) -> EndOfEpochWanted:
+        known: dict[str, Any] = {"topic": "foo", "partition": 0, "topic_id": FOO_ID, "leader_epoch": 4} | changed
+        return EndOfEpochWanted(epoch=epoch, **known)
+
+    asked = (
+        wanted(4),
+        wanted(2),
+        wanted(5),
+        wanted(4, leader_epoch=3),
+        wanted(4, topic_id="another"),
+        wanted(4, partition=1),
+        wanted(4, partition=2),
+    )
+    found = story.loop.offsets_for_leader_epoch(OffsetsForLeaderEpoch(partitions=asked)).partitions
+    assert [(each.partition, each.epoch, each.end, each.error) for each in found] == [
+        (0, 4, 3, NONE),
+        (0, 2, 0, NONE),
+        (0, -1, -1, NONE),
+        (0, -1, -1, "FENCED_LEADER_EPOCH"),
+        (0, -1, -1, "NOT_LEADER_OR_FOLLOWER"),
+        (1, -1, -1, "NOT_LEADER_OR_FOLLOWER"),
+        (2, -1, -1, "UNKNOWN_TOPIC_OR_PARTITION"),
+    ]
 
 
 def test_a_leader_asks_zookeeper_with_its_own_epoch() -> None:

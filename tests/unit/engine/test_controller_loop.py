@@ -8,80 +8,145 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.cluster import (
+from spark_replication.core.cluster import StoredTopic
+from spark_replication.core.events import (
     BrokerDeathReported,
-    LoadedCluster,
+    LogInfoRead,
     PartitionsRead,
-    StoredTopic,
+    ReplicasFailed,
+    Requested,
     TookOver,
-    TopicRequested,
 )
-from spark_replication.core.writes import Group, PartitionWrite, StoredPartition, TopicWrite
+from spark_replication.core.plan import Reconsider, Reply
+from spark_replication.core.writes import (
+    BrokerRemoval,
+    ClusterConfigWrite,
+    DeletionMark,
+    Group,
+    PartitionRemoval,
+    PartitionWrite,
+    RequestRemoval,
+    StoredPartition,
+    TopicConfigWrite,
+    TopicRemoval,
+    TopicWrite,
+    Write,
+)
 from spark_replication.engine import controller_loop
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.errors import ReplicationError
-from spark_replication.messages import CreateTopic, LeaderAndIsr, UpdateMetadata
-from spark_replication.model import TopicConfig, TopicPartition, TopicState
-from tests.unit.core.stories import FOO, FOO_ID, state, store_of
+from spark_replication.messages import (
+    AddPartitions,
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeaders,
+    GetReplicaLogInfo,
+    LeaderAndIsr,
+    Reassign,
+    RemovePartitions,
+    ReplicaLogInfo,
+    ReplicaLogInfos,
+    Request,
+    StopReplica,
+    UpdateMetadata,
+)
+from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
+from tests.unit.core.stories import FOO, FOO_ID, state, topic, zookeeper
 from tests.unit.engine.ports_in_memory import Answers, HeldStore, Mirrored, Sent
 
-FOO_1 = TopicPartition("foo", 1)
+FOO_1, BAR = TopicPartition("foo", 1), TopicPartition("bar", 0)
 CREATION = CreateTopic(name="baz", assignment={0: (1, 2)})
 BAZ = TopicPartition("baz", 0)
+LED = state(1, [1, 2])
 
 
 class Story:
-    """A controller that has loaded foo-0 and foo-1, both led by 1, of brokers 1 and 2; its store waits to be told."""
+    """A controller that has loaded foo-0 and foo-1, both led by 1, of brokers 1 and 2; its store waits to be told.
 
-    def __init__(self) -> None:
-        self.store = store_of(1, 2)
-        topic = TopicState(topic_id=FOO_ID, partitions={0: (1, 2), 1: (1, 2)})
-        self.store.topics["foo"] = StoredTopic(topic, 0, TopicConfig())
-        for partition in (FOO, FOO_1):
-            self.store.partitions[partition] = StoredPartition(state(1, [1, 2]), 7, zxid=70)
-        self.loaded: LoadedCluster = self.store.load()
-        self.held = HeldStore(self.store, self.loaded.controller_epoch)
+    `fast`: its store answers at once.
+    """
+
+    def __init__(self, *live: int, foo: TopicState | None = None, fast: bool = False, **states: PartitionState) -> None:
+        self.store = zookeeper(
+            *(live or (1, 2)),
+            topics={"foo": foo or topic((1, 2), (1, 2))},
+            states={"foo-0": LED, "foo-1": LED} | {name.replace("_", "-"): found for name, found in states.items()},
+        )
         self.sent, self.mirror, self.answers = Sent(), Mirrored(), Answers()
         self.deposed = 0
-        self.loop = self.controller(self.held)
+        self.replies: list[Reply] = []
+        self.now_ms = 0
+        self.takes_over(fast=fast)
 
-    def controller(self, store: Any) -> ControllerLoop:
-        return ControllerLoop(
-            self.loaded,
-            store=store,
+    def takes_over(self, *, fast: bool) -> None:
+        loaded = self.store.load()
+        self.held = HeldStore(self.store, loaded.controller_epoch)
+        self.loop = ControllerLoop(
+            loaded,
+            store=self.store.session(loaded.controller_epoch) if fast else self.held,
             sender=self.sent,
             mirror=self.mirror,
-            answer=self.answers,
+            answer=self._on_answer,
             deposed=self._on_deposed,
+            now_ms=self.now_ms,
         )
 
     def _on_deposed(self) -> None:
         self.deposed += 1
 
+    def _on_answer(self, request: int, reply: Reply) -> None:
+        self.replies.append(reply)
+        self.answers(request, reply)
+
+    def happens(self, event: Any) -> None:
+        self.loop.handle(event, self.now_ms)
+
+    def asks(self, asked: Request, request: int | None = 9, *, path: str | None = None) -> None:
+        self.happens(Requested(asked=asked, request=request, path=path))
+
     def broker_down(self, broker: int) -> None:
         del self.store.registered[broker]
-        self.loop.handle(self.store.brokers_read())
+        self.happens(self.store.brokers_read())
 
     def asked(self) -> list[list[str]]:
         """The writes that ZooKeeper was asked for and has not answered."""
         return [_names(groups) for groups, _ in self.held.asked]
+
+    def answered(self, *writes: str) -> None:
+        """ZooKeeper answers what it was asked, which is this."""
+        assert self.asked() == [list(writes)]
+        self.held.answer()
+
+    def leader_writes(self, partition: TopicPartition, after: PartitionState) -> None:
+        version = self.store.partitions[partition].version + 1
+        self.store.partitions[partition] = StoredPartition(after, version, zxid=80)
 
     def kinds(self) -> list[tuple[int, str]]:
         return [(broker, type(command).__name__) for broker, command in self.sent.take()]
 
 
 def _names(groups: Sequence[Group]) -> list[str]:
-    names = []
-    for group in groups:
-        for write in group:
-            match write:
-                case PartitionWrite(partition=partition, version=version):
-                    names.append(f"{partition}@{version}")
-                case TopicWrite(topic=topic):
-                    names.append(topic)
-                case _:
-                    names.append(f"broker {write.broker}")
-    return names
+    return [_name(write) for group in groups for write in group]
+
+
+def _name(write: Write) -> str:
+    match write:
+        case PartitionWrite(partition=partition, version=version):
+            return f"{partition}@{version}"
+        case TopicWrite(topic=name, version=version):
+            return f"{name}@{version}"
+        case BrokerRemoval(broker=broker):
+            return f"broker {broker}"
+        case DeletionMark(topic=name) | TopicRemoval(topic=name):
+            return f"{type(write).__name__} {name}"
+        case PartitionRemoval(partition=partition):
+            return f"without {partition}"
+        case TopicConfigWrite(topic=name):
+            return f"config of {name}"
+        case ClusterConfigWrite():
+            return "config"
+        case RequestRemoval(path=path):
+            return path
 
 
 def test_no_command_leaves_before_its_state_is_stored() -> None:
@@ -92,7 +157,7 @@ def test_no_command_leaves_before_its_state_is_stored() -> None:
     assert story.loop.cluster.partitions[FOO].version == 7
 
     story.held.answer()
-    after = replace(state(2, [2], elr=[1], leader_epoch=5), controller_epoch=1)
+    after = state(2, [2], elr=[1], leader_epoch=5, elected="isr", controller_epoch=1)
     assert story.loop.cluster.partitions[FOO] == story.store.partitions[FOO] == StoredPartition(after, 8, zxid=1)
     (to, command), (other, metadata) = story.sent.take()
     assert (to, other) == (2, 2)
@@ -108,7 +173,7 @@ def test_the_sender_hears_of_a_life_that_ended() -> None:
     assert story.sent.dead == [1]
     story.held.answer()
     story.store.register(2, clean=True, rack=None)
-    story.loop.handle(story.store.brokers_read())
+    story.happens(story.store.brokers_read())
     assert story.sent.dead == [1, 2], "another life of it has begun"
 
 
@@ -116,40 +181,38 @@ def test_a_second_commit_waits_for_the_answer_to_the_first_and_sees_what_it_stor
     story = Story()
     story.broker_down(2)
     story.broker_down(1)
-    assert story.asked() == [["foo-0@7", "foo-1@7"]]
-    story.held.answer()
-    assert story.asked() == [["foo-0@8", "foo-1@8"]]
-    story.held.answer()
+    story.answered("foo-0@7", "foo-1@7")
+    story.answered("foo-0@8", "foo-1@8")
     # Of 1, which is gone by now, nobody is told but the mirror.
     assert story.kinds() == [(1, "LeaderAndIsr"), (1, "UpdateMetadata")]
-    assert story.store.partitions[FOO].state == replace(
-        state(None, [], elr=[1, 2], leader_epoch=5, last_known_leader=1), controller_epoch=1
+    assert story.store.partitions[FOO].state == state(
+        None, [], elr=[1, 2], leader_epoch=5, last_known_leader=1, controller_epoch=1
     )
 
 
-def test_what_a_refused_group_met_is_settled_again_before_anything_newer() -> None:
+def test_what_a_refused_step_met_is_settled_again_before_anything_newer() -> None:
     story = Story()
-    leaders_own = StoredPartition(state(1, [1], elr=[2], min_isr=2), 8, zxid=80)
-    story.store.partitions[FOO] = leaders_own
+    leaders_own = state(1, [1], elr=[2])
+    story.leader_writes(FOO, leaders_own)
     story.broker_down(1)
-    story.loop.handle(TopicRequested(9, CREATION, "id-baz"))
+    story.asks(CREATION)
     story.held.answer()
     # foo-1 is stored and told; foo-0 was read again, and is decided anew, on top of what was met.
-    assert story.loop.cluster.partitions[FOO] == leaders_own
+    assert story.loop.cluster.partitions[FOO].state == leaders_own
     assert story.loop.cluster.partitions[FOO_1].version == 8
-    assert story.asked() == [["foo-0@8"]]
     assert story.mirror.told == [(FOO, 80), (FOO_1, 1)]
-    story.held.answer()
-    assert story.store.partitions[FOO].state == replace(state(2, [2], elr=[1], leader_epoch=5), controller_epoch=1)
-    assert story.asked() == [["baz"]]
-    assert story.answers.given == []
+    story.answered("foo-0@8")
+    assert story.store.partitions[FOO].state == state(
+        2, [2], elr=[1], leader_epoch=5, elected="elr", controller_epoch=1
+    )
+    assert (story.asked(), story.answers.given) == ([["baz@-1"]], [])
 
 
 def test_a_deposed_controller_tells_nobody_and_answers_every_request_that_it_owes() -> None:
     story = Story()
     story.broker_down(1)
-    story.loop.handle(TopicRequested(8, CREATION, "id-baz"))
-    story.loop.handle(TopicRequested(9, CREATION, "id-bay"))
+    story.asks(CREATION, 8)
+    story.asks(CREATION, 9)
     story.store.load()  # another one took over
     story.held.answer()
 
@@ -157,57 +220,168 @@ def test_a_deposed_controller_tells_nobody_and_answers_every_request_that_it_owe
     assert story.answers.given == [(8, "NOT_CONTROLLER"), (9, "NOT_CONTROLLER")]
     assert (story.store.partitions[FOO].version, sorted(story.store.topics)) == (7, ["foo"])
 
-    story.loop.handle(TopicRequested(10, CREATION, "id-baz"))
-    story.loop.handle(TookOver())
+    story.asks(CREATION, 10)
+    story.happens(TookOver())
     assert story.answers.given[2:] == [(10, "NOT_CONTROLLER")]
     assert (story.asked(), story.deposed) == ([], 1)
 
 
 def test_the_request_in_mid_commit_is_answered_first_and_may_have_been_carried_out() -> None:
     story = Story()
-    errors: list[ReplicationError | None] = []
-    story.loop = ControllerLoop(
-        story.loaded,
-        store=story.held,
-        sender=story.sent,
-        mirror=story.mirror,
-        answer=lambda request, error: errors.append(error),
-        deposed=lambda: None,
-    )
-    story.loop.handle(TopicRequested(8, CREATION, "id-baz"))
-    story.held.answer()
+    story.asks(CREATION)
+    story.answered("baz@-1")
     assert story.store.topics.keys() == {"foo", "baz"}
     story.store.load()
-    story.held.answer()  # of its partitions' creation
-    (error,) = errors
-    assert error is not None
-    assert (error.code, error.maybe_written) == ("NOT_CONTROLLER", True)
+    story.answered("baz-0@-1")
+    (reply,) = story.replies
+    assert reply.error is not None
+    assert (reply.error.code, reply.error.maybe_written) == ("NOT_CONTROLLER", True)
+
+
+# Requests
 
 
 def test_a_new_topic_is_stored_then_led_then_answered() -> None:
     story = Story()
-    story.loop.handle(TopicRequested(9, CREATION, "id-baz"))
-    story.loop.handle(TopicRequested(10, CREATION, "id-bay"))
-    story.held.answer()
-    assert (story.asked(), story.answers.given, story.sent.commands) == ([["baz-0@-1"]], [], [])
-    story.held.answer()
+    story.asks(CREATION, 9)
+    story.asks(CREATION, 10)
+    story.answered("baz@-1")
+    assert (story.answers.given, story.sent.commands) == ([], [])
+    story.answered("baz-0@-1")
     assert story.kinds() == [(1, "LeaderAndIsr"), (2, "LeaderAndIsr"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
-    assert story.store.partitions[BAZ].state == replace(state(1, [1, 2], leader_epoch=0), controller_epoch=1)
+    assert story.store.partitions[BAZ].state == state(1, [1, 2], leader_epoch=0, controller_epoch=1)
     # The second asks for what exists by now: refused before anything is asked of ZooKeeper.
     assert (story.answers.given, story.asked()) == ([(9, "NONE"), (10, "TOPIC_ALREADY_EXISTS")], [])
+
+
+def test_of_two_topics_the_later_has_the_higher_id_whoever_is_controller() -> None:
+    story = Story(fast=True)
+    ids = []
+    for name in ("a", "b", "c"):
+        story.asks(CreateTopic(name=name, assignment={0: (1,)}))
+        ids.append(story.store.topics[name].state.topic_id)
+        if name == "b":
+            story.takes_over(fast=True)
+    assert ids == sorted(set(ids))
 
 
 def test_a_topic_that_zookeeper_refuses_exists_already() -> None:
     story = Story()
     story.store.topics["baz"] = StoredTopic(TopicState(topic_id="other", partitions={0: (1,)}), 0, TopicConfig())
-    story.loop.handle(TopicRequested(9, CREATION, "id-baz"))
+    story.asks(CREATION)
     story.held.answer()
     assert (story.answers.given, story.asked(), story.sent.commands) == ([(9, "TOPIC_ALREADY_EXISTS")], [], [])
 
 
+def test_what_of_a_request_met_another_write_is_asked_again_and_the_rest_is_done() -> None:
+    story = Story(foo=topic((2, 1), (2, 1)))
+    story.leader_writes(FOO_1, LED)
+    story.asks(ElectLeaders(kind="preferred", partitions=("foo-0", "foo-9", "foo-1")))
+    story.answered("foo-0@7", "foo-1@7")
+    assert story.answers.given == []
+    story.answered("foo-1@8")
+    assert (story.answers.given, story.answers.parts) == ([(9, "NONE")], {9: {"foo-9": "UNKNOWN_TOPIC_OR_PARTITION"}})
+    assert [story.store.partitions[each].state.leader for each in (FOO, FOO_1)] == [2, 2]
+
+
+def test_what_was_stored_of_it_is_followed_up_all_the_same() -> None:
+    story = Story()
+    story.store.topics["bar"] = StoredTopic(topic((1,), name="bar"), 1, TopicConfig())
+    story.store.partitions[BAR] = StoredPartition(state(1, [1], min_isr=1), 7)
+    story.takes_over(fast=False)
+    story.store.topics["foo"] = replace(story.store.topics["foo"], version=2)  # by hand
+    story.asks(AddPartitions(assignments={"foo": {2: (1, 2)}, "bar": {1: (2,)}}))
+    story.answered("foo@1", "bar@1")
+    story.answered("bar-1@-1")
+    assert (story.asked(), story.answers.given) == ([["foo@1"]], [])
+
+
+def test_a_request_that_meets_others_again_and_again_is_refused_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(controller_loop, "ATTEMPTS_MAX", 2)
+    story = Story(foo=topic((2, 1), (1, 2)))
+    story.asks(ElectLeaders(kind="preferred", partitions=("foo-0",)))
+    for version in (7, 8):
+        story.leader_writes(FOO, LED)
+        story.answered(f"foo-0@{version}")
+    assert (story.answers.given, story.asked()) == ([(9, "INVALID_UPDATE_VERSION")], [])
+
+
+def test_a_topic_is_marked_emptied_and_removed_and_only_then_answered() -> None:
+    story = Story()
+    story.asks(DeleteTopic(topic="foo"))
+    story.answered("DeletionMark foo")
+    assert (story.loop.cluster.deleting, story.sent.commands) == ({"foo"}, [])
+    story.answered("without foo-0", "without foo-1")
+    (one, first), (two, second) = story.sent.take()
+    assert (one, two, type(first), first == second) == (1, 2, StopReplica, True)
+    story.answered("TopicRemoval foo")
+    (told, _) = story.sent.take()
+    assert (told[0], told[1]) == (1, replace(told[1], deleted=("foo",)))
+    assert (story.mirror.gone, story.answers.given) == ([("foo", 4)], [(9, "NONE")])
+    assert (story.loop.cluster.topics, story.loop.cluster.partitions) == ({}, {})
+
+
+def test_partitions_that_are_removed_are_stopped_and_gone_from_the_mirror() -> None:
+    story = Story()
+    story.asks(RemovePartitions(partitions={"foo": (1,)}))
+    story.answered("foo@1")
+    assert (story.mirror.gone, story.answers.given) == ([("foo-1", 1)], [(9, "NONE")])
+    assert story.kinds() == [(1, "StopReplica"), (2, "StopReplica"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
+    assert story.loop.cluster.all_partitions() == [FOO]
+
+
+def test_settings_hold_from_the_step_that_stored_them() -> None:
+    story = Story()
+    story.asks(Configure(topic="foo", settings={"min.insync.replicas": 1}), 8)
+    story.answered("config of foo", "foo-0@7", "foo-1@7")
+    story.asks(Configure(settings={"unclean.recovery.enabled": False}), 9)
+    story.answered("config")
+    assert story.answers.given == [(8, "NONE"), (9, "NONE")]
+    assert story.store.partitions[FOO].state.min_isr == 1
+    assert story.loop.cluster.settings_of("foo").min_insync_replicas == 1
+    assert not story.loop.cluster.settings.unclean_recovery_enabled
+
+
+def test_a_reassignment_below_admin_is_removed_once_it_is_complete() -> None:
+    story = Story(1, 2, 3)
+    story.asks(Reassign(targets={"foo-0": (2, 3)}), None, path="/a")
+    story.answered("foo@1", "foo-0@7")
+    assert (story.asked(), story.loop.cluster.open_requests) == ([], {"/a": frozenset({FOO})})
+    story.leader_writes(FOO, state(1, [1, 2, 3]))
+    story.happens(PartitionsRead({FOO: story.store.partitions[FOO]}))
+    story.answered("foo-0@9")  # one of the target leads
+    story.answered("foo@2", "foo-0@10")
+    story.answered("/a")
+    assert (story.asked(), story.loop.cluster.open_requests) == ([], {})
+    assert story.store.topics["foo"].state == topic((2, 3), (1, 2))
+
+
+def test_a_reassignment_that_met_an_earlier_life_goes_on_once_the_next_is_known() -> None:
+    to_23 = topic((2, 3, 1), (1, 2), adding={0: (3,)}, removing={0: (1,)})
+    story = Story(1, 2, 3, foo=to_23, foo_0=state(2, [1, 2]))
+    story.leader_writes(FOO, state(2, [1, 2, 3]))
+    story.store.register(3, clean=True, rack=None)
+    story.happens(PartitionsRead({FOO: story.store.partitions[FOO]}))
+    story.answered("foo@1", "foo-0@8")
+    assert story.asked() == []
+    story.happens(story.store.brokers_read())
+    story.answered("foo@1", "foo-0@8")
+    assert story.store.topics["foo"].state == topic((2, 3), (1, 2))
+
+
+def test_a_request_below_admin_is_removed_and_nobody_is_answered() -> None:
+    story = Story()
+    story.asks(ElectLeaders(kind="preferred"), None, path="/a")
+    story.answered("/a")
+    assert (story.answers.given, story.asked()) == ([], [])
+
+
+# What was read
+
+
 def test_a_new_controller_mirrors_all_it_loaded() -> None:
     story = Story()
-    story.loop.handle(TookOver())
+    story.happens(TookOver())
     assert story.mirror.told == [(FOO, 70), (FOO_1, 70)]
     assert story.kinds() == [(1, "LeaderAndIsr"), (2, "LeaderAndIsr"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
     assert story.asked() == []
@@ -216,37 +390,98 @@ def test_a_new_controller_mirrors_all_it_loaded() -> None:
 def test_what_a_leader_wrote_is_taken_in_once() -> None:
     story = Story()
     read = PartitionsRead({FOO: StoredPartition(state(1, [1], elr=[2]), 8, zxid=80)})
-    story.loop.handle(read)
+    story.happens(read)
+    assert story.asked() == []
     assert story.kinds() == [(1, "UpdateMetadata"), (2, "UpdateMetadata")]
     assert story.mirror.told == [(FOO, 80)]
-    story.loop.handle(read)
-    story.loop.handle(PartitionsRead({BAZ: StoredPartition(state(1, [1]), 3)}))  # of no topic that is known
+    story.happens(read)
+    story.happens(PartitionsRead({BAZ: StoredPartition(state(1, [1]), 3)}))  # of no topic that is known
     assert (story.kinds(), story.mirror.told) == ([], [(FOO, 80)])
     assert sorted(story.loop.cluster.partitions) == [FOO, FOO_1]
 
 
 def test_a_partition_that_relied_on_an_earlier_life_is_not_made_until_the_next_is_known() -> None:
     story = Story()
-    story.loop.handle(TopicRequested(9, CREATION, "id-baz"))
-    story.held.answer()
+    story.asks(CREATION)
+    story.answered("baz@-1")
     story.store.register(2, clean=True, rack=None)  # before its replicas are stored
     story.held.answer()
     assert (BAZ in story.store.partitions, story.asked(), story.answers.given) == (False, [], [(9, "NONE")])
-    story.loop.handle(story.store.brokers_read())
-    assert story.asked() == [["baz-0@-1"]]
-    story.held.answer()
+    story.happens(story.store.brokers_read())
+    story.answered("baz-0@-1")
     assert story.store.partitions[BAZ].state.epochs == {1: 0, 2: 1}
 
 
 def test_a_reported_death_removes_the_registration_and_the_watch_tells_of_the_rest() -> None:
     story = Story()
-    story.loop.handle(BrokerDeathReported(1, 0))
-    story.loop.handle(BrokerDeathReported(1, 0))
-    assert story.asked() == [["broker 1"]]
-    story.held.answer()
+    story.happens(BrokerDeathReported(1, 0))
+    story.happens(BrokerDeathReported(1, 0))
+    story.answered("broker 1")
     assert story.store.registered.keys() == {2}
-    story.held.answer()  # the same, from another witness: refused
+    story.answered("broker 1")  # the same, from another witness: refused
     assert (story.sent.commands, story.asked(), sorted(story.loop.cluster.registered)) == ([], [], [1, 2])
+
+
+@pytest.mark.parametrize(
+    ("broker", "epoch", "asked"),
+    [(1, 0, [["foo-0@7"]]), (1, 1, []), (3, 0, [])],
+)
+def test_of_a_disk_that_failed_in_the_present_life_the_replicas_are_given_up(
+    broker: int, epoch: int, asked: list[list[str]]
+) -> None:
+    story = Story()
+    story.happens(ReplicasFailed(broker, epoch, (FOO,)))
+    assert story.asked() == asked
+
+
+# Recovery, time
+
+GONE = state(None, [], last_known_elr=[1, 2])
+
+
+def log_info(broker_epoch: int, end: int) -> ReplicaLogInfos:
+    found = ReplicaLogInfo(topic="foo", partition=0, topic_id=FOO_ID, last_epoch=3, current_epoch=4, end=end)
+    return ReplicaLogInfos(broker_epoch=broker_epoch, partitions=(found,))
+
+
+def test_logs_are_asked_for_and_the_longest_leads() -> None:
+    story = Story(foo_0=GONE)
+    story.happens(Reconsider(("foo",)))
+    asked = [(broker, command) for broker, command in story.sent.take() if isinstance(command, GetReplicaLogInfo)]
+    assert [broker for broker, _ in asked] == [1, 2]
+    story.happens(LogInfoRead(1, log_info(0, 5)))
+    assert story.asked() == []
+    story.happens(LogInfoRead(2, log_info(0, 6)))
+    story.answered("foo-0@7")
+    assert story.store.partitions[FOO].state.leader == 2
+    assert story.loop.cluster.recoveries == {}
+
+
+def test_who_does_not_answer_in_time_is_asked_again() -> None:
+    story = Story(foo_0=GONE)
+    story.happens(Reconsider(("foo",)))
+    story.happens(LogInfoRead(1, log_info(0, 5)))
+    story.sent.take()
+    story.loop.tick(4_999)
+    assert story.sent.take() == []
+    story.loop.tick(5_000)
+    assert story.kinds() == [(2, "GetReplicaLogInfo")]
+
+
+def test_a_tick_knows_when_the_one_before_was() -> None:
+    story = Story(foo=topic((2, 1), (1, 2)))
+    story.store.settings = replace(story.store.settings, leader_imbalance_check_interval_ms=100)
+    story.now_ms = 90
+    story.takes_over(fast=False)
+    story.loop.tick(99)
+    assert story.asked() == []
+    story.loop.tick(101)
+    story.answered("foo-0@7")
+    story.loop.tick(199)
+    assert story.asked() == []
+
+
+# Limits
 
 
 def test_past_the_limit_a_request_is_refused_and_what_was_read_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +489,9 @@ def test_past_the_limit_a_request_is_refused_and_what_was_read_is_taken(monkeypa
     story = Story()
     story.broker_down(1)
     for request in (7, 8, 9):
-        story.loop.handle(TopicRequested(request, CREATION, f"id-{request}"))
+        story.asks(CREATION, request)
     assert story.answers.given == [(9, "THROTTLING_QUOTA_EXCEEDED")]
-    story.loop.handle(story.store.brokers_read())
+    story.happens(story.store.brokers_read())
     for _ in range(3):
         story.held.answer()
     assert story.answers.given == [
@@ -267,9 +502,8 @@ def test_past_the_limit_a_request_is_refused_and_what_was_read_is_taken(monkeypa
 
 
 def test_a_store_that_answers_at_once_ends_in_the_same_place() -> None:
-    slow, fast = Story(), Story()
+    slow, fast = Story(), Story(fast=True)
     slow.broker_down(1)
     slow.held.answer()
-    fast.loop = fast.controller(fast.store.session(fast.loaded.controller_epoch))
     fast.broker_down(1)
     assert (fast.store.partitions, fast.kinds()) == (slow.store.partitions, slow.kinds())

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.producers import Place
-from spark_replication.core.replica import Following, Leading, Me
+from spark_replication.core.replica import Follower, Following, Leading, Me
 from spark_replication.core.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
@@ -22,7 +22,7 @@ from spark_replication.errors import (
     ReplicationError,
     StorageFailed,
 )
-from spark_replication.messages import Diverging, FetchedPartition, FetchPartition, PartitionCommand
+from spark_replication.messages import Diverging, FetchedPartition, FetchPartition, PartitionCommand, ReplicaLogInfo
 from spark_replication.model import BrokerId, PartitionState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog
@@ -69,6 +69,7 @@ class Story:
             leader_epoch=4,
             offset=offset,
             last_epoch=self.loop.view.epoch_before(offset),
+            clean_since=0,
         )
         self.loop.fetch(replace(asked, **changed), by=by, broker_epoch=0, now_ms=now_ms)
 
@@ -100,7 +101,7 @@ class Story:
 def test_it_leads_where_it_is_told_to_and_its_epoch_is_on_disk_first() -> None:
     story = Story((0, 4, 3)).told()
     assert story.log.epochs == EpochHistory.of([(3, 0), (4, 5)])
-    assert (story.leading.epoch_start, story.leading.end_at_start, story.loop.partition_epoch) == (5, 5, 7)
+    assert (story.leading.epoch_start, story.leading.end_at_start, story.loop.order) == (5, 5, (4, 7))
 
 
 def test_who_lost_its_log_since_it_joined_leads_nobody_though_it_is_named() -> None:
@@ -123,9 +124,29 @@ def test_a_command_that_the_disk_stopped_is_carried_out_when_it_comes_again() ->
     for _ in range(2):
         with pytest.raises(StorageFailed):
             story.told()
-    assert (story.loop.part, story.loop.partition_epoch) == (None, -1)
+    assert (story.loop.part, story.loop.order) == (None, (-1, -1))
     story.log.failing = frozenset()
     assert story.told().leading.state == LED
+
+
+def test_a_later_leader_epoch_goes_before_a_higher_partition_epoch() -> None:
+    story = Story().told(state(2, [2], leader_epoch=5), 3)
+    story.told(LED, 9)
+    assert (story.loop.order, story.links.following) == ((5, 3), {FOO: 2})
+    story.told(LED, 9).told(state(1, [1, 2], leader_epoch=6), 1)
+    assert (story.loop.order, story.leading.state.leader_epoch) == ((6, 1), 6)
+
+
+def test_in_the_same_leadership_replicas_are_added_and_dropped() -> None:
+    story = Story().told()
+    story.fetch(2, 0)
+    two = story.leading.followers[2]
+    story.loop.command(command(LED, 8, replicas=(1, 2, 4)), ME, 50)
+    assert story.leading.replicas == (1, 2, 4)
+    assert story.leading.followers == {2: two, 4: Follower(-1, -1, caught_up_ms=50)}
+    # A member of the ISR is followed whatever the assignment says.
+    story.loop.command(command(LED, 9, replicas=(1,)), ME, 60)
+    assert story.leading.followers == {2: two}
 
 
 def test_a_newer_state_of_the_same_leadership_is_taken_over() -> None:
@@ -276,12 +297,6 @@ def test_who_resigns_tells_who_waits_whatever_the_disk_does(failing: frozenset[s
     assert story.told().leading.state == LED
 
 
-def test_a_replica_that_is_closed_has_closed_its_log() -> None:
-    story = Story().told()
-    story.loop.close("stopping")
-    assert (story.loop.part, story.log.closed) == (None, True)
-
-
 # Followers
 
 
@@ -415,6 +430,31 @@ def test_records_that_do_not_continue_the_log_are_refused() -> None:
     answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4)
     with pytest.raises(CorruptLog, match="asked for 0, got 2"):
         story.loop.fetched(answer, records)
+
+
+# Recovery
+
+
+def test_who_follows_tells_of_its_log_and_follows_no_longer_until_something_newer() -> None:
+    story = Story((0, 4, 3)).told(state(2, [2]))
+    info = ReplicaLogInfo(topic="foo", partition=0, topic_id=FOO_ID, last_epoch=3, current_epoch=4, end=5)
+    assert story.loop.log_info() == info
+    assert (story.loop.next_fetch(), story.links.following) == (None, {})
+    assert story.loop.log_info() == info  # again: it is the same
+    story.told(state(2, [2, 3]), 8)
+    assert story.links.following == {FOO: 2}
+
+
+def test_who_leads_tells_of_its_log_and_leads_on() -> None:
+    story = Story((0, 4, 3)).told()
+    story.produce()
+    assert (story.loop.log_info().last_epoch, story.loop.log_info().end) == (4, 6)
+    assert story.leading.state == LED
+
+
+def test_who_was_told_nothing_knows_no_epoch() -> None:
+    info = ReplicaLogInfo(topic="foo", partition=0, topic_id=FOO_ID, last_epoch=-1, current_epoch=-1, end=0)
+    assert Story().loop.log_info() == info
 
 
 # Consumers

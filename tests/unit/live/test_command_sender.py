@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 
 import msgspec
 import pytest
 
 from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch
-from spark_replication.live.command_sender import CommandSender
+from spark_replication.live.command_sender import QUESTION_PAUSE_S, CommandSender
 from spark_replication.messages import (
     Command,
     CommandAnswer,
+    GetReplicaLogInfo,
     LeaderAndIsr,
+    LogInfoWanted,
     PartitionCommand,
+    ReplicaLogInfos,
+    StopPartition,
     StopReplica,
     UpdateMetadata,
 )
@@ -25,6 +30,7 @@ from tests.unit.core.stories import FOO, command, state
 
 TIMEOUT_S = 20.0
 FOO_1 = TopicPartition("foo", 1)
+BAR = TopicPartition("bar", 0)
 CONFIGS = {"foo": TopicConfig(schema="s"), "bar": TopicConfig()}
 Reply = Callable[[Command], dict[str, str]]
 
@@ -42,12 +48,15 @@ class Broker:
             "leader_and_isr": LeaderAndIsr,
             "stop_replica": StopReplica,
             "update_metadata": UpdateMetadata,
+            "get_replica_log_info": GetReplicaLogInfo,
         }
         self.server = ActionServer("127.0.0.1", {name: Action(kind, self._handle) for name, kind in kinds.items()})
 
-    def _handle(self, command: Command) -> CommandAnswer:
+    def _handle(self, command: Command) -> CommandAnswer | ReplicaLogInfos:
         self.took.put(command)
         assert self.free.wait(TIMEOUT_S)
+        if isinstance(command, GetReplicaLogInfo):
+            return ReplicaLogInfos(broker_epoch=0, partitions=())
         try:
             errors = self.replies.get_nowait()(command)
         except queue.Empty:
@@ -74,11 +83,9 @@ class Story:
         self.broker = Broker()
         self.confirmed: queue.Queue[tuple[TopicPartition, int]] = queue.Queue()
         self.suspected: queue.Queue[tuple[BrokerId, int]] = queue.Queue()
-        self.sender = CommandSender(
-            timeout_ms=int(TIMEOUT_S * 1000),
-            confirmed=lambda partition, epoch: self.confirmed.put((partition, epoch)),
-            suspect=lambda broker, epoch: self.suspected.put((broker, epoch)),
-        )
+        self.logs: queue.Queue[tuple[BrokerId, ReplicaLogInfos]] = queue.Queue()
+        self.failed: queue.Queue[tuple[BrokerId, int, list[TopicPartition]]] = queue.Queue()
+        self.sender = CommandSender(timeout_ms=int(TIMEOUT_S * 1000), news=News(self))
 
     def send(self, *commands: Command, epoch: int = 0) -> None:
         for each in commands:
@@ -94,6 +101,23 @@ class Story:
         self.broker.free.set()
         self.sender.close()
         self.broker.server.stop(TIMEOUT_S)
+
+
+class News:
+    def __init__(self, story: Story) -> None:
+        self._story = story
+
+    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
+        self._story.confirmed.put((partition, leader_epoch))
+
+    def suspected(self, broker: BrokerId, epoch: int) -> None:
+        self._story.suspected.put((broker, epoch))
+
+    def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
+        self._story.logs.put((broker, answer))
+
+    def failed(self, broker: BrokerId, epoch: int, partitions: Sequence[TopicPartition]) -> None:
+        self._story.failed.put((broker, epoch, list(partitions)))
 
 
 @pytest.fixture
@@ -117,6 +141,18 @@ def metadata(*partitions: PartitionCommand, deleted: tuple[str, ...] = ()) -> Up
     return UpdateMetadata(controller_epoch=1, partitions=partitions, topics=topics, brokers={}, deleted=deleted)
 
 
+def stop(partition: TopicPartition = FOO, *, delete: bool = True) -> StopReplica:
+    stopped = StopPartition(
+        topic=partition.topic, partition=partition.partition, topic_id="id", leader_epoch=4, delete=delete
+    )
+    return StopReplica(controller_epoch=1, partitions=(stopped,))
+
+
+def question(*partitions: TopicPartition) -> GetReplicaLogInfo:
+    wanted = tuple(LogInfoWanted(topic=found.topic, partition=found.partition, topic_id="id") for found in partitions)
+    return GetReplicaLogInfo(controller_epoch=1, partitions=wanted)
+
+
 def test_a_leader_that_took_its_command_is_confirmed(story: Story) -> None:
     story.send(leader_and_isr(of(2, 7, FOO_1), of(1, 7)))
     assert story.broker.next() == leader_and_isr(of(2, 7, FOO_1), of(1, 7))
@@ -126,20 +162,22 @@ def test_a_leader_that_took_its_command_is_confirmed(story: Story) -> None:
 
 def test_while_it_is_busy_the_latest_of_each_partition_waits(story: Story) -> None:
     story.busy_with(metadata())
-    stop = StopReplica(controller_epoch=1, partitions=())
     story.send(
         leader_and_isr(of(1, 7), init=True),
+        question(FOO),
+        stop(BAR),
         metadata(of(1, 7), deleted=("baz",)),
         leader_and_isr(of(2, 8), of(1, 8, FOO_1)),
-        stop,
         metadata(of(2, 8), deleted=("bar",)),
     )
     story.broker.free.set()
-    assert [story.broker.next() for _ in range(3)] == [
-        stop,
+    assert [story.broker.next() for _ in range(4)] == [
         leader_and_isr(of(2, 8), of(1, 8, FOO_1), init=True),
+        stop(BAR),
         metadata(of(2, 8), deleted=("baz", "bar")),
+        question(FOO),
     ]
+    assert story.logs.get(timeout=TIMEOUT_S) == (1, ReplicaLogInfos(broker_epoch=0, partitions=()))
 
 
 def test_a_broker_that_is_starting_is_asked_again(story: Story) -> None:
@@ -163,7 +201,7 @@ def test_a_command_that_is_refused_for_good_is_not_repeated(story: Story) -> Non
 
 
 def test_one_sick_partition_is_asked_for_again_and_holds_up_no_other(story: Story) -> None:
-    sick = {"foo-0": "KAFKA_STORAGE_ERROR"}
+    sick = {"foo-0": "UNKNOWN_TOPIC_OR_PARTITION"}
     story.broker.replies.put(lambda _: sick)
     story.busy_with(leader_and_isr(of(1, 7), of(1, 7, FOO_1)))
     # However often foo-0 fails, what comes for the others is taken at once, and a newer command takes its place.
@@ -176,13 +214,35 @@ def test_one_sick_partition_is_asked_for_again_and_holds_up_no_other(story: Stor
 
 
 def test_a_newer_command_replaces_the_one_that_failed(story: Story) -> None:
-    story.broker.replies.put(lambda _: {"foo-0": "KAFKA_STORAGE_ERROR"})
+    story.broker.replies.put(lambda _: {"foo-0": "UNKNOWN_TOPIC_OR_PARTITION"})
     story.busy_with(leader_and_isr(of(1, 7)))
     story.send(leader_and_isr(of(2, 8)))
     story.broker.free.set()
     assert story.broker.next() == leader_and_isr(of(2, 8))
     story.send(metadata())
     assert story.broker.next() == metadata()  # nothing of the first came again
+
+
+def test_what_a_disk_refuses_is_told_and_not_repeated(story: Story) -> None:
+    story.broker.replies.put(lambda _: {"foo-0": "KAFKA_STORAGE_ERROR"})
+    story.send(leader_and_isr(of(1, 7), of(1, 7, FOO_1)), epoch=3)
+    assert story.failed.get(timeout=TIMEOUT_S) == (1, 3, [FOO])
+    assert story.confirmed.get(timeout=TIMEOUT_S) == (FOO_1, 4)
+    assert story.broker.next() == leader_and_isr(of(1, 7), of(1, 7, FOO_1))
+    story.send(metadata(), epoch=3)
+    assert story.broker.next() == metadata()
+    assert story.failed.empty()
+
+
+def test_the_same_question_is_asked_again_only_after_a_pause(story: Story) -> None:
+    story.send(question(FOO))
+    assert story.broker.next() == question(FOO)
+    story.logs.get(timeout=TIMEOUT_S)
+    answered_s = time.monotonic()
+    story.send(question(FOO, FOO_1))
+    assert story.broker.next() == question(FOO_1), "another one is not held up"
+    assert story.broker.next() == question(FOO)
+    assert time.monotonic() - answered_s > QUESTION_PAUSE_S / 2, "a pause was made"
 
 
 def test_a_broker_that_refuses_connections_is_suspected_once(story: Story) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from spark_replication.mirror.rows import LatestRows, MirrorRow
+from msgspec.structs import replace
+
+from spark_replication.mirror.rows import LatestRows, MirrorRow, to_arrow
 from spark_replication.model import TopicPartition
 from tests.live.mirror.mirror_stories import CLUSTER, command
 
@@ -75,6 +77,32 @@ def test_a_deleted_topic_is_written_as_gone_and_then_forgotten() -> None:
     rows.written()
     rows.confirmed(ORDERS_3, 4, 220)
     assert rows.pending == 0
+
+
+def test_a_removed_partition_is_written_as_gone_and_may_come_again() -> None:
+    rows = rows_with(4, 10)
+    rows.removed(ORDERS_3, 10, 110)  # older than what is known
+    assert not only(rows).deleted
+    rows.written()
+    rows.removed(ORDERS_3, 11, 120)
+    rows.removed(TopicPartition("orders", 9), 11, 120)
+    row = only(rows)
+    assert (row.deleted, row.zxid, row.state) == (True, 11, "nonexistent")
+    rows.written()
+    rows.changed([(command(leader_epoch=5), 12)], 200)
+    assert not only(rows).deleted
+
+
+def test_a_row_tells_of_a_reassignment_and_of_how_its_leader_was_elected() -> None:
+    rows = LatestRows(CLUSTER)
+    told = command(leader_epoch=4)
+    moving = replace(told, adding=(4,), removing=(2,), state=replace(told.state, elected="unclean_recovery"))
+    rows.changed([(moving, 10)], 100)
+    (row,) = to_arrow(rows.take()).to_pylist()
+    assert (row["adding"], row["removing"], row["elected_how"]) == ([4], [2], "unclean_recovery")
+    assert to_arrow([MirrorRow(cluster_id=CLUSTER, command=told, zxid=1, updated_at_ms=1)])["adding"].to_pylist() == [
+        []
+    ]
 
 
 def test_what_changes_during_a_write_is_written_next() -> None:

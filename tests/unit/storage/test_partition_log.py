@@ -207,6 +207,21 @@ def flipped(data: bytes, place: int) -> bytes:
     return data[:place] + bytes([data[place] ^ 0x10]) + data[place + 1 :]
 
 
+def test_an_epoch_that_was_begun_and_never_written_gives_way_to_an_older_one(open_log: Open) -> None:
+    leader, once_elected = open_log(), open_log("once elected")
+    lead(leader, 2, 3)
+    first = leader.read(0, bytes_max=1, end=2)
+    assert first is not None
+    once_elected.append_slice(first)
+    once_elected.begin_epoch(3)
+
+    follow(once_elected, leader)
+
+    assert list(once_elected.epochs) == [(2, 0)]
+    assert list(open_log("once elected").epochs) == [(2, 0)]
+    assert read_rows(once_elected) == list(range(6))
+
+
 def test_an_older_epoch_is_not_appended_after_a_newer_one(open_log: Open) -> None:
     old, new = open_log("old"), open_log("new")
     lead(old, 1, 2)

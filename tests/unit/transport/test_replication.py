@@ -182,7 +182,13 @@ class Peer:
 
     def fetch(self, number: int, *, offset: int = 0, last_epoch: int = -1) -> None:
         partition = FetchPartition(
-            topic="orders", partition=0, topic_id="id", leader_epoch=0, offset=offset, last_epoch=last_epoch
+            topic="orders",
+            partition=0,
+            topic_id="id",
+            leader_epoch=0,
+            offset=offset,
+            last_epoch=last_epoch,
+            clean_since=0,
         )
         self.say(FetchFrame(number=number, partitions=(partition,)))
 

@@ -1,0 +1,69 @@
+"""The clean chain (I8): whether a broker that registers has lost nothing since its last registration.
+
+A proof names the epoch that it continues. Nothing else may say that a registration is clean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Protocol
+
+from spark_replication.messages import PartitionCommand
+from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
+
+
+class Recovery(Protocol):
+    """What recovery found in one log. why: of the first cut; empty if there was none."""
+
+    @property
+    def folder(self) -> str: ...
+    @property
+    def why(self) -> str: ...
+    @property
+    def lossless(self) -> bool: ...
+
+
+def proven_epoch(
+    clean_shutdown: int | None, started: int | None, *, same_boot_and_directory: bool, trust_page_cache: bool
+) -> int | None:
+    """The epoch that the files in the log directory prove to be continued; None: they prove nothing.
+
+    clean_shutdown: the epoch in the clean-shutdown file. started: the one in the record of the last start, which counts
+    only where a killed process has lost nothing: on the same boot of its host, in the same directory.
+    """
+    if clean_shutdown is not None:
+        return clean_shutdown
+    return started if same_boot_and_directory and trust_page_cache else None
+
+
+def losses(
+    reports: Iterable[Recovery],
+    assigned: Iterable[PartitionCommand],
+    found: Iterable[tuple[TopicPartition, str]],
+    broker: BrokerId,
+) -> list[str]:
+    """Why no proof counts: recovery lost something, or the folder of a replica in ISR or ELR is missing."""
+    there = set(found)
+    lost = [
+        f"{report.folder}: {report.why or 'its log ends below its checkpoint'}"
+        for report in reports
+        if not report.lossless
+    ]
+    missing = [
+        f"{command.topic_partition} has no folder"
+        for command in assigned
+        if broker in command.state.members and (command.topic_partition, command.topic_id) not in there
+    ]
+    return lost + missing
+
+
+def next_epoch(last: BrokerEpoch | None, wanted: Registration) -> BrokerEpoch:
+    """What a registration makes of /brokers/epochs/[id]; its epoch is that znode's next version."""
+    incarnation = wanted.incarnation
+    if last is None:
+        return BrokerEpoch(epoch=0, incarnation=incarnation, clean_since=0)
+    # The last registration may be this process's own, by an attempt whose answer was lost: then nobody could name
+    # its epoch. Who has no proof at all stays unclean: an I/O error may have cost it what it had.
+    clean = wanted.continues is not None and (wanted.continues == last.epoch or last.incarnation == incarnation)
+    epoch = last.epoch + 1
+    return BrokerEpoch(epoch=epoch, incarnation=incarnation, clean_since=last.clean_since if clean else epoch)

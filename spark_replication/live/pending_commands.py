@@ -1,0 +1,160 @@
+"""What waits to be told to one broker: of each partition the latest, so it is bounded by their number. Pure.
+
+The order is: lead or follow, stop, metadata, questions. Of one partition only the latest of lead, follow and stop
+counts, whichever that is; of its metadata likewise, whether there is some or it is gone.
+"""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from spark_replication.messages import (
+    LOG_INFO_PARTITIONS_MAX,
+    GetReplicaLogInfo,
+    LeaderAndIsr,
+    LogInfoWanted,
+    PartitionCommand,
+    StopPartition,
+    StopReplica,
+    UpdateMetadata,
+)
+from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+
+# The state of replicas, and metadata: all but questions.
+State = LeaderAndIsr | StopReplica | UpdateMetadata
+
+
+class PendingCommands:
+    """Not thread-safe."""
+
+    def __init__(self) -> None:
+        self._replicas: dict[TopicPartition, PartitionCommand | StopPartition] = {}
+        self._metadata: dict[TopicPartition, PartitionCommand] = {}
+        self._removed: dict[TopicPartition, None] = {}
+        self._deleted: dict[str, None] = {}
+        self._configured: dict[str, None] = {}  # whose settings metadata tells
+        self._topics: dict[str, TopicConfig] = {}
+        self._brokers: dict[BrokerId, Registration] = {}
+        self._controller_epoch = 0
+        self._init = False
+        self._has_metadata = False
+
+    def add(self, command: State) -> None:
+        self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
+        match command:
+            case LeaderAndIsr():
+                self._replicas.update({found.topic_partition: found for found in command.partitions})
+                self._init = self._init or command.init
+                self._topics.update(command.topics)
+                self._brokers = command.brokers
+            case StopReplica():
+                self._replicas.update({found.topic_partition: found for found in command.partitions})
+            case UpdateMetadata():
+                self._add_metadata(command)
+            case _:
+                assert_never(command)
+
+    def _add_metadata(self, command: UpdateMetadata) -> None:
+        self._has_metadata = True
+        self._brokers = command.brokers
+        for topic in command.deleted:
+            self._deleted[topic] = None
+            self._configured.pop(topic, None)
+            self._metadata = {found: known for found, known in self._metadata.items() if found.topic != topic}
+            self._removed = {found: None for found in self._removed if found.topic != topic}
+        for partition in command.removed:
+            self._removed[partition] = None
+            self._metadata.pop(partition, None)
+        for known in command.partitions:
+            self._metadata[known.topic_partition] = known
+            self._removed.pop(known.topic_partition, None)
+        self._topics.update(command.topics)
+        self._configured.update(dict.fromkeys(command.topics))
+
+    def put_back(self, command: LeaderAndIsr) -> None:
+        """What was not carried out, unless something newer of that partition has come."""
+        self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
+        newer, self._replicas = self._replicas, {found.topic_partition: found for found in command.partitions}
+        self._replicas.update(newer)
+        self._topics = command.topics | self._topics
+        self._brokers = self._brokers or command.brokers
+
+    def commands(self) -> list[State]:
+        return [*self._leader_and_isr(), *self._stop_replica(), *self._update_metadata()]
+
+    def _leader_and_isr(self) -> list[State]:
+        partitions = tuple(found for found in self._replicas.values() if isinstance(found, PartitionCommand))
+        if not partitions and not self._init:
+            return []
+        names = {partition.topic for partition in partitions}
+        return [
+            LeaderAndIsr(
+                controller_epoch=self._controller_epoch,
+                partitions=partitions,
+                topics={name: config for name, config in self._topics.items() if name in names},
+                brokers=self._brokers,
+                init=self._init,
+            )
+        ]
+
+    def _stop_replica(self) -> list[State]:
+        stops = tuple(found for found in self._replicas.values() if isinstance(found, StopPartition))
+        return [StopReplica(controller_epoch=self._controller_epoch, partitions=stops)] if stops else []
+
+    def _update_metadata(self) -> list[State]:
+        """A topic that was deleted and made again: first the one, then the other, since a broker learns what is new
+        before it forgets what is gone."""
+        if not self._has_metadata:
+            return []
+        again = self._deleted.keys() & (self._configured.keys() | {found.topic for found in self._metadata})
+        gone = UpdateMetadata(
+            controller_epoch=self._controller_epoch, partitions=(), brokers=self._brokers, deleted=tuple(sorted(again))
+        )
+        news = UpdateMetadata(
+            controller_epoch=self._controller_epoch,
+            partitions=tuple(self._metadata.values()),
+            topics={name: config for name, config in self._topics.items() if name in self._configured},
+            brokers=self._brokers,
+            deleted=tuple(topic for topic in self._deleted if topic not in again),
+            removed=tuple(self._removed),
+        )
+        return [gone, news] if again else [news]
+
+
+class PendingQuestions:
+    """Not thread-safe. An answer that says nothing leads to the same question at once: it waits for `pause_s`."""
+
+    def __init__(self, pause_s: float) -> None:
+        self._pause_s = pause_s
+        self._controller_epoch = 0
+        self._wanted: dict[TopicPartition, LogInfoWanted] = {}
+        self._asked_s: dict[TopicPartition, float] = {}
+
+    def add(self, command: GetReplicaLogInfo) -> None:
+        self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
+        self._wanted.update({wanted.topic_partition: wanted for wanted in command.partitions})
+
+    def due_in_s(self, now_s: float) -> float | None:
+        """Until the next one; None: there is none."""
+        if not self._wanted:
+            return None
+        return max(0.0, min(self._due_s(partition) for partition in self._wanted) - now_s)
+
+    def take(self, now_s: float) -> list[GetReplicaLogInfo]:
+        """Those that are due, as many partitions to a request as it takes."""
+        due = [wanted for partition, wanted in self._wanted.items() if self._due_s(partition) <= now_s]
+        self._asked_s = {partition: at for partition, at in self._asked_s.items() if at + self._pause_s > now_s}
+        for wanted in due:
+            del self._wanted[wanted.topic_partition]
+            self._asked_s[wanted.topic_partition] = now_s
+        return [
+            GetReplicaLogInfo(
+                controller_epoch=self._controller_epoch,
+                partitions=tuple(due[start : start + LOG_INFO_PARTITIONS_MAX]),
+            )
+            for start in range(0, len(due), LOG_INFO_PARTITIONS_MAX)
+        ]
+
+    def _due_s(self, partition: TopicPartition) -> float:
+        asked_s = self._asked_s.get(partition)
+        return 0.0 if asked_s is None else asked_s + self._pause_s
