@@ -55,7 +55,7 @@ def with_isr(
     else:
         leaving = before.members - isr
         elr = leaving - void
-        last_known_elr = (before.last_known_elr | (leaving & void)) - isr - elr
+        last_known_elr = (before.last_known_elr | void) - isr - elr
     # Who joins again does so at the epoch of its fetches: under the one from before its restart it would stay void.
     known = before.epochs | {member: joined[member] for member in isr - before.isr if member in joined}
     epochs = {member: known[member] for member in sorted(isr | elr)}

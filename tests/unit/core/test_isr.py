@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from msgspec.structs import replace
 
@@ -141,7 +143,9 @@ LIVE = {1: 6, 2: 0, 3: 3}
     ],
 )
 def test_an_isr_write_is_refused(asked: IsrWrite, known: Brokers, error: type[ReplicationError]) -> None:
-    assert type(refusal(asked, STORED, known)) is error
+    found = refusal(asked, STORED, known)
+    assert type(found) is error
+    assert re.search(r"foo-0 is at|broker \d", str(found))
 
 
 @pytest.mark.parametrize("asked", [write(), write(joining={})])
@@ -195,6 +199,7 @@ def test_who_was_refused_is_not_asked_for_with_every_fetch() -> None:
     assert proposed(back) == PendingIsr(state(1, [1, 2, 3], epochs={3: 4}), 7, {3: 4})
     assert proposed(reconsidered(refused)) == CHANGE
     assert reconsidered(back) == replace(back, barred={})
+    assert reconsidered(reconsidered(back)) == replace(back, barred={})
 
 
 @pytest.mark.parametrize("in_flight", [None, replace(CHANGE, version=8)])
