@@ -11,6 +11,7 @@ import click
 
 from spark_replication.admin.bench import bench
 from spark_replication.admin.listing import Format, show
+from spark_replication.admin.sim_command import sim
 from spark_replication.client.admin import Admin
 from spark_replication.client.reader import Reader
 from spark_replication.config import described
@@ -145,6 +146,7 @@ def scenario(paths: tuple[Path, ...], *, quiet: bool) -> None:
 cli.add_command(bench)
 
 
+cli.add_command(sim)
 
 
 def main() -> None:

@@ -1,0 +1,346 @@
+"""One simulated broker: the host with its disk, and the process that lives on it, as live/broker_life runs it.
+
+Registering (B1), registering again after an expired session or a removed node (B2), stopping (B3), timers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+
+from spark_replication.config import Settings
+from spark_replication.core.clean_chain import losses, proven_epoch
+from spark_replication.core.cluster import StoredTopic
+from spark_replication.core.replica import Leading, Me
+from spark_replication.core.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
+from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed
+from spark_replication.messages import PartitionCommand
+from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.sim.disk import Disk, DiskLogs
+from spark_replication.sim.network import Network
+from spark_replication.sim.replication import Links
+from spark_replication.sim.world import Process, World
+from spark_replication.sim.zookeeper import Lost, Session, ZooKeeper
+
+TICK_MS = 120
+TICKS_PER_CHECKPOINT = 3
+FLUSH_PROBABILITY = 0.1  # at a tick: the kernel writes back what it has
+RETRY_MS = (20, 80)
+STOP_POLL_MS = 60
+STOP_POLLS_MAX = 8
+
+SCHEMA = b"schema"
+GUARD: AbstractContextManager[object] = nullcontext()
+
+
+class Host:
+    """A machine with one broker's directory. boots: how often it has started; its processes share one boot."""
+
+    def __init__(self, broker: BrokerId) -> None:
+        self.broker = broker
+        self.disk = Disk()
+        self.boots = 0
+        self.lives = 0
+        self.process: BrokerProcess | None = None
+
+    @property
+    def boot_id(self) -> str:
+        return f"boot-{self.boots}"
+
+
+class BrokerProcess(Process):
+    """From the lock on its directory to its end. `find`: the process that serves at a registration's address."""
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        world: World,
+        network: Network,
+        zookeeper: ZooKeeper,
+        settings: Settings,
+        find: Callable[[BrokerId, int], BrokerProcess | None],
+        failed: Callable[[BrokerProcess, TopicPartition], None],
+        died: Callable[[BrokerProcess], None],
+        registered: Callable[[], None],
+    ) -> None:
+        host.lives += 1
+        super().__init__(f"b{host.broker}")
+        self.place = self.name
+        self.broker = host.broker
+        self.host = host
+        self.world = world
+        self.network = network
+        self.epoch: int | None = None
+        self.stopping = False
+        self.life = host.lives
+        self._zookeeper = zookeeper
+        self._settings = settings
+        self._find = find
+        self._failed = failed
+        self._died = died
+        self._on_registered = registered
+        self._ticks = 0
+        self._attempt = 0
+        self._incarnation = f"{host.broker}-{host.lives}"
+        self._proof: int | None = None
+        self.links = Links(self)
+        self.session = self._connect()
+        self._logs = DiskLogs(host.disk)
+        self.loop = BrokerLoop(
+            "sim",
+            logs=self._logs,
+            isr_store=self,
+            links=self.links,
+            settings=settings,
+            guards=lambda: GUARD,
+            schema_of=schema_of,
+        )
+        host.disk.slowed = lambda: None
+
+    def clock_ms(self) -> int:
+        return self.world.now_ms + self.skew_ms
+
+    def ended(self) -> None:
+        self.alive = False
+        self.links.hang_up()
+        self._zookeeper.silent(self.session, self._zookeeper.session_ms)
+        if self.host.process is self:
+            self.host.process = None
+        self._died(self)
+
+    def process_of(self, broker: BrokerId) -> BrokerProcess | None:
+        """ZooKeeper knows it best; without a connection, what was last heard."""
+        if self.session.connected and not self.session.expired:
+            registered = self._zookeeper.store.registered.get(broker)
+        else:
+            registered = self.loop.brokers.get(broker)
+        return None if registered is None else self._find(broker, registered.port)
+
+    def failed(self, partition: TopicPartition, error: ReplicationError) -> None:
+        if isinstance(error, StorageFailed):
+            self._failed(self, partition)
+
+    # Starting (B1)
+
+    def start(self) -> None:
+        """Recover, then find out from ZooKeeper whether what was found is all there was."""
+        disk = self.host.disk
+        started = disk.started
+        self._proof = proven_epoch(
+            disk.clean_shutdown,
+            None if started is None else started[1],
+            same_boot_and_directory=started is not None and started[0] == self.host.boot_id,
+            trust_page_cache=self._settings.recovery_trust_page_cache,
+        )
+        reports = disk.recover()
+        store = self._zookeeper.store
+
+        def read(answer: list[PartitionCommand] | Lost) -> None:
+            if isinstance(answer, Lost):
+                self._again(lambda: self.session.request("reads its assignments", assigned, read))
+                return
+            lost = losses(reports, answer, self._logs.found(), self.broker)
+            if lost and self._proof is not None:
+                self.world.note(f"{self.name} has lost data: {lost}")
+                disk.drop_proofs()
+                self._proof = None
+            self._register()
+
+        def assigned() -> list[PartitionCommand]:
+            return [c for c in _commands(store.topics, store.partitions) if self.broker in c.replicas]
+
+        self.session.request("reads its assignments", assigned, read)
+        self.world.after(self.world.between(1, TICK_MS), "tick", self._tick, on=self)
+
+    def _connect(self) -> Session:
+        return self._zookeeper.connect(self, self._gone)
+
+    def _again(self, action: Callable[[], None]) -> None:
+        """One thread does all this: another attempt that has begun meanwhile is the only one."""
+        if self.session.expired:
+            self.session = self._connect()
+        attempt = self._attempt
+
+        def again() -> None:
+            if attempt == self._attempt:
+                action()
+
+        self.world.after(self.world.between(*RETRY_MS), "tries again", again, on=self)
+
+    def _register(self) -> None:
+        self._attempt += 1
+        attempt = self._attempt
+        wanted = Registration(
+            host=f"host-{self.broker}",
+            port=self.life,
+            replication_port=self.life,
+            epoch=0,
+            incarnation=self._incarnation,
+            continues=self._proof if self.epoch is None else self.epoch,
+            boot_id=self.host.boot_id,
+            directory_mark="mark",
+        )
+        session = self.session
+
+        def answered(answer: BrokerEpoch | ReplicationError | Lost) -> None:
+            if attempt != self._attempt:
+                return
+            if isinstance(answer, BrokerEpoch):
+                self._registered(answer)
+            else:
+                self._again(self._register)
+
+        def register() -> BrokerEpoch | ReplicationError:
+            outcome = self._zookeeper.register(session, self.broker, wanted)
+            if isinstance(outcome, BrokerEpoch) and self.alive:  # else it lands late, of a life that has ended
+                self._on_registered()
+            return outcome
+
+        session.request("registers", register, answered)
+
+    def _registered(self, epoch: BrokerEpoch) -> None:
+        disk, zookeeper = self.host.disk, self._zookeeper
+        self.epoch = epoch.epoch
+        disk.started = self.host.boot_id, epoch.epoch
+        disk.clean_shutdown = None
+        if self.session.expired or zookeeper.owners.get(self.broker) is not self.session:
+            self._gone()
+            return
+        zookeeper.watch_registration(self.broker, self.session, self._gone)
+        self.links.registered()
+        me = Me(self.broker, epoch.epoch, epoch.clean_since)
+        self._read(me)
+
+    def _read(self, me: Me) -> None:
+        store = self._zookeeper.store
+
+        def everything() -> tuple[list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration]]:
+            configs = {name: topic.config for name, topic in store.topics.items()}
+            return _commands(store.topics, store.partitions), configs, dict(store.registered)
+
+        def read(
+            answer: tuple[list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration]] | Lost,
+        ) -> None:
+            if self.epoch != me.epoch:
+                return  # it has registered again meanwhile
+            if isinstance(answer, Lost):
+                if not answer.expired:
+                    self._again(lambda: self._read(me))
+                return
+            try:
+                self.loop.registered(me, *answer, self.clock_ms())
+            except ReplicationError:
+                self._again(self._register)  # as BrokerLife does: from the beginning, after a while
+
+        self.session.request("reads its state", everything, read)
+
+    # Living
+
+    def _gone(self) -> None:
+        """The session has expired, or the registration is gone: register again with the same incarnation (B2)."""
+        if self.stopping:
+            return
+        self.world.counts["registered_again"] += 1
+        self.loop.session_lost()
+        if self.session.expired:
+            self.session = self._connect()
+        self._register()
+
+    def _tick(self) -> None:
+        self._ticks += 1
+        for partition, replica in list(self.loop.replicas.items()):
+            try:
+                if isinstance(replica.part, Leading):
+                    replica.tick(self.clock_ms())
+                    replica.tell_high_watermark()
+                if self._ticks % TICKS_PER_CHECKPOINT == 0:
+                    replica.checkpoint()
+            except ReplicationError as error:
+                self.failed(partition, error)
+        if self.world.chance(FLUSH_PROBABILITY):
+            for files in self.host.disk.logs.values():
+                files.flush()
+        if self._ticks % TICKS_PER_CHECKPOINT == 0 and self._zookeeper.controller is None and self.session.connected:
+            self.loop.brokers_read(dict(self._zookeeper.store.registered))
+        self.world.after(TICK_MS, "tick", self._tick, on=self)
+
+    def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
+        """ports.IsrStore."""
+        zookeeper = self._zookeeper
+
+        def operate() -> StoredPartition | IsrRefused:
+            refused = zookeeper.change_isr(write)
+            current = zookeeper.store.partitions.get(write.partition)
+            if refused is None:
+                assert current is not None, "it was stored"
+                return current
+            topic = zookeeper.store.topics.get(write.partition.topic)
+            return IsrRefused(current if topic is not None and topic.state.topic_id == write.topic_id else None)
+
+        def answered(answer: StoredPartition | IsrRefused | Lost) -> None:
+            try:
+                if isinstance(answer, Lost):
+                    then(IsrUnanswered())
+                else:
+                    then(answer if isinstance(answer, IsrRefused) else IsrCommitted(answer.version))
+            except ReplicationError as error:
+                self.failed(write.partition, error)
+
+        self.session.request("changes an ISR", operate, answered, write.partition)
+
+    # Stopping (B3)
+
+    def stop(self, stopped: Callable[[], None], polls: int = STOP_POLLS_MAX) -> None:
+        """Marked, its leaderships moved or not, flushed; the proof of that comes last."""
+        if polls == STOP_POLLS_MAX:
+            session = self.session
+            session.request(
+                "marks itself as shutting down",
+                lambda: self._zookeeper.shut_down(self.broker, session),
+                lambda _answer: None,
+            )
+        leads = any(isinstance(replica.part, Leading) for replica in self.loop.replicas.values())
+        if polls and (leads or polls == STOP_POLLS_MAX):
+            self.world.after(STOP_POLL_MS, "waits to stop", lambda: self.stop(stopped, polls - 1), on=self)
+            return
+        self.stopping = True
+        failed = self.loop.close()
+        self.session.close()
+        if not failed and self.epoch is not None:
+            for files in self.host.disk.logs.values():
+                files.flush()
+            self.host.disk.clean_shutdown = self.epoch
+        self.ended()
+        stopped()
+
+    # What others ask of it
+
+    def asked(self, life: int) -> BrokerLoop:
+        """Of this process, not of another that serves at its address now."""
+        if life != self.life or self.stopping:
+            raise BrokerNotAvailable(f"{self.name} is not that process")
+        return self.loop
+
+
+def schema_of(config: TopicConfig) -> bytes:
+    return SCHEMA
+
+
+def _commands(
+    topics: Mapping[str, StoredTopic], partitions: Mapping[TopicPartition, StoredPartition]
+) -> list[PartitionCommand]:
+    """Each assigned partition as brokers read it; sorted."""
+    return [
+        PartitionCommand(
+            topic=partition.topic,
+            partition=partition.partition,
+            topic_id=topics[partition.topic].state.topic_id,
+            replicas=topics[partition.topic].state.partitions[partition.partition],
+            state=stored.state,
+            partition_epoch=stored.version,
+        )
+        for partition, stored in sorted(partitions.items())
+        if partition.topic in topics and partition.partition in topics[partition.topic].state.partitions
+    ]

@@ -1,0 +1,142 @@
+"""The fault schedule of a run: values, made up front from the seed, so that a shrink can leave some out and run again.
+
+A fault names what happens and when; whom it hits is decided by `pick` at that moment (a number, taken modulo those that
+it can hit), so that a schedule with fewer faults still makes sense.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+
+import msgspec
+
+START_MS = 250
+
+
+class Fault(msgspec.Struct, frozen=True):
+    """for_ms: how long it lasts, for those that do."""
+
+    at_ms: int
+    kind: str
+    pick: int = 0
+    for_ms: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.kind}({self.pick}) at {self.at_ms} ms" + (f" for {self.for_ms} ms" if self.for_ms else "")
+
+
+# How often each kind comes, against the others; and how long it lasts, in ms.
+BROKERS = {
+    "kill": 6,
+    "kill_leader": 6,
+    "torn_write": 4,
+    "power_loss": 4,
+    "power_loss_leader": 4,
+    "pause": 4,
+    "slow_disk": 2,
+    "full_disk": 2,
+    "controlled_stop": 4,
+    "clock_skew": 2,
+    "power_loss_all": 2,
+    "flapping_leader": 3,
+    "late_log_info": 4,
+}
+NETWORK = {"message_loss": 4, "delay": 4, "partition": 4, "one_way_partition": 5, "cut_follower": 5}
+ZOOKEEPER = {
+    "session_expiry": 4,
+    "disconnection": 4,
+    "lost_answer": 4,
+    "late_write": 4,
+    "registration_removed": 2,
+}
+CONTROLLER = {"controller_crash": 4, "controller_crash_writing": 5, "controller_ousted": 4, "no_controller": 3}
+ADMIN = {
+    "create_topic": 2,
+    "delete_topic": 2,
+    "remake_topic": 2,
+    "add_partitions": 2,
+    "remove_partitions": 2,
+    "readd_partitions": 3,
+    "reassign": 6,
+    "cancel_reassignment": 3,
+    "elect_preferred": 4,
+    "elect_unclean": 3,
+    "elect_proactive": 2,
+    "elect_balanced": 2,
+    "elect_designated": 3,
+    "min_isr": 6,
+    "strategy": 4,
+    "recovery_enabled": 3,
+}
+KINDS: Mapping[str, int] = {**BROKERS, **NETWORK, **ZOOKEEPER, **CONTROLLER, **ADMIN}
+LASTING = {
+    "kill": (20, 1200),
+    "kill_leader": (20, 1200),
+    "torn_write": (20, 400),
+    "power_loss": (30, 900),
+    "power_loss_leader": (30, 900),
+    "power_loss_all": (30, 500),
+    "pause": (60, 1100),
+    "slow_disk": (200, 900),
+    "full_disk": (200, 900),
+    "controlled_stop": (20, 700),
+    "clock_skew": (300, 1500),
+    "flapping_leader": (15, 60),
+    "late_log_info": (60, 200),
+    "message_loss": (100, 700),
+    "delay": (200, 1000),
+    "partition": (150, 1100),
+    "one_way_partition": (150, 1100),
+    "cut_follower": (500, 1200),
+    "disconnection": (60, 1100),
+    "late_write": (60, 420),
+    "controller_crash": (50, 900),
+    "controller_crash_writing": (50, 900),
+    "controller_ousted": (0, 0),
+    "no_controller": (500, 1600),
+}
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """A mix: how often each kind comes beside the others, and how many there are in a run."""
+
+    weights: Mapping[str, int]
+    faults: tuple[int, int] = (9, 21)
+    story_ms: int = 3_000
+
+
+def _mix(*heavy: Mapping[str, int], by: int = 6) -> Profile:
+    return Profile(
+        {kind: weight * (by if any(kind in group for group in heavy) else 1) for kind, weight in KINDS.items()}
+    )
+
+
+_POWER = {name: BROKERS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "late_log_info")}
+_RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write", "flapping_leader")}
+PROFILES: Mapping[str, Profile] = {
+    "mixed": Profile(KINDS),
+    "power": _mix(_POWER),
+    "network": _mix(NETWORK),
+    "zookeeper": _mix(ZOOKEEPER),
+    "controller": _mix(CONTROLLER),
+    "admin": _mix(ADMIN),
+    "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
+}
+DEFAULT = "default"
+_TAKING_TURNS = ("mixed", "mixed", "power", "network", "restarts", "zookeeper", "controller", "admin")
+
+
+def profile_of(name: str, seed: int) -> Profile:
+    """`default`: seeds take turns, so that any range of them has met every mix."""
+    return PROFILES[_TAKING_TURNS[seed % len(_TAKING_TURNS)] if name == DEFAULT else name]
+
+
+def schedule(seed: int, profile: Profile) -> list[Fault]:
+    rng = random.Random(f"{seed}/faults")
+    kinds, weights = list(profile.weights), list(profile.weights.values())
+    faults = []
+    for kind in rng.choices(kinds, weights, k=rng.randint(*profile.faults)):
+        at_ms = START_MS + int(rng.random() * profile.story_ms)
+        faults.append(Fault(at_ms, kind, rng.randrange(1 << 16), rng.randint(*LASTING.get(kind, (0, 0)))))
+    return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.pick))

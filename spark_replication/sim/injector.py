@@ -1,0 +1,366 @@
+"""Makes faults happen, and in the end makes everything whole again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar
+
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.sim.broker import BrokerProcess, Host
+from spark_replication.sim.cluster import SimulatedCluster
+from spark_replication.sim.faults import Fault
+from spark_replication.sim.operators import Operators
+from spark_replication.sim.world import Process
+
+SLOW_MS = (4, 40)
+SKEW_MS = 700
+
+Of = TypeVar("Of")
+
+
+class Injector:
+    def __init__(self, cluster: SimulatedCluster) -> None:
+        self._cluster = cluster
+        self._world = cluster.world
+        self._operators = Operators(cluster)
+        self._healed = False
+        self._lasting = 0
+
+    def plan(self, faults: Sequence[Fault]) -> None:
+        for fault in faults:
+            self._world.after(fault.at_ms - self._world.now_ms, "fault:", partial(self._happen, fault), about=fault)
+
+    def _happen(self, fault: Fault) -> None:
+        action: Callable[[Fault], bool] = getattr(self, f"_{fault.kind}", None) or self._operators.action(fault.kind)
+        if action(fault):
+            self._world.counts[f"fault_{fault.kind}"] += 1
+
+    def _later(self, delay_ms: int, what: str, action: Callable[[], None]) -> None:
+        """Not once everything is being healed: that does it all at once."""
+        self._world.after(delay_ms, what, lambda: None if self._healed else action())
+
+    # Whom it hits
+
+    def _living(self, fault: Fault) -> BrokerProcess | None:
+        return _picked(self._cluster.living(), fault.pick)
+
+    def _leader(self, fault: Fault) -> BrokerProcess | None:
+        partition = self._led(fault)
+        if partition is None:
+            return None
+        leader = self._cluster.store.partitions[partition].state.leader
+        return None if leader is None else self._cluster.hosts[leader].process
+
+    def _led(self, fault: Fault) -> TopicPartition | None:
+        partitions = self._cluster.store.partitions
+        led = [p for p in self._cluster.partitions() if p in partitions and partitions[p].state.leader is not None]
+        return _picked(led, fault.pick)
+
+    # Brokers
+
+    def _kill(self, fault: Fault) -> bool:
+        return self._killed(self._living(fault), fault.for_ms)
+
+    def _kill_leader(self, fault: Fault) -> bool:
+        return self._killed(self._leader(fault), fault.for_ms)
+
+    def _killed(self, process: BrokerProcess | None, down_ms: int) -> bool:
+        if process is None:
+            return False
+        process.ended()
+        self._later(down_ms, "starts again", lambda: self._cluster.start_broker(process.broker))
+        return True
+
+    def _flapping_leader(self, fault: Fault) -> bool:
+        """Killed and started again so soon that it leads on in the same leader epoch."""
+        return self._killed(self._leader(fault), fault.for_ms)
+
+    def _torn_write(self, fault: Fault) -> bool:
+        """Killed between the bytes and the index entry of the next append."""
+        process = self._living(fault)
+        if process is None:
+            return False
+        process.host.disk.tear = True
+        broker = process.broker
+
+        def start_again() -> None:
+            process.host.disk.tear = False
+            self._cluster.start_broker(broker)
+
+        self._later(fault.for_ms + 200, "starts again", start_again)
+        return True
+
+    def _power_loss(self, fault: Fault) -> bool:
+        return self._lost_power(self._living(fault), fault.for_ms)
+
+    def _power_loss_leader(self, fault: Fault) -> bool:
+        return self._lost_power(self._leader(fault), fault.for_ms)
+
+    def _power_loss_all(self, fault: Fault) -> bool:
+        """Several hosts at once, back one after the other."""
+        processes = self._cluster.living()
+        for number, process in enumerate(processes):
+            if (fault.pick >> number) % 4:
+                self._lost_power(process, fault.for_ms * (1 + (fault.pick >> number) % 3))
+        return bool(processes)
+
+    def _late_log_info(self, fault: Fault) -> bool:
+        """All lose power, and are asked for their logs; an answer stays on its way while who gave it loses more."""
+
+        def answered(source: str) -> None:
+            process = next((process for process in self._cluster.living() if process.name == source), None)
+            self._world.after(0, "loses power", lambda: None if self._healed else self._crash_host(process, 5))
+
+        for process in self._cluster.living():
+            self._crash_host(process, 10 + fault.pick % 20)
+        self._cluster.network.hold_next("GetReplicaLogInfo is answered", fault.for_ms, answered)
+        return True
+
+    def _crash_host(self, process: BrokerProcess | None, down_ms: int) -> None:
+        """Its session ends at once, so that its next life is there before its late answer."""
+        if process is not None:
+            self._lost_power(process, down_ms)
+            self._cluster.zookeeper.expire(process.session)
+
+    def _lost_power(self, process: BrokerProcess | None, down_ms: int) -> bool:
+        if process is None:
+            return False
+        host = process.host
+        process.ended()
+        host.boots += 1
+        host.disk.lose_power(self._world.rng)
+        self._cluster.checkers.lost.add(host.broker)
+        self._later(down_ms, "boots again", lambda: self._cluster.start_broker(host.broker))
+        return True
+
+    def _pause(self, fault: Fault) -> bool:
+        process: Process | None = self._living(fault)
+        controller = self._cluster.controller()
+        if controller is not None and fault.pick % 5 == 0:
+            process = controller
+        if process is None:
+            return False
+        self._stop_for(process, fault.for_ms)
+        session = process.session if hasattr(process, "session") else None
+        if session is not None:
+            session.disconnect(fault.for_ms)
+        return True
+
+    def _stop_for(self, process: Process, for_ms: int) -> None:
+        process.stopped_until_ms = max(process.stopped_until_ms, self._world.now_ms + for_ms)
+
+    def _slow_disk(self, fault: Fault) -> bool:
+        process = self._living(fault)
+        if process is None:
+            return False
+        disk = process.host.disk
+        disk.slowed = lambda: self._stop_for(process, self._world.between(*SLOW_MS))
+        self._later(fault.for_ms, "its disk is fast again", lambda: _set_fast(process.host))
+        return True
+
+    def _full_disk(self, fault: Fault) -> bool:
+        process = self._living(fault)
+        if process is None:
+            return False
+        process.host.disk.full = True
+
+        def empty() -> None:
+            process.host.disk.full = False
+            self._killed(process.host.process, 20)  # its operator frees space, and restarts it
+
+        self._later(fault.for_ms, "its disk is emptied", empty)
+        return True
+
+    def _controlled_stop(self, fault: Fault) -> bool:
+        process = self._living(fault)
+        if process is None or process.epoch is None:
+            return False
+        process.stop(lambda: self._stopped(process.broker, fault.for_ms))
+        return True
+
+    def _stopped(self, broker: BrokerId, down_ms: int) -> None:
+        self._world.after(0 if self._healed else down_ms, "starts again", lambda: self._cluster.start_broker(broker))
+
+    def _clock_skew(self, fault: Fault) -> bool:
+        process = self._living(fault)
+        if process is None:
+            return False
+        process.skew_ms = fault.pick % (2 * SKEW_MS) - SKEW_MS
+        self._later(fault.for_ms, "its clock is set", lambda: setattr(process, "skew_ms", 0))
+        return True
+
+    # Network
+
+    def _message_loss(self, fault: Fault) -> bool:
+        network = self._cluster.network
+        network.loss = 0.02 + fault.pick % 10 / 50
+        self._later(fault.for_ms, "no message is lost any more", lambda: setattr(network, "loss", 0.0))
+        return True
+
+    def _delay(self, fault: Fault) -> bool:
+        network = self._cluster.network
+        network.late = 0.05 + fault.pick % 10 / 30
+        self._later(fault.for_ms, "messages come in time again", lambda: setattr(network, "late", 0.0))
+        return True
+
+    def _places(self) -> list[str]:
+        return [*(f"b{broker}" for broker in self._cluster.hosts), *self._cluster.candidates]
+
+    def _partition(self, fault: Fault) -> bool:
+        """One place from all others, both ways."""
+        places = self._places()
+        alone = places[fault.pick % len(places)]
+        return self._cut(
+            {pair for other in places if other != alone for pair in ((alone, other), (other, alone))}, fault
+        )
+
+    def _one_way_partition(self, fault: Fault) -> bool:
+        places = self._places()
+        one, other = places[fault.pick % len(places)], places[(fault.pick >> 4) % len(places)]
+        return one != other and self._cut({(one, other)}, fault)
+
+    def _cut_follower(self, fault: Fault) -> bool:
+        """A follower hears nothing of its leader for long enough to leave the ISR."""
+        leader = self._leader(fault)
+        followers = [broker for broker in self._cluster.hosts if leader is not None and broker != leader.broker]
+        follower = _picked(followers, fault.pick >> 5)
+        if leader is None or follower is None:
+            return False
+        return self._cut({(leader.name, f"b{follower}")}, fault)
+
+    def _cut(self, pairs: set[tuple[str, str]], fault: Fault) -> bool:
+        cut = self._cluster.network.cut
+        cut |= pairs
+        self._later(fault.for_ms, "the network is whole again", lambda: cut.difference_update(pairs))
+        return True
+
+    # ZooKeeper
+
+    def _session_expiry(self, fault: Fault) -> bool:
+        process = self._living(fault)
+        controller = self._cluster.controller()
+        if controller is not None and fault.pick % 4 == 0:
+            controller.session.disconnect(self._world.between(1, 40))
+            self._cluster.zookeeper.expire(controller.session)
+            return True
+        if process is None:
+            return False
+        if fault.pick % 2:
+            process.session.disconnect(self._world.between(1, 600))
+        self._cluster.zookeeper.expire(process.session)
+        return True
+
+    def _disconnection(self, fault: Fault) -> bool:
+        process = self._living(fault)
+        controller = self._cluster.controller()
+        if controller is not None and fault.pick % 4 == 0:
+            controller.session.disconnect(fault.for_ms)
+        elif process is not None:
+            process.session.disconnect(fault.for_ms)
+        return process is not None
+
+    def _lost_answer(self, fault: Fault) -> bool:
+        what = ("changes an ISR", "controller writes", "registers", "changes an ISR")[fault.pick % 4]
+        self._cluster.zookeeper.take_next_answer(what)
+        return True
+
+    def _late_write(self, fault: Fault) -> bool:
+        """The next ISR change stays on its way, and who sent it is killed, and back before it lands."""
+
+        def sent(process: Process) -> None:
+            if isinstance(process, BrokerProcess):
+                self._world.after(0, "is killed", lambda: self._late_sender(process, fault), on=process)
+
+        self._cluster.zookeeper.hold_next("changes an ISR", fault.for_ms, sent)
+        return True
+
+    def _late_sender(self, process: BrokerProcess, fault: Fault) -> None:
+        if self._healed:
+            return
+        if fault.pick % 3 == 0:
+            self._lost_power(process, fault.for_ms // 4)
+        else:
+            self._killed(process, self._world.between(2, 15))
+
+    def _registration_removed(self, fault: Fault) -> bool:
+        """Somebody suspects a broker that lives."""
+        registered = sorted(self._cluster.store.registered)
+        broker = _picked(registered, fault.pick)
+        if broker is None:
+            return False
+        self._cluster.zookeeper.remove_registration(broker)
+        return True
+
+    # Controllers
+
+    def _controller_crash(self, fault: Fault) -> bool:
+        controller = self._cluster.controller()
+        if controller is not None:
+            self._crash(controller, fault)
+        return controller is not None
+
+    def _crash(self, controller: Process, fault: Fault) -> None:
+        controller.ended()
+        self._later(fault.for_ms, "starts again", lambda: self._cluster.start_candidate(controller.name))
+
+    def _controller_crash_writing(self, fault: Fault) -> bool:
+        """With a write on its way: it lands, and nothing after it is sent."""
+
+        def sent(process: Process) -> None:
+            self._world.after(0, "is killed", lambda: None if self._healed else self._crash(process, fault), on=process)
+
+        self._cluster.zookeeper.hold_next("controller writes", fault.pick % 120, sent)
+        return True
+
+    def _controller_ousted(self, fault: Fault) -> bool:
+        """/controller is removed by hand: another wins, and the old one hears of it late, its session still alive."""
+        controller = self._cluster.controller()
+        if controller is None:
+            return False
+        zookeeper = self._cluster.zookeeper
+        zookeeper.deafen(controller.session, 100 + fault.pick % 400)
+        zookeeper.vacate()
+        return True
+
+    def _no_controller(self, fault: Fault) -> bool:
+        names = list(self._cluster.candidates)
+        for candidate in list(self._cluster.candidates.values()):
+            if candidate is not None and candidate.alive:
+                candidate.ended()
+        for name in names:
+            self._later(fault.for_ms, "starts again", lambda name=name: self._cluster.start_candidate(name))  # type: ignore[misc]
+        return True
+
+    # The end
+
+    def heal(self) -> None:
+        """The network, the disks, the processes; and people who wait for nothing but what must come by itself."""
+        self._healed = True
+        self._cluster.network.heal()
+        self._cluster.zookeeper.disarm()
+        for host in self._cluster.hosts.values():
+            self._heal_host(host)
+        for name in self._cluster.candidates:
+            self._cluster.start_candidate(name)
+
+    def _heal_host(self, host: Host) -> None:
+        disk = host.disk
+        disk.tear = False
+        _set_fast(host)
+        process = host.process
+        if process is not None:
+            process.skew_ms = 0
+            process.stopped_until_ms = 0
+            if disk.full and not process.stopping:
+                process.ended()
+        disk.full = False
+        self._cluster.start_broker(host.broker)
+
+
+def _picked(of: Sequence[Of], pick: int) -> Of | None:
+    return of[pick % len(of)] if of else None
+
+
+def _set_fast(host: Host) -> None:
+    host.disk.slowed = lambda: None

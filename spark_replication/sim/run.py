@@ -1,0 +1,187 @@
+"""Runs of the simulator: one seed, a range of them on several processes, and the shrink of one that failed."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from spark_replication.messages import ElectLeaders
+from spark_replication.model import Scalar, TopicPartition
+from spark_replication.sim.cluster import TOPIC, SimulatedCluster
+from spark_replication.sim.faults import DEFAULT, Fault, profile_of, schedule
+from spark_replication.sim.injector import Injector
+from spark_replication.sim.liveness import settle
+from spark_replication.sim.world import InvariantBroken, World
+
+EPOCHS_MIN = 3
+EPOCH_ATTEMPTS_MAX = 30
+EPOCH_STEP_MS = 300
+QUIET_MS = 300
+SEEDS_PER_TASK = 8
+UNEXPECTED = "unexpected_error"  # production code raised what it never should
+
+
+class Failure(msgspec.Struct, frozen=True):
+    invariant: str
+    step: int
+    what: str
+
+
+class Result(msgspec.Struct, frozen=True):
+    """Of one run. counts: how often each fault, election and other occurrence came."""
+
+    seed: int
+    events: int
+    epochs: int
+    counts: dict[str, int]
+    failure: Failure | None = None
+    faults: tuple[Fault, ...] = ()
+    trace: tuple[str, ...] = ()
+
+    def sentence(self, profile: str = DEFAULT) -> str:
+        assert self.failure is not None, "it failed"
+        options = "" if profile == DEFAULT else f" --profile {profile}"
+        return (
+            f"seed={self.seed} step={self.failure.step} broke {self.failure.invariant}; "
+            f"replay: spark-replication sim --seed {self.seed}{options}"
+        )
+
+
+def run_seed(
+    seed: int, profile: str = DEFAULT, *, faults: Sequence[Fault] | None = None, traced: bool = False
+) -> Result:
+    """One run, of the seed's own schedule or of another."""
+    planned = schedule(seed, profile_of(profile, seed)) if faults is None else list(faults)
+    world = World(seed, traced=traced)
+    cluster = SimulatedCluster(world, brokers=4 if seed % 5 else 3, candidates=2, settings=_settings(seed))
+    failure: Failure | None = None
+    try:
+        _tell(cluster, planned)
+    except InvariantBroken as broken:
+        failure = Failure(broken.name, world.step, broken.what)
+    except Exception as error:  # noqa: BLE001 (whatever production raises here is a finding)
+        failure = Failure(UNEXPECTED, world.step, f"{type(error).__name__}: {error}")
+    return Result(
+        seed=seed,
+        events=world.step,
+        epochs=_epochs(cluster),
+        counts=dict(sorted(world.counts.items())),
+        failure=failure,
+        faults=tuple(planned),
+        trace=tuple(world.trace or ()),
+    )
+
+
+def _settings(seed: int) -> dict[str, Scalar]:
+    return {"recovery.trust.page.cache": seed % 7 != 0, "unclean.recovery.enabled": seed % 3 != 0}
+
+
+def _tell(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:
+    world = cluster.world
+    injector = Injector(cluster)
+    cluster.start()
+    injector.plan(faults)
+    world.run(max((fault.at_ms for fault in faults), default=0) + 700)
+    injector.heal()
+    world.run(world.now_ms + QUIET_MS)
+    _lead_on(cluster)
+    for client in (*cluster.producers, *cluster.readers):
+        client.stopped = True
+    settle(cluster)
+
+
+def _epochs(cluster: SimulatedCluster) -> int:
+    """How many leader epochs the partition with the most of them has seen."""
+    return max((stored.state.leader_epoch + 1 for stored in cluster.store.partitions.values()), default=0)
+
+
+def _lead_on(cluster: SimulatedCluster) -> None:
+    """Every run has at least three leader epochs: the leader of a calm one is restarted until it has."""
+    first = TopicPartition(TOPIC, 0)
+    for _ in range(EPOCH_ATTEMPTS_MAX):
+        if _epochs(cluster) >= EPOCHS_MIN:
+            return
+        stored = cluster.store.partitions.get(first)
+        leader = None if stored is None else stored.state.leader
+        process = None if leader is None else cluster.hosts[leader].process
+        if process is not None:
+            process.ended()
+            cluster.world.run(cluster.world.now_ms + cluster.settings.zookeeper_session_ms + EPOCH_STEP_MS)
+            cluster.start_broker(process.broker)
+        cluster.ask(ElectLeaders(kind="preferred"))
+        cluster.world.run(cluster.world.now_ms + EPOCH_STEP_MS)
+
+
+class Report(msgspec.Struct):
+    """Of a range of seeds."""
+
+    seeds: int = 0
+    events: int = 0
+    events_min: int = 0
+    epochs_min: int = 0
+    counts: Counter[str] = msgspec.field(default_factory=Counter)
+    failures: list[Result] = []
+    traces: list[str] = []
+
+    def add(self, result: Result) -> None:
+        self.events_min = result.events if not self.seeds else min(self.events_min, result.events)
+        self.epochs_min = result.epochs if not self.seeds else min(self.epochs_min, result.epochs)
+        self.seeds += 1
+        self.events += result.events
+        self.counts.update(result.counts)
+        self.traces.extend(result.trace)
+        if result.failure is not None:
+            self.failures.append(result)
+
+
+def run_seeds(
+    seeds: Sequence[int], profile: str = DEFAULT, *, jobs: int | None = None, first_failure: bool = False
+) -> Report:
+    report = Report()
+    for result in _results(seeds, profile, jobs or os.cpu_count() or 1):
+        report.add(result)
+        if first_failure and result.failure is not None:
+            break
+    return report
+
+
+def _results(seeds: Sequence[int], profile: str, jobs: int) -> Iterator[Result]:
+    if jobs == 1 or len(seeds) <= SEEDS_PER_TASK:
+        yield from (run_seed(seed, profile) for seed in seeds)
+        return
+    tasks = ((seeds[start : start + SEEDS_PER_TASK], profile) for start in range(0, len(seeds), SEEDS_PER_TASK))
+    with multiprocessing.get_context("spawn").Pool(jobs) as pool:
+        for results in pool.imap(_run_task, tasks):
+            yield from results
+
+
+def _run_task(task: tuple[Sequence[int], str]) -> list[Result]:
+    return [run_seed(seed, task[1]) for seed in task[0]]
+
+
+def shrink(result: Result, profile: str = DEFAULT) -> Result:
+    """The same invariant broken by fewer faults: halves are left out first, then single ones."""
+    assert result.failure is not None, "it failed"
+    best = result
+    size = max(1, len(best.faults) // 2)
+    while True:
+        found = next(_failing(best, size, profile), None)
+        if found is not None:
+            best = found
+        elif size == 1:
+            return best
+        else:
+            size //= 2
+
+
+def _failing(best: Result, size: int, profile: str) -> Iterator[Result]:
+    assert best.failure is not None
+    for start in range(0, len(best.faults), size):
+        fewer = best.faults[:start] + best.faults[start + size :]
+        tried = run_seed(best.seed, profile, faults=fewer)
+        if tried.failure is not None and tried.failure.invariant == best.failure.invariant:
+            yield tried

@@ -1,0 +1,216 @@
+"""Mistakes that somebody could make in one line, and the invariants that tell of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class PlantedBug(NamedTuple):
+    """`line` occurs once in `file`; `becomes` takes its place. invariants: any of these may be the one that breaks."""
+
+    name: str
+    file: str
+    line: str
+    becomes: str
+    invariants: frozenset[str]
+    profile: str = "default"
+
+
+def bug(name: str, file: str, line: str, becomes: str, *invariants: str, profile: str = "default") -> PlantedBug:
+    return PlantedBug(name, file, line, becomes, frozenset(invariants), profile)
+
+
+ISR = "isr_member_holds_all_committed"
+ELR = "elr_holds_all_committed"
+ACKED = "acked_records_survive"
+PREFIX = "committed_prefixes_agree"
+HW_FALLS = "high_watermark_never_falls"
+LOSS = (ISR, ELR, ACKED, PREFIX)
+
+PLANTED_BUGS = (
+    bug(
+        "the setting's min ISR in place of the stored one",
+        "engine/replica_loop.py",
+        "            self._carry_out(command, me, now_ms)\n",
+        "            min_isr = min(self._settings.min_insync_replicas, len(command.replicas))\n"
+        "            believed = msgspec.structs.replace(command.state, min_isr=min_isr)\n"
+        "            self._carry_out(msgspec.structs.replace(command, state=believed), me, now_ms)\n",
+        *LOSS,
+    ),
+    bug(
+        "join the ISR against a restarted leader's checkpointed high watermark",
+        "core/isr.py",
+        "max(leading.high_watermark, leading.epoch_start, leading.end_at_start)",
+        "max(leading.high_watermark, leading.epoch_start)",
+        *LOSS,
+    ),
+    bug(
+        "join the ISR below the epoch's start",
+        "core/isr.py",
+        "max(leading.high_watermark, leading.epoch_start, leading.end_at_start)",
+        "leading.high_watermark",
+        *LOSS,
+    ),
+    bug(
+        "leave out a leader's check of its own broker epoch",
+        "core/isr.py",
+        "    if brokers.epochs.get(write.broker) != write.broker_epoch:",
+        "    if False:",
+        *LOSS,
+    ),
+    bug(
+        "count a void member as in sync",
+        "core/brokers.py",
+        "if epoch < self.clean_since.get(broker, 0))",
+        "if epoch < 0)",
+        *LOSS,
+    ),
+    bug(
+        "let a void leader lead again",
+        "core/replica.py",
+        "    return state.leader == me.broker and state.epochs[me.broker] >= me.clean_since",
+        "    return state.leader == me.broker",
+        *LOSS,
+    ),
+    bug(
+        "apply a command before the state was read after registering",
+        "engine/broker_loop.py",
+        "            self.me = None\n            for partition, replica in self.replicas.items():\n"
+        "                with replica.guard:\n                    try:\n"
+        '                        replica.resign(f"this broker lost',
+        "            for partition, replica in self.replicas.items():\n"
+        "                with replica.guard:\n                    try:\n"
+        '                        replica.resign(f"this broker lost',
+        *LOSS,
+        "leader_epoch_never_falls",
+        "followers_catch_up",
+        "one_leader_per_epoch",
+    ),
+    bug(
+        "drop replicas and write the final assignment in two steps",
+        "core/settling.py",
+        "yield Step((TopicWrite(topic=topic_name, state=state, version=version), *writes), tuple(stops), names)",
+        "yield Step((TopicWrite(topic=topic_name, state=state, version=version),), (), names)\n"
+        "        yield Step(tuple(writes), tuple(stops), names)",
+        "isr_within_replicas",
+    ),
+    bug(
+        "serve a re-added partition from its old log",
+        "engine/broker_loop.py",
+        "        if replica.log.epochs and replica.log.epochs[0].epoch < command.state.created:",
+        "        if False:",
+        PREFIX,
+    ),
+    bug(
+        "count the end of a diverging fetch",
+        "engine/replica_loop.py",
+        "            if replica.diverging(asked, self.view) is None:",
+        "            if asked.offset <= self.log.log_end:",
+        *LOSS,
+    ),
+    bug(
+        "show bytes before their index entry is written",
+        "sim/disk.py",
+        "        image.indexed = len(image.records)\n        return _place(record, offset)",
+        "        image.indexed = len(image.records) - 1\n        return _place(record, offset)",
+        *LOSS,
+    ),
+    bug(
+        "truncate to the high watermark",
+        "engine/replica_loop.py",
+        "            self._truncate(replica.truncation(self.view, answer.diverging))",
+        "            self._truncate(following.high_watermark)",
+        *LOSS,
+        "followers_catch_up",
+    ),
+    bug(
+        "ignore the joining replica in the high watermark",
+        "core/replica.py",
+        "        return self.state.isr | self.pending.state.isr if self.pending is not None else self.state.isr",
+        "        return self.state.isr",
+        *LOSS,
+    ),
+    bug(
+        "let the high watermark move under min ISR",
+        "core/replica.py",
+        "    if len(leading.in_sync) < leading.state.min_isr:\n        return leading\n",
+        "    if not leading.in_sync:\n        return leading\n",
+        *LOSS,
+    ),
+    bug(
+        "acknowledge on the local append",
+        "engine/replica_loop.py",
+        "        if acks_all and place.last_offset >= self.high_watermark:",
+        "        if acks_all and place.last_offset > self.log.log_end:",
+        ACKED,
+    ),
+    bug(
+        "do not check the controller epoch",
+        "engine/broker_loop.py",
+        "        if controller_epoch < self._controller_epoch:",
+        "        if controller_epoch < 0:",
+        "deposed_controller_changes_nothing",
+    ),
+    bug(
+        "send before persisting",
+        "engine/controller_loop.py",
+        "        self._store.commit([step.writes for step in decided.steps], stored)",
+        "        self._store.commit([step.writes for step in decided.steps], lambda _answers: None)\n"
+        '        stored([Stored(tuple((getattr(w, "version", 0) + 1, 0) for w in s.writes)) for s in decided.steps])',
+        "persisted_before_sent",
+        "mirror_never_ahead",
+    ),
+    bug(
+        "keep an uncleanly restarted broker in the ISR",
+        "core/partition_change.py",
+        "    staying = (state.isr & brokers.electable) - void\n",
+        "    staying = state.isr & brokers.electable\n",
+        *LOSS,
+        "every_partition_leads_again",
+    ),
+    bug(
+        "keep an uncleanly restarted broker in the ELR",
+        "core/partition_change.py",
+        "        elr = leaving - void\n",
+        "        elr = leaving\n",
+        *LOSS,
+        "every_partition_leads_again",
+    ),
+    bug(
+        "accept a stale log-info answer",
+        "core/recovery.py",
+        "    if brokers.epochs.get(broker) != broker_epoch or info.current_epoch != recovery.leader_epoch:",
+        "    if False:",
+        ACKED,
+    ),
+    bug(
+        "apply an older partition epoch",
+        "engine/replica_loop.py",
+        "        if command.order > self._order:",
+        "        if True:",
+        "leader_epoch_never_falls",
+        *LOSS,
+    ),
+    bug(
+        "drop the old replicas before the new are in the ISR",
+        "core/reassignment.py",
+        "    if not state.isr.issuperset(wanted):\n",
+        "    if not state.isr:\n",
+        *LOSS,
+    ),
+    bug(
+        "forget the epoch's start offset",
+        "engine/replica_loop.py",
+        "            self.log.begin_epoch(command.state.leader_epoch)\n",
+        "            pass\n",
+        *LOSS,
+        "followers_catch_up",
+    ),
+    bug(
+        "take a killed process's clean chain for granted after a loss of power",
+        "core/clean_chain.py",
+        "    return started if same_boot_and_directory and trust_page_cache else None",
+        "    return started",
+        *LOSS,
+    ),
+)

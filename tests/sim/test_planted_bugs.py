@@ -1,0 +1,43 @@
+"""Each mistake of one line is found, by the name of the invariant that it breaks."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import spark_replication
+from tests.sim.planted_bugs import PLANTED_BUGS, PlantedBug
+
+PACKAGE = Path(spark_replication.__file__).parent
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("planted", PLANTED_BUGS, ids=[planted.name for planted in PLANTED_BUGS])
+def test_a_planted_bug_is_found(planted: PlantedBug, tmp_path: Path) -> None:
+    shutil.copytree(PACKAGE, tmp_path / PACKAGE.name, ignore=shutil.ignore_patterns("__pycache__"))
+    plant(planted, tmp_path / PACKAGE.name / planted.file)
+    command = [sys.executable, "-m", PACKAGE.name, "sim", "--seeds", "1..3000", "--first-failure", "--json"]
+    command += ["--profile", planted.profile]
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1, ended.stderr or "nothing was found in 3,000 seeds"
+    (found,) = json.loads(ended.stdout)["failures"]
+    assert found["invariant"] in planted.invariants, found["replay"]
+
+
+@pytest.mark.parametrize("planted", PLANTED_BUGS, ids=[planted.name for planted in PLANTED_BUGS])
+def test_the_line_of_a_planted_bug_is_there_once(planted: PlantedBug) -> None:
+    assert (PACKAGE / planted.file).read_text().count(planted.line) == 1
+
+
+def plant(planted: PlantedBug, file: Path) -> None:
+    before = file.read_text()
+    assert before.count(planted.line) == 1, f"{planted.file} does not hold this once: {planted.line}"
+    file.write_text(before.replace(planted.line, planted.becomes))
