@@ -65,10 +65,17 @@ class PartitionCommand(Part, frozen=True, kw_only=True):
         return self.state.leader_epoch, self.partition_epoch
 
 
-class LeaderAndIsr(Message, frozen=True, kw_only=True):
-    """Lead or follow these. init: the first command of a controller to this broker, naming all its partitions."""
+class ToBroker(Message, frozen=True, kw_only=True):
+    """A command of the controller of that epoch. broker_epoch: the life of the broker that it is for, which the sender
+    says; None: whoever hears it."""
 
     controller_epoch: Epoch
+    broker_epoch: Epoch | None = None
+
+
+class LeaderAndIsr(ToBroker, frozen=True, kw_only=True):
+    """Lead or follow these. init: the first command of a controller to this broker, naming all its partitions."""
+
     partitions: tuple[PartitionCommand, ...]
     topics: dict[str, TopicConfig]
     brokers: dict[BrokerId, Registration]
@@ -98,19 +105,17 @@ class StopPartition(Part, frozen=True, kw_only=True):
         return partition_epoch <= self.partition_epoch
 
 
-class StopReplica(Message, frozen=True, kw_only=True):
-    controller_epoch: Epoch
+class StopReplica(ToBroker, frozen=True, kw_only=True):
     partitions: tuple[StopPartition, ...]
 
 
-class UpdateMetadata(Message, frozen=True, kw_only=True):
+class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     """What any broker tells clients: these partitions changed; these are all the brokers that live.
 
     deleted: topics that are no more; removed: partitions of topics that live on. complete: `partitions` are all there
     are, whatever an earlier controller had no time to take back.
     """
 
-    controller_epoch: Epoch
     partitions: tuple[PartitionCommand, ...]
     brokers: dict[BrokerId, Registration]
     topics: dict[str, TopicConfig] = {}
@@ -123,19 +128,21 @@ LOG_INFO_PARTITIONS_MAX = 2_000  # of one GetReplicaLogInfo
 
 
 class LogInfoWanted(Part, frozen=True, kw_only=True):
+    """leader_epoch: of the leaderless partition: a replica that knows a later one goes on as it is."""
+
     topic: str
     partition: int
     topic_id: str
+    leader_epoch: Epoch
 
     @property
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
 
-class GetReplicaLogInfo(Message, frozen=True, kw_only=True):
+class GetReplicaLogInfo(ToBroker, frozen=True, kw_only=True):
     """How much of these is in your log? Who answers stops following: the answer must not go stale (L4)."""
 
-    controller_epoch: Epoch
     partitions: tuple[LogInfoWanted, ...]
 
     def __post_init__(self) -> None:

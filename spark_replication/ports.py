@@ -151,7 +151,7 @@ class MirrorFeed(Protocol):
     def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
         """Each with the zxid that its znode was written at."""
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         """The leader answered that it leads at this epoch."""
 
     def removed(self, partition: TopicPartition, zxid: int) -> None:
@@ -164,6 +164,6 @@ class NoMirror:
     """A MirrorFeed of a cluster without Spark: nobody reads a table."""
 
     def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None: ...
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None: ...
     def removed(self, partition: TopicPartition, zxid: int) -> None: ...
     def deleted(self, topic: str, zxid: int) -> None: ...

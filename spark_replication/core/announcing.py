@@ -79,6 +79,7 @@ def ask(cluster: ClusterState, broker: BrokerId, partitions: Sequence[TopicParti
             topic=partition.topic,
             partition=partition.partition,
             topic_id=cluster.topics[partition.topic].state.topic_id,
+            leader_epoch=cluster.leader_epoch(partition),
         )
         for partition in partitions
     ]

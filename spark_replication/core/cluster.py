@@ -155,6 +155,10 @@ class ClusterState:
             return False
         before = self.partition_state(partition)
         self.partitions[partition] = stored
+        if self._failed and known is not None:
+            # Its leader has let it in again: its disk is well. Else the two would undo each other's work for ever.
+            joined = stored.state.isr - known.state.isr
+            self._failed = {b: f - {partition} if b in joined else f for b, f in self._failed.items()}
         leader_before = None if known is None else known.state.leader
         if stored.state.leader not in (None, leader_before) and stored.state.elected in _UNCLEAN:
             self.unclean_elections += 1

@@ -8,7 +8,7 @@ partition waits for another's; finding one needs no guard.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 import msgspec
 
@@ -18,7 +18,9 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     NotReady,
     ReplicationError,
+    StaleBrokerEpoch,
     StaleControllerEpoch,
+    StorageFailed,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import (
@@ -36,6 +38,7 @@ from spark_replication.messages import (
     ReplicaLogInfo,
     ReplicaLogInfos,
     StopReplica,
+    ToBroker,
     TopicMetadata,
     UpdateMetadata,
 )
@@ -99,12 +102,14 @@ class BrokerLoop:
             self.me = me
             return errors
 
-    def assignment_read(self, assigned: Iterable[PartitionCommand]) -> None:
-        """Read in ZooKeeper after an INIT was carried out: what is here, and not there, goes (B1). The INIT itself is
-        no reason: it may be late, and know nothing of a newer topic."""
+    def initialized(self, read: Callable[[], Iterable[PartitionCommand]]) -> None:
+        """An INIT was carried out: what is here, and is not in what `read` finds assigned in ZooKeeper, goes (B1). The
+        INIT itself is no reason, since a late one knows nothing of a newer topic; and no command is carried out between
+        the reading and what follows from it."""
         with self._guard:
             if self.me is not None:
-                self._quarantine_unassigned([found for found in assigned if self.me.broker in found.replicas])
+                me = self.me.broker
+                self._quarantine_unassigned([found for found in read() if me in found.replicas])
 
     def brokers_read(self, brokers: Mapping[BrokerId, Registration]) -> None:
         """Who is registered now, read in ZooKeeper: with no controller alive nobody else tells it."""
@@ -146,7 +151,7 @@ class BrokerLoop:
 
     def leader_and_isr(self, command: LeaderAndIsr, now_ms: int) -> CommandAnswer:
         with self._guard:
-            me = self._ready(command.controller_epoch)
+            me = self._ready(command)
             # Who lives is told by UpdateMetadata, which comes in order; a late one of these may know of the dead.
             self._learn((), command.topics, self.brokers or command.brokers)
             errors = {}
@@ -156,7 +161,7 @@ class BrokerLoop:
 
     def update_metadata(self, command: UpdateMetadata) -> CommandAnswer:
         with self._guard:
-            me = self._ready(command.controller_epoch)
+            me = self._ready(command)
             if command.complete:
                 self._forget(self._known.keys() - {known.topic_partition for known in command.partitions})
                 self._configs = dict(command.topics)
@@ -169,7 +174,7 @@ class BrokerLoop:
 
     def stop_replica(self, command: StopReplica) -> CommandAnswer:
         with self._guard:
-            me = self._ready(command.controller_epoch)
+            me = self._ready(command)
             errors = {}
             for stop in command.partitions:
                 partition = stop.topic_partition
@@ -184,7 +189,7 @@ class BrokerLoop:
 
     def replica_log_info(self, command: GetReplicaLogInfo) -> ReplicaLogInfos:
         with self._guard:
-            me = self._ready(command.controller_epoch)
+            me = self._ready(command)
             return ReplicaLogInfos(
                 broker_epoch=me.epoch, partitions=tuple(self._log_info(wanted) for wanted in command.partitions)
             )
@@ -199,16 +204,18 @@ class BrokerLoop:
                 error=UnknownTopicOrPartition.code,
             )
         with replica.guard:
-            return replica.log_info()
+            return replica.log_info(wanted.leader_epoch)
 
-    def _ready(self, controller_epoch: int) -> Me:
+    def _ready(self, command: ToBroker) -> Me:
         if self.me is None:
             raise NotReady("this broker has not read its state from ZooKeeper yet: retry")
-        if controller_epoch < self._controller_epoch:
+        if command.broker_epoch not in (None, self.me.epoch):
+            raise StaleBrokerEpoch(f"this is broker epoch {self.me.epoch}, and that was for {command.broker_epoch}")
+        if command.controller_epoch < self._controller_epoch:
             raise StaleControllerEpoch(
-                f"controller epoch {controller_epoch} is over, {self._controller_epoch} commands: step down"
+                f"controller epoch {command.controller_epoch} is over, {self._controller_epoch} commands: step down"
             )
-        self._controller_epoch = controller_epoch
+        self._controller_epoch = command.controller_epoch
         return self.me
 
     def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> str:
@@ -270,7 +277,8 @@ class BrokerLoop:
     def _stop(self, partition: TopicPartition, replica: ReplicaLoop, *, delete: bool) -> None:
         """Flushed, unless it goes: what is closed here is part of what a clean shutdown vouches for (B3)."""
         with replica.guard:
-            replica.resign(f"{partition} is no longer on this broker")
+            with suppress(StorageFailed) if delete else nullcontext():
+                replica.resign(f"{partition} is no longer on this broker")
             if not delete:
                 replica.log.flush()
             replica.log.close()
@@ -284,10 +292,12 @@ class BrokerLoop:
         for partition, topic_id in list(self._logs.found()):
             if (partition, topic_id) not in assigned:
                 replica = self.replicas.get(partition)
-                if replica is not None and replica.topic_id == topic_id:
-                    self._stop(partition, replica, delete=True)
-                else:
-                    self._logs.quarantine(partition, topic_id)
+                # A disk that refuses keeps it: out of service all the same, and tried again with the next reading.
+                with suppress(StorageFailed):
+                    if replica is not None and replica.topic_id == topic_id:
+                        self._stop(partition, replica, delete=True)
+                    else:
+                        self._logs.quarantine(partition, topic_id)
 
     # What clients ask
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import bisect
 from collections import deque
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 
 import msgspec
 
@@ -26,6 +26,7 @@ from spark_replication.errors import (
     NotLeader,
     Overloaded,
     ReplicationError,
+    StorageFailed,
 )
 from spark_replication.messages import (
     Diverging,
@@ -161,9 +162,10 @@ class ReplicaLoop:
         self._step_aside(why)
         self.log.checkpoint(high_watermark)
 
-    def log_info(self) -> ReplicaLogInfo:
-        """What a recovery chooses by. Who follows stops doing so: the answer must not go stale (L4)."""
-        if isinstance(self.part, Following) and self.part.leader is not None:
+    def log_info(self, leader_epoch: int) -> ReplicaLogInfo:
+        """What a recovery at this leader epoch chooses by. Who follows stops doing so: the answer must not go stale
+        (L4). A late question, of an epoch that is over, is answered and changes nothing."""
+        if isinstance(self.part, Following) and self.part.leader is not None and self._order[0] <= leader_epoch:
             self.part = msgspec.structs.replace(self.part, leader=None)
             self._links.unfollow(self.partition)
         return ReplicaLogInfo(
@@ -432,7 +434,9 @@ class ReplicaLoop:
             if not isinstance(self.part, Leading) or self.part.pending is not change:
                 return
             self._unanswered = isinstance(answer, IsrUnanswered)
-            self._take(isr.answered(self.part, change, answer))
+            # An older high watermark is safe, too: a disk that refuses to store it is no reason to fail here.
+            with suppress(StorageFailed):
+                self._take(isr.answered(self.part, change, answer))
 
     def _take(self, leading: Leading | None) -> None:
         """The leadership as core says it is now, and what follows from it: acknowledgements, waiting readers."""

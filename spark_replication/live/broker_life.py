@@ -129,6 +129,12 @@ class BrokerLife:
         """Raised by `run`, which nothing else ends then."""
         self._news.put(Crashed(error or RuntimeError("a thread ended")))
 
+    def initialized(self) -> None:
+        try:
+            self._loop.initialized(lambda: self._store.read_assigned(self._options.broker_id)[0])
+        except ReplicationError as error:
+            log.info("what is no longer assigned stays until the next INIT or registration: %s", error)
+
     def controller_address(self) -> str | None:
         controller = self._store.controller()
         return None if controller is None else controller.address

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
+import msgspec
 from pyarrow import flight
 
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed, error_of
@@ -43,7 +44,7 @@ Answer = TypeVar("Answer", CommandAnswer, ReplicaLogInfos)
 class BrokerNews(Protocol):
     """What the senders find out, each on its own thread."""
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         """Its leader leads at this epoch."""
 
     def suspected(self, broker: BrokerId, epoch: int) -> None:
@@ -153,9 +154,10 @@ class _Line:
     def _deliver(self, command: Command, kind: type[Answer]) -> Answer | None:
         """Until it is answered. None: this life ended, or the answer says that repeating it is useless."""
         delay_s = RETRY_S_MIN
+        told = msgspec.structs.replace(command, broker_epoch=self.registration.epoch)
         while not self._closed:
             try:
-                answer = call(self._client, _ACTIONS[type(command)], command, kind, self._timeout_ms)
+                answer = call(self._client, _ACTIONS[type(command)], told, kind, self._timeout_ms)
                 self._refusals = 0
             except ReplicationError as error:
                 self._refused(error)
@@ -184,7 +186,8 @@ class _Line:
             code = answer.errors.get(str(partition.topic_partition), NONE)
             if code == NONE:
                 if partition.state.leader == self.broker:
-                    self._news.confirmed(partition.topic_partition, partition.state.leader_epoch)
+                    state = partition.state
+                    self._news.confirmed(partition.topic_partition, partition.topic_id, state.leader_epoch)
             elif code == StorageFailed.code:
                 failed.append(partition.topic_partition)
             elif error_of(code, "").retriable:

@@ -316,12 +316,12 @@ class Driver:
 class _News:
     """command_sender.BrokerNews, as events for the loop."""
 
-    def __init__(self, post: Callable[[Event], None], confirmed: Callable[[TopicPartition, int], None]) -> None:
+    def __init__(self, post: Callable[[Event], None], confirmed: Callable[[TopicPartition, str, int], None]) -> None:
         self._post = post
         self._confirmed = confirmed
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
-        self._confirmed(partition, leader_epoch)
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
+        self._confirmed(partition, topic_id, leader_epoch)
 
     def suspected(self, broker: BrokerId, epoch: int) -> None:
         log.warning("broker %d at epoch %d refuses connections: it seems to be dead", broker, epoch)

@@ -38,6 +38,7 @@ class PendingCommands:
         self._controller_epoch = 0
         self._init = False
         self._has_metadata = False
+        self._complete = False
 
     def add(self, command: State) -> None:
         self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
@@ -57,6 +58,9 @@ class PendingCommands:
     def _add_metadata(self, command: UpdateMetadata) -> None:
         self._has_metadata = True
         self._brokers = command.brokers
+        if command.complete:  # all there is: what was to be told before is part of it, or over
+            self._complete = True
+            self._metadata, self._removed, self._deleted, self._configured = {}, {}, {}, {}
         for topic in command.deleted:
             self._deleted[topic] = None
             self._configured.pop(topic, None)
@@ -117,6 +121,7 @@ class PendingCommands:
             brokers=self._brokers,
             deleted=tuple(topic for topic in self._deleted if topic not in again),
             removed=tuple(self._removed),
+            complete=self._complete,
         )
         return [gone, news] if again else [news]
 

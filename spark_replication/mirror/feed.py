@@ -53,8 +53,8 @@ class MirrorThread:
         told = list(partitions)  # it may be a generator over what only the caller's thread may read
         self._tell(lambda now_ms: self._rows.changed(told, now_ms))
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
-        self._tell(lambda now_ms: self._rows.confirmed(partition, leader_epoch, now_ms))
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
+        self._tell(lambda now_ms: self._rows.confirmed(partition, topic_id, leader_epoch, now_ms))
 
     def removed(self, partition: TopicPartition, zxid: int) -> None:
         self._tell(lambda now_ms: self._rows.removed(partition, zxid, now_ms))

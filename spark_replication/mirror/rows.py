@@ -153,10 +153,10 @@ class LatestRows:
                 now_ms,
             )
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int, now_ms: int) -> None:
-        """An epoch above the decided one was a leader's of an earlier topic of that name: decisions are told first."""
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int, now_ms: int) -> None:
+        """Of another topic of that name it says nothing (E4); and decisions are told first."""
         known = self._latest.get(partition)
-        if known is None or known.deleted:
+        if known is None or known.deleted or known.command.topic_id != topic_id:
             return
         if known.active_epoch < leader_epoch <= known.command.state.leader_epoch:
             self._put(msgspec.structs.replace(known, active_epoch=leader_epoch, updated_at_ms=now_ms), now_ms)

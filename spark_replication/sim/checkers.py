@@ -382,11 +382,8 @@ class Checkers:
                 "mirror_never_ahead", f"{command.topic_partition}: zxid {zxid}, stored at {found.zxid}"
             )
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
-        topic = self._store.topics.get(partition.topic)
-        if topic is None:
-            return
-        story = self._stories.get((partition, topic.state.topic_id))
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
+        story = self._stories.get((partition, topic_id))
         if story is not None and story.stored is not None and leader_epoch > story.stored.state.leader_epoch:
             raise InvariantBroken("mirror_never_ahead", f"{partition} is confirmed at {leader_epoch}: {story.stored}")
 

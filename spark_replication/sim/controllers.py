@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
+import msgspec
+
 from spark_replication.core.cluster import LoadedCluster
 from spark_replication.core.events import (
     BrokerDeathReported,
@@ -55,7 +57,7 @@ class Observer(Protocol):
     def deciding(self, controller_epoch: int, groups: Sequence[Group]) -> None: ...
     def applied(self, controller_epoch: int, life: object, error: ReplicationError | None) -> None: ...
     def told_mirror(self, command: PartitionCommand, zxid: int) -> None: ...
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None: ...
     def answered(self, controller_epoch: int, broker: BrokerId, answer: ReplicaLogInfos) -> None: ...
 
 
@@ -260,8 +262,8 @@ class Commanding:
         for command, zxid in partitions:
             self.candidate.observer.told_mirror(command, zxid)
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
-        self.candidate.observer.confirmed(partition, leader_epoch)
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
+        self.candidate.observer.confirmed(partition, topic_id, leader_epoch)
 
     def removed(self, partition: TopicPartition, zxid: int) -> None:
         """A row that goes cannot be ahead."""
@@ -339,7 +341,7 @@ class Line:
         observer = self._term.candidate.observer
         answer: CommandAnswer | ReplicaLogInfos | ReplicationError
         try:
-            answer = _applied(target, life, command)
+            answer = _applied(target, life, msgspec.structs.replace(command, broker_epoch=self.registration.epoch))
         except ReplicationError as error:
             answer = error
         observer.applied(command.controller_epoch, target, answer if isinstance(answer, ReplicationError) else None)
@@ -389,7 +391,8 @@ class Line:
             code = answer.errors.get(str(partition.topic_partition), NONE)
             if code == NONE:
                 if partition.state.leader == self._broker:
-                    self._term.confirmed(partition.topic_partition, partition.state.leader_epoch)
+                    state = partition.state
+                    self._term.confirmed(partition.topic_partition, partition.topic_id, state.leader_epoch)
             elif code == StorageFailed.code:
                 failed.append(partition.topic_partition)
             elif error_of(code, "").retriable:

@@ -26,6 +26,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import (
+    CommandAnswer,
     DescribeTopics,
     Done,
     GetReplicaLogInfo,
@@ -72,9 +73,17 @@ class BrokerServices(Protocol):
     def new_producer(self) -> ProducerId: ...
     def renew_lease(self, request: RenewLease) -> LeaseAnswer: ...
     def begin_stop(self) -> None: ...
+    def initialized(self) -> None:
+        """An INIT was carried out."""
 
 
 def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> dict[str, Action]:
+    def leader_and_isr(request: LeaderAndIsr) -> CommandAnswer:
+        answer = broker.leader_and_isr(request, now_ms())
+        if request.init:
+            services.initialized()
+        return answer
+
     def metadata(request: DescribeTopics) -> Metadata:
         _require_ready(broker)
         return broker.metadata(request.topics, services.controller_address())
@@ -86,7 +95,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
     return {
         "metadata": Action(DescribeTopics, metadata),
         "init_producer": Action(InitProducer, lambda _request: services.new_producer()),
-        "leader_and_isr": Action(LeaderAndIsr, lambda request: broker.leader_and_isr(request, now_ms())),
+        "leader_and_isr": Action(LeaderAndIsr, leader_and_isr),
         "update_metadata": Action(UpdateMetadata, broker.update_metadata),
         "stop_replica": Action(StopReplica, broker.stop_replica),
         "get_replica_log_info": Action(GetReplicaLogInfo, broker.replica_log_info),

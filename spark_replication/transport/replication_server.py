@@ -225,6 +225,10 @@ class FollowerConnection:
         try:
             replica = self._server.replica_of(partition)
             with replica.guard:
+                # The engine knows one fetch of each follower: a late one of a connection that was replaced would be
+                # answered over the new one, as if it had been asked there.
+                if not self._server.is_current(self):
+                    return
                 self._waiting[partition] = (number, fetch)
                 replica.fetch(fetch, by=self.broker, broker_epoch=self.broker_epoch, now_ms=self._server.now_ms())
         except ReplicationError as error:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -272,3 +274,21 @@ def test_brokers_that_may_all_have_lost_records_are_led_by_the_longest_log() -> 
         load.check_history()
         elected = [partition.elected for partition in partitions_of(cluster, "orders").values()]
         assert elected == ["unclean_recovery"] * 3
+
+
+def test_what_no_topic_has_any_longer_goes_when_a_new_controller_takes_over(
+    cluster: sr.LocalCluster, name: str
+) -> None:
+    cluster.admin.create_topic(name, SCHEMA, partitions=1)
+    directory = Path(cluster.brokers[1].log_dir)
+    eventually(lambda: bool(list(directory.rglob(f"{name}-0.*"))), "broker 1 has its replica")
+    (kept,) = directory.rglob(f"{name}-0.*")
+    orphan = kept.with_name("gone-0.of-an-earlier-topic")  # as a crash in mid-deletion leaves it
+    shutil.copytree(kept, orphan)
+
+    controller = cluster.controller_pid
+    assert controller is not None
+    os.kill(controller, signal.SIGKILL)
+
+    eventually(lambda: not orphan.exists(), "the replica of no topic is in quarantine")
+    assert kept.exists()

@@ -52,7 +52,7 @@ def test_a_decision_and_its_confirmation_arrive(spark: SparkSession, path: str, 
     feed.changed((told, 10) for told in [command(leader=1, leader_epoch=7)])
     mirror.flush(DEADLINE_S)
     (before,) = load_partitions(spark, path).collect()
-    feed.confirmed(ORDERS_3, 7)
+    feed.confirmed(ORDERS_3, command().topic_id, 7)
     mirror.flush(DEADLINE_S)
     (after,) = load_partitions(spark, path).collect()
     assert (before["leader_epoch"], before["active_epoch"]) == (7, -1)

@@ -171,6 +171,8 @@ class FakeCluster:
                 ),
             )
 
+    def initialized(self) -> None: ...
+
     def new_producer(self) -> ProducerId:
         with self.changed:
             self._producers += 1

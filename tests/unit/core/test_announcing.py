@@ -165,7 +165,12 @@ def test_logs_are_asked_for_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(announcing, "LOG_INFO_PARTITIONS_MAX", 2)
     known = well(1)
     wanted = {
-        partition: LogInfoWanted(topic=partition.topic, partition=partition.partition, topic_id=f"id-{partition.topic}")
+        partition: LogInfoWanted(
+            topic=partition.topic,
+            partition=partition.partition,
+            topic_id=f"id-{partition.topic}",
+            leader_epoch=known.leader_epoch(partition),
+        )
         for partition in (FOO, BAR, TopicPartition("foo", 1))
     }
     foo, bar, last = wanted.values()

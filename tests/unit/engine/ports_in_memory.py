@@ -58,7 +58,7 @@ class Mirrored:
     def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
         self.told.extend((command.topic_partition, zxid) for command, zxid in partitions)
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None: ...
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None: ...
 
     def removed(self, partition: TopicPartition, zxid: int) -> None:
         self.gone.append((str(partition), zxid))

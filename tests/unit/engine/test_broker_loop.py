@@ -11,7 +11,13 @@ from msgspec.structs import replace
 from spark_replication.core.producers import Place
 from spark_replication.core.replica import Following, Leading, Me
 from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch, UnknownTopicOrPartition
+from spark_replication.errors import (
+    NotReady,
+    ReplicationError,
+    StaleBrokerEpoch,
+    StaleControllerEpoch,
+    UnknownTopicOrPartition,
+)
 from spark_replication.messages import (
     NONE,
     CommandAnswer,
@@ -89,8 +95,20 @@ def stop(topic_id: str = FOO_ID, *, delete: bool = True, controller_epoch: int =
 
 
 def ask(*wanted: TopicPartition, topic_id: str = FOO_ID, controller_epoch: int = 1) -> GetReplicaLogInfo:
-    partitions = tuple(LogInfoWanted(topic=name, partition=number, topic_id=topic_id) for name, number in wanted)
+    partitions = tuple(
+        LogInfoWanted(topic=name, partition=number, topic_id=topic_id, leader_epoch=4) for name, number in wanted
+    )
     return GetReplicaLogInfo(controller_epoch=controller_epoch, partitions=partitions)
+
+
+def test_a_command_for_another_life_of_the_broker_is_refused() -> None:
+    story = Story()
+    story.registered(LED)
+    for life in (ME.epoch - 1, ME.epoch + 1):
+        with pytest.raises(StaleBrokerEpoch):
+            story.loop.leader_and_isr(replace(leader_and_isr(FOLLOWED), broker_epoch=life), 0)
+    story.loop.leader_and_isr(replace(leader_and_isr(FOLLOWED), broker_epoch=ME.epoch), 0)
+    assert story.parts() == {FOO: "Leading", FOO_1: "Following"}
 
 
 def refused(story: Story, error: type[ReplicationError], *, controller_epoch: int = 1) -> None:
@@ -381,11 +399,12 @@ def test_what_a_new_controller_does_not_know_is_gone_and_what_it_knows_of_later_
 
 def test_what_is_here_and_not_assigned_any_longer_goes_once_that_was_read() -> None:
     story = Story()
-    story.loop.assignment_read([])  # before it has registered: that reads the same
+    story.loop.initialized(list)  # before it has registered: that reads the same
     story.registered(LED, FOLLOWED)
-    story.loop.assignment_read([LED, FOLLOWED, ELSEWHERE])
+    story.loop.initialized(lambda: [LED, FOLLOWED, ELSEWHERE])
     assert story.logs.quarantined == []
-    story.loop.assignment_read([LED, command(FOLLOWED.state, 8, replicas=(2, 3), partition=FOO_1)])
+    elsewhere = command(FOLLOWED.state, 8, replicas=(2, 3), partition=FOO_1)
+    story.loop.initialized(lambda: [LED, elsewhere])
     assert (story.parts(), story.logs.quarantined) == ({FOO: "Leading"}, [(FOO_1, FOO_ID)])
 
 

@@ -75,7 +75,8 @@ class Broker:
         )
 
     def next(self) -> Command:
-        return self.took.get(timeout=TIMEOUT_S)
+        """Without the life that it was for."""
+        return msgspec.structs.replace(self.took.get(timeout=TIMEOUT_S), broker_epoch=None)
 
 
 class Story:
@@ -107,7 +108,7 @@ class News:
     def __init__(self, story: Story) -> None:
         self._story = story
 
-    def confirmed(self, partition: TopicPartition, leader_epoch: int) -> None:
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._story.confirmed.put((partition, leader_epoch))
 
     def suspected(self, broker: BrokerId, epoch: int) -> None:
@@ -149,7 +150,10 @@ def stop(partition: TopicPartition = FOO, *, delete: bool = True) -> StopReplica
 
 
 def question(*partitions: TopicPartition) -> GetReplicaLogInfo:
-    wanted = tuple(LogInfoWanted(topic=found.topic, partition=found.partition, topic_id="id") for found in partitions)
+    wanted = tuple(
+        LogInfoWanted(topic=found.topic, partition=found.partition, topic_id="id", leader_epoch=4)
+        for found in partitions
+    )
     return GetReplicaLogInfo(controller_epoch=1, partitions=wanted)
 
 
@@ -158,6 +162,11 @@ def test_a_leader_that_took_its_command_is_confirmed(story: Story) -> None:
     assert story.broker.next() == leader_and_isr(of(2, 7, FOO_1), of(1, 7))
     assert story.confirmed.get(timeout=TIMEOUT_S) == (FOO, 4)
     assert story.confirmed.empty()
+
+
+def test_a_command_says_for_which_life_of_the_broker_it_is(story: Story) -> None:
+    story.sender.send(1, story.broker.registration(epoch=6), metadata())
+    assert story.broker.took.get(timeout=TIMEOUT_S).broker_epoch == 6
 
 
 def test_while_it_is_busy_the_latest_of_each_partition_waits(story: Story) -> None:

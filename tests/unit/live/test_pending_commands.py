@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.live.pending_commands import PendingCommands, PendingQuestions, State
 from spark_replication.messages import (
@@ -109,7 +110,10 @@ def test_what_failed_is_told_again_unless_there_is_news(meanwhile: list[State], 
 
 
 def question(*partitions: TopicPartition) -> GetReplicaLogInfo:
-    wanted = tuple(LogInfoWanted(topic=found.topic, partition=found.partition, topic_id="id") for found in partitions)
+    wanted = tuple(
+        LogInfoWanted(topic=found.topic, partition=found.partition, topic_id="id", leader_epoch=4)
+        for found in partitions
+    )
     return GetReplicaLogInfo(controller_epoch=1, partitions=wanted)
 
 
@@ -132,3 +136,11 @@ def test_questions_are_asked_in_requests_of_a_limited_size() -> None:
     questions.add(question(*partitions[1:]))
     questions.add(question(*partitions[:1]))
     assert [len(asked.partitions) for asked in questions.take(0)] == [LOG_INFO_PARTITIONS_MAX, 1]
+
+
+def test_once_everything_was_told_nothing_of_before_is() -> None:
+    everything = replace(metadata(NEW), complete=True)
+    pending = PendingCommands()
+    pending.add(metadata(OTHER, deleted=("gone",)))
+    pending.add(everything)
+    assert pending.commands() == [everything]

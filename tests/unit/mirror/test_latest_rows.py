@@ -9,6 +9,7 @@ from spark_replication.model import TopicPartition
 from tests.live.mirror.mirror_stories import CLUSTER, command
 
 ORDERS_3 = TopicPartition("orders", 3)
+TOPIC_ID = command().topic_id
 
 
 def rows_with(leader_epoch: int, zxid: int) -> LatestRows:
@@ -40,8 +41,8 @@ def test_what_is_told_again_is_not_written_again() -> None:
 
 def test_a_confirmation_goes_with_the_row_and_stays_with_the_next() -> None:
     rows = rows_with(5, 10)
-    rows.confirmed(ORDERS_3, 5, 150)
-    rows.confirmed(ORDERS_3, 4, 160)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 5, 150)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 160)
     rows.changed([(command(leader_epoch=6), 11)], 200)
     row = only(rows)
     assert (row.command.state.leader_epoch, row.active_epoch) == (6, 5)
@@ -49,14 +50,15 @@ def test_a_confirmation_goes_with_the_row_and_stays_with_the_next() -> None:
 
 def test_a_confirmation_of_what_nobody_decided_is_another_topics() -> None:
     rows = rows_with(5, 10)
-    rows.confirmed(ORDERS_3, 6, 150)
-    rows.confirmed(TopicPartition("unknown", 0), 0, 150)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 6, 150)
+    rows.confirmed(TopicPartition("unknown", 0), TOPIC_ID, 0, 150)
+    rows.confirmed(ORDERS_3, "an earlier one", 5, 150)
     assert only(rows).active_epoch == -1
 
 
 def test_a_topic_made_again_starts_unconfirmed() -> None:
     rows = rows_with(0, 10)
-    rows.confirmed(ORDERS_3, 0, 150)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 0, 150)
     rows.deleted("orders", 11, 160)
     rows.changed([(command(topic_id="second"), 12)], 200)
     row = only(rows)
@@ -67,7 +69,7 @@ def test_a_deleted_topic_is_written_as_gone_and_then_forgotten() -> None:
     rows = rows_with(4, 10)
     rows.changed([(command("payments"), 10)], 100)
     rows.deleted("orders", 11, 200)
-    rows.confirmed(ORDERS_3, 4, 210)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 210)
     told = {row.command.topic: row for row in rows.take()}
     assert [(topic, row.deleted, row.state) for topic, row in sorted(told.items())] == [
         ("orders", True, "nonexistent"),
@@ -75,7 +77,7 @@ def test_a_deleted_topic_is_written_as_gone_and_then_forgotten() -> None:
     ]
     assert (told["orders"].zxid, told["orders"].active_epoch) == (11, -1)
     rows.written()
-    rows.confirmed(ORDERS_3, 4, 220)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 220)
     assert rows.pending == 0
 
 
