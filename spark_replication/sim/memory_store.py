@@ -35,6 +35,7 @@ from spark_replication.core.writes import (
     Write,
 )
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
+from spark_replication.messages import DeleteTopic
 from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, ClusterSettings, Registration, TopicPartition
 
 GROUPS_PER_MULTI = 1_000
@@ -154,6 +155,10 @@ class MemoryStore:
             case TopicRemoval(topic=topic):
                 del self.topics[topic]
                 self.deleting.discard(topic)
+                # Below /admin, a request to delete a topic is the mark itself.
+                marks = [path for path, found in self.requests.items() if found.asked == DeleteTopic(topic=topic)]
+                for path in marks:
+                    del self.requests[path]
             case TopicConfigWrite(topic=topic, config=config):
                 self.topics[topic] = replace(self.topics[topic], config=config)
             case ClusterConfigWrite(config=settings):

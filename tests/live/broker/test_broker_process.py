@@ -280,6 +280,12 @@ def test_a_log_that_was_cut_in_mid_batch_recovers_and_catches_up(start_cluster: 
     os.truncate(segment, segment.stat().st_size - cut_bytes)
     epoch = cluster.start(1).epoch
     assert cluster.store.read_brokers().broker_epochs[1].clean_since == epoch, "it has lost what it had acknowledged"
+
+    def is_member_again() -> bool:
+        stored = cluster.stored("orders").state
+        return stored.isr == {1, 2} and stored.epochs[1] == epoch
+
+    eventually(is_member_again, "the leader has dropped it, and let it in again once it had caught up")
     produce(cluster, 2, 20 * ROWS, 5)
     eventually(lambda: same_on_all(cluster, (1, 2)), "the cut log is whole again")
 
