@@ -66,11 +66,12 @@ class PartitionCommand(Part, frozen=True, kw_only=True):
 
 
 class ToBroker(Message, frozen=True, kw_only=True):
-    """A command of the controller of that epoch. broker_epoch: the life of the broker that it is for, which the sender
-    says; None: whoever hears it."""
+    """A command of the controller of that epoch. The sender says the rest: for which life of the broker it is (None:
+    whoever hears it), and its number among all that this controller sends, repetitions not counted."""
 
     controller_epoch: Epoch
     broker_epoch: Epoch | None = None
+    number: int = 0
 
 
 class LeaderAndIsr(ToBroker, frozen=True, kw_only=True):

@@ -76,6 +76,7 @@ class BrokerLoop:
         self._guard = guards()
         self._schema_of = schema_of
         self._controller_epoch = -1
+        self._metadata_told = (-1, 0)  # by which controller, and with which of its commands
 
     # Its own life
 
@@ -152,8 +153,10 @@ class BrokerLoop:
     def leader_and_isr(self, command: LeaderAndIsr, now_ms: int) -> CommandAnswer:
         with self._guard:
             me = self._ready(command)
-            # Who lives is told by UpdateMetadata, which comes in order; a late one of these may know of the dead.
-            self._learn((), command.topics, self.brokers or command.brokers)
+            # Who lives, and settings, have no epoch: UpdateMetadata tells them in order, a late one of these does not.
+            new = {each.topic for each in command.partitions if each.topic_id > self._topic_ids.get(each.topic, "")}
+            configs = {topic: config for topic, config in command.topics.items() if topic in new}
+            self._learn((), configs, self.brokers or command.brokers)
             errors = {}
             for partition in command.partitions:
                 errors[str(partition.topic_partition)] = self._carry_out(partition, me, now_ms)
@@ -162,6 +165,10 @@ class BrokerLoop:
     def update_metadata(self, command: UpdateMetadata) -> CommandAnswer:
         with self._guard:
             me = self._ready(command)
+            told = (command.controller_epoch, command.number)
+            if told <= self._metadata_told:
+                return CommandAnswer(broker_epoch=me.epoch)  # late: this, or what is newer, was carried out already
+            self._metadata_told = told
             if command.complete:
                 self._forget(self._known.keys() - {known.topic_partition for known in command.partitions})
                 self._configs = dict(command.topics)

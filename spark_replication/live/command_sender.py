@@ -7,10 +7,11 @@ is not repeated: the controller decides who else can have it (B4).
 
 from __future__ import annotations
 
+import itertools
 import logging
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -64,13 +65,14 @@ class CommandSender:
         self._timeout_ms = timeout_ms
         self._news = news
         self._lines: dict[BrokerId, _Line] = {}
+        self._numbers = itertools.count(1)
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:
         line = self._lines.get(broker)
         if line is None or line.registration.epoch != registration.epoch:
             if line is not None:
                 line.close()
-            line = _Line(broker, registration, self._timeout_ms, self._news)
+            line = _Line(broker, registration, self._numbers, self._timeout_ms, self._news)
             self._lines[broker] = line
         line.put(command)
 
@@ -88,9 +90,17 @@ class CommandSender:
 class _Line:
     """One life of one broker."""
 
-    def __init__(self, broker: BrokerId, registration: Registration, timeout_ms: int, news: BrokerNews) -> None:
+    def __init__(
+        self,
+        broker: BrokerId,
+        registration: Registration,
+        numbers: Iterator[int],
+        timeout_ms: int,
+        news: BrokerNews,
+    ) -> None:
         self.broker = broker
         self.registration = registration
+        self._numbers = numbers
         self._timeout_ms = timeout_ms
         self._news = news
         self._changed = threading.Condition()  # guards these four
@@ -154,7 +164,7 @@ class _Line:
     def _deliver(self, command: Command, kind: type[Answer]) -> Answer | None:
         """Until it is answered. None: this life ended, or the answer says that repeating it is useless."""
         delay_s = RETRY_S_MIN
-        told = msgspec.structs.replace(command, broker_epoch=self.registration.epoch)
+        told = msgspec.structs.replace(command, broker_epoch=self.registration.epoch, number=next(self._numbers))
         while not self._closed:
             try:
                 answer = call(self._client, _ACTIONS[type(command)], told, kind, self._timeout_ms)

@@ -6,6 +6,7 @@ hears of it, and must change nothing.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -46,7 +47,6 @@ TIMEOUT_MS = 120
 RETRY_MS = (10, 60)
 CAMPAIGN_MS = (10, 60)
 GROUPS_PER_MULTI_MAX = 3
-BY_EPOCHS = (LeaderAndIsr, StopReplica)  # the commands that may come late, twice and in any order
 LATE_COMMAND = 0.03  # a command that was given up for lost is carried out all the same, later
 
 
@@ -171,6 +171,7 @@ class Commanding:
         self._session = candidate.session
         self._reading: set[str] = set()
         self._lines: dict[BrokerId, Line] = {}
+        self.numbers = itertools.count(1)
 
     # ControllerStore
 
@@ -284,10 +285,10 @@ class Line:
         self._under_way = False
         self._attempt = 0
         self._refusals = 0
-        self._carried = 0
 
     def put(self, command: Command) -> None:
-        self._waiting.append(command)
+        told = msgspec.structs.replace(command, broker_epoch=self.registration.epoch, number=next(self._term.numbers))
+        self._waiting.append(told)
         self._next()
 
     def _next(self) -> None:
@@ -313,9 +314,6 @@ class Line:
             return
 
         def carry_out() -> None:
-            if (self.closed or attempt < self._carried) and not isinstance(command, BY_EPOCHS):
-                return  # one connection carries them in their order; only what epochs order may come in any
-            self._carried = max(self._carried, attempt)
             answer = self._carry_out(target, life, command)
             network.send(
                 target.name,
@@ -329,7 +327,7 @@ class Line:
             self._carry_out(target, life, command)
 
         network.send(candidate.name, target.name, name, carry_out, to=target, about=command)
-        if world.chance(LATE_COMMAND) and isinstance(command, BY_EPOCHS):
+        if world.chance(LATE_COMMAND):
             world.counts["duplicate_command"] += 1
             late_ms = world.between(20, 200)
             world.after(late_ms, f"{name}, late", carry_out_late, on=target, about=command)
@@ -341,7 +339,7 @@ class Line:
         observer = self._term.candidate.observer
         answer: CommandAnswer | ReplicaLogInfos | ReplicationError
         try:
-            answer = _applied(target, life, msgspec.structs.replace(command, broker_epoch=self.registration.epoch))
+            answer = _applied(target, life, command)
         except ReplicationError as error:
             answer = error
         observer.applied(command.controller_epoch, target, answer if isinstance(answer, ReplicationError) else None)

@@ -147,8 +147,8 @@ PLANTED_BUGS = (
     bug(
         "do not check the controller epoch",
         "engine/broker_loop.py",
-        "        if controller_epoch < self._controller_epoch:",
-        "        if controller_epoch < 0:",
+        "        if command.controller_epoch < self._controller_epoch:",
+        "        if command.controller_epoch < 0:",
         "deposed_controller_changes_nothing",
     ),
     bug(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -82,10 +82,9 @@ def leader_and_isr(*partitions: PartitionCommand, controller_epoch: int = 1) -> 
     return LeaderAndIsr(controller_epoch=controller_epoch, partitions=partitions, topics=CONFIGS, brokers=LIVE)
 
 
-def update(*partitions: PartitionCommand, controller_epoch: int = 1, **others: Any) -> UpdateMetadata:
-    return UpdateMetadata(
-        controller_epoch=controller_epoch, partitions=partitions, brokers=LIVE, topics=CONFIGS, **others
-    )
+def update(*partitions: PartitionCommand, controller_epoch: int = 1, number: int = 1, **others: Any) -> UpdateMetadata:
+    told: dict[str, Any] = {"brokers": LIVE, "topics": CONFIGS} | others
+    return UpdateMetadata(controller_epoch=controller_epoch, number=number, partitions=partitions, **told)
 
 
 def stop(topic_id: str = FOO_ID, *, delete: bool = True, controller_epoch: int = 1, **others: Any) -> StopReplica:
@@ -377,14 +376,53 @@ def test_what_is_older_never_replaces_what_is_newer_and_a_deleted_topic_is_forgo
     story.registered(ELSEWHERE)
     older = command(state(2, [2, 3]), 6, replicas=(2, 3), partition=BAR, topic_id="id-bar")
     newer = command(state(2, [2, 3]), 8, replicas=(2, 3), partition=BAR, topic_id="id-bar")
-    story.loop.update_metadata(update(older))
+    story.loop.update_metadata(update(older, number=1))
     assert story.loop.metadata(["bar"], None).topics == (topic("bar", ELSEWHERE, topic_id="id-bar"),)
-    story.loop.update_metadata(update(newer))
+    story.loop.update_metadata(update(newer, number=2))
     assert story.loop.metadata(["bar"], None).topics == (topic("bar", newer, topic_id="id-bar"),)
-    story.loop.update_metadata(update(removed=(BAR, FOO)))
+    story.loop.update_metadata(update(number=3, removed=(BAR, FOO)))
     assert story.loop.metadata(["bar"], None).topics == (topic("bar", topic_id=""),)
-    story.loop.update_metadata(update(deleted=("bar",)))
+    story.loop.update_metadata(update(number=4, deleted=("bar",)))
     assert [known.name for known in story.loop.metadata(None, None).topics] == ["foo"]
+
+
+@pytest.mark.parametrize(("controller_epoch", "number"), [(1, 8), (1, 9), (0, 10)])
+def test_metadata_that_comes_late_changes_nothing(controller_epoch: int, number: int) -> None:
+    story = Story()
+    story.registered(ELSEWHERE)
+    story.loop.update_metadata(update(number=9))
+    known = story.loop.metadata(None, None)
+    late = update(controller_epoch=controller_epoch, number=number, brokers={}, topics={}, deleted=("bar",))
+    with suppress(StaleControllerEpoch):
+        story.loop.update_metadata(late)
+    assert story.loop.metadata(None, None) == known
+
+
+def test_the_numbers_of_another_controller_begin_anew() -> None:
+    story = Story()
+    story.registered(ELSEWHERE)
+    story.loop.update_metadata(update(number=9))
+    story.loop.update_metadata(update(controller_epoch=2, number=1, deleted=("bar",)))
+    assert [known.name for known in story.loop.metadata(None, None).topics] == ["foo"]
+
+
+def test_settings_are_taken_from_a_command_to_lead_only_if_its_topic_is_new() -> None:
+    story = Story()
+    changed = {"foo": TopicConfig(schema="changed")}
+    story.registered(LED)
+    story.loop.leader_and_isr(replace(leader_and_isr(LED), topics=changed), 0)
+    assert story.loop.metadata(["foo"], None).topics[0].config == CONFIGS["foo"], "it may be late"
+    again = replace(LED, topic_id=LATER_ID)
+    story.loop.leader_and_isr(replace(leader_and_isr(again), topics=changed), 0)
+    assert story.loop.metadata(["foo"], None).topics[0].config == changed["foo"]
+
+
+def test_a_late_command_of_a_topic_that_is_no_more_brings_back_nothing() -> None:
+    story = Story()
+    story.registered(LED)
+    story.loop.update_metadata(update(topics={}, deleted=("foo",)))
+    story.loop.leader_and_isr(leader_and_isr(LED), 0)
+    assert "foo" not in [known.name for known in story.loop.metadata(None, None).topics]
 
 
 def test_what_a_new_controller_does_not_know_is_gone_and_what_it_knows_of_later_stays() -> None:

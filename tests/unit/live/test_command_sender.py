@@ -75,8 +75,8 @@ class Broker:
         )
 
     def next(self) -> Command:
-        """Without the life that it was for."""
-        return msgspec.structs.replace(self.took.get(timeout=TIMEOUT_S), broker_epoch=None)
+        """Without what the sender adds to it."""
+        return msgspec.structs.replace(self.took.get(timeout=TIMEOUT_S), broker_epoch=None, number=0)
 
 
 class Story:
@@ -164,9 +164,12 @@ def test_a_leader_that_took_its_command_is_confirmed(story: Story) -> None:
     assert story.confirmed.empty()
 
 
-def test_a_command_says_for_which_life_of_the_broker_it_is(story: Story) -> None:
-    story.sender.send(1, story.broker.registration(epoch=6), metadata())
-    assert story.broker.took.get(timeout=TIMEOUT_S).broker_epoch == 6
+def test_a_command_says_for_which_life_of_the_broker_it_is_and_which_of_all_it_is(story: Story) -> None:
+    registered = story.broker.registration(epoch=6)
+    for number in (1, 2):
+        story.sender.send(1, registered, metadata())
+        told = story.broker.took.get(timeout=TIMEOUT_S)
+        assert (told.broker_epoch, told.number) == (6, number)
 
 
 def test_while_it_is_busy_the_latest_of_each_partition_waits(story: Story) -> None:
