@@ -317,6 +317,11 @@ class BrokerProcess(Process):
 
     # What others ask of it
 
+    def initialized(self) -> None:
+        if self.session.connected and not self.session.expired:
+            store = self._zookeeper.store
+            self.loop.initialized(lambda: _commands(store.topics, store.partitions))
+
     def asked(self, life: int) -> BrokerLoop:
         """Of this process, not of another that serves at its address now."""
         if life != self.life or self.stopping:

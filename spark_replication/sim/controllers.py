@@ -414,7 +414,10 @@ def _applied(target: BrokerProcess, life: int, command: Command) -> CommandAnswe
     loop = target.asked(life)
     match command:
         case LeaderAndIsr():
-            return loop.leader_and_isr(command, target.clock_ms())
+            answer = loop.leader_and_isr(command, target.clock_ms())
+            if command.init:
+                target.initialized()
+            return answer
         case UpdateMetadata():
             return loop.update_metadata(command)
         case StopReplica():

@@ -176,7 +176,9 @@ class BrokerStore:
     # What others wrote.
 
     def read_assigned(self, broker_id: BrokerId) -> tuple[list[PartitionCommand], dict[str, TopicConfig]]:
-        """The partitions assigned to this broker that have a state, and the settings of their topics (B1)."""
+        """The partitions assigned to this broker that have a state, and the settings of their topics (B1). As new as
+        any command that has arrived: what is missing here goes."""
+        self._session.sync_now()
         topics = {
             name: topic
             for name, topic in read_topics(self._session).items()

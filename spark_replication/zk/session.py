@@ -272,6 +272,11 @@ class Session:
 
     # The same, waiting.
 
+    def sync_now(self) -> None:
+        """What is read from now on is as new as what anybody was told before: a server may lag behind the others."""
+        start = partial(self._client.sync_async, self._root or "/")
+        self._wait(lambda then: self._submit(_Request(start, _synced, then, repeat=True)), "catching up")
+
     def read_now(self, path: str) -> Node | None:
         found: Node | None = self._wait(partial(self.read, path), f"reading {path}")
         return found
@@ -467,6 +472,10 @@ def _put_at(answers: queue.SimpleQueue[tuple[int, Answer]], place: int, outcome:
 def _node(answer: tuple[bytes, Any]) -> Node:
     data, stat = answer
     return _node_of(data, stat)
+
+
+def _synced(_path: str) -> None:
+    return None
 
 
 def _nodes(answers: Sequence[tuple[bytes, Any] | None]) -> list[Node | None]:
