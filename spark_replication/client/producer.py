@@ -67,12 +67,15 @@ class Producer:
         self._initialising = threading.Lock()
         self._producer: int | None = None
 
-    def send(self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int = 0) -> Future[Ack]:
-        """A Table goes as one batch, all of it or none. What is wrong with this batch is in its future; Overloaded is
-        raised here, after waiting for room up to the deadline."""
+    def send(
+        self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int | None = None, *, key: bytes | None = None
+    ) -> Future[Ack]:
+        """To this partition, or to that of `key`, else to partition 0. A Table goes as one batch, all of it or none.
+        What is wrong with this batch is in its future; Overloaded is raised here, after waiting for room up to the
+        deadline."""
         deadline = Deadline(self._settings.deadline_ms)
-        target = TopicPartition(topic, partition)
         try:
+            target = TopicPartition(topic, self._place(topic, partition, key, deadline))
             stored = self._as_stored(target, _one_batch(batch), deadline)
         except ReplicationError as error:
             refused: Future[Ack] = Future()
@@ -128,6 +131,13 @@ class Producer:
             if self._producer is None:
                 self._producer = self._routes.ask("init_producer", InitProducer(), ProducerId, deadline).producer
             return self._producer
+
+    def _place(self, topic: str, partition: int | None, key: bytes | None, deadline: Deadline) -> int:
+        if key is None:
+            return partition or 0
+        if partition is not None:
+            raise InvalidRequest(f"partition={partition} and a key: give one of them")
+        return self._routes.partition_of(topic, key, deadline)
 
     def _as_stored(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:
         """As the topic keeps it. SchemaMismatch only after a second look: the topic may have been made anew."""

@@ -93,6 +93,11 @@ class Routes:
             give_up=unknown_for_long,
         )
 
+    def partition_of(self, topic: str, key: bytes, deadline: Deadline) -> int:
+        self.await_topic(topic, deadline)
+        with self._lock:
+            return self._routing.partition_of(topic, key)
+
     def _known(self, name: str, partition: int | None, deadline: Deadline) -> TopicMetadata:
         found = self.topic(name, deadline)
         if partition is not None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from spark_replication.core.cluster import ClusterState
 from spark_replication.core.settling import waiting
-from spark_replication.messages import Metadata, TopicMetadata
+from spark_replication.messages import Metadata, PartitionCommand, TopicMetadata
 from spark_replication.model import BrokerId
 
 
@@ -28,16 +28,30 @@ def metrics(cluster: ClusterState) -> dict[str, int]:
 
 
 def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[str]:
-    """What keeps a cluster from being healthy, the worst first; none: every broker lives, every replica is in sync."""
+    """What keeps a cluster from being healthy, and why, the worst first; none: every broker lives, every replica is in
+    sync."""
     found = [f"broker {broker} is not registered" for broker in sorted(wanted - metadata.brokers.keys())]
-    states = [partition for topic in metadata.topics for partition in topic.partitions]
-    found.extend(f"{p.topic_partition} has no leader" for p in states if p.state.leader is None)
-    found.extend(
-        f"{p.topic_partition} has {len(p.state.isr)} of {len(p.replicas)} replicas in sync"
-        for p in states
-        if p.state.leader is not None and len(p.state.isr) < len(p.replicas)
-    )
+    partitions = [partition for topic in metadata.topics for partition in topic.partitions]
+    led = [partition for partition in partitions if partition.state.leader is not None]
+    found.extend(f"{p.topic_partition} has no leader: {_awaited(p)}" for p in partitions if p.state.leader is None)
+    for below in (True, False):
+        found.extend(
+            f"{p.topic_partition} has {len(p.state.isr)} of {len(p.replicas)} replicas in sync"
+            + (f", and needs {p.state.min_isr} for acks=all" if below else "")
+            for p in led
+            if len(p.state.isr) < len(p.replicas) and (len(p.state.isr) < p.state.min_isr) is below
+        )
     return found
+
+
+def _awaited(partition: PartitionCommand) -> str:
+    """What would give it a leader."""
+    state = partition.state
+    if state.recovering:
+        return f"the longest log is looked for, of its replicas {list(partition.replicas)}"
+    if state.members:
+        return f"start one of the brokers {sorted(state.members)}, which hold every acknowledged record"
+    return f"no broker is known to hold every acknowledged record: start {list(partition.replicas)}, or elect by hand"
 
 
 def described(cluster: ClusterState, topics: Sequence[str] | None, controller: str | None) -> Metadata:

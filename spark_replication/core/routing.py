@@ -6,6 +6,7 @@ is newer: brokers hear of changes at different times, and a client asks any of t
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable
 
 import msgspec
@@ -77,6 +78,15 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         raise UnknownTopicOrPartition(
             f"there is no {TopicPartition(topic, partition)}, {topic} has the partitions {known}: choose one of them"
         )
+
+    def partition_of(self, topic: str, key: bytes) -> int:
+        """Where everything of this key goes, while the topic keeps its partitions: those that a broker tells of, so all
+        that were ever alive. By CRC-32, as Spark's crc32() computes it too: a job finds the same with no call to here.
+        """
+        numbers = sorted(command.partition for command in self.topic(topic).partitions)
+        if not numbers:
+            raise UnknownTopicOrPartition(f"topic {topic} has no partitions yet: retry")
+        return numbers[zlib.crc32(key) % len(numbers)]
 
 
 def learned(routing: Routing, metadata: Metadata, asked: Iterable[str]) -> Routing:

@@ -338,3 +338,15 @@ def test_settings_out_of_range_are_refused(cluster: FakeCluster, settings: dict[
 
 def _wait(event: threading.Event) -> None:
     event.wait(WAIT_S)
+
+
+def test_batches_of_one_key_go_to_one_partition(cluster: FakeCluster, producer: Producer) -> None:
+    acks = [producer.send("orders", numbers(number), key=b"customer-1").result(WAIT_S) for number in range(3)]
+    assert [(ack.partition, ack.base_offset) for ack in acks] == [(acks[0].partition, offset) for offset in range(3)]
+    others = {producer.send("orders", numbers(0), key=b"%d" % key).result(WAIT_S).partition for key in range(20)}
+    assert len(others) > 1
+
+
+def test_a_key_and_a_partition_contradict_each_other(producer: Producer) -> None:
+    refused = failure(producer.send("orders", numbers(1), partition=1, key=b"customer-1"))
+    assert isinstance(refused, InvalidRequest)

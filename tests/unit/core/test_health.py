@@ -68,8 +68,22 @@ def test_the_gauges_tell_of_what_is_under_way_and_what_waits_for_a_person() -> N
 def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
     assert health.problems(health.described(cluster(), None, None), frozenset({1, 2, 3})) == [
         "broker 3 is not registered",
-        "foo-1 has no leader",
-        "bar-0 has 1 of 2 replicas in sync",
+        "foo-1 has no leader: start one of the brokers [3], which hold every acknowledged record",
+        "bar-0 has 1 of 2 replicas in sync, and needs 2 for acks=all",
+    ]
+
+
+def test_why_there_is_no_leader_and_that_fewer_are_in_sync_than_could_be() -> None:
+    states = [state(None, [], recovering=True), state(None, []), state(1, [1, 2]), state(1, [1])]
+    told = tuple(
+        command(each, replicas=(1, 2, 3), partition=TopicPartition("foo", number)) for number, each in enumerate(states)
+    )
+    topics = (TopicMetadata(name="foo", topic_id=FOO_ID, config=TopicConfig(), partitions=told),)
+    assert health.problems(Metadata(cluster_id="c", brokers={}, topics=topics), frozenset()) == [
+        "foo-0 has no leader: the longest log is looked for, of its replicas [1, 2, 3]",
+        "foo-1 has no leader: no broker is known to hold every acknowledged record: start [1, 2, 3], or elect by hand",
+        "foo-3 has 1 of 3 replicas in sync, and needs 2 for acks=all",
+        "foo-2 has 2 of 3 replicas in sync",
     ]
 
 

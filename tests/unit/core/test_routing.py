@@ -112,3 +112,18 @@ def test_partitions_are_found_by_their_number_wherever_they_stand() -> None:
 def test_another_cluster_is_refused() -> None:
     with pytest.raises(WrongCluster, match="cluster other"):
         routing(metadata(partition(1, 7)), empty("other"))
+
+
+def test_a_key_stays_with_its_partition_and_keys_spread_over_those_that_there_are() -> None:
+    known = routing(metadata(*(partition(1, 0, number=number) for number in (5, 0, 2))))
+    placed = [known.partition_of("orders", b"customer-%d" % number) for number in range(300)]
+    assert placed == [known.partition_of("orders", b"customer-%d" % number) for number in range(300)]
+    assert {number: placed.count(number) > 60 for number in placed} == {0: True, 2: True, 5: True}
+    assert known.partition_of("orders", b"123456789") == [0, 2, 5][0xCBF43926 % 3], "CRC-32's published check value"
+
+
+def test_a_key_has_no_place_in_a_topic_without_partitions() -> None:
+    none_yet = TopicMetadata(name="orders", topic_id="", config=TopicConfig(), partitions=())
+    known = routing(Metadata(cluster_id="c", brokers={}, topics=(none_yet,)))
+    with pytest.raises(UnknownTopicOrPartition, match="no partitions yet: retry"):
+        known.partition_of("orders", b"a")
