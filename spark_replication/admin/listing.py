@@ -1,4 +1,4 @@
-"""A listing, for people as a table, for programs as JSON: the same rows, the same names."""
+"""A listing, for people as a table, for programs as JSON: the same rows, and the same names but for `_`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from rich.table import Table
 
 Format = Literal["table", "json"]
 
+# What is not a terminal has no width: nothing is broken in two that somebody may grep for.
+WIDE = 10_000
+
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format) -> None:
     """JSON: a list of objects. Table: nothing is shown as an empty cell, a list by its members."""
@@ -20,10 +23,13 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Forma
         named = [dict(zip(columns, row, strict=True)) for row in found]
         click.echo(msgspec.json.format(msgspec.json.encode(named), indent=2).decode())
         return
-    table = Table(*columns)
+    table = Table()
+    for name in columns:
+        table.add_column(name.replace("_", " "), overflow="fold")
     for row in found:
         table.add_row(*(_cell(value) for value in row))
-    Console().print(table)
+    console = Console()
+    (console if console.is_terminal else Console(width=WIDE)).print(table)
 
 
 def _cell(value: Any) -> str:
