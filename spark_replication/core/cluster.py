@@ -301,16 +301,29 @@ class ClusterState:
         ]
 
     def command(self, partition: TopicPartition) -> PartitionCommand:
-        """The partition as persisted, as brokers are told of it."""
-        topic = self.topics[partition.topic]
-        stored = self.partitions[partition]
-        return PartitionCommand(
-            topic=partition.topic,
-            partition=partition.partition,
-            topic_id=topic.state.topic_id,
-            replicas=topic.state.partitions[partition.partition],
-            state=stored.state,
-            partition_epoch=stored.version,
-            adding=topic.state.adding.get(partition.partition, ()),
-            removing=topic.state.removing.get(partition.partition, ()),
-        )
+        return _command(partition, self.topics[partition.topic], self.partitions[partition])
+
+
+def commands_of(
+    topics: Mapping[str, StoredTopic], partitions: Mapping[TopicPartition, StoredPartition]
+) -> list[PartitionCommand]:
+    """Each that is assigned, as brokers are told of it; sorted."""
+    return [
+        _command(partition, topics[partition.topic], stored)
+        for partition, stored in sorted(partitions.items())
+        if partition.topic in topics and partition.partition in topics[partition.topic].state.partitions
+    ]
+
+
+def _command(partition: TopicPartition, topic: StoredTopic, stored: StoredPartition) -> PartitionCommand:
+    """The partition as persisted."""
+    return PartitionCommand(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_id=topic.state.topic_id,
+        replicas=topic.state.partitions[partition.partition],
+        state=stored.state,
+        partition_epoch=stored.version,
+        adding=topic.state.adding.get(partition.partition, ()),
+        removing=topic.state.removing.get(partition.partition, ()),
+    )

@@ -17,15 +17,14 @@ from typing import Protocol, TypeVar
 import msgspec
 from pyarrow import flight
 
-from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed, error_of
+from spark_replication.core.answers import outcome
+from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.live.pending_commands import PendingCommands, PendingQuestions
 from spark_replication.messages import (
-    NONE,
     Command,
     CommandAnswer,
     GetReplicaLogInfo,
     LeaderAndIsr,
-    PartitionCommand,
     ReplicaLogInfos,
     StopReplica,
     UpdateMetadata,
@@ -190,30 +189,14 @@ class _Line:
         """What of the command is to be repeated; None: nothing."""
         if not isinstance(command, LeaderAndIsr):
             return None
-        again: list[PartitionCommand] = []
-        failed: list[TopicPartition] = []
-        for partition in command.partitions:
-            code = answer.errors.get(str(partition.topic_partition), NONE)
-            if code == NONE:
-                if partition.state.leader == self.broker:
-                    state = partition.state
-                    self._news.confirmed(partition.topic_partition, partition.topic_id, state.leader_epoch)
-            elif code == StorageFailed.code:
-                failed.append(partition.topic_partition)
-            elif error_of(code, "").retriable:
-                again.append(partition)
-            else:
-                log.warning("broker %d refuses %s: %s", self.broker, partition.topic_partition, code)
-        if failed:
-            self._news.failed(self.broker, self.registration.epoch, failed)
-        if not again:
-            return None
-        return LeaderAndIsr(
-            controller_epoch=command.controller_epoch,
-            partitions=tuple(again),
-            topics=command.topics,
-            brokers=command.brokers,
-        )
+        found = outcome(self.broker, command, answer)
+        for led in found.confirmed:
+            self._news.confirmed(led.topic_partition, led.topic_id, led.state.leader_epoch)
+        for partition, code in found.refused.items():
+            log.warning("broker %d refuses %s: %s", self.broker, partition, code)
+        if found.failed:
+            self._news.failed(self.broker, self.registration.epoch, found.failed)
+        return found.again
 
 
 _ACTIONS: dict[type, str] = {

@@ -5,12 +5,12 @@ Registering (B1), registering again after an expired session or a removed node (
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 
 from spark_replication.config import Settings
 from spark_replication.core.clean_chain import losses, proven_epoch
-from spark_replication.core.cluster import StoredTopic
+from spark_replication.core.cluster import commands_of
 from spark_replication.core.replica import Leading, Me
 from spark_replication.core.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.engine.broker_loop import BrokerLoop
@@ -149,7 +149,7 @@ class BrokerProcess(Process):
             self._register()
 
         def assigned() -> list[PartitionCommand]:
-            return [c for c in _commands(store.topics, store.partitions) if self.broker in c.replicas]
+            return [c for c in commands_of(store.topics, store.partitions) if self.broker in c.replicas]
 
         self.session.request("reads its assignments", assigned, read)
         self.world.after(self.world.between(1, TICK_MS), "tick", self._tick, on=self)
@@ -218,7 +218,7 @@ class BrokerProcess(Process):
 
         def everything() -> tuple[list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration]]:
             configs = {name: topic.config for name, topic in store.topics.items()}
-            return _commands(store.topics, store.partitions), configs, dict(store.registered)
+            return commands_of(store.topics, store.partitions), configs, dict(store.registered)
 
         def read(
             answer: tuple[list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration]] | Lost,
@@ -320,7 +320,7 @@ class BrokerProcess(Process):
     def initialized(self) -> None:
         if self.session.connected and not self.session.expired:
             store = self._zookeeper.store
-            self.loop.initialized(lambda: _commands(store.topics, store.partitions))
+            self.loop.initialized(lambda: commands_of(store.topics, store.partitions))
 
     def asked(self, life: int) -> BrokerLoop:
         """Of this process, not of another that serves at its address now."""
@@ -331,21 +331,3 @@ class BrokerProcess(Process):
 
 def schema_of(config: TopicConfig) -> bytes:
     return SCHEMA
-
-
-def _commands(
-    topics: Mapping[str, StoredTopic], partitions: Mapping[TopicPartition, StoredPartition]
-) -> list[PartitionCommand]:
-    """Each assigned partition as brokers read it; sorted."""
-    return [
-        PartitionCommand(
-            topic=partition.topic,
-            partition=partition.partition,
-            topic_id=topics[partition.topic].state.topic_id,
-            replicas=topics[partition.topic].state.partitions[partition.partition],
-            state=stored.state,
-            partition_epoch=stored.version,
-        )
-        for partition, stored in sorted(partitions.items())
-        if partition.topic in topics and partition.partition in topics[partition.topic].state.partitions
-    ]

@@ -12,6 +12,7 @@ import msgspec
 
 from spark_replication.config import TopicSettings, settings_from, with_topic
 from spark_replication.core import reassignment
+from spark_replication.core.answers import outcome
 from spark_replication.core.cluster import StoredTopic
 from spark_replication.core.events import Event, LogInfoRead, PartitionsRead, ReplicasFailed, Requested, TookOver
 from spark_replication.core.isr import changed
@@ -19,11 +20,11 @@ from spark_replication.core.partition_change import effective_min_isr
 from spark_replication.core.plan import Reconsider, Reply
 from spark_replication.core.writes import IsrWrite, StoredPartition
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.errors import StorageFailed, error_of
 from spark_replication.messages import (
     AddPartitions,
     CancelReassignment,
     Command,
+    CommandAnswer,
     Configure,
     CreateTopic,
     DeleteTopic,
@@ -339,13 +340,12 @@ class ClusterScenario:
             told = self._told.get((broker, partition))
             if told is None:
                 raise BadScenario(f"broker {broker} was sent no LeaderAndIsr for {name}")
-            if code == StorageFailed.code:
-                epoch = self._store.broker_epochs[broker].epoch
-                self._tell(ReplicasFailed(broker, epoch, (partition,)))
-            elif error_of(str(code), "").retriable:
-                again = tuple(each for each in told.partitions if each.topic_partition == partition)
-                command = msgspec.structs.replace(told, partitions=again, init=False)
-                self.send(broker, self._store.registered[broker], command)
+            epoch = self._store.broker_epochs[broker].epoch
+            found = outcome(broker, told, CommandAnswer(broker_epoch=epoch, errors={str(partition): str(code)}))
+            if found.failed:
+                self._tell(ReplicasFailed(broker, epoch, found.failed))
+            if found.again is not None:
+                self.send(broker, self._store.registered[broker], found.again)
 
     def _failover(self, argument: Any) -> None:
         expect_keys(argument, "controller_failover", set())

@@ -12,6 +12,7 @@ from typing import Protocol
 
 import msgspec
 
+from spark_replication.core.answers import outcome
 from spark_replication.core.cluster import LoadedCluster
 from spark_replication.core.events import (
     BrokerDeathReported,
@@ -24,9 +25,8 @@ from spark_replication.core.events import (
 from spark_replication.core.plan import Reply
 from spark_replication.core.writes import Deposed, Group, GroupAnswer
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.errors import ReplicationError, StorageFailed, error_of
+from spark_replication.errors import ReplicationError
 from spark_replication.messages import (
-    NONE,
     Command,
     CommandAnswer,
     GetReplicaLogInfo,
@@ -382,31 +382,17 @@ class Line:
         self._next()
 
     def _take(self, command: LeaderAndIsr, answer: CommandAnswer) -> None:
-        """As live/command_sender: who leads is confirmed, what may succeed later is repeated."""
-        again: list[PartitionCommand] = []
-        failed: list[TopicPartition] = []
-        for partition in command.partitions:
-            code = answer.errors.get(str(partition.topic_partition), NONE)
-            if code == NONE:
-                if partition.state.leader == self._broker:
-                    state = partition.state
-                    self._term.confirmed(partition.topic_partition, partition.topic_id, state.leader_epoch)
-            elif code == StorageFailed.code:
-                failed.append(partition.topic_partition)
-            elif error_of(code, "").retriable:
-                again.append(partition)
+        """Unlike the live sender, it repeats what something newer was told of, too: epochs must bear that."""
+        found = outcome(self._broker, command, answer)
+        for led in found.confirmed:
+            self._term.confirmed(led.topic_partition, led.topic_id, led.state.leader_epoch)
         candidate = self._term.candidate
-        if failed:
-            candidate.handle(ReplicasFailed(self._broker, self.registration.epoch, tuple(failed)))
-        if again:
-            repeated = LeaderAndIsr(
-                controller_epoch=command.controller_epoch,
-                partitions=tuple(again),
-                topics=command.topics,
-                brokers=command.brokers,
-            )
+        if found.failed:
+            candidate.handle(ReplicasFailed(self._broker, self.registration.epoch, found.failed))
+        again = found.again
+        if again is not None:
             candidate.world.after(
-                candidate.world.between(*RETRY_MS), "repeats partitions", lambda: self.put(repeated), on=candidate
+                candidate.world.between(*RETRY_MS), "repeats partitions", lambda: self.put(again), on=candidate
             )
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from spark_replication.core.cluster import commands_of
 from spark_replication.core.events import BrokersRead
 from spark_replication.core.writes import IsrAnswer, IsrWrite
 from spark_replication.errors import NotReady, ReplicationError, RequestTimedOut, StaleBrokerEpoch
@@ -31,7 +32,7 @@ from spark_replication.model import (
 from spark_replication.zk import paths
 from spark_replication.zk.isr_writes import IsrWrites
 from spark_replication.zk.node_watch import NodeWatch, wait_for_node
-from spark_replication.zk.reading import commands_of, read_brokers, read_partitions, read_topics
+from spark_replication.zk.reading import read_brokers, read_partitions, read_topics
 from spark_replication.zk.registering import Registering
 from spark_replication.zk.session import (
     Check,

@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 from spark_replication.core.cluster import StoredTopic
 from spark_replication.core.events import BrokersRead
 from spark_replication.core.writes import StoredPartition
-from spark_replication.messages import PartitionCommand
 from spark_replication.model import (
     BrokerEpoch,
     PartitionState,
@@ -105,25 +104,6 @@ def read_brokers(session: Session, watch: Watch | None = None) -> BrokersRead:
 def stored_partition(partition: TopicPartition, node: Node) -> StoredPartition:
     state = decode(node.data, PartitionState, paths.leader_and_isr(partition))
     return StoredPartition(state, node.version, node.zxid)
-
-
-def commands_of(
-    topics: Mapping[str, StoredTopic], partitions: Mapping[TopicPartition, StoredPartition]
-) -> list[PartitionCommand]:
-    """Each partition as brokers are told of it; sorted."""
-    return [
-        PartitionCommand(
-            topic=partition.topic,
-            partition=partition.partition,
-            topic_id=topics[partition.topic].state.topic_id,
-            replicas=topics[partition.topic].state.partitions[partition.partition],
-            state=stored.state,
-            partition_epoch=stored.version,
-            adding=topics[partition.topic].state.adding.get(partition.partition, ()),
-            removing=topics[partition.topic].state.removing.get(partition.partition, ()),
-        )
-        for partition, stored in sorted(partitions.items())
-    ]
 
 
 def _config(topic: str, node: Node | None) -> TopicConfig:

@@ -1,0 +1,43 @@
+"""What follows from a broker's answer to a LeaderAndIsr, partition by partition (B4)."""
+
+from __future__ import annotations
+
+import msgspec
+
+from spark_replication.errors import StorageFailed, error_of
+from spark_replication.messages import NONE, CommandAnswer, LeaderAndIsr, PartitionCommand
+from spark_replication.model import BrokerId, TopicPartition
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """confirmed: led by that broker now; failed: its disk cannot hold these, the controller decides who else can;
+    again: what is left to be told, and told only while nothing newer is; refused: for good, with the error code."""
+
+    confirmed: tuple[PartitionCommand, ...]
+    failed: tuple[TopicPartition, ...]
+    again: LeaderAndIsr | None
+    refused: dict[TopicPartition, str]
+
+
+def outcome(broker: BrokerId, command: LeaderAndIsr, answer: CommandAnswer) -> Outcome:
+    confirmed: list[PartitionCommand] = []
+    failed: list[TopicPartition] = []
+    again: list[PartitionCommand] = []
+    refused: dict[TopicPartition, str] = {}
+    for told in command.partitions:
+        code = answer.errors.get(str(told.topic_partition), NONE)
+        if code == NONE:
+            if told.state.leader == broker:
+                confirmed.append(told)
+        elif code == StorageFailed.code:
+            failed.append(told.topic_partition)
+        elif error_of(code, "").retriable:
+            again.append(told)
+        else:
+            refused[told.topic_partition] = code
+    return Outcome(
+        confirmed=tuple(confirmed),
+        failed=tuple(failed),
+        again=msgspec.structs.replace(command, partitions=tuple(again), init=False) if again else None,
+        refused=refused,
+    )
