@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.cluster import ClusterState, StoredTopic
+from spark_replication.core.cluster import ClusterState, StoredTopic, commands_of
 from spark_replication.core.election import Policy
 from spark_replication.core.events import BrokersRead
 from spark_replication.core.recovery import Recovery
@@ -254,3 +254,14 @@ def test_a_request_is_open_until_it_is_removed() -> None:
     known.apply_removed_request("/a")
     known.apply_removed_request("/b")
     assert known.open_requests == {}
+
+
+def test_brokers_are_told_of_what_is_assigned_and_of_no_tombstone() -> None:
+    moving = {"foo": topic((2, 1), adding={0: (2,)}, removing={0: (1,)})}
+    stored = {
+        TopicPartition(name, number): StoredPartition(state(1, [1]), 7, 70)
+        for name, number in (("foo", 0), ("foo", 1), ("bar", 0))
+    }
+    loaded = zookeeper(topics=moving).topics
+    told = command(state(1, [1]), 7, replicas=(2, 1))
+    assert commands_of(loaded, stored) == [replace(told, adding=(2,), removing=(1,))]
