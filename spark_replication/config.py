@@ -22,6 +22,8 @@ Milliseconds = Annotated[int, Meta(ge=1, le=7 * 24 * 3_600_000)]
 Bytes = Annotated[int, Meta(ge=1, le=1 << 40)]
 
 RecoveryStrategy = Literal["manual", "balanced", "proactive"]
+FlushMode = Literal["none", "interval", "always"]
+Compression = Literal["none", "lz4", "zstd"]
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -36,9 +38,32 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     unclean_leader_election_enable: Annotated[
         bool, Meta(description="without unclean recovery: any live replica may lead when ISR and ELR hold none")
     ] = field(name="unclean.leader.election.enable", default=False)
+    compression: Annotated[
+        Compression, Meta(description="of the columns of batches as they are stored from now on")
+    ] = field(name="compression", default="none")
     segment_bytes: Annotated[Bytes, Meta(description="a segment is closed once it is this large")] = field(
         name="segment.bytes", default=256 << 20
     )
+    segment_ms: Annotated[int, Meta(ge=1, description="a segment is closed once its first batch is this old")] = field(
+        name="segment.ms", default=7 * 24 * 3_600_000
+    )
+    flush: Annotated[
+        FlushMode,
+        Meta(
+            description="when a log goes to the disk: left to the kernel, every flush.interval.ms, or before each "
+            "acknowledgement"
+        ),
+    ] = field(name="flush", default="none")
+    flush_interval_ms: Annotated[Milliseconds, Meta(description="with flush=interval: at least this often")] = field(
+        name="flush.interval.ms", default=1_000
+    )
+    retention_ms: Annotated[
+        int, Meta(ge=-1, description="closed segments whose batches are all older than this are deleted; -1 = never")
+    ] = field(name="retention.ms", default=7 * 24 * 3_600_000)
+    retention_bytes: Annotated[
+        int,
+        Meta(ge=-1, description="the oldest closed segments of a partition beyond this size are deleted; -1 = never"),
+    ] = field(name="retention.bytes", default=-1)
 
 
 class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -71,6 +96,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     batch_bytes_max: Annotated[Bytes, Meta(description="a larger batch is refused")] = field(
         name="batch.bytes.max", default=16 << 20
     )
+    log_retention_check_interval_ms: Annotated[
+        Milliseconds, Meta(description="a leader looks this often for what retention.ms and retention.bytes delete")
+    ] = field(name="log.retention.check.interval.ms", default=300_000)
     partition_waiters_max: Annotated[
         Count, Meta(description="acks=all appends of a partition that wait for the high watermark at one time")
     ] = field(name="partition.waiters.max", default=10_000)
@@ -98,6 +126,15 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     log_delete_delay_ms: Annotated[
         int, Meta(ge=0, description="how long the files of a removed partition are kept in quarantine")
     ] = field(name="log.delete.delay.ms", default=60_000)
+    open_files_max: Annotated[
+        Count, Meta(description="log files that a broker keeps open; more are opened when they are used")
+    ] = field(name="open.files.max", default=512)
+    flush_threads: Annotated[
+        Count, Meta(description="logs that a broker flushes at one time, with flush=interval or always")
+    ] = field(name="flush.threads", default=4)
+    index_cache_bytes: Annotated[
+        Bytes, Meta(description="batch indexes that a broker keeps in memory; more are read when they are used")
+    ] = field(name="index.cache.bytes", default=64 << 20)
     recovery_trust_page_cache: Annotated[
         bool, Meta(description="a killed process on the same boot of its host has lost nothing (I8)")
     ] = field(name="recovery.trust.page.cache", default=True)

@@ -7,6 +7,7 @@ UNSUPPORTED_VERSION, an unknown key with INVALID_REQUEST.
 
 from __future__ import annotations
 
+import math
 from contextlib import suppress
 from typing import Annotated, Literal, TypeVar
 
@@ -98,12 +99,14 @@ class StopPartition(Part, frozen=True, kw_only=True):
     def topic_partition(self) -> TopicPartition:
         return TopicPartition(self.topic, self.partition)
 
-    def covers(self, order: tuple[int, int]) -> bool:
+    @property
+    def order(self) -> tuple[int, float]:
+        """The latest that it covers."""
+        return self.leader_epoch, math.inf if self.partition_epoch is None else self.partition_epoch
+
+    def covers(self, order: tuple[int, float]) -> bool:
         """Whether a replica that was last told at `order` is to stop."""
-        leader_epoch, partition_epoch = order
-        if leader_epoch != self.leader_epoch or self.partition_epoch is None:
-            return leader_epoch <= self.leader_epoch
-        return partition_epoch <= self.partition_epoch
+        return order <= self.order
 
 
 class StopReplica(ToBroker, frozen=True, kw_only=True):
@@ -278,6 +281,7 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
     """The answer to one FetchPartition. Stored bytes follow it on the wire: schema, entries, data, as they lie on disk.
 
     segment_base: the offset that names the segment they lie in; its schema comes along when the data starts there.
+    log_start: of the leader's log. Whoever ends below it begins anew there; others need nothing below it.
     """
 
     topic: str
@@ -362,7 +366,10 @@ class Refusal(Part, frozen=True, kw_only=True):
 
 
 class ReadTicket(Part, frozen=True, kw_only=True):
-    """DoGet. `to` is exclusive; without it the stream ends when caught up, or after max_wait_ms."""
+    """DoGet. `to` is exclusive; without it the stream ends when caught up, or after max_wait_ms.
+
+    any_replica: a follower serves it, too, as far as it knows records to be committed; its leader may know more.
+    """
 
     topic: str
     partition: int
@@ -370,6 +377,7 @@ class ReadTicket(Part, frozen=True, kw_only=True):
     to: Offset | None = None
     max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=300_000)] = 0
     columns: tuple[str, ...] | None = None
+    any_replica: bool = False
 
 
 class BatchPosition(Part, frozen=True, kw_only=True):

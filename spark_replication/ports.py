@@ -10,8 +10,11 @@ from typing import Protocol
 
 import msgspec
 
+from spark_replication.config import TopicSettings
 from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.retention import SegmentSize
 from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
+from spark_replication.errors import StorageFailed
 from spark_replication.messages import Command, PartitionCommand
 from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
 
@@ -74,11 +77,26 @@ class LogSlice(msgspec.Struct, frozen=True):
     schema: bytes | memoryview = b""
 
 
+class Flush(Protocol):
+    """What of a log is to reach the disk: taken under its partition's lock, performed outside it."""
+
+    def perform(self) -> None:
+        """Data, then index, then names. StorageFailed: nobody knows what is on the disk."""
+
+
+class Flusher(Protocol):
+    """A few threads that wait for disks."""
+
+    def flush(self, flush: Flush, ended: Callable[[StorageFailed | None], None]) -> None:
+        """Perform it, and then say once how it ended."""
+
+
 class ReplicaLog(Protocol):
     """One replica's log. Not thread-safe: its partition's lock guards it.
 
     Invariants: log_start <= high_watermark checkpoint <= log_end, after recovery too; what lies below log_end has been
-    handed to the kernel, data first, then index entry (F0); epochs cover [log_start, log_end).
+    handed to the kernel, data first, then index entry (F0); epochs cover [log_start, log_end). log_start moves by
+    `forget` and `begin_anew` alone, and is on the disk before anything below it goes.
     Every method that meets a full or failing disk raises StorageFailed and has changed nothing that is served.
     """
 
@@ -109,21 +127,47 @@ class ReplicaLog(Protocol):
         """On disk before it returns: `epoch` starts at the log's end (F3)."""
 
     def truncate(self, end: Offset) -> None:
-        """Forget everything from `end` on, and epochs that start there. A batch that spans `end` goes whole."""
+        """Forget everything from `end` on, and epochs that start there. A batch that spans `end` goes whole. `end` is
+        not below log_start."""
+
+    def segments(self) -> Sequence[SegmentSize]:
+        """Oldest first, contiguous; none of them empty."""
+
+    def forget(self, before: Offset) -> None:
+        """Forget the segments that lie below `before` as a whole, but for the last. `before` is not above the high
+        watermark."""
+
+    def begin_anew(self, log_start: Offset) -> None:
+        """Forget everything: an empty log that starts there, in no epoch."""
+
+    def configure(self, settings: TopicSettings) -> None:
+        """When to begin a segment, from now on."""
 
     def checkpoint(self, high_watermark: Offset) -> None: ...
 
     def places(self) -> Iterable[BatchPlace]:
         """The idempotent producers' batches, oldest first: from the index, to rebuild their state."""
 
-    def flush(self) -> None: ...
+    @property
+    def flushed_end(self) -> Offset:
+        """What lies below it is on the disk, with its index and its names."""
+
+    def begin_flush(self) -> Flush | None:
+        """Of everything that is not on the disk; None: it all is. One at a time; meanwhile the log goes on."""
+
+    def end_flush(self, failed: StorageFailed | None) -> None:
+        """It was performed; failed: the log is offline."""
+
+    def flush(self) -> None:
+        """All of it, before it returns."""
+
     def close(self) -> None: ...
 
 
 class ReplicaLogs(Protocol):
     """A broker's log directory."""
 
-    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, segment_bytes: int) -> ReplicaLog:
+    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, settings: TopicSettings) -> ReplicaLog:
         """The replica's log, recovered; made if it is not there."""
 
     def found(self) -> Iterable[tuple[TopicPartition, str]]:

@@ -30,11 +30,20 @@ UNKNOWN_END = -1
 
 
 class LogView(msgspec.Struct, frozen=True):
-    """What decisions need to know of a log."""
+    """What decisions need to know of a log.
+
+    flushed_end: what lies below it is on the disk; None: it does not matter (flush is not always).
+    """
 
     log_start: Offset
     log_end: Offset
     epochs: EpochHistory
+    flushed_end: Offset | None = None
+
+    @property
+    def vouched_end(self) -> Offset:
+        """How far this replica counts as having the log."""
+        return self.log_end if self.flushed_end is None else self.flushed_end
 
     def epoch_before(self, offset: Offset) -> int:
         """Of the record before `offset`; NO_EPOCH for an empty log."""
@@ -115,12 +124,17 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):
-    """Follows `leader` (None: nobody leads) at this epoch, from its own log's end."""
+    """Follows `leader` (None: nobody leads) at this epoch, from its own log's end.
+
+    served: how far consumers may read here: what this leader has called committed since it found this whole log on its
+    own; None before. Below the high watermark of before there may be what an unclean election has lost.
+    """
 
     leader: BrokerId | None
     leader_epoch: int
     partition_epoch: int
     high_watermark: Offset
+    served: Offset | None = None
 
 
 def may_lead(state: PartitionState, me: Me) -> bool:
@@ -142,7 +156,7 @@ def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset
         high_watermark=min(high_watermark, log.log_end),
         followers={},
     )
-    return advanced(assigned(leading, command.replicas, now_ms), log.log_end)
+    return advanced(assigned(leading, command.replicas, now_ms), log.vouched_end)
 
 
 def assigned(leading: Leading, replicas: tuple[BrokerId, ...], now_ms: int) -> Leading:
@@ -156,15 +170,15 @@ def assigned(leading: Leading, replicas: tuple[BrokerId, ...], now_ms: int) -> L
     return replace(leading, replicas=replicas, followers=followers)
 
 
-def advanced(leading: Leading, log_end: Offset) -> Leading:
-    """With the high watermark that the known log ends allow (I5)."""
-    if len(leading.in_sync) < leading.state.min_isr:
-        return leading
-    least = log_end
+def advanced(leading: Leading, own_end: Offset) -> Leading:
+    """With the high watermark that the known log ends allow (I5). own_end: how far the leader itself has the log."""
+    least = own_end
     for member in leading.maximal_isr:
         if member != leading.me:
             least = min(least, leading.followers[member].end)
-    return replace(leading, high_watermark=least) if least > leading.high_watermark else leading
+    if least <= leading.high_watermark or len(leading.in_sync) < leading.state.min_isr:
+        return leading
+    return replace(leading, high_watermark=least)
 
 
 def check_append(leading: Leading, *, acks_all: bool, topic: str) -> None:
@@ -177,7 +191,7 @@ def check_append(leading: Leading, *, acks_all: bool, topic: str) -> None:
 
 
 def appended(leading: Leading, *, end_before: Offset, end: Offset, now_ms: int) -> Leading:
-    """The leader's log grew. A follower that had everything until now was caught up until now (I2)."""
+    """The leader's log grew, and counts up to `end`. A follower that had everything was caught up until now (I2)."""
     at_end = [replica for replica, follower in leading.followers.items() if follower.end == end_before]
     if at_end:
         followers = dict(leading.followers)
@@ -230,6 +244,12 @@ def diverging(fetch: Fetch, log: LogView) -> Diverging | None:
     return Diverging(epoch=end.epoch, end=end.end)
 
 
+def on_log(fetch: Fetch, log: LogView) -> bool:
+    """Whether the fetch reports an end: one that parts from this log does not, nor one below its start, of which nobody
+    can say what it is."""
+    return fetch.offset >= log.log_start and diverging(fetch, log) is None
+
+
 def fetched(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Leading:
     """A fetch that is on this log reports its end; caught up = at or past the log end of its previous fetch (I2)."""
     known = leading.followers[fetch.by]
@@ -247,7 +267,7 @@ def fetched(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Leadin
         fetched_ms=now_ms,
         clean_since=fetch.clean_since,
     )
-    return advanced(replace(leading, followers={**leading.followers, fetch.by: follower}), log.log_end)
+    return advanced(replace(leading, followers={**leading.followers, fetch.by: follower}), log.vouched_end)
 
 
 def readable_end(high_watermark: Offset, offset: Offset, log: LogView) -> Offset:

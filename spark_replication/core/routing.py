@@ -67,6 +67,12 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
             address=registration.address,
         )
 
+    def followers(self, topic: str, partition: int) -> dict[BrokerId, str]:
+        """The addresses of the in-sync replicas that do not lead."""
+        state = self.partition(topic, partition).state
+        members = sorted(state.isr - {state.leader})
+        return {member: self.brokers[member].address for member in members if member in self.brokers}
+
     def partition(self, topic: str, partition: int) -> PartitionCommand:
         partitions = self.topic(topic).partitions
         if 0 <= partition < len(partitions) and partitions[partition].partition == partition:

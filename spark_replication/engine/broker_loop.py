@@ -37,13 +37,14 @@ from spark_replication.messages import (
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
+    StopPartition,
     StopReplica,
     ToBroker,
     TopicMetadata,
     UpdateMetadata,
 )
 from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
-from spark_replication.ports import FollowerLinks, IsrStore, ReplicaLogs
+from spark_replication.ports import Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
 Guards = Callable[[], AbstractContextManager[object]]
 
@@ -56,6 +57,7 @@ class BrokerLoop:
         logs: ReplicaLogs,
         isr_store: IsrStore,
         links: FollowerLinks,
+        flusher: Flusher,
         settings: Settings,
         guards: Guards,
         schema_of: Callable[[TopicConfig], bytes],
@@ -67,10 +69,12 @@ class BrokerLoop:
         self._known: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
         self._gone: dict[TopicPartition, PartitionCommand] = {}  # what was known last of those that were removed
+        self._stopped: dict[TopicPartition, StopPartition] = {}  # the latest of each: what it covers may still come
         self._topic_ids: dict[str, str] = {}  # the newest of each name, of deleted topics too: they are in order (E4)
         self._logs = logs
         self._isr_store = isr_store
         self._links = links
+        self._flusher = flusher
         self._settings = settings
         self._guards = guards
         self._guard = guards()
@@ -96,6 +100,7 @@ class BrokerLoop:
             self._configs.clear()
             self._topic_ids.clear()
             self._gone.clear()
+            self._stopped.clear()
             self._learn(known, configs, brokers)
             mine = [command for command in self._known.values() if me.broker in command.replicas]
             self._quarantine_unassigned(mine)
@@ -171,7 +176,7 @@ class BrokerLoop:
             self._metadata_told = told
             if command.complete:
                 self._forget(self._known.keys() - {known.topic_partition for known in command.partitions})
-                self._configs = dict(command.topics)
+                self._configs = {topic: known for topic, known in self._configs.items() if topic in command.topics}
             self._learn(command.partitions, command.topics, command.brokers)
             for topic in command.deleted:
                 self._configs.pop(topic, None)
@@ -187,6 +192,9 @@ class BrokerLoop:
                 partition = stop.topic_partition
                 replica = self.replicas.get(partition)
                 errors[str(partition)] = NONE
+                stopped = self._stopped.get(partition)
+                if stopped is None or stopped.topic_id != stop.topic_id or not stopped.covers(stop.order):
+                    self._stopped[partition] = stop
                 if replica is not None and replica.topic_id == stop.topic_id and stop.covers(replica.order):
                     try:
                         self._stop(partition, replica, delete=stop.delete)
@@ -251,8 +259,11 @@ class BrokerLoop:
             replica.command(command, me, now_ms)
 
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
-        """Of an older topic of this name, of a partition that was removed since, or of an assignment that this broker
-        is known to have left."""
+        """Of an older topic of this name, of a partition that was removed or a replica that was stopped since, or of an
+        assignment that this broker is known to have left."""
+        stopped = self._stopped.get(command.topic_partition)
+        if stopped is not None and stopped.topic_id == command.topic_id and stopped.covers(command.order):
+            return True
         known = self._known.get(command.topic_partition)
         gone = self._gone.get(command.topic_partition)
         if gone is not None and (command.topic_id, command.order) <= (gone.topic_id, gone.order):
@@ -268,7 +279,7 @@ class BrokerLoop:
         if config is None:
             raise UnknownTopicOrPartition(f"nothing is known of topic {partition.topic} but its name: retry")
         settings = with_topic(self._settings, config.settings)
-        log = self._logs.open(partition, command.topic_id, self._schema_of(config), settings.segment_bytes)
+        log = self._logs.open(partition, command.topic_id, self._schema_of(config), settings)
         replica = ReplicaLoop(
             partition,
             command.topic_id,
@@ -276,6 +287,7 @@ class BrokerLoop:
             settings=settings,
             isr_store=self._isr_store,
             links=self._links,
+            flusher=self._flusher,
             guard=self._guards(),
         )
         self.replicas[partition] = replica
@@ -367,8 +379,22 @@ class BrokerLoop:
             if before is None or (before.topic_id, before.order) < (command.topic_id, command.order):
                 self._known[command.topic_partition] = command
                 self._topic_ids[command.topic] = max(self._topic_ids.get(command.topic, ""), command.topic_id)
-        self._configs.update(configs)
+        changed = {topic: config for topic, config in configs.items() if self._configs.get(topic) != config}
+        self._configs.update(changed)
+        if changed:
+            self._reconfigure(changed)
         self.brokers = dict(brokers)
+
+    def _reconfigure(self, changed: Mapping[str, TopicConfig]) -> None:
+        """What lives already takes its topic's settings as they are now."""
+        settings: dict[str, Settings] = {}
+        for partition, replica in self.replicas.items():
+            config = changed.get(partition.topic)
+            if config is not None:
+                if partition.topic not in settings:
+                    settings[partition.topic] = with_topic(self._settings, config.settings)
+                with replica.guard:
+                    replica.configure(settings[partition.topic])
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -8,19 +8,21 @@ high watermark → acknowledgements. A wait for the high watermark is a callback
 
 from __future__ import annotations
 
-import bisect
-from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
+from functools import partial
 
 import msgspec
 
-from spark_replication.config import Settings
-from spark_replication.core import isr, replica
+from spark_replication.config import Compression, Settings
+from spark_replication.core import isr, replica, retention
 from spark_replication.core.epochs import EpochEnd
 from spark_replication.core.producers import Place, Producers
-from spark_replication.core.replica import Fetch, Following, Leading, LogView, Me, PendingIsr
+from spark_replication.core.replica import Following, Leading, LogView, Me, PendingIsr
 from spark_replication.core.writes import IsrAnswer, IsrUnanswered, IsrWrite, StoredPartition
+from spark_replication.engine.fetch_answers import answer_to, fetch_asked
+from spark_replication.engine.flushing import Flushing
+from spark_replication.engine.waiters import Acknowledge, Waiters
 from spark_replication.errors import (
     CorruptLog,
     NotLeader,
@@ -29,7 +31,6 @@ from spark_replication.errors import (
     StorageFailed,
 )
 from spark_replication.messages import (
-    Diverging,
     EndOfEpochWanted,
     FetchedPartition,
     FetchPartition,
@@ -37,17 +38,7 @@ from spark_replication.messages import (
     ReplicaLogInfo,
 )
 from spark_replication.model import BrokerId, Offset, TopicPartition
-from spark_replication.ports import FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog
-
-Acknowledge = Callable[[Place | ReplicationError], None]
-
-
-class Waiter(msgspec.Struct, frozen=True):
-    """An append that is acknowledged once the high watermark reaches `end`."""
-
-    end: Offset
-    place: Place
-    acknowledge: Acknowledge
+from spark_replication.ports import Flusher, FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog
 
 
 class ReplicaLoop:
@@ -60,6 +51,7 @@ class ReplicaLoop:
         settings: Settings,
         isr_store: IsrStore,
         links: FollowerLinks,
+        flusher: Flusher,
         guard: AbstractContextManager[object],
     ) -> None:
         self.partition = partition
@@ -72,18 +64,23 @@ class ReplicaLoop:
         self._links = links
         self._order = (-1, -1)
         self._clean_since = 0  # of the registration under which it was commanded last
-        self._waiters: deque[Waiter] = deque()
+        self._waiters = Waiters()  # for the high watermark
+        self._unflushed = Waiters()  # of acks=1, for the disk, with flush=always
+        self._flushing = Flushing(log, flusher, settings, self._flush_ended)
         self._unanswered = False
+        self._left_high_watermark = log.high_watermark
         self._fetches: dict[BrokerId, FetchPartition] = {}  # of followers that wait for something new
         self._on_progress: list[Callable[[], None]] = []  # consumers that wait for the high watermark
-        self._producers = Producers()
+        self._retention_checked_ms = 0
+        self._producers = Producers(log.log_start)
         for found in log.places():
             place = Place(found.base_offset, found.last_offset)
             self._producers.wrote(found.producer, found.producer_epoch, found.sequence, place)
 
     @property
     def view(self) -> LogView:
-        return LogView(self.log.log_start, self.log.log_end, self.log.epochs)
+        flushed_end = self.log.flushed_end if self._flushing.always else None
+        return LogView(self.log.log_start, self.log.log_end, self.log.epochs, flushed_end)
 
     @property
     def order(self) -> tuple[int, int]:
@@ -92,7 +89,15 @@ class ReplicaLoop:
 
     @property
     def high_watermark(self) -> Offset:
-        return self.log.high_watermark if self.part is None else self.part.high_watermark
+        """Known to this process, whatever of it the disk has taken: it never falls within one (I5)."""
+        return self._left_high_watermark if self.part is None else self.part.high_watermark
+
+    def configure(self, settings: Settings) -> None:
+        """The topic's settings, from now on."""
+        self._settings = self._flushing.settings = settings
+        self.log.configure(settings)
+        if self.part is not None:
+            self._flushing.written()
 
     # Commands
 
@@ -101,6 +106,8 @@ class ReplicaLoop:
         self._clean_since = me.clean_since
         if command.order > self._order:
             self._carry_out(command, me, now_ms)
+            if self.part is not None:
+                self._flushing.written()  # what is there already is to count, too
             # Not before: a command that a failing disk stopped is to be carried out when it comes again.
             self._order = command.order
 
@@ -113,15 +120,14 @@ class ReplicaLoop:
             self._leave(f"broker {me.broker} lost its log since it joined the ISR of {self.partition}")
             return
         high_watermark = self.high_watermark
-        same_leader = isinstance(self.part, Following) and (self.part.leader, self.part.leader_epoch) == (
-            state.leader,
-            state.leader_epoch,
-        )
+        before = self.part if isinstance(self.part, Following) else None
+        same_leader = before is not None and (before.leader, before.leader_epoch) == (state.leader, state.leader_epoch)
         self.part = Following(
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             partition_epoch=command.partition_epoch,
             high_watermark=high_watermark,
+            served=before.served if before is not None and same_leader else None,
         )
         self._step_aside(f"broker {me.broker} no longer leads {self.partition}: leader is {state.leader}")
         if state.leader is None:
@@ -144,11 +150,13 @@ class ReplicaLoop:
 
     def _step_aside(self, why: str) -> None:
         """No longer leading: whoever waits here is told, and asks the new leader."""
-        waiters, self._waiters = self._waiters, deque()
-        for waiter in waiters:
-            waiter.acknowledge(NotLeader(f"{why}: reload routes and retry", maybe_written=True))
+        self._refuse_waiters(NotLeader(f"{why}: reload routes and retry", maybe_written=True))
         self._answer_waiting_fetches()
         self._wake_consumers()
+
+    def _refuse_waiters(self, error: ReplicationError) -> None:
+        self._waiters.refuse(error)
+        self._unflushed.refuse(error)
 
     def _answer_waiting_fetches(self) -> None:
         for follower in sorted(self._fetches):
@@ -156,7 +164,7 @@ class ReplicaLoop:
 
     def _leave(self, why: str) -> None:
         """Neither lead nor follow, until a newer command says so; whatever the disk does about the checkpoint."""
-        high_watermark = self.high_watermark
+        high_watermark = self._left_high_watermark = self.high_watermark
         self.part = None
         self._links.unfollow(self.partition)
         self._step_aside(why)
@@ -182,6 +190,11 @@ class ReplicaLoop:
         self._order = (-1, -1)
         self._leave(why)
 
+    @property
+    def compression(self) -> Compression:
+        """How batches are to be stored; read without the guard, before they are made."""
+        return self._settings.compression
+
     def leading(self) -> Leading:
         if not isinstance(self.part, Leading):
             known = "nobody" if self.part is None or self.part.leader is None else f"broker {self.part.leader}"
@@ -191,13 +204,16 @@ class ReplicaLoop:
     # Producers
 
     def produce(self, batch: PreparedBatch, *, acks: int | str, now_ms: int, acknowledge: Acknowledge) -> None:
-        """Append; `acknowledge` is called once, with the place or the error: at once for acks 0 and 1, else once the
-        high watermark covers it. What is refused here raises, and nothing of it is stored."""
+        """Append; `acknowledge` is called once, with the place or the error: at once for acks=0, for acks=1 once this
+        replica vouches for it, else once the high watermark covers it. What is refused here raises, and nothing of it
+        is stored."""
         leading = self.leading()
         acks_all = acks == "all"
         replica.check_append(leading, acks_all=acks_all, topic=str(self.partition))
-        if acks_all and len(self._waiters) >= self._settings.partition_waiters_max:
-            raise Overloaded(f"{len(self._waiters)} appends of {self.partition} wait for followers: retry later")
+        waiters = self._waiters if acks_all else self._unflushed
+        if acks != 0 and len(waiters) >= self._settings.partition_waiters_max:
+            whom = "followers" if acks_all else "the disk"
+            raise Overloaded(f"{len(waiters)} appends of {self.partition} wait for {whom}: retry later")
         if batch.rows == 0:
             acknowledge(Place(self.log.log_end, self.log.log_end - 1))
             return
@@ -205,11 +221,12 @@ class ReplicaLoop:
         place = self._producers.check(batch.producer, batch.producer_epoch, batch.sequence) if idempotent else None
         if place is None:
             place = self._append(leading, batch, now_ms)
-        if acks_all and place.last_offset >= self.high_watermark:
-            # In the order of their ends: a batch that is sent again waits for its own end, not for later batches.
-            bisect.insort(self._waiters, Waiter(place.last_offset + 1, place, acknowledge), key=lambda each: each.end)
+        reached = self.high_watermark if acks_all else self._flushing.vouched_end
+        if acks != 0 and place.last_offset >= reached:
+            waiters.add(place, acknowledge)
         else:
             acknowledge(place)
+        self._flushing.written()
 
     def _append(self, leading: Leading, batch: PreparedBatch, now_ms: int) -> Place:
         end_before = self.log.log_end
@@ -217,7 +234,7 @@ class ReplicaLoop:
         place = Place(found.base_offset, found.last_offset)
         if batch.producer >= 0:
             self._producers.wrote(batch.producer, batch.producer_epoch, batch.sequence, place)
-        self._take(replica.appended(leading, end_before=end_before, end=self.log.log_end, now_ms=now_ms))
+        self._take(replica.appended(leading, end_before=end_before, end=self._flushing.vouched_end, now_ms=now_ms))
         for follower, fetch in self._fetches.items():
             if fetch.offset < self.log.log_end:
                 self._links.ready(follower, self.partition)
@@ -229,13 +246,13 @@ class ReplicaLoop:
         """A follower's fetch arrives. It is answered by `take_answer`, when `links.ready` says there is something."""
         self._fetches[by] = fetch
         if isinstance(self.part, Leading) and fetch.topic_id == self.topic_id:
-            asked = self._asked(fetch, by, broker_epoch)
+            asked = fetch_asked(fetch, by, broker_epoch)
             try:
                 replica.check_fetch(self.part, asked)
             except ReplicationError:
                 self._links.ready(by, self.partition)
                 return
-            if replica.diverging(asked, self.view) is None:
+            if replica.on_log(asked, self.view):
                 self._take(replica.fetched(self.part, asked, self.view, now_ms))
                 self._propose(self.part, now_ms)
                 if fetch.offset == self.log.log_end:
@@ -257,70 +274,36 @@ class ReplicaLoop:
         fetch = self._fetches.pop(by, None)
         if fetch is None:
             return None
+        answer = partial(answer_to, fetch, high_watermark=self.high_watermark, log_start=self.log.log_start)
         try:
             leading = self.leading()
             self._check_topic(fetch.topic_id)
-            asked = self._asked(fetch, by, broker_epoch)
+            asked = fetch_asked(fetch, by, broker_epoch)
             replica.check_fetch(leading, asked)
             parted = replica.diverging(asked, self.view)
             if parted is not None:
-                return self._answer(fetch, diverging=parted), None
+                return answer(diverging=parted), None
+            if fetch.offset < self.log.log_start:
+                return answer(), None  # with the log's start, which says it all
             records = self.log.read(
                 fetch.offset, bytes_max=self._settings.replica_fetch_bytes_max, end=self.log.log_end
             )
         except ReplicationError as error:
-            return self._answer(fetch, error=error), None
+            return answer(error=error), None
         if records is None:
-            return self._answer(fetch), None
-        return self._answer(fetch, records=records), records
-
-    def _asked(self, fetch: FetchPartition, by: BrokerId, broker_epoch: int) -> Fetch:
-        return Fetch(
-            by=by,
-            broker_epoch=broker_epoch,
-            leader_epoch=fetch.leader_epoch,
-            offset=fetch.offset,
-            last_epoch=fetch.last_epoch,
-            clean_since=fetch.clean_since,
-        )
-
-    def _answer(
-        self,
-        fetch: FetchPartition,
-        *,
-        diverging: Diverging | None = None,
-        error: ReplicationError | None = None,
-        records: LogSlice | None = None,
-    ) -> FetchedPartition:
-        answer = FetchedPartition(
-            topic=fetch.topic,
-            partition=fetch.partition,
-            topic_id=fetch.topic_id,
-            leader_epoch=fetch.leader_epoch,
-            diverging=diverging,
-            high_watermark=self.high_watermark,
-            log_start=self.log.log_start,
-        )
-        if error is not None:
-            return msgspec.structs.replace(answer, error=error.code, message=error.message)
-        if records is not None:
-            return msgspec.structs.replace(
-                answer,
-                offset=records.first_offset,
-                segment_base=records.segment_base,
-                schema_bytes=len(records.schema),
-                entry_bytes=len(records.entries),
-                data_bytes=len(records.data),
-            )
-        return answer
+            return answer(), None
+        return answer(records=records), records
 
     # Following
 
     def next_fetch(self) -> FetchPartition | None:
-        """What to ask the leader for; None: this replica follows nobody."""
+        """What to ask the leader for; None: this replica follows nobody, or is to be asked again when what it has is on
+        the disk, since a fetch says that it has it."""
         if not isinstance(self.part, Following) or self.part.leader is None:
             return None
         view = self.view
+        if view.vouched_end < view.log_end:
+            return None
         return FetchPartition(
             topic=self.partition.topic,
             partition=self.partition.partition,
@@ -333,13 +316,15 @@ class ReplicaLoop:
         )
 
     def fetched(self, answer: FetchedPartition, records: LogSlice | None) -> None:
-        """The leader's answer: cut what parts from its log, or append the same bytes (F1, F2). An answer of another
-        leader epoch says nothing."""
+        """The leader's answer: cut what parts from its log, or append the same bytes (F1, F2), and forget what the
+        leader has forgotten. An answer of another leader epoch says nothing."""
         following = self.part
         if not isinstance(following, Following) or answer.leader_epoch != following.leader_epoch:
             return
         if answer.diverging is not None:
             self._truncate(replica.truncation(self.view, answer.diverging))
+        elif answer.log_start > self.log.log_end:
+            self._begin_anew(answer.log_start)
         if records is not None:
             if records.first_offset != self.log.log_end:
                 raise CorruptLog(f"{self.partition}: asked for {self.log.log_end}, got {records.first_offset}")
@@ -347,23 +332,45 @@ class ReplicaLoop:
                 place = Place(found.base_offset, found.last_offset)
                 self._producers.wrote(found.producer, found.producer_epoch, found.sequence, place)
         high_watermark = min(max(answer.high_watermark, following.high_watermark), self.log.log_end)
-        self.part = msgspec.structs.replace(following, high_watermark=high_watermark)
+        high_watermark = max(high_watermark, self.log.log_start)
+        served = following.served
+        if answer.diverging is None:  # else what is left after the cut may part from the leader's log, too
+            served = min(max(answer.high_watermark, served or 0), self.log.log_end)
+        self.part = msgspec.structs.replace(following, high_watermark=high_watermark, served=served)
+        if answer.log_start > self.log.log_start:
+            self._forget(min(answer.log_start, high_watermark))
+        if served != following.served:
+            self._wake_consumers()
+        self._flushing.written()
 
     def _truncate(self, end: Offset) -> None:
-        if end < self.log.log_end:
+        if end < self.log.log_start:
+            self._begin_anew(end)
+        elif end < self.log.log_end:
             self.log.truncate(end)
             self._producers.truncated(end)
 
+    def _begin_anew(self, log_start: Offset) -> None:
+        self.log.begin_anew(log_start)
+        self._producers = Producers(log_start)
+
+    def _forget(self, before: Offset) -> None:
+        start = self.log.log_start
+        self.log.forget(before)
+        if self.log.log_start > start:
+            self._producers.trimmed(self.log.log_start)
+
     # Consumers
 
-    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None) -> LogSlice | None:
-        """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet)."""
-        leading = self.leading()
-        end = replica.readable_end(leading.high_watermark, offset, self.view)
+    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False) -> LogSlice | None:
+        """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet). Of a follower only if any
+        replica will do: its high watermark lags behind."""
+        served = self.part.served if any_replica and isinstance(self.part, Following) else None
+        end = replica.readable_end(self.leading().high_watermark if served is None else served, offset, self.view)
         return self.log.read(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
 
     def on_progress(self, call: Callable[[], None]) -> None:
-        """Once, when the high watermark has moved, or this replica leads no longer."""
+        """Once, when the high watermark has moved, or this replica is told to lead or follow otherwise."""
         self._on_progress.append(call)
 
     def off_progress(self, call: Callable[[], None]) -> None:
@@ -379,9 +386,44 @@ class ReplicaLoop:
     # Time, and ZooKeeper's answers
 
     def tick(self, now_ms: int) -> None:
-        """Followers that lag leave the ISR, those that caught up join; an unanswered change is asked again."""
+        """Followers that lag leave the ISR, those that caught up join; an unanswered change is asked again. What was
+        kept for long enough goes: followers hear of it with their next answer."""
         if isinstance(self.part, Leading):
             self._propose(isr.reconsidered(self.part), now_ms)
+            # A disk that refuses to let go is asked again with the next look.
+            with suppress(StorageFailed):
+                self._retain(now_ms)
+        self._flushing.tick(now_ms)
+
+    @property
+    def timed(self) -> bool:
+        """Whether a tick means anything to it."""
+        return isinstance(self.part, Leading) or self._flushing.by_interval
+
+    def _flush_ended(self, failed: StorageFailed | None) -> None:
+        """Called by the flusher, from its own thread."""
+        with self.guard:
+            self._flushing.end(failed)
+            if failed is not None:
+                self._refuse_waiters(StorageFailed(failed.message, maybe_written=True))
+                return
+            if isinstance(self.part, Leading):
+                self._take(self.part)
+                self._unflushed.reached(self._flushing.vouched_end)
+            elif self.part is not None and self.part.leader is not None and self._flushing.always:
+                self._links.follow(self.partition, self.part.leader)
+            if self.part is not None:
+                self._flushing.written()
+
+    def _retain(self, now_ms: int) -> None:
+        if now_ms - self._retention_checked_ms < self._settings.log_retention_check_interval_ms:
+            return
+        self._retention_checked_ms = now_ms
+        start = retention.retained_from(
+            self.log.segments(), self._settings, high_watermark=self.high_watermark, now_ms=now_ms
+        )
+        if start is not None:
+            self._forget(start)
 
     def _propose(self, leading: Leading, now_ms: int) -> None:
         self.part = isr.propose(
@@ -444,13 +486,11 @@ class ReplicaLoop:
             self._leave(f"ZooKeeper says that {self.partition} is led otherwise")
             return
         before = self.part.high_watermark if isinstance(self.part, Leading) else None
-        self.part = replica.advanced(leading, self.log.log_end)
+        self.part = replica.advanced(leading, self._flushing.vouched_end)
         high_watermark = self.part.high_watermark
         if high_watermark == before:
             return
-        while self._waiters and self._waiters[0].end <= high_watermark:
-            waiter = self._waiters.popleft()
-            waiter.acknowledge(waiter.place)
+        self._waiters.reached(high_watermark)
         self._wake_consumers()
 
     def checkpoint(self) -> None:

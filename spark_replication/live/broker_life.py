@@ -44,6 +44,9 @@ from spark_replication.storage.broker_directory import (
     write_identity,
     write_start_record,
 )
+from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.flush_threads import FlushThreads
+from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.loopback import port_again
@@ -163,7 +166,13 @@ class BrokerLife:
         remove_broker_file(directory)
         self._mark = directory_mark(directory)
         self._proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
-        self._logs = LocalLogs(directory, now_ms=now_ms, before_cut=lambda: drop_proofs(directory))
+        self._logs = LocalLogs(
+            directory,
+            files=LocalFiles(open_files_max=self._settings.open_files_max),
+            indexes=IndexCache(bytes_max=self._settings.index_cache_bytes),
+            now_ms=now_ms,
+            before_cut=lambda: drop_proofs(directory),
+        )
         reports = self._logs.recover()
         self._store = BrokerStore(self._connect)
         self._check_cluster()
@@ -183,11 +192,13 @@ class BrokerLife:
             address_of=self._address_of,
             now_ms=now_ms,
         )
+        self._flush_threads = FlushThreads(self._settings.flush_threads)
         self._loop = BrokerLoop(
             options.cluster_id,
             logs=self._logs,
             isr_store=self._store,
             links=self._replication,
+            flusher=self._flush_threads,
             settings=self._settings,
             guards=threading.RLock,
             schema_of=schema_of,
@@ -328,7 +339,7 @@ class BrokerLife:
     def _tick(self) -> None:
         now = now_ms()
         for replica in list(self._loop.replicas.values()):
-            if isinstance(replica.part, Leading):
+            if replica.timed:
                 with replica.guard:
                     replica.tick(now)
                     replica.tell_high_watermark()
@@ -396,6 +407,7 @@ class BrokerLife:
         assert self._epoch is not None, "it has registered"
         self._replica_timers.stop()
         self._slow_timers.stop()
+        self._flush_threads.close()  # a flush that fails after the last one would go unnoticed
         failed = self._loop.close()
         self._replication.close()
         self._flight.stop(FLIGHT_STOP_S)

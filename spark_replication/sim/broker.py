@@ -6,7 +6,7 @@ Registering (B1), registering again after an expired session or a removed node (
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from spark_replication.config import Settings
 from spark_replication.core.clean_chain import losses, proven_epoch
@@ -17,20 +17,23 @@ from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed
 from spark_replication.messages import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicConfig, TopicPartition
-from spark_replication.sim.disk import Disk, DiskLogs
+from spark_replication.ports import Flush
+from spark_replication.sim.disk import SCHEMA, Disk
 from spark_replication.sim.network import Network
 from spark_replication.sim.replication import Links
 from spark_replication.sim.world import Process, World
 from spark_replication.sim.zookeeper import Lost, Session, ZooKeeper
+from spark_replication.storage.flush_threads import Ended, failure
 
 TICK_MS = 120
 TICKS_PER_CHECKPOINT = 3
-FLUSH_PROBABILITY = 0.1  # at a tick: the kernel writes back what it has
+FLUSH_MS = (1, 25)
+WRITE_BACK_PROBABILITY = 0.1  # at a tick: the kernel writes back what it has
+CLEAN_UP_PROBABILITY = 0.02
 RETRY_MS = (20, 80)
 STOP_POLL_MS = 60
 STOP_POLLS_MAX = 8
 
-SCHEMA = b"schema"
 GUARD: AbstractContextManager[object] = nullcontext()
 
 
@@ -87,17 +90,18 @@ class BrokerProcess(Process):
         self._proof: int | None = None
         self.links = Links(self)
         self.session = self._connect()
-        self._logs = DiskLogs(host.disk)
+        self._logs = host.disk.logs(self.clock_ms)
         self.loop = BrokerLoop(
             "sim",
             logs=self._logs,
             isr_store=self,
             links=self.links,
+            flusher=_Flusher(self),
             settings=settings,
             guards=lambda: GUARD,
             schema_of=schema_of,
         )
-        host.disk.slowed = lambda: None
+        host.disk.files.slowed = lambda: None
 
     def clock_ms(self) -> int:
         return self.world.now_ms + self.skew_ms
@@ -125,7 +129,10 @@ class BrokerProcess(Process):
     # Starting (B1)
 
     def start(self) -> None:
-        """Recover, then find out from ZooKeeper whether what was found is all there was."""
+        self.world.after(0, "recovers", self._recover, on=self)
+
+    def _recover(self) -> None:
+        """Then find out from ZooKeeper whether what was found is all there was."""
         disk = self.host.disk
         started = disk.started
         self._proof = proven_epoch(
@@ -134,7 +141,12 @@ class BrokerProcess(Process):
             same_boot_and_directory=started is not None and started[0] == self.host.boot_id,
             trust_page_cache=self._settings.recovery_trust_page_cache,
         )
-        reports = disk.recover()
+        try:
+            reports = self._logs.recover()
+        except StorageFailed as error:
+            self.world.note(f"{self.name} cannot start: {error}")
+            self.ended()
+            return
         store = self._zookeeper.store
 
         def read(answer: list[PartitionCommand] | Lost) -> None:
@@ -259,12 +271,17 @@ class BrokerProcess(Process):
                     replica.checkpoint()
             except ReplicationError as error:
                 self.failed(partition, error)
-        if self.world.chance(FLUSH_PROBABILITY):
-            for files in self.host.disk.logs.values():
-                files.flush()
+        if self.world.chance(WRITE_BACK_PROBABILITY):
+            self.host.disk.files.write_back()
+        if self.world.chance(CLEAN_UP_PROBABILITY):
+            self._clean_up()
         if self._ticks % TICKS_PER_CHECKPOINT == 0 and self._zookeeper.controller is None and self.session.connected:
             self.loop.brokers_read(dict(self._zookeeper.store.registered))
         self.world.after(TICK_MS, "tick", self._tick, on=self)
+
+    def _clean_up(self) -> None:
+        with suppress(StorageFailed):
+            self._logs.delete_quarantined(older_than_ms=self._settings.log_delete_delay_ms, now_ms=self.clock_ms())
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
         """ports.IsrStore."""
@@ -309,8 +326,6 @@ class BrokerProcess(Process):
         failed = self.loop.close()
         self.session.close()
         if not failed and self.epoch is not None:
-            for files in self.host.disk.logs.values():
-                files.flush()
             self.host.disk.clean_shutdown = self.epoch
         self.ended()
         stopped()
@@ -327,6 +342,17 @@ class BrokerProcess(Process):
         if life != self.life or self.stopping:
             raise BrokerNotAvailable(f"{self.name} is not that process")
         return self.loop
+
+
+class _Flusher:
+    """ports.Flusher: a while later, if the process is still there."""
+
+    def __init__(self, process: BrokerProcess) -> None:
+        self._process = process
+
+    def flush(self, flush: Flush, ended: Ended) -> None:
+        world = self._process.world
+        world.after(world.between(*FLUSH_MS), "flushes", lambda: ended(failure(flush)), on=self._process)
 
 
 def schema_of(config: TopicConfig) -> bytes:

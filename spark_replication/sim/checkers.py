@@ -24,7 +24,7 @@ from spark_replication.messages import (
 )
 from spark_replication.model import BrokerId, TopicPartition, TopicState
 from spark_replication.sim.broker import BrokerProcess, Host
-from spark_replication.sim.disk import DiskLog, LogFiles
+from spark_replication.sim.disk import LogImage
 from spark_replication.sim.story import Story, led_from_outside
 from spark_replication.sim.watched_store import WatchedStore
 from spark_replication.sim.world import InvariantBroken, Process, World
@@ -42,12 +42,16 @@ class Seen:
 
 
 class Checkers:
-    """lost: brokers whose host lost power, until they register again: whoever lists them does not know it yet."""
+    """lost: brokers whose host lost power, until they register again: whoever lists them does not know it yet.
 
-    def __init__(self, world: World, store: WatchedStore, hosts: Mapping[BrokerId, Host]) -> None:
+    flushed: what counts is on the disk (flush=always), so that a loss of power is none of what was committed.
+    """
+
+    def __init__(self, world: World, store: WatchedStore, hosts: Mapping[BrokerId, Host], *, flushed: bool) -> None:
         self._world = world
         self._store = store
         self._hosts = hosts
+        self._flushed = flushed
         self._stories: dict[tuple[TopicPartition, str], Story] = {}
         self._seen: dict[ReplicaLoop, Seen] = {}
         self._commanded: dict[object, int] = {}
@@ -83,7 +87,8 @@ class Checkers:
     # After each event
 
     def after_event(self, process: Process | None) -> None:
-        if isinstance(process, BrokerProcess) and process.alive:
+        # One that was killed in this event may have acknowledged before.
+        if isinstance(process, BrokerProcess) and (process.alive or self._acks):
             for partition, replica in process.loop.replicas.items():
                 self._check_replica(process, partition, replica)
         for story in self.stories():
@@ -97,10 +102,11 @@ class Checkers:
         seen = self._seen.get(replica)
         if seen is None:
             seen = self._seen[replica] = Seen()
-        part, high_watermark, end = replica.part, replica.high_watermark, replica.log.log_end
-        if not 0 <= high_watermark <= end:
+        part, high_watermark, log = replica.part, replica.high_watermark, replica.log
+        if not log.log_start <= high_watermark <= log.log_end:
             raise InvariantBroken(
-                "high_watermark_within_log", f"{partition} on {process.name}: {high_watermark}, its log ends at {end}"
+                "high_watermark_within_log",
+                f"{partition} on {process.name}: {high_watermark}, its log is [{log.log_start}, {log.log_end})",
             )
         if part is seen.part or part is None:
             return
@@ -131,14 +137,14 @@ class Checkers:
             )
         if epoch < story.since or not self._is_there(story):
             return
-        assert isinstance(replica.log, DiskLog)
-        files = replica.log.files
+        image = process.host.disk.image((replica.partition, replica.topic_id))
+        assert image is not None, "its log is open"
         if began and story.stored is not None and epoch == story.stored.state.leader_epoch:
-            self._check_new_leader(process, story, files)
-        self._commit(process, story, files, part.high_watermark)
+            self._check_new_leader(process, story, image)
+        self._commit(process, story, image, part.high_watermark)
 
-    def _check_new_leader(self, process: BrokerProcess, story: Story, files: LogFiles) -> None:
-        agreed = story.agreed(files)
+    def _check_new_leader(self, process: BrokerProcess, story: Story, image: LogImage) -> None:
+        agreed = story.agreed(image)
         if agreed < len(story.committed):
             name = "acked_records_survive" if agreed < story.acked_end else "committed_prefixes_agree"
             raise InvariantBroken(
@@ -147,21 +153,26 @@ class Checkers:
                 f"records, {story.acked_end} acknowledged",
             )
 
-    def _commit(self, process: BrokerProcess, story: Story, files: LogFiles, high_watermark: int) -> None:
-        agreed = story.agreed(files)
+    def _commit(self, process: BrokerProcess, story: Story, image: LogImage, high_watermark: int) -> None:
+        agreed = story.agreed(image)
         if agreed < min(len(story.committed), high_watermark):
             raise InvariantBroken(
                 "committed_prefixes_agree",
-                f"{story.partition} on {process.name} at {agreed}: {files.now.records[agreed : agreed + 1]}, "
-                f"committed is {story.committed[agreed]}",
+                f"{story.partition} on {process.name} at {agreed}: {image.at(agreed)}, committed is "
+                f"{story.committed[agreed]}",
             )
         if high_watermark <= len(story.committed):
             return
-        first_new = files.now.records[len(story.committed)]
-        twice = story.commit(files.now.records, high_watermark)
+        if 0 < len(story.committed) < image.start:
+            raise InvariantBroken(
+                "committed_prefixes_agree",
+                f"{story.partition} on {process.name} starts at {image.start}, committed are {len(story.committed)}",
+            )
+        first_new = image.at(max(len(story.committed), image.start))
+        twice = story.commit(image, high_watermark)
         if twice is not None:
             raise InvariantBroken("committed_prefixes_agree", f"{story.partition}: {twice} is committed twice")
-        if first_new.epoch < story.created:
+        if first_new is not None and first_new.epoch < story.created:
             raise InvariantBroken(
                 "committed_prefixes_agree",
                 f"{story.partition} was made again at epoch {story.created}, and {first_new} is from before",
@@ -180,16 +191,16 @@ class Checkers:
                 raise InvariantBroken("elr_holds_all_committed", self._lacking(story, member))
 
     def _lacks(self, story: Story, member: BrokerId, joined: int) -> bool:
-        files = self._hosts[member].disk.logs.get((story.partition, story.topic_id))
-        if files is not None and files.agreed >= len(story.committed):
+        image = self._hosts[member].disk.image((story.partition, story.topic_id))
+        if image is not None and image.agreed >= len(story.committed):
             return False
-        if member in self.lost or self._store.broker_epochs[member].clean_since > joined:
+        if (member in self.lost and not self._flushed) or self._store.broker_epochs[member].clean_since > joined:
             return False  # void: it is listed, and counted by nobody
-        return files is None or story.agreed(files) < len(story.committed)
+        return image is None or story.agreed(image) < len(story.committed)
 
     def _lacking(self, story: Story, member: BrokerId) -> str:
-        files = self._hosts[member].disk.logs.get((story.partition, story.topic_id))
-        held = "no log" if files is None else f"{story.agreed(files)} of them in {files.end} records"
+        image = self._hosts[member].disk.image((story.partition, story.topic_id))
+        held = "no log" if image is None else f"{story.agreed(image)} of them in {image.end} records"
         return f"{story.partition}: {len(story.committed)} are committed, broker {member} has {held}; {story.stored}"
 
     # Clients
@@ -203,7 +214,8 @@ class Checkers:
         if leader_epoch < story.since or not self._is_there(story):
             return
         self._world.counts["acked"] += 1
-        if offset >= len(story.committed) or story.committed[offset].content != content:
+        found = story.committed[offset] if offset < len(story.committed) else None
+        if found is None or found.content != content:
             raise InvariantBroken(
                 "acked_records_survive",
                 f"{story.partition}: {content!r} was acknowledged at {offset}, committed are {len(story.committed)}",
@@ -216,7 +228,9 @@ class Checkers:
         story = self.story(replica.partition, replica.topic_id)
         if replica.part.state.leader_epoch < story.since or not self._is_there(story):
             return
-        if [record.content for record in story.committed[offset : offset + len(contents)]] != contents:
+        committed = story.committed[offset : offset + len(contents)]
+        same = [found is None or found.content == read for found, read in zip(committed, contents, strict=False)]
+        if len(committed) < len(contents) or not all(same):
             raise InvariantBroken(
                 "committed_prefixes_agree", f"a reader of {story.partition} got {contents} at {offset}"
             )
@@ -254,9 +268,9 @@ class Checkers:
     def _begin(self, story: Story, leader_epoch: int) -> None:
         story.begin(leader_epoch)
         for host in self._hosts.values():
-            files = host.disk.logs.get((story.partition, story.topic_id))
-            if files is not None:
-                files.agreed = 0
+            image = host.disk.image((story.partition, story.topic_id))
+            if image is not None:
+                image.agreed = 0
 
     def _check_elected(self, story: Story, leader: BrokerId) -> None:
         """From ISR or ELR: it holds what was committed, unless it lost that in a way nobody can know of yet."""
@@ -288,8 +302,8 @@ class Checkers:
                 )
 
     def _held(self, story: Story, broker: BrokerId) -> int:
-        files = self._hosts[broker].disk.logs.get((story.partition, story.topic_id))
-        return 0 if files is None else story.agreed(files)
+        image = self._hosts[broker].disk.image((story.partition, story.topic_id))
+        return 0 if image is None else story.agreed(image)
 
     def _count_election(self, story: Story, stored: StoredPartition) -> None:
         before, state = story.stored, stored.state

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import msgspec
+from crc32c import crc32c
 
 from spark_replication.core.producers import Place
 from spark_replication.core.routing import Routing, learned
@@ -21,7 +21,7 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.broker import BrokerProcess
 from spark_replication.sim.checkers import Checkers
-from spark_replication.sim.disk import Record
+from spark_replication.sim.disk import contents_of
 from spark_replication.sim.network import Network
 from spark_replication.sim.world import Process, World
 
@@ -29,9 +29,7 @@ PAUSE_MS = (20, 170)
 RETRY_MS = (10, 60)
 TIMEOUT_MS = 260
 READ_MS = (60, 140)
-READ_RECORDS_MAX = 50
-
-_records = msgspec.msgpack.Decoder(list[Record])
+READ_BYTES_MAX = 300
 
 
 class Cluster:
@@ -139,7 +137,7 @@ class Producer(Client):
             self._later("retries", RETRY_MS, self._retry)
             return
         content = f"{self._number}.{self._epoch}.{number}".encode()
-        batch = PreparedBatch(1, content, 0, self._number, self._epoch, number)
+        batch = PreparedBatch(1, content, crc32c(content), self._number, self._epoch, number)
 
         def arrived() -> None:
             self._produce(leader, target, batch, attempt)
@@ -222,7 +220,8 @@ class Reader(Client):
         """In the broker."""
         try:
             replica = leader.loop.replica(target)
-            found = replica.read(self._offset, bytes_max=READ_RECORDS_MAX, to=None)
+            self._offset = max(self._offset, replica.log.log_start)
+            found = replica.read(self._offset, bytes_max=READ_BYTES_MAX, to=None)
         except OffsetOutOfRange:
             self._offset = 0
             return
@@ -233,7 +232,7 @@ class Reader(Client):
             self._number += 1  # this one is read to its end
             self._offset = 0
             return
-        contents = [record.content for record in _records.decode(found.data)]
+        contents = contents_of(found)
         self.world.counts["records_read"] += len(contents)
         self.cluster.checkers.was_read(replica, found.first_offset, contents)
         self._offset = found.next_offset

@@ -10,6 +10,7 @@ from spark_replication.sim.broker import BrokerProcess, Host
 from spark_replication.sim.checkers import Checkers
 from spark_replication.sim.clients import Cluster, Producer, Reader
 from spark_replication.sim.controllers import Candidate
+from spark_replication.sim.disk import SCHEMA
 from spark_replication.sim.network import Network
 from spark_replication.sim.watched_store import WatchedStore
 from spark_replication.sim.world import World
@@ -19,7 +20,11 @@ SETTINGS: dict[str, Scalar] = {
     "replica.lag.time.ms": 450,
     "unclean.recovery.timeout.ms": 250,
     "zookeeper.session.ms": 500,
-    "replica.fetch.bytes.max": 8,
+    "replica.fetch.bytes.max": 60,
+    "segment.bytes": len(SCHEMA) + 60,  # ten records
+    "log.delete.delay.ms": 700,
+    "flush.interval.ms": 200,
+    "log.retention.check.interval.ms": 300,
 }
 TOPIC = "orders"
 GUARDIAN_MS = (2, 60)
@@ -32,7 +37,7 @@ class SimulatedCluster:
         self.settings = settings_from(SETTINGS, settings)
         self.store = WatchedStore(self.settings)
         self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
-        self.checkers = Checkers(world, self.store, self.hosts)
+        self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
         self.zookeeper = ZooKeeper(world, self.store, self.settings.zookeeper_session_ms)
         self.candidates: dict[str, Candidate | None] = {f"c{number}": None for number in range(1, candidates + 1)}
         self.requests = 0

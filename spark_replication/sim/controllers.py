@@ -47,7 +47,7 @@ TIMEOUT_MS = 120
 RETRY_MS = (10, 60)
 CAMPAIGN_MS = (10, 60)
 GROUPS_PER_MULTI_MAX = 3
-LATE_COMMAND = 0.03  # a command that was given up for lost is carried out all the same, later
+LATE_COMMAND = 0.1  # a command that was given up for lost is carried out all the same, later
 
 
 class Observer(Protocol):

@@ -1,24 +1,30 @@
-"""A broker's disk: what production's ReplicaLog promises, and what a crash makes of it.
+"""A simulated host's disk: the production logs over faulty files, the proofs of a clean start, and what lies in a log.
 
-Data and index entry are two writes: a process that is killed between them leaves data that no entry names, and recovery
-cuts it. A killed process loses nothing that was written; a host that loses power loses any part of what was not
-flushed, and a cut that was not flushed may be undone. Files that are replaced atomically are the old or the new one.
+What a log holds is read from its files, by whoever sees everything: of a host that is down, too.
 """
 
 from __future__ import annotations
 
-import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from pathlib import Path
 
 import msgspec
+import pyarrow as pa
+from crc32c import crc32c
 
-from spark_replication.core.epochs import EpochHistory
-from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
-from spark_replication.model import Offset, TopicPartition
-from spark_replication.ports import BatchPlace, LogSlice, PreparedBatch, ReplicaLog
-from spark_replication.sim.world import Killed
+from spark_replication.model import TopicPartition, decode
+from spark_replication.ports import LogSlice
+from spark_replication.sim.faulty_files import FaultyFiles, File, Folder
+from spark_replication.storage.index import ENTRY_BYTES, decode_entries, encode_entry, entry_at
+from spark_replication.storage.index_cache import IndexCache
+from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.recovery import LOG_START_FILE, LogStart
 
 Replica = tuple[TopicPartition, str]  # with the topic_id
+
+LOGS = Path("logs")
+SCHEMA = bytes(pa.schema([pa.field("content", pa.binary())]).serialize())
+INDEX_CACHE_BYTES = 10 * ENTRY_BYTES  # so few that most indexes are read again
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -31,261 +37,121 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
     sequence: int
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(list[Record])
+class LogImage:
+    """The records of one replica's files from offset `start` on, as the kernel has them; a torn or cut tail has none.
 
-
-class Image(msgspec.Struct):
-    """The files of one replica. indexed: how many of its records have an index entry."""
-
-    records: list[Record]
-    indexed: int
-    epochs: EpochHistory
-    high_watermark: Offset
-
-
-class LogFiles:
-    """now: as the kernel has them; flushed: as they survive a loss of power at least.
-
-    agreed: how many records from the first are known to be the committed ones: checkers raise it, a cut lowers it.
+    agreed: up to which offset they are known to be the committed ones: checkers raise it, a cut undoes it.
     """
 
-    def __init__(self) -> None:
-        self.now = Image([], 0, EpochHistory(), 0)
-        self.flushed = Image([], 0, EpochHistory(), 0)
+    def __init__(self, folder: Folder) -> None:
+        self.folder = folder
+        self.start = 0
+        self.records: list[Record] = []
         self.agreed = 0
+        self._changes = -1
+        self._segments: list[tuple[File, File]] = []  # index and data
+        self._cuts: list[int] = []
+        self._last = 0  # the segment that is read to its end, as far as it goes
+        self._read = 0  # bytes of its index
 
     @property
-    def end(self) -> Offset:
-        return self.now.indexed
+    def end(self) -> int:
+        return self.start + len(self.records)
 
-    def flush(self) -> None:
-        now = self.now
-        self.flushed = Image(list(now.records), now.indexed, now.epochs, now.high_watermark)
+    def since(self, offset: int) -> list[Record]:
+        """From one of its offsets on."""
+        return self.records[offset - self.start :]
 
-    def lose_power(self, rng: random.Random) -> None:
-        """Some mixture of what was flushed and what was written since."""
-        old, new = self.flushed, self.now
-        kept = rng.randint(0, len(new.records)) if rng.random() < 0.8 else len(new.records)
-        same = _common(old.records, new.records)
-        kept = max(kept, same)
-        # A cut that never reached the disk: the old tail lies behind the new records again.
-        tail = old.records[kept:] if rng.random() < 0.5 else []
-        records = new.records[:kept] + tail
-        self.now = Image(
-            records,
-            len(records),
-            rng.choice((old.epochs, new.epochs)),
-            rng.choice((old.high_watermark, new.high_watermark)),
-        )
-        self.agreed = min(self.agreed, kept)
+    def at(self, offset: int) -> Record | None:
+        return self.records[offset - self.start] if self.start <= offset < self.end else None
+
+    def refresh(self) -> None:
+        """Read what was appended; all of it again after anything else."""
+        start, segments = self.start, self._segments
+        if self._changes != self.folder.changes:
+            self._changes = self.folder.changes
+            start, segments = _start(self.folder), _segments(self.folder)
+        cuts = [found.cuts for pair in segments for found in pair]
+        known = len(self._segments)
+        if start != self.start or segments[:known] != self._segments or cuts[: len(self._cuts)] != self._cuts:
+            self.start, self.records, self.agreed, self._last, self._read = start, [], 0, 0, 0
+        self._segments, self._cuts = segments, cuts
+        while self._last < len(segments):
+            index, data = segments[self._last]
+            if not self._append(index, data) or self._last + 1 == len(segments):
+                break
+            self._last, self._read = self._last + 1, 0
+
+    def _append(self, index: File, data: File) -> bool:
+        """False: something in it does not hold, so that whatever comes after it is no part of the log."""
+        while self._read + ENTRY_BYTES <= len(index.content):
+            stored = bytes(index.content[self._read : self._read + ENTRY_BYTES])
+            entry = entry_at(stored, 0)
+            content = bytes(data.content[entry.position : entry.position + entry.bytes])
+            if encode_entry(entry) != stored or entry.crc != crc32c(content) or entry.base_offset != self.end:
+                return False
+            self.records.append(
+                Record(entry.leader_epoch, content, entry.producer, entry.producer_epoch, entry.sequence)
+            )
+            self._read += ENTRY_BYTES
+        return True
 
 
-def _common(old: list[Record], new: list[Record]) -> int:
-    same = 0
-    for one, other in zip(old, new, strict=False):
-        if one != other:
-            break
-        same += 1
-    return same
+def _start(folder: Folder) -> int:
+    """As log_start.json says, which a log that was never trimmed has not."""
+    found = folder.names.get(LOG_START_FILE)
+    return decode(bytes(found.content[9:]), LogStart, LOG_START_FILE).offset if isinstance(found, File) else 0
 
 
-class Report(msgspec.Struct, frozen=True):
-    """What recovery found in one log (core.clean_chain.Recovery)."""
-
-    folder: str
-    why: str
-    lossless: bool
+def _segments(folder: Folder) -> list[tuple[File, File]]:
+    """Of those that were trimmed some may still be there."""
+    pairs, start = [], _start(folder)
+    for name in sorted(folder.names):
+        index, data = folder.names[name], folder.names.get(name.replace(".index", ".arrow"))
+        if not name.endswith(".index") or int(name.removesuffix(".index")) < start:
+            continue
+        if isinstance(index, File) and isinstance(data, File):
+            pairs.append((index, data))
+    return pairs
 
 
 class Disk:
-    """full: nothing can be written. tear: the next append is killed between its two writes. slowed: before a write."""
+    """started: the start record, boot id and epoch. Both proofs are written so that a loss of power keeps them."""
 
     def __init__(self) -> None:
-        self.logs: dict[Replica, LogFiles] = {}
-        self.quarantined: list[tuple[Replica, LogFiles]] = []
-        self.started: tuple[str, int] | None = None  # the start record: boot id and epoch
+        self.files = FaultyFiles()
+        self.files.make_folder(LOGS)
+        self.files.write_back()
+        self.started: tuple[str, int] | None = None
         self.clean_shutdown: int | None = None
-        self.full = False
-        self.tear = False
-        self.slowed: Callable[[], None] = lambda: None
+        self._images: dict[Replica, tuple[int, LogImage | None]] = {}  # as after so many changes
+
+    def logs(self, now_ms: Callable[[], int]) -> LocalLogs:
+        """As one process has them."""
+        indexes = IndexCache(bytes_max=INDEX_CACHE_BYTES)
+        return LocalLogs(LOGS, files=self.files, indexes=indexes, now_ms=now_ms, before_cut=self.drop_proofs)
 
     def drop_proofs(self) -> None:
         self.started = self.clean_shutdown = None
 
-    def recover(self) -> list[Report]:
-        """Every log made whole; the proofs go before anything that may have been acknowledged is cut."""
-        reports = []
-        for replica, files in sorted(self.logs.items(), key=lambda item: item[0]):
-            image = files.now
-            kept = _whole(image)
-            why = f"{image.indexed - kept} entries do not hold" if kept < image.indexed else ""
-            below = image.high_watermark > kept
-            if why or below:
-                self.drop_proofs()
-            del image.records[kept:]
-            image.indexed = kept
-            image.epochs = _recovered_epochs(image, cut=bool(why))
-            image.high_watermark = min(image.high_watermark, kept)
-            files.agreed = min(files.agreed, kept)
-            reports.append(Report(f"{replica[0]}.{replica[1]}", why, not why and not below))
-        return reports
-
-    def lose_power(self, rng: random.Random) -> None:
-        for _, files in sorted(self.logs.items(), key=lambda item: item[0]):
-            files.lose_power(rng)
-
-    def write(self) -> None:
-        """Before anything is written."""
-        if self.full:
-            raise StorageFailed("the disk is full: free space, then restart the broker")
-        self.slowed()
-
-    def between_writes(self) -> None:
-        if self.tear:
-            self.tear = False
-            raise Killed
+    def image(self, replica: Replica) -> LogImage | None:
+        """None: there is no such log."""
+        changes, image = self._images.get(replica, (-1, None))
+        if changes == self.files.changes:
+            return image
+        logs = self.files.root.names.get(LOGS.name)
+        folder = logs.names.get(f"{replica[0]}.{replica[1]}") if isinstance(logs, Folder) else None
+        if not isinstance(folder, Folder):
+            image = None
+        else:
+            image = image if image is not None and image.folder is folder else LogImage(folder)
+            image.refresh()
+        self._images[replica] = self.files.changes, image
+        return image
 
 
-def _whole(image: Image) -> int:
-    """How many records hold: each with an entry, leader epochs never falling."""
-    epoch = -1
-    for place, record in enumerate(image.records[: image.indexed]):
-        if record.epoch < epoch:
-            return place
-        epoch = record.epoch
-    return image.indexed
-
-
-def _recovered_epochs(image: Image, *, cut: bool) -> EpochHistory:
-    """From the records; an epoch without any only from its file, and only if its records were not cut just now."""
-    history = EpochHistory()
-    for offset, record in enumerate(image.records):
-        if record.epoch != history.last_epoch:
-            history = history.begun(record.epoch, offset)
-    end = len(image.records)
-    if EpochHistory(start for start in image.epochs if start.start < end) != history:
-        return history
-    begun = [start for start in image.epochs if start.start == end]
-    return history if cut or not begun else history.begun(begun[0].epoch, end)
-
-
-class DiskLog:
-    """ports.ReplicaLog over LogFiles."""
-
-    def __init__(self, disk: Disk, files: LogFiles) -> None:
-        self._disk = disk
-        self.files = files
-
-    @property
-    def log_start(self) -> Offset:
-        return 0
-
-    @property
-    def log_end(self) -> Offset:
-        return len(self.files.now.records)
-
-    @property
-    def epochs(self) -> EpochHistory:
-        return self.files.now.epochs
-
-    @property
-    def high_watermark(self) -> Offset:
-        return self.files.now.high_watermark
-
-    def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
-        self._disk.write()
-        image = self.files.now
-        offset = len(image.records)
-        record = Record(leader_epoch, bytes(batch.message), batch.producer, batch.producer_epoch, batch.sequence)
-        image.records.append(record)
-        self._disk.between_writes()
-        image.indexed = len(image.records)
-        return _place(record, offset)
-
-    def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
-        self._disk.write()
-        image = self.files.now
-        base = len(image.records)
-        if records.first_offset != base:
-            raise CorruptLog(f"records from {records.first_offset} do not continue a log that ends at {base}")
-        new = _decoder.decode(records.data)
-        # An epoch that this replica began as leader, and wrote nothing in, never was.
-        epochs = image.epochs.truncated(base)
-        for offset, record in enumerate(new, base):
-            epochs = epochs.begun(record.epoch, offset)
-        image.epochs = epochs
-        image.records.extend(new)
-        self._disk.between_writes()
-        image.indexed = len(image.records)
-        return [_place(record, offset) for offset, record in enumerate(new, base) if record.producer >= 0]
-
-    def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
-        if not 0 <= offset <= self.log_end:
-            raise OffsetOutOfRange(f"offset {offset} is outside 0 to {self.log_end}")
-        found = self.files.now.records[offset : min(end, offset + bytes_max)]
-        if not found:
-            return None
-        return LogSlice(
-            first_offset=offset,
-            next_offset=offset + len(found),
-            segment_base=0,
-            entries=b"",
-            data=_encoder.encode(found),
-        )
-
-    def bytes_from(self, offset: Offset) -> int:
-        return max(self.log_end - offset, 0)
-
-    def begin_epoch(self, epoch: int) -> None:
-        self._disk.write()
-        self.files.now.epochs = self.epochs.begun(epoch, self.log_end)
-
-    def truncate(self, end: Offset) -> None:
-        self._disk.write()
-        image = self.files.now
-        image.high_watermark = min(image.high_watermark, end)
-        image.epochs = image.epochs.truncated(end)
-        del image.records[end:]
-        image.indexed = min(image.indexed, end)
-        self.files.agreed = min(self.files.agreed, end)
-
-    def checkpoint(self, high_watermark: Offset) -> None:
-        self._disk.write()
-        self.files.now.high_watermark = high_watermark
-
-    def places(self) -> Iterable[BatchPlace]:
-        return [_place(record, offset) for offset, record in enumerate(self.files.now.records) if record.producer >= 0]
-
-    def flush(self) -> None:
-        self._disk.write()
-        self.files.flush()
-
-    def close(self) -> None:
-        """Nothing is held open."""
-
-
-def _place(record: Record, offset: Offset) -> BatchPlace:
-    return BatchPlace(record.producer, record.producer_epoch, record.sequence, offset, offset)
-
-
-class DiskLogs:
-    """ports.ReplicaLogs."""
-
-    def __init__(self, disk: Disk) -> None:
-        self._disk = disk
-
-    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, segment_bytes: int) -> ReplicaLog:
-        files = self._disk.logs.get((partition, topic_id))
-        if files is None:
-            self._disk.write()
-            files = self._disk.logs[partition, topic_id] = LogFiles()
-        return DiskLog(self._disk, files)
-
-    def found(self) -> list[Replica]:
-        return sorted(self._disk.logs)
-
-    def quarantine(self, partition: TopicPartition, topic_id: str) -> None:
-        files = self._disk.logs.pop((partition, topic_id), None)
-        if files is not None:
-            self._disk.quarantined.append(((partition, topic_id), files))
+def contents_of(found: LogSlice) -> list[bytes]:
+    """What clients wrote, a batch each."""
+    entries = list(decode_entries(found.entries))
+    start = entries[0].position
+    return [bytes(found.data[each.position - start : each.position - start + each.bytes]) for each in entries]

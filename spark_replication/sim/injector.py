@@ -77,15 +77,15 @@ class Injector:
         return self._killed(self._leader(fault), fault.for_ms)
 
     def _torn_write(self, fault: Fault) -> bool:
-        """Killed between the bytes and the index entry of the next append."""
+        """Killed in the midst of a change of its disk: between bytes and index entry, say, or within one of them."""
         process = self._living(fault)
         if process is None:
             return False
-        process.host.disk.tear = True
+        process.host.disk.files.dies_in = fault.pick % 4
         broker = process.broker
 
         def start_again() -> None:
-            process.host.disk.tear = False
+            process.host.disk.files.dies_in = None
             self._cluster.start_broker(broker)
 
         self._later(fault.for_ms + 200, "starts again", start_again)
@@ -106,14 +106,19 @@ class Injector:
         return bool(processes)
 
     def _late_log_info(self, fault: Fault) -> bool:
-        """All lose power, and are asked for their logs; an answer stays on its way while who gave it loses more."""
+        """All are killed and trust no page cache, or lose power, and are asked for their logs; an answer stays on its
+        way while who gave it loses what it told of."""
 
         def answered(source: str) -> None:
             process = next((process for process in self._cluster.living() if process.name == source), None)
             self._world.after(0, "loses power", lambda: None if self._healed else self._crash_host(process, 5))
 
         for process in self._cluster.living():
-            self._crash_host(process, 10 + fault.pick % 20)
+            if self._cluster.settings.recovery_trust_page_cache:
+                self._crash_host(process, 10 + fault.pick % 20)
+            else:
+                self._killed(process, 10 + fault.pick % 20)
+                self._cluster.zookeeper.expire(process.session)
         self._cluster.network.hold_next("GetReplicaLogInfo is answered", fault.for_ms, answered)
         return True
 
@@ -129,7 +134,7 @@ class Injector:
         host = process.host
         process.ended()
         host.boots += 1
-        host.disk.lose_power(self._world.rng)
+        host.disk.files.lose_power(self._world.rng)
         self._cluster.checkers.lost.add(host.broker)
         self._later(down_ms, "boots again", lambda: self._cluster.start_broker(host.broker))
         return True
@@ -154,8 +159,8 @@ class Injector:
         process = self._living(fault)
         if process is None:
             return False
-        disk = process.host.disk
-        disk.slowed = lambda: self._stop_for(process, self._world.between(*SLOW_MS))
+        files = process.host.disk.files
+        files.slowed = lambda: self._stop_for(process, self._world.between(*SLOW_MS))
         self._later(fault.for_ms, "its disk is fast again", lambda: _set_fast(process.host))
         return True
 
@@ -163,11 +168,13 @@ class Injector:
         process = self._living(fault)
         if process is None:
             return False
-        process.host.disk.full = True
+        process.host.disk.files.full = True
 
         def empty() -> None:
-            process.host.disk.full = False
-            self._killed(process.host.process, 20)  # its operator frees space, and restarts it
+            process.host.disk.files.full = False
+            # Its operator frees space, and restarts it.
+            if not self._killed(process.host.process, 20):
+                self._cluster.start_broker(process.broker)
 
         self._later(fault.for_ms, "its disk is emptied", empty)
         return True
@@ -345,16 +352,16 @@ class Injector:
             self._cluster.start_candidate(name)
 
     def _heal_host(self, host: Host) -> None:
-        disk = host.disk
-        disk.tear = False
+        files = host.disk.files
+        files.dies_in = None
         _set_fast(host)
         process = host.process
         if process is not None:
             process.skew_ms = 0
             process.stopped_until_ms = 0
-            if disk.full and not process.stopping:
+            if files.full and not process.stopping:
                 process.ended()
-        disk.full = False
+        files.full = False
         self._cluster.start_broker(host.broker)
 
 
@@ -363,4 +370,4 @@ def _picked(of: Sequence[Of], pick: int) -> Of | None:
 
 
 def _set_fast(host: Host) -> None:
-    host.disk.slowed = lambda: None
+    host.disk.files.slowed = lambda: None

@@ -91,14 +91,14 @@ def _caught_up(cluster: SimulatedCluster) -> tuple[str, str] | None:
         replicas = topic.partitions[partition.partition]
         if stored.state.isr != set(replicas):
             return "followers_catch_up", f"{partition}: ISR {sorted(stored.state.isr)} of {replicas}"
-        logs = [cluster.hosts[replica].disk.logs.get((partition, topic.topic_id)) for replica in replicas]
-        if any(log is None or log.now.records != logs[0].now.records for log in logs if logs[0] is not None):
-            return (
-                "followers_catch_up",
-                f"{partition}: {[(log.end if log else None) for log in logs]} records on {replicas}",
-            )
+        found = [cluster.hosts[replica].disk.image((partition, topic.topic_id)) for replica in replicas]
+        logs = [log for log in found if log is not None]
+        start = max(log.start for log in logs)
+        if len(logs) < len(found) or any(log.since(start) != logs[0].since(start) for log in logs):
+            ends = [(log.start, log.end) for log in logs]
+            return "followers_catch_up", f"{partition}: {ends} on {replicas}, or not the same records there"
         story = cluster.checkers.story(partition, topic.topic_id)
-        if logs[0] is not None and len(story.committed) != logs[0].end:
+        if len(story.committed) != logs[0].end:
             return "followers_catch_up", f"{partition}: {len(story.committed)} of {logs[0].end} records are committed"
     return None
 

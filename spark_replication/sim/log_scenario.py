@@ -39,6 +39,7 @@ from spark_replication.sim.expectation import (
     same,
 )
 from spark_replication.sim.memory_log import MemoryLog
+from spark_replication.storage.flush_threads import FlushAtOnce
 
 PARTITION = TopicPartition("log", 0)
 TOPIC_ID = "id-log"
@@ -131,6 +132,7 @@ class LogScenario:
             settings=self._settings,
             isr_store=self,
             links=self._links,
+            flusher=FlushAtOnce(),
             guard=nullcontext(),
         )
 

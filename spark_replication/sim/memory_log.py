@@ -5,14 +5,17 @@ A record is one byte and stands for itself: two logs that hold the same bytes co
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
 
 import msgspec
 
+from spark_replication.config import TopicSettings
 from spark_replication.core.epochs import EpochHistory
-from spark_replication.errors import OffsetOutOfRange
+from spark_replication.core.retention import SegmentSize
+from spark_replication.errors import OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset
-from spark_replication.ports import BatchPlace, LogSlice, PreparedBatch
+from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -24,6 +27,8 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class MemoryLog:
+    rows_per_segment = 1 << 40
+
     def __init__(self, log_start: Offset, records: list[Record], epochs: EpochHistory, high_watermark: Offset) -> None:
         self.log_start = log_start
         self.records = records
@@ -93,14 +98,43 @@ class MemoryLog:
         self.epochs = self.epochs.truncated(self.log_end)
         self.high_watermark = min(self.high_watermark, self.log_end)
 
+    def segments(self) -> Sequence[SegmentSize]:
+        """Of `rows_per_segment` each, at time 0."""
+        bounds = [*range(self.log_start, self.log_end, self.rows_per_segment), self.log_end]
+        return [SegmentSize(base, end, end - base, 0) for base, end in pairwise(bounds)]
+
+    def forget(self, before: Offset) -> None:
+        start = max((each.base for each in self.segments() if each.base <= before), default=self.log_start)
+        del self.records[: start - self.log_start]
+        self.log_start = start
+        self.epochs = self.epochs.trimmed(start)
+        self.high_watermark = max(self.high_watermark, start)
+
+    def begin_anew(self, log_start: Offset) -> None:
+        self.log_start, self.records, self.epochs, self.high_watermark = log_start, [], EpochHistory(), log_start
+
+    def configure(self, settings: TopicSettings) -> None:
+        """Nothing here depends on settings."""
+
     def checkpoint(self, high_watermark: Offset) -> None:
         self.high_watermark = high_watermark
 
     def places(self) -> Iterable[BatchPlace]:
         return _places(self.records)
 
-    def flush(self) -> None:
+    @property
+    def flushed_end(self) -> Offset:
         """Nothing lies between this log and its disk."""
+        return self.log_end
+
+    def begin_flush(self) -> Flush | None:
+        return None
+
+    def end_flush(self, failed: StorageFailed | None) -> None:
+        """None was begun."""
+
+    def flush(self) -> None:
+        """There is nothing to do."""
 
     def close(self) -> None:
         """Nothing is held open."""

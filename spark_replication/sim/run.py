@@ -12,6 +12,7 @@ import msgspec
 from spark_replication.messages import ElectLeaders
 from spark_replication.model import Scalar, TopicPartition
 from spark_replication.sim.cluster import TOPIC, SimulatedCluster
+from spark_replication.sim.disk import SCHEMA
 from spark_replication.sim.faults import DEFAULT, Fault, profile_of, schedule
 from spark_replication.sim.injector import Injector
 from spark_replication.sim.liveness import settle
@@ -77,7 +78,12 @@ def run_seed(
 
 
 def _settings(seed: int) -> dict[str, Scalar]:
-    return {"recovery.trust.page.cache": seed % 7 != 0, "unclean.recovery.enabled": seed % 3 != 0}
+    return {
+        "recovery.trust.page.cache": seed % 7 > 2,
+        "unclean.recovery.enabled": seed % 3 != 0,
+        "flush": "always" if seed % 4 == 0 else "interval" if seed % 4 == 1 else "none",
+        "retention.bytes": 3 * len(SCHEMA) if seed % 2 else -1,
+    }
 
 
 def _tell(cluster: SimulatedCluster, faults: Sequence[Fault]) -> None:

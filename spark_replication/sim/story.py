@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from spark_replication.core.writes import StoredPartition
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
-from spark_replication.sim.disk import LogFiles, Record
+from spark_replication.sim.disk import LogImage, Record
 
 FROM_OUTSIDE = frozenset({"last_known_leader", "unclean", "unclean_recovery", "designated"})
 
@@ -26,7 +26,7 @@ class Story:
         self.stored: StoredPartition | None = None
         self.states: dict[int, StoredPartition] = {}
         self.leaders: dict[int, BrokerId] = {}
-        self.committed: list[Record] = []
+        self.committed: list[Record | None] = []  # None: trimmed before this history began
         self.seen: dict[tuple[int, int, int], int] = {}
         self.acked_end = 0
         self.since = 0
@@ -45,24 +45,26 @@ class Story:
         self.since = leader_epoch
         self.histories += 1
 
-    def commit(self, records: list[Record], end: int) -> Record | None:
+    def commit(self, image: LogImage, end: int) -> Record | None:
         """Everything below `end` is committed. The record that is committed twice, if there is one."""
+        self.committed += [None] * (image.start - len(self.committed))
         for offset in range(len(self.committed), end):
-            record = records[offset]
+            record = image.records[offset - image.start]
             self.committed.append(record)
             if record.producer >= 0:
                 key = record.producer, record.producer_epoch, record.sequence
-                if self.seen.setdefault(key, offset) != offset:
+                # Of what retention has deleted, a broker that was started since knows nothing.
+                if image.start <= self.seen.setdefault(key, offset) != offset:
                     return record
         return None
 
-    def agreed(self, files: LogFiles) -> int:
-        """How many records of this log, from the first, are the committed ones."""
-        records, committed = files.now.records, self.committed
-        agreed, most = files.agreed, min(len(committed), files.now.indexed)
-        while agreed < most and (records[agreed] is committed[agreed] or records[agreed] == committed[agreed]):
+    def agreed(self, image: LogImage) -> int:
+        """Up to which offset the records of this log are the committed ones, as far as it goes back."""
+        records, start, committed = image.records, image.start, self.committed
+        agreed, most = max(image.agreed, start), min(len(committed), image.end)
+        while agreed < most and committed[agreed] in (records[agreed - start], None):
             agreed += 1
-        files.agreed = agreed
+        image.agreed = agreed
         return agreed
 
 

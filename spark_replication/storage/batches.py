@@ -4,6 +4,8 @@ Rules:
 - A stored batch is the IPC message of a batch whose schema is exactly its topic's. Dictionary columns are decoded: in a
   file their dictionaries would be messages of their own, and a slice of batches would not read.
 - Offsets count rows, so that a batch has at least one.
+- Compression is Arrow's own, of each buffer: readers of the files and of single batches need not be told. It is done
+  here, once; followers and disks get the bytes as they are.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterator
 import pyarrow as pa
 from crc32c import crc32c
 
+from spark_replication.config import Compression
 from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.index import ENTRY_BYTES, Buffer, IndexEntry, decode_entries
@@ -36,7 +39,7 @@ def schema_from_bytes(message: Buffer, source: str) -> pa.Schema:
     """The inverse; CorruptLog, naming `source`, if it is none."""
     try:
         return pa.ipc.read_schema(pa.py_buffer(message))
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise CorruptLog(f"{source} holds no Arrow schema: {error}") from error
 
 
@@ -45,6 +48,7 @@ def prepare(
     schema: pa.Schema,
     *,
     batch_bytes_max: int,
+    compression: Compression = "none",
     producer: int = -1,
     producer_epoch: int = -1,
     sequence: int = -1,
@@ -52,15 +56,21 @@ def prepare(
     """`batch` as the topic with this stored schema keeps it; SchemaMismatch or BatchTooLarge if it cannot."""
     if batch.num_rows == 0:
         raise InvalidRequest("a batch without rows has no offsets: send at least one row")
+    try:
+        # Arrow takes offsets from the wire as they are, and ends the process that follows one out of its buffer: first
+        # this one, as it serialises, later every reader.
+        batch.validate(full=True)
+    except pa.ArrowException as error:
+        raise InvalidRequest(f"the batch is not sound Arrow data: {error}") from error
     stored = as_stored(batch, schema)
     try:
-        message = stored.serialize()
+        message = stored.serialize() if compression == "none" else _compressed(stored, compression)
     except pa.ArrowException as error:
         raise InvalidRequest(f"the batch cannot be written as Arrow IPC: {error}") from error
     if message.size > batch_bytes_max:
         raise BatchTooLarge(
-            f"a batch of {batch.num_rows} rows takes {message.size} bytes, over batch.bytes.max={batch_bytes_max}: "
-            "split it"
+            f"a batch of {batch.num_rows} rows takes {message.size} bytes as it is stored, over "
+            f"batch.bytes.max={batch_bytes_max}: split it"
         )
     view = memoryview(message)
     return PreparedBatch(
@@ -73,6 +83,15 @@ def prepare(
     )
 
 
+def _compressed(batch: pa.RecordBatch, compression: Compression) -> pa.Buffer:
+    """A single message can be serialised without compression only: it is cut out of a stream."""
+    sink = pa.BufferOutputStream()
+    writer = pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression))
+    head = batch.schema.serialize().size
+    writer.write_batch(batch)
+    return sink.getvalue().slice(head)  # the writer is not closed: its end marker would be part of the batch
+
+
 def batches_of(records: LogSlice, schema: pa.Schema) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
     """The batches of a slice, as views of its bytes. Checksums are not looked at: `check_data` does that."""
     data = pa.py_buffer(records.data)
@@ -81,7 +100,7 @@ def batches_of(records: LogSlice, schema: pa.Schema) -> Iterator[tuple[IndexEntr
         first = entry.position if first is None else first
         try:
             yield entry, pa.ipc.read_record_batch(data.slice(entry.position - first, entry.bytes), schema)
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, EOFError) as error:
             raise CorruptLog(f"the batch at offset {entry.base_offset} does not parse: {error}") from error
 
 

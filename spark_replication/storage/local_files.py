@@ -9,13 +9,15 @@ Names that are neither are left alone. Nothing here deletes a replica that is no
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
+from spark_replication.config import TopicSettings
 from spark_replication.errors import CorruptState, InvalidRequest, StorageFailed
 from spark_replication.model import TopicPartition, Value, decode, encode
 from spark_replication.storage.batches import schema_from_bytes
+from spark_replication.storage.files import Files
+from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import Recovered, RecoveryReport, recover
 from spark_replication.storage.state_files import read_file, replace_file
@@ -34,8 +36,18 @@ class Quarantined(Value, frozen=True, kw_only=True):
 class LocalLogs:
     """before_cut drops the broker's proof of a clean start, before recovery changes anything (I8)."""
 
-    def __init__(self, directory: Path, *, now_ms: Callable[[], int], before_cut: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        files: Files,
+        indexes: IndexCache,
+        now_ms: Callable[[], int],
+        before_cut: Callable[[], None],
+    ) -> None:
         self._directory = directory
+        self._files = files
+        self._indexes = indexes
         self._now_ms = now_ms
         self._before_cut = before_cut
         self._recovered: dict[Path, Recovered] = {}
@@ -44,10 +56,10 @@ class LocalLogs:
         """Every log found, made whole before the broker registers (B1). `open` then uses what is known of it."""
         for partition, topic_id in self.found():
             folder = self._folder(partition, topic_id)
-            self._recovered[folder] = recover(folder, self._before_cut)
+            self._recovered[folder] = self._made_whole(folder)
         return [recovered.report for recovered in self._recovered.values()]
 
-    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, segment_bytes: int) -> PartitionLog:
+    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, settings: TopicSettings) -> PartitionLog:
         """The replica's log; its `recovery` says what was found. One that `recover` has not seen is recovered now."""
         schema_from_bytes(schema, f"topic {partition.topic}")
         folder = self._folder(partition, topic_id)
@@ -55,17 +67,15 @@ class LocalLogs:
         recovered = self._recovered.pop(folder, None)
         if recovered is None:
             try:
-                folder.mkdir(parents=True, exist_ok=True)
+                self._files.make_folder(folder)
             except OSError as error:
                 raise StorageFailed(f"{folder} cannot be made: {error}. Free space or repair the disk") from error
-            recovered = recover(folder, self._before_cut)
-        return PartitionLog(recovered, schema=schema, segment_bytes=segment_bytes)
+            recovered = self._made_whole(folder)
+        return PartitionLog(recovered, schema=schema, settings=settings)
 
     def found(self) -> list[tuple[TopicPartition, str]]:
         try:
-            names = sorted(path.name for path in self._directory.iterdir() if path.is_dir())
-        except FileNotFoundError:
-            return []
+            names = self._folders_in(self._directory)
         except OSError as error:
             raise StorageFailed(f"{self._directory} cannot be read: {error}. Repair the disk") from error
         matches = [match for name in names if (match := _REPLICA_FOLDER.fullmatch(name))]
@@ -75,14 +85,15 @@ class LocalLogs:
         """A replica that is not there is out of service already."""
         folder = self._folder(partition, topic_id)
         self._recovered.pop(folder, None)
-        if not folder.exists():
-            return
         try:
+            if folder.name not in self._folders_in(self._directory):
+                return
             # Marked before it moves: nothing lies in quarantine without a date.
-            replace_file(folder / _MARKER, encode(Quarantined(at_ms=self._now_ms())), durable=False)
+            self._mark(folder, self._now_ms())
             quarantine = self._directory / QUARANTINE
-            quarantine.mkdir(exist_ok=True)
-            folder.rename(quarantine / f"{folder.name}.{_next_number(quarantine, folder.name)}")
+            self._files.make_folder(quarantine)
+            number = _next_number(self._folders_in(quarantine), folder.name)
+            self._files.rename_folder(folder, quarantine / f"{folder.name}.{number}")
         except OSError as error:
             raise StorageFailed(f"{folder} cannot be moved to quarantine: {error}. Repair the disk") from error
 
@@ -91,10 +102,10 @@ class LocalLogs:
         quarantine = self._directory / QUARANTINE
         deleted: list[str] = []
         try:
-            for folder in sorted(quarantine.iterdir()) if quarantine.exists() else []:
-                if now_ms - self._quarantined_at(folder, now_ms) >= older_than_ms:
-                    shutil.rmtree(folder)
-                    deleted.append(folder.name)
+            for name in self._folders_in(quarantine):
+                if now_ms - self._quarantined_at(quarantine / name, now_ms) >= older_than_ms:
+                    self._files.remove_folder(quarantine / name)
+                    deleted.append(name)
         except OSError as error:
             raise StorageFailed(f"{quarantine} cannot be emptied: {error}. Remove its folders by hand") from error
         return deleted
@@ -103,13 +114,26 @@ class LocalLogs:
         """A marker that cannot be read is written again: the delay starts anew, rather than never or at once."""
         marker = folder / _MARKER
         try:
-            data = read_file(marker)
+            data = read_file(marker, files=self._files)
             if data is not None:
                 return decode(data, Quarantined, str(marker)).at_ms
         except CorruptState:
             pass
-        replace_file(marker, encode(Quarantined(at_ms=now_ms)), durable=False)
+        self._mark(folder, now_ms)
         return now_ms
+
+    def _folders_in(self, folder: Path) -> list[str]:
+        """None, if it was never made."""
+        try:
+            return sorted(self._files.folder_names(folder))
+        except FileNotFoundError:
+            return []
+
+    def _mark(self, folder: Path, at_ms: int) -> None:
+        replace_file(folder / _MARKER, encode(Quarantined(at_ms=at_ms)), durable=False, files=self._files)
+
+    def _made_whole(self, folder: Path) -> Recovered:
+        return recover(folder, self._before_cut, files=self._files, indexes=self._indexes)
 
     def _folder(self, partition: TopicPartition, topic_id: str) -> Path:
         name = f"{partition}.{topic_id}"
@@ -120,6 +144,6 @@ class LocalLogs:
         return self._directory / name
 
 
-def _next_number(quarantine: Path, name: str) -> int:
-    numbers = [path.name[len(name) + 1 :] for path in quarantine.iterdir() if path.name.startswith(f"{name}.")]
+def _next_number(names: list[str], name: str) -> int:
+    numbers = [each[len(name) + 1 :] for each in names if each.startswith(f"{name}.")]
     return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1

@@ -3,7 +3,9 @@
 Rules:
 - The log end moves after write(2) of data and index entry has returned, and by nothing else (F0).
 - A segment is made by the append that needs it, and unmade with it: none of the log's segments is ever empty.
-- A leader begins a segment when the last is full or has another schema; a follower where its leader did (F2).
+- A leader begins a segment when the last is full, old, or has another schema; a follower where its leader did (F2).
+- The log's start is the base of its first segment, or the end of an empty log; it is on the disk before what lies below
+  it goes, so that a crash leaves a log.
 - A write that fails is cut away again. If even that fails the log is offline: it serves what it has and takes no more.
 - The history of an epoch is in its file before the epoch's first bytes are visible (F3).
 """
@@ -15,11 +17,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from spark_replication.config import TopicSettings
 from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.retention import SegmentSize
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset
-from spark_replication.ports import BatchPlace, LogSlice, PreparedBatch
+from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
 from spark_replication.storage.batches import check_data, schema_from_bytes
+from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
     Buffer,
     IndexEntry,
@@ -29,15 +34,14 @@ from spark_replication.storage.index import (
     whole_prefix,
 )
 from spark_replication.storage.recovery import (
-    LOG_START,
     Recovered,
     RecoveryReport,
     epoch_starts,
     save_epochs,
     save_high_watermark,
+    save_log_start,
 )
 from spark_replication.storage.segment import Segment
-from spark_replication.storage.state_files import sync_folder
 
 NO_PRODUCER = -1
 
@@ -46,28 +50,30 @@ class PartitionLog:
     """Not thread-safe: its partition's lock guards it.
 
     Invariants: segments are contiguous from log_start to log_end; log_start <= high_watermark <= log_end; epochs cover
-    [log_start, log_end), and an epoch that begins at log_end has no records yet. At most the last segment and the one
-    that was read last are open.
+    [log_start, log_end), and an epoch that begins at log_end has no records yet.
     """
 
-    def __init__(self, recovered: Recovered, *, schema: bytes, segment_bytes: int) -> None:
+    def __init__(self, recovered: Recovered, *, schema: bytes, settings: TopicSettings) -> None:
         self.recovery: RecoveryReport = recovered.report
         self._folder: Path = recovered.folder
+        self._files = recovered.files
+        self._indexes = recovered.indexes
         self._segments: list[Segment] = list(recovered.segments)
         self._epochs = recovered.epochs
         self._high_watermark = recovered.high_watermark
+        self._log_start = recovered.log_start
         self._log_end = recovered.report.log_end
         self._schema = schema
-        self._segment_bytes = segment_bytes
-        self._read_last: Segment | None = None
+        self._settings = settings
         self._offline = ""
         # An earlier process may have been killed before it flushed: all segments, and the folder, are due.
-        self._unflushed: Offset = LOG_START
-        self._folder_unflushed = True
+        self._flushed_end = self._log_start
+        self._folders_unflushed = {self._folder, self._folder.parent}
+        self._flushing: _Flush | None = None
 
     @property
     def log_start(self) -> Offset:
-        return LOG_START
+        return self._log_start
 
     @property
     def log_end(self) -> Offset:
@@ -90,7 +96,7 @@ class PartitionLog:
         assert leader_epoch == self._epochs.last_epoch, f"epoch {leader_epoch} has not begun here (F3)"
         self._refuse_if_offline()
         with self._disk("append"):
-            segment, timestamp_max_ms = self._segment_to_lead()
+            segment = self._segment_to_lead(timestamp_ms)
         base_offset = self._log_end
         last_offset = base_offset + batch.rows - 1
         entry = IndexEntry(
@@ -98,7 +104,7 @@ class PartitionLog:
             last_offset=last_offset,
             position=segment.data_bytes,
             timestamp_ms=timestamp_ms,
-            timestamp_max_ms=max(timestamp_ms, timestamp_max_ms),
+            timestamp_max_ms=max(timestamp_ms, segment.timestamp_max_ms),
             producer=batch.producer,
             sequence=batch.sequence,
             bytes=len(batch.message),
@@ -121,14 +127,14 @@ class PartitionLog:
         with self._disk("append"):
             before = self._epochs
             if epochs != before:
-                save_epochs(self._folder, epochs)
-            segment = continued or Segment.create(self._folder, self._log_end, schema)
+                save_epochs(self._files, self._folder, epochs)
+            segment = continued or self._created(schema)
         try:
             self._write(segment, records.data, bytes(records.entries), end)
         except StorageFailed:
             # The history in memory was not touched. Recovery tells which of the two a crash would find.
             with suppress(OSError):
-                save_epochs(self._folder, before)
+                save_epochs(self._files, self._folder, before)
             raise
         self._epochs = epochs
         return [_place(entry) for entry in decode_entries(records.entries) if entry.producer != NO_PRODUCER]
@@ -140,9 +146,7 @@ class PartitionLog:
             return None
         segment = self._segment_at(offset)
         with self._disk("read"):
-            found = segment.read(offset, bytes_max=bytes_max, end=end)
-        self._keep_open(segment)
-        return found
+            return segment.read(offset, bytes_max=bytes_max, end=end)
 
     def bytes_from(self, offset: Offset) -> int:
         """Cost: the segments that are newer, and one search in an index."""
@@ -151,7 +155,6 @@ class PartitionLog:
         segment = self._segment_at(offset)
         with self._disk("read"):
             within = segment.bytes_from(offset)
-        self._keep_open(segment)
         return within + sum(newer.data_bytes for newer in self._segments if newer.base > segment.base)
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
@@ -159,7 +162,6 @@ class PartitionLog:
         for segment in self._segments:
             with self._disk("read"):
                 offset = segment.offset_of_time(timestamp_ms)
-            self._keep_open(segment)
             if offset is not None:
                 return offset
         return self._log_end
@@ -169,7 +171,7 @@ class PartitionLog:
         epochs = self._epochs.begun(epoch, self._log_end)
         if epochs != self._epochs:
             with self._disk("begin_epoch"):
-                save_epochs(self._folder, epochs)
+                save_epochs(self._files, self._folder, epochs)
             self._epochs = epochs
 
     def truncate(self, end: Offset) -> None:
@@ -183,60 +185,107 @@ class PartitionLog:
             if self._high_watermark > boundary:
                 self.checkpoint(boundary)
             if epochs != self._epochs:
-                save_epochs(self._folder, epochs)
+                save_epochs(self._files, self._folder, epochs)
                 self._epochs = epochs
-        self._read_last = None
-        self._unflushed = min(self._unflushed, boundary)
+        self._not_flushed_from(boundary)
         try:
             self._cut(boundary)
         except OSError as error:
             self._offline = f"{self._folder} could not be cut to {boundary}: {error}"
             self._refuse_if_offline(error)
 
+    def segments(self) -> list[SegmentSize]:
+        return [SegmentSize(each.base, each.end, each.data_bytes, each.timestamp_max_ms) for each in self._segments]
+
+    def forget(self, before: Offset) -> None:
+        gone = bisect_right(self._segments[:-1], before, key=lambda segment: segment.end)
+        if gone:
+            start = self._segments[gone].base
+            self._start_at(start, gone, self._epochs.trimmed(start), max(self._high_watermark, start))
+
+    def begin_anew(self, log_start: Offset) -> None:
+        if log_start <= self._log_end:
+            # From the end, with the checkpoint first, so that a crash in between never looks like a loss (I8).
+            self.truncate(self._log_start)
+            with self._disk("a new log start"):
+                save_high_watermark(self._files, self._folder, log_start)
+        self._start_at(log_start, len(self._segments), EpochHistory(), log_start)
+
+    def configure(self, settings: TopicSettings) -> None:
+        self._settings = settings
+
     def checkpoint(self, high_watermark: Offset) -> None:
         assert self.log_start <= high_watermark <= self._log_end, f"{high_watermark} is outside the log"
         if high_watermark != self._high_watermark:
             with self._disk("checkpoint"):
-                save_high_watermark(self._folder, high_watermark)
+                save_high_watermark(self._files, self._folder, high_watermark)
             self._high_watermark = high_watermark
 
     def places(self) -> Iterator[BatchPlace]:
         for segment in list(self._segments):
             with self._disk("read"):
                 entries = segment.entries()
-            self._keep_open(segment)
             yield from (_place(entry) for entry in entries if entry.producer != NO_PRODUCER)
 
-    def flush(self) -> None:
-        """Data, index, and the folder if files came or went. After a failed fdatasync nobody knows what is on disk:
-        offline."""
+    @property
+    def flushed_end(self) -> Offset:
+        return self._flushed_end
+
+    def begin_flush(self) -> Flush | None:
+        assert self._flushing is None, "one flush at a time"
         self._refuse_if_offline()
+        if self._flushed_end == self._log_end and not self._folders_unflushed:
+            return None
+        self._flushing = self._due_for_flush()
+        return self._flushing
+
+    def end_flush(self, failed: StorageFailed | None) -> None:
+        """After a failed fdatasync nobody knows what is on disk: offline."""
+        flush, self._flushing = self._flushing, None
+        if failed is not None:
+            self._offline = self._offline or failed.message
+        elif flush is not None:
+            self._flushed_end = max(self._flushed_end, flush.end)
+
+    def flush(self) -> None:
+        self._refuse_if_offline()
+        flush = self._due_for_flush()
         try:
-            for segment in self._segments:
-                if segment.end > self._unflushed:
-                    segment.flush()
-            if self._folder_unflushed:
-                sync_folder(self._folder)
-                sync_folder(self._folder.parent)
-        except OSError as error:
-            self._offline = f"{self._folder} could not be flushed: {error}"
-            self._refuse_if_offline(error)
-        self._unflushed = self._log_end
-        self._folder_unflushed = False
+            flush.perform()
+        except StorageFailed as failed:
+            self._offline = failed.message
+            raise
+        self._flushed_end = flush.end
+
+    def _due_for_flush(self) -> _Flush:
+        segments = self._segments[bisect_right(self._segments, self._flushed_end, key=lambda segment: segment.end) :]
+        paths = [path for segment in segments for path in (segment.data_path, segment.index_path)]
+        folders, self._folders_unflushed = self._folders_unflushed, set()
+        return _Flush(self._files, paths, sorted(folders, reverse=True), self._log_end)
+
+    def _not_flushed_from(self, end: Offset) -> None:
+        """What was there, and was perhaps flushed, has been cut: others will come in its place."""
+        self._flushed_end = min(self._flushed_end, end)
+        if self._flushing is not None:
+            self._flushing.end = min(self._flushing.end, end)
 
     def close(self) -> None:
         for segment in self._segments:
             segment.release()
         self._offline = f"{self._folder} is closed"
 
-    def _segment_to_lead(self) -> tuple[Segment, int]:
-        """Where a leader appends, and the running maximum of its timestamps; a new segment is not the log's own yet."""
+    def _segment_to_lead(self, timestamp_ms: int) -> Segment:
+        """Where a leader appends what comes now; a new segment is not the log's own yet."""
         if self._segments:
             last = self._segments[-1]
-            if last.data_bytes < self._segment_bytes and last.schema == self._schema:
-                return last, last.timestamp_max_ms
-        created = Segment.create(self._folder, self._log_end, self._schema)
-        return created, created.timestamp_max_ms
+            is_full = last.data_bytes >= self._settings.segment_bytes
+            is_old = timestamp_ms - last.timestamp_first_ms >= self._settings.segment_ms
+            if not is_full and not is_old and last.schema == self._schema:
+                return last
+        return self._created(self._schema)
+
+    def _created(self, schema: bytes) -> Segment:
+        return Segment.create(self._folder, self._log_end, schema, self._files, self._indexes)
 
     def _segment_to_follow(self, records: LogSlice) -> Segment | None:
         """Where these records go on; None: they start a segment. CorruptLog if they do neither."""
@@ -283,10 +332,8 @@ class PartitionLog:
                 f"{segment.data_path} took no more: {error}. Free space or repair the disk, then retry"
             ) from error
         if created:
-            if self._segments:
-                self._segments[-1].release()
             self._segments.append(segment)
-            self._folder_unflushed = True
+            self._folders_unflushed.add(self._folder)
         self._log_end = end
 
     def _undo(self, segment: Segment, cause: OSError, *, created: bool) -> None:
@@ -298,26 +345,34 @@ class PartitionLog:
         except OSError as error:
             self._offline = f"{segment.data_path} could not be cut back ({error}) after a failed write ({cause})"
 
+    def _start_at(self, log_start: Offset, gone: int, epochs: EpochHistory, high_watermark: Offset) -> None:
+        """Without its first `gone` segments. Once the start is on the disk it holds, whatever fails after that: what is
+        left below is removed by the next recovery."""
+        self._refuse_if_offline()
+        with self._disk("a new log start"):
+            save_log_start(self._files, self._folder, log_start)
+            removed, self._segments = self._segments[:gone], self._segments[gone:]
+            self._log_start = log_start
+            self._log_end = self._segments[-1].end if self._segments else log_start
+            self._epochs, self._high_watermark = epochs, high_watermark
+            self._not_flushed_from(self._log_end)
+            self._flushed_end = max(self._flushed_end, log_start)
+            for segment in removed:
+                segment.remove()
+            save_high_watermark(self._files, self._folder, high_watermark)
+            save_epochs(self._files, self._folder, epochs)
+
     def _cut(self, boundary: Offset) -> None:
         """Last segment first: whatever a crash leaves is a log."""
         self._log_end = boundary
         while self._segments and self._segments[-1].base >= boundary:
-            self._folder_unflushed = True
+            self._folders_unflushed.add(self._folder)
             self._segments.pop().remove()
         if self._segments and self._segments[-1].end > boundary:
             self._segments[-1].truncate(boundary)
 
     def _segment_at(self, offset: Offset) -> Segment:
         return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.base) - 1]
-
-    def _keep_open(self, segment: Segment) -> None:
-        """A full segment that was read stays open until another one is read."""
-        before = self._read_last
-        if segment is self._segments[-1] or segment is before:
-            return
-        if before is not None and before is not self._segments[-1]:
-            before.release()
-        self._read_last = segment
 
     def _refuse_if_offline(self, cause: OSError | None = None) -> None:
         if self._offline:
@@ -335,3 +390,23 @@ class PartitionLog:
 
 def _place(entry: IndexEntry) -> BatchPlace:
     return BatchPlace(entry.producer, entry.producer_epoch, entry.sequence, entry.base_offset, entry.last_offset)
+
+
+class _Flush:
+    """ports.Flush. end: how far the log is on the disk once it was performed; under the partition's lock."""
+
+    def __init__(self, files: Files, paths: list[Path], folders: list[Path], end: Offset) -> None:
+        self.end = end
+        self._files = files
+        self._paths = paths
+        self._folders = folders
+
+    def perform(self) -> None:
+        try:
+            for path in self._paths:
+                with suppress(FileNotFoundError):  # cut off, or forgotten, meanwhile
+                    self._files.sync(path)
+            for folder in self._folders:
+                self._files.sync_folder(folder)
+        except OSError as error:
+            raise StorageFailed(f"{error.filename or self._paths} could not be flushed: {error}") from error

@@ -5,11 +5,12 @@ Rules:
   or a second crash would make the loss look clean.
 - A complete entry that is cut was perhaps acknowledged: it is counted. Torn bytes behind the last entry never were.
 - The epoch history follows from the entries; its file only adds an epoch that has no records yet.
+- The log starts where log_start.json says, which was on the disk before anything below it went: segments below were on
+  their way out, and go without being counted. Where it is missing, nothing was ever removed.
 """
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -21,15 +22,15 @@ from spark_replication.core.epochs import NO_EPOCH, EpochHistory
 from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset, Value, decode, encode
 from spark_replication.storage.batches import schema_from_bytes
-from spark_replication.storage.index import ENTRY_BYTES, Entries, Prefix, as_array, whole_prefix
+from spark_replication.storage.files import Files
+from spark_replication.storage.index import ENTRY_BYTES, NO_TIMESTAMP, Entries, Prefix, as_array, whole_prefix
+from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files
-from spark_replication.storage.state_files import BESIDE, read_checked, read_fully, write_checked
+from spark_replication.storage.state_files import BESIDE, read_checked, write_checked
 
 EPOCHS_FILE = "epochs.json"
 HIGH_WATERMARK_FILE = "high_watermark.json"
-
-# Where a log starts: there is no retention, so nothing below was ever removed.
-LOG_START: Offset = 0
+LOG_START_FILE = "log_start.json"
 
 _SEGMENT_FILE = re.compile(r"(\d{20})\.(arrow|index)")
 _READ_BYTES = 8 << 20
@@ -43,6 +44,12 @@ class Epochs(Value, frozen=True, kw_only=True):
 
 class HighWatermark(Value, frozen=True, kw_only=True):
     """high_watermark.json."""
+
+    offset: int
+
+
+class LogStart(Value, frozen=True, kw_only=True):
+    """log_start.json."""
 
     offset: int
 
@@ -65,14 +72,19 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lossless(self) -> bool:
-        """Nothing that may have been acknowledged is gone (I8). Without a readable checkpoint nobody can say so."""
-        return not self.entries_cut and not self.below_high_watermark and HIGH_WATERMARK_FILE not in self.rebuilt
+        """Nothing that may have been acknowledged is gone (I8). Without a readable checkpoint, or start, nobody can say
+        so."""
+        vouching = {HIGH_WATERMARK_FILE, LOG_START_FILE}
+        return not self.entries_cut and not self.below_high_watermark and not vouching.intersection(self.rebuilt)
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """A log's folder, made whole."""
 
     folder: Path
+    files: Files
+    indexes: IndexCache
+    log_start: Offset
     segments: tuple[Segment, ...]
     epochs: EpochHistory
     high_watermark: Offset
@@ -88,6 +100,7 @@ class _Scan(msgspec.Struct, frozen=True, kw_only=True):
     data_kept: int
     data_bytes: int
     index_bytes: int
+    timestamp_max_ms: int
     has_index: bool
     schema: bytes
     epochs: tuple[tuple[int, Offset], ...]
@@ -103,24 +116,29 @@ class _Scan(msgspec.Struct, frozen=True, kw_only=True):
         return self.data_bytes - self.data_kept + self.index_bytes - self.kept * ENTRY_BYTES
 
 
-def recover(folder: Path, before_cut: Callable[[], None]) -> Recovered:
+def recover(folder: Path, before_cut: Callable[[], None], *, files: Files, indexes: IndexCache) -> Recovered:
     """The log in `folder`, cut to what holds. StorageFailed if the disk cannot be read or written."""
     try:
-        return _recover(folder, before_cut)
+        return _recover(folder, before_cut, files, indexes)
     except OSError as error:
         raise StorageFailed(
             f"recovery of {folder} failed: {error}. Repair the disk, then restart the broker"
         ) from error
 
 
-def _recover(folder: Path, before_cut: Callable[[], None]) -> Recovered:
-    scans, cut = _scan_all(folder)
-    kept = [scan for scan in scans if scan.kept]
-    log_end = kept[-1].end if kept else LOG_START
-    starts = [start for scan in kept for start in scan.epochs]
+def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes: IndexCache) -> Recovered:
+    names = files.file_names(folder)
     rebuilt: list[str] = []
-    epochs = _epochs(folder, starts, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt)
-    checkpoint = _high_watermark(folder, rebuilt)
+    bases = sorted({int(match.group(1)) for name in names if (match := _SEGMENT_FILE.fullmatch(name))})
+    log_start = _log_start(files, folder, bases, rebuilt)
+    scans, cut = _scan_all(files, folder, [base for base in bases if base >= log_start], log_start)
+    kept = [scan for scan in scans if scan.kept]
+    log_end = kept[-1].end if kept else log_start
+    starts = [start for scan in kept for start in scan.epochs]
+    epochs = _epochs(
+        files, folder, starts, log_start, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt
+    )
+    checkpoint = max(log_start, _high_watermark(files, folder, rebuilt))
     report = RecoveryReport(
         folder=str(folder),
         log_end=log_end,
@@ -135,11 +153,17 @@ def _recover(folder: Path, before_cut: Callable[[], None]) -> Recovered:
     if cut or rebuilt or report.below_high_watermark:
         before_cut()
         for scan in reversed(cut):
-            _cut(folder, scan)
-        save_high_watermark(folder, high_watermark)
-        save_epochs(folder, epochs)
-    for left in folder.glob(f"*{BESIDE}"):
-        left.unlink()
+            _cut(files, folder, scan)
+        save_high_watermark(files, folder, high_watermark)
+        save_epochs(files, folder, epochs)
+        if LOG_START_FILE in rebuilt:
+            save_log_start(files, folder, log_start)
+    for base in bases:
+        if base < log_start:
+            remove_files(files, folder, base)
+    for name in names:
+        if name.endswith(BESIDE):
+            files.remove(folder / name)
     segments = tuple(
         Segment(
             folder,
@@ -148,28 +172,45 @@ def _recover(folder: Path, before_cut: Callable[[], None]) -> Recovered:
             end=scan.end,
             data_bytes=scan.data_kept,
             index_bytes=scan.kept * ENTRY_BYTES,
+            timestamp_max_ms=scan.timestamp_max_ms,
+            files=files,
+            indexes=indexes,
         )
         for scan in kept
     )
-    return Recovered(folder=folder, segments=segments, epochs=epochs, high_watermark=high_watermark, report=report)
+    return Recovered(
+        folder=folder,
+        files=files,
+        indexes=indexes,
+        log_start=log_start,
+        segments=segments,
+        epochs=epochs,
+        high_watermark=high_watermark,
+        report=report,
+    )
 
 
-def save_epochs(folder: Path, epochs: EpochHistory) -> None:
-    write_checked(folder / EPOCHS_FILE, encode(Epochs(starts=[(start.epoch, start.start) for start in epochs])))
+def save_epochs(files: Files, folder: Path, epochs: EpochHistory) -> None:
+    value = encode(Epochs(starts=[(start.epoch, start.start) for start in epochs]))
+    write_checked(folder / EPOCHS_FILE, value, files=files)
 
 
-def save_high_watermark(folder: Path, offset: Offset) -> None:
-    write_checked(folder / HIGH_WATERMARK_FILE, encode(HighWatermark(offset=offset)))
+def save_high_watermark(files: Files, folder: Path, offset: Offset) -> None:
+    write_checked(folder / HIGH_WATERMARK_FILE, encode(HighWatermark(offset=offset)), files=files)
 
 
-def _scan_all(folder: Path) -> tuple[list[_Scan], list[_Scan]]:
+def save_log_start(files: Files, folder: Path, offset: Offset) -> None:
+    """On the disk before it returns: what lies below is removed next."""
+    write_checked(folder / LOG_START_FILE, encode(LogStart(offset=offset)), durable=True, files=files)
+
+
+def _scan_all(files: Files, folder: Path, bases: list[Offset], log_start: Offset) -> tuple[list[_Scan], list[_Scan]]:
     """All segments, and those of which something must go: the one that breaks off, and whatever comes after it."""
-    found = [_SEGMENT_FILE.fullmatch(path.name) for path in folder.iterdir()]
     scans: list[_Scan] = []
     cut: list[_Scan] = []
-    end, epoch, schema = LOG_START, NO_EPOCH, b""
-    for base in sorted({int(match.group(1)) for match in found if match}):
-        scan = _scan(folder, base, end=end, epoch=epoch, schema=schema, broken=bool(cut))
+    end, epoch, schema = log_start, NO_EPOCH, b""
+    for base in bases:
+        scan = _scan(files, folder, base, end=end, epoch=epoch, schema=schema, broken=bool(cut))
         scans.append(scan)
         if scan.why:
             cut.append(scan)
@@ -178,12 +219,12 @@ def _scan_all(folder: Path) -> tuple[list[_Scan], list[_Scan]]:
     return scans, cut
 
 
-def _scan(folder: Path, base: Offset, *, end: Offset, epoch: int, schema: bytes, broken: bool) -> _Scan:
+def _scan(files: Files, folder: Path, base: Offset, *, end: Offset, epoch: int, schema: bytes, broken: bool) -> _Scan:
     """end, epoch, schema: of the log below `base`. broken: something below did not hold, so that all this must go."""
     data_file, index_file = data_path(folder, base), index_path(folder, base)
-    has_index = index_file.exists()
-    index = index_file.read_bytes() if has_index else b""
-    data_bytes = data_file.stat().st_size if data_file.exists() else 0
+    has_index = files.size(index_file) is not None
+    index = files.read_whole(index_file) if has_index else b""
+    data_bytes = files.size(data_file) or 0
     entries = as_array(index)
     if broken:
         prefix = Prefix(0, "a segment before it is broken")
@@ -192,7 +233,7 @@ def _scan(folder: Path, base: Offset, *, end: Offset, epoch: int, schema: bytes,
     elif data_bytes == 0 or not has_index:
         prefix = Prefix(0, "one of its two files is missing")
     else:
-        prefix, schema = _whole_batches(data_file, index, data_bytes, base=base, epoch=epoch, schema=schema)
+        prefix, schema = _whole_batches(files, data_file, index, data_bytes, base=base, epoch=epoch, schema=schema)
     kept = prefix.kept
     last = entries[kept - 1] if kept else None
     data_kept = int(last["position"]) + int(last["bytes"]) if last is not None else 0
@@ -208,6 +249,7 @@ def _scan(folder: Path, base: Offset, *, end: Offset, epoch: int, schema: bytes,
         data_kept=data_kept,
         data_bytes=data_bytes,
         index_bytes=len(index),
+        timestamp_max_ms=int(last["timestamp_max_ms"]) if last is not None else NO_TIMESTAMP,
         has_index=has_index,
         schema=schema,
         epochs=epoch_starts(entries[:kept]),
@@ -223,30 +265,26 @@ def epoch_starts(entries: Entries) -> tuple[tuple[int, Offset], ...]:
 
 
 def _whole_batches(
-    data_file: Path, index: bytes, data_bytes: int, *, base: Offset, epoch: int, schema: bytes
+    files: Files, data_file: Path, index: bytes, data_bytes: int, *, base: Offset, epoch: int, schema: bytes
 ) -> tuple[Prefix, bytes]:
     """What of one segment holds, data included, and its schema message (the very object before it, if it is equal)."""
     prefix = whole_prefix(index, base=base, epoch=epoch, data_bytes=data_bytes)
     if prefix.kept == 0:
         return prefix, schema
     entries = as_array(index)[: prefix.kept]
-    handle = os.open(data_file, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        head = read_fully(handle, int(entries["position"][0]), 0)
-        if head != schema:
-            try:
-                schema_from_bytes(head, str(data_file))
-            except CorruptLog as error:
-                return Prefix(0, error.message), schema
-        sound = _sound_data(handle, entries)
-    finally:
-        os.close(handle)
+    head = files.read(data_file, int(entries["position"][0]), 0)
+    if head != schema:
+        try:
+            schema_from_bytes(head, str(data_file))
+        except CorruptLog as error:
+            return Prefix(0, error.message), schema
+    sound = _sound_data(files, data_file, entries)
     if sound < prefix.kept:
         prefix = Prefix(sound, f"the batch at offset {int(entries['base_offset'][sound])} does not have its CRC-32C")
     return prefix, schema if head == schema else head
 
 
-def _sound_data(handle: int, entries: Entries) -> int:
+def _sound_data(files: Files, data_file: Path, entries: Entries) -> int:
     """How many batches from the first have the CRC-32C of their entries. Reads many batches at a time."""
     positions, sizes, checksums = (entries[name].tolist() for name in ("position", "bytes", "crc"))
     start = 0
@@ -255,7 +293,7 @@ def _sound_data(handle: int, entries: Entries) -> int:
         while beyond < len(positions) and positions[beyond] + sizes[beyond] - positions[start] <= _READ_BYTES:
             beyond += 1
         length = positions[beyond - 1] + sizes[beyond - 1] - positions[start]
-        data = memoryview(read_fully(handle, length, positions[start]))
+        data = memoryview(files.read(data_file, length, positions[start]))
         for place in range(start, beyond):
             at = positions[place] - positions[start]
             if crc32c(data[at : at + sizes[place]]) != checksums[place]:
@@ -264,15 +302,22 @@ def _sound_data(handle: int, entries: Entries) -> int:
     return start
 
 
-def _cut(folder: Path, scan: _Scan) -> None:
+def _cut(files: Files, folder: Path, scan: _Scan) -> None:
     if scan.kept:
-        cut_files(folder, scan.base, data_bytes=scan.data_kept, index_bytes=scan.kept * ENTRY_BYTES)
+        cut_files(files, folder, scan.base, data_bytes=scan.data_kept, index_bytes=scan.kept * ENTRY_BYTES)
     else:
-        remove_files(folder, scan.base)
+        remove_files(files, folder, scan.base)
 
 
 def _epochs(
-    folder: Path, starts: list[tuple[int, Offset]], log_end: Offset, *, cut: bool, rebuilt: list[str]
+    files: Files,
+    folder: Path,
+    starts: list[tuple[int, Offset]],
+    log_start: Offset,
+    log_end: Offset,
+    *,
+    cut: bool,
+    rebuilt: list[str],
 ) -> EpochHistory:
     """From the entries; an epoch without records only from the file, and only if its records were not cut just now."""
     merged: list[tuple[int, Offset]] = []
@@ -282,11 +327,12 @@ def _epochs(
     history = EpochHistory.of(merged)
     path = folder / EPOCHS_FILE
     try:
-        data = read_checked(path)
+        data = read_checked(path, files)
         stored = EpochHistory.of(decode(data, Epochs, str(path)).starts) if data is not None else EpochHistory()
     except (CorruptState, ValueError):
         rebuilt.append(EPOCHS_FILE)
         return history
+    stored = stored.trimmed(log_start)  # it is written after the head has gone
     if EpochHistory(start for start in stored if start.start < log_end) != history:
         rebuilt.append(EPOCHS_FILE)
         return history
@@ -294,12 +340,23 @@ def _epochs(
     return history if cut or not begun else history.begun(begun[0].epoch, log_end)
 
 
-def _high_watermark(folder: Path, rebuilt: list[str]) -> Offset:
+def _high_watermark(files: Files, folder: Path, rebuilt: list[str]) -> Offset:
     """A lost checkpoint is one at the log's start: a leader finds the high watermark again from its followers."""
     path = folder / HIGH_WATERMARK_FILE
     try:
-        data = read_checked(path)
-        return max(LOG_START, decode(data, HighWatermark, str(path)).offset) if data is not None else LOG_START
+        data = read_checked(path, files)
+        return decode(data, HighWatermark, str(path)).offset if data is not None else 0
     except CorruptState:
         rebuilt.append(HIGH_WATERMARK_FILE)
-        return LOG_START
+        return 0
+
+
+def _log_start(files: Files, folder: Path, bases: list[Offset], rebuilt: list[str]) -> Offset:
+    """A damaged one is the first segment's base: whether there was more, nobody can say."""
+    path = folder / LOG_START_FILE
+    try:
+        data = read_checked(path, files)
+        return decode(data, LogStart, str(path)).offset if data is not None else 0
+    except CorruptState:
+        rebuilt.append(LOG_START_FILE)
+        return bases[0] if bases else 0

@@ -1,25 +1,25 @@
 """One segment: `<base>.arrow`, a plain Arrow IPC stream without its end marker, and `<base>.index`, an entry per batch.
 
 Rules:
-- Data before index entry, each by write(2) at its own place, no buffer in between (F0). Whatever lies in the files past
-  `data_bytes` and `index_bytes` is torn: it is never read, and the next append overwrites it.
+- Data before index entry, each by one write at its own place, no buffer in between (F0). Whatever lies in the files
+  past `data_bytes` and `index_bytes` is torn: it is never read, and the next append overwrites it.
 - When files are cut or removed, entries go before their data: a crash in between leaves data without entries, which
-  nobody was ever told of, and not entries without data, which would look like a loss (I8).
+  nobody was ever told of, and not entries without data, which would look like a loss (I8). When files are made, the
+  index comes first: data without an index looks like a loss, too.
 - A segment that a log holds has at least one batch.
-Methods raise OSError as the kernel gave it; the log says what to do about it.
+Methods raise OSError as the files gave it; the log says what to do about it.
 """
 
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
-
-import msgspec
 
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice
+from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
     ENTRY_BYTES,
     NO_TIMESTAMP,
@@ -32,7 +32,7 @@ from spark_replication.storage.index import (
     place_of_time,
     timestamp_max_at,
 )
-from spark_replication.storage.state_files import read_fully, write_fully
+from spark_replication.storage.index_cache import IndexCache
 
 
 def data_path(folder: Path, base: Offset) -> Path:
@@ -43,19 +43,24 @@ def index_path(folder: Path, base: Offset) -> Path:
     return folder / f"{base:020}.index"
 
 
-class _Opened(msgspec.Struct):
-    """Descriptors, and the index in memory: it is searched for every fetch, and 80 bytes a batch are few."""
-
-    data: int
-    index: int
-    entries: bytearray
-
-
 class Segment:
-    """Invariant: the first `data_bytes` and `index_bytes` of its files hold exactly the batches in [base, end)."""
+    """Invariant: the first `data_bytes` and `index_bytes` of its files hold exactly the batches in [base, end).
+
+    timestamp_max_ms: the latest of its batches'; NO_TIMESTAMP without any.
+    """
 
     def __init__(
-        self, folder: Path, base: Offset, schema: bytes, *, end: Offset, data_bytes: int, index_bytes: int
+        self,
+        folder: Path,
+        base: Offset,
+        schema: bytes,
+        *,
+        end: Offset,
+        data_bytes: int,
+        index_bytes: int,
+        timestamp_max_ms: int,
+        files: Files,
+        indexes: IndexCache,
     ) -> None:
         self.folder = folder
         self.base = base
@@ -63,56 +68,62 @@ class Segment:
         self.end = end
         self.data_bytes = data_bytes
         self.index_bytes = index_bytes
-        self._opened: _Opened | None = None
+        self.timestamp_max_ms = timestamp_max_ms
+        self._files = files
+        self._indexes = indexes
 
     @classmethod
-    def create(cls, folder: Path, base: Offset, schema: bytes) -> Segment:
+    def create(cls, folder: Path, base: Offset, schema: bytes, files: Files, indexes: IndexCache) -> Segment:
         """Empty but for its schema. What a crash left under its name is overwritten."""
-        segment = cls(folder, base, schema, end=base, data_bytes=len(schema), index_bytes=0)
+        segment = cls(
+            folder,
+            base,
+            schema,
+            end=base,
+            data_bytes=len(schema),
+            index_bytes=0,
+            timestamp_max_ms=NO_TIMESTAMP,
+            files=files,
+            indexes=indexes,
+        )
         try:
-            for path, content in ((segment.data_path, schema), (segment.index_path, b"")):
-                handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-                try:
-                    write_fully(handle, content, 0)
-                finally:
-                    os.close(handle)
+            files.create(segment.index_path, b"")
+            files.create(segment.data_path, schema)
         except OSError:
             segment.remove()
             raise
         return segment
 
-    @property
+    @cached_property
     def data_path(self) -> Path:
         return data_path(self.folder, self.base)
 
-    @property
+    @cached_property
     def index_path(self) -> Path:
         return index_path(self.folder, self.base)
 
-    @property
-    def timestamp_max_ms(self) -> int:
-        entries = self._open().entries
-        return timestamp_max_at(entries, len(entries) // ENTRY_BYTES - 1) if entries else NO_TIMESTAMP
+    @cached_property
+    def timestamp_first_ms(self) -> int:
+        """When its first batch was appended; not asked before there is one, which then never changes."""
+        return entry_at(self._stored_entries(ENTRY_BYTES), 0).timestamp_ms
 
     def append(self, data: Buffer, entries: bytes, end: Offset) -> None:
         """After an OSError the segment is as it was, and `cut_torn` makes its files so."""
-        opened = self._open()
-        write_fully(opened.data, data, self.data_bytes)
-        write_fully(opened.index, entries, self.index_bytes)
-        opened.entries += entries
+        self._files.write(self.data_path, data, self.data_bytes)
+        self._files.write(self.index_path, entries, self.index_bytes)
+        self._indexes.extend(self, entries)
         self.data_bytes += len(data)
         self.index_bytes += len(entries)
         self.end = end
+        self.timestamp_max_ms = timestamp_max_at(entries, len(entries) // ENTRY_BYTES - 1)
 
     def cut_torn(self) -> None:
-        opened = self._open()
-        os.ftruncate(opened.index, self.index_bytes)
-        os.ftruncate(opened.data, self.data_bytes)
+        self._files.truncate(self.index_path, self.index_bytes)
+        self._files.truncate(self.data_path, self.data_bytes)
 
     def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
         """Within this segment: as many whole batches as fit, one read of one range."""
-        opened = self._open()
-        entries = opened.entries
+        entries = self._entries()
         first = place_of_offset(entries, offset)
         beyond = self.index_bytes // ENTRY_BYTES if end >= self.end else place_of_offset(entries, end)
         if first >= beyond:
@@ -121,7 +132,7 @@ class Segment:
         fitting = _fitting(entries, first, beyond, start.position + bytes_max)
         last = entry_at(entries, fitting - 1)
         length = last.position + last.bytes - start.position
-        data = read_fully(opened.data, length, start.position)
+        data = self._files.read(self.data_path, length, start.position)
         if len(data) < length:
             raise OSError(errno.EIO, f"the file is shorter than its index says: {len(data)} of {length} bytes")
         return LogSlice(
@@ -135,80 +146,63 @@ class Segment:
 
     def bytes_from(self, offset: Offset) -> int:
         """Of the batches from the one that holds `offset` on."""
-        entries = self._open().entries
+        entries = self._entries()
         place = place_of_offset(entries, offset)
         return self.data_bytes - entry_at(entries, place).position if place < len(entries) // ENTRY_BYTES else 0
 
     def boundary(self, offset: Offset) -> Offset:
         """Where the batch that holds `offset` starts; `end` if it is past them all."""
-        entries = self._open().entries
+        entries = self._entries()
         place = place_of_offset(entries, offset)
         return entry_at(entries, place).base_offset if place < len(entries) // ENTRY_BYTES else self.end
 
     def offset_of_time(self, timestamp_ms: int) -> Offset | None:
-        entries = self._open().entries
-        place = place_of_time(entries, timestamp_ms)
-        return entry_at(entries, place).base_offset if place < len(entries) // ENTRY_BYTES else None
+        if self.timestamp_max_ms < timestamp_ms:
+            return None
+        entries = self._entries()
+        return entry_at(entries, place_of_time(entries, timestamp_ms)).base_offset
 
     def entries(self) -> Iterator[IndexEntry]:
         # A copy: the caller may append between two entries, and a bytearray that is being looked at cannot grow.
-        return decode_entries(bytes(self._open().entries))
+        return decode_entries(bytes(self._entries()))
 
     def truncate(self, boundary: Offset) -> None:
         """Cut to `boundary`, the start of one of its batches but the first."""
-        opened = self._open()
-        place = place_of_offset(opened.entries, boundary)
-        first_gone = entry_at(opened.entries, place)
+        entries = self._entries()
+        place = place_of_offset(entries, boundary)
+        first_gone = entry_at(entries, place)
         assert place > 0, "a segment without batches is removed"
         assert first_gone.base_offset == boundary, "a batch is never cut in two"
+        assert last_offset_at(entries, place - 1) + 1 == boundary
         # Memory first: should the disk refuse, what was to be forgotten is not served all the same.
+        self._indexes.drop(self)
         self.end, self.data_bytes, self.index_bytes = boundary, first_gone.position, place * ENTRY_BYTES
-        del opened.entries[self.index_bytes :]
-        assert last_offset_at(opened.entries, place - 1) + 1 == boundary
+        self.timestamp_max_ms = timestamp_max_at(entries, place - 1)
         self.cut_torn()
 
     def remove(self) -> None:
-        self.release()
-        remove_files(self.folder, self.base)
-
-    def flush(self) -> None:
-        """Data, then index, as they were written. Files that are not open are opened for the moment only."""
-        if self._opened is not None:
-            os.fdatasync(self._opened.data)
-            os.fdatasync(self._opened.index)
-            return
-        for path in (self.data_path, self.index_path):
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-            try:
-                os.fdatasync(handle)
-            finally:
-                os.close(handle)
+        self._indexes.drop(self)
+        remove_files(self._files, self.folder, self.base)
 
     def release(self) -> None:
         """Give back descriptors and memory until the next use."""
-        opened, self._opened = self._opened, None
-        if opened is not None:
-            os.close(opened.data)
-            os.close(opened.index)
+        self._indexes.drop(self)
+        self._files.release(self.data_path)
+        self._files.release(self.index_path)
 
-    def _open(self) -> _Opened:
-        if self._opened is None:
-            data = os.open(self.data_path, os.O_RDWR | os.O_CLOEXEC)
-            try:
-                index = os.open(self.index_path, os.O_RDWR | os.O_CLOEXEC)
-            except OSError:
-                os.close(data)
-                raise
-            try:
-                entries = read_fully(index, self.index_bytes, 0)
-                if len(entries) < self.index_bytes:
-                    raise OSError(errno.EIO, f"the index has {len(entries)} of {self.index_bytes} bytes")
-            except OSError:
-                os.close(data)
-                os.close(index)
-                raise
-            self._opened = _Opened(data, index, bytearray(entries))
-        return self._opened
+    def _entries(self) -> bytearray:
+        found = self._indexes.get(self)
+        if found is None:
+            found = bytearray(self._stored_entries(self.index_bytes))
+            self._indexes.put(self, found)
+        return found
+
+    def _stored_entries(self, length: int) -> bytes:
+        """The first of its index, so many bytes."""
+        entries = self._files.read(self.index_path, length, 0)
+        if len(entries) < length:
+            raise OSError(errno.EIO, f"the index has {len(entries)} of {length} bytes")
+        return entries
 
 
 def _fitting(entries: bytearray, first: int, beyond: int, position_max: int) -> int:
@@ -225,16 +219,16 @@ def _fitting(entries: bytearray, first: int, beyond: int, position_max: int) -> 
     return fitting
 
 
-def cut_files(folder: Path, base: Offset, *, data_bytes: int, index_bytes: int) -> None:
+def cut_files(files: Files, folder: Path, base: Offset, *, data_bytes: int, index_bytes: int) -> None:
     """To these sizes. Never called on files that are shorter."""
-    os.truncate(index_path(folder, base), index_bytes)
-    os.truncate(data_path(folder, base), data_bytes)
+    files.truncate(index_path(folder, base), index_bytes)
+    files.truncate(data_path(folder, base), data_bytes)
 
 
-def remove_files(folder: Path, base: Offset) -> None:
+def remove_files(files: Files, folder: Path, base: Offset) -> None:
     """A crash at any point leaves no entry that was not there, and none whose data is gone."""
     index = index_path(folder, base)
-    if index.exists():
-        os.truncate(index, 0)
-    data_path(folder, base).unlink(missing_ok=True)
-    index.unlink(missing_ok=True)
+    if files.size(index):
+        files.truncate(index, 0)
+    files.remove(data_path(folder, base))
+    files.remove(index)

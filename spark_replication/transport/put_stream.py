@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from spark_replication.config import Settings
+from spark_replication.config import Compression, Settings
 from spark_replication.core.producers import Place
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
@@ -152,16 +152,17 @@ class PutStream:
         if batch is None:
             raise InvalidRequest("metadata came without a batch")
         asked = _DEFAULT if metadata is None else from_json(metadata.to_pybytes(), BatchMetadata)
-        prepared = self._prepared(batch, asked)
         replica = self._replica_of()
+        prepared = self._prepared(batch, asked, replica.compression)
         with replica.guard:
             replica.produce(prepared, acks=asked.acks, now_ms=self._now_ms(), acknowledge=answer.fill)
 
-    def _prepared(self, batch: pa.RecordBatch, asked: BatchMetadata) -> PreparedBatch:
+    def _prepared(self, batch: pa.RecordBatch, asked: BatchMetadata, compression: Compression) -> PreparedBatch:
         return prepare(
             batch,
             self._schema,
             batch_bytes_max=self._batch_bytes_max,
+            compression=compression,
             producer=_NO_PRODUCER if asked.producer is None else asked.producer,
             producer_epoch=_NO_PRODUCER if asked.producer is None else asked.epoch,
             sequence=_NO_PRODUCER if asked.sequence is None else asked.sequence,

@@ -55,7 +55,9 @@ class ReadStream:
             return None, 0
         replica = self._replica_of()
         with replica.guard:
-            records = replica.read(self._offset, bytes_max=READ_BYTES, to=self._ticket.to)
+            records = replica.read(
+                self._offset, bytes_max=READ_BYTES, to=self._ticket.to, any_replica=self._ticket.any_replica
+            )
             if records is None and self._ticket.max_wait_ms:
                 self._progress.clear()
                 replica.on_progress(self._progress.set)

@@ -5,6 +5,9 @@ something to say, never a queue of bytes: an answer is made when it can be sent,
 
 Rules:
 - No guard is held while sending, or while waiting for anything.
+- A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
+  several batches. Else every batch would cost two threads a wake-up each, here and there. One that waits at the log end
+  is answered at once.
 - A partition's fetch and its number are set and taken together, under the partition's guard.
 - What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
@@ -15,6 +18,7 @@ import contextlib
 import logging
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
@@ -48,6 +52,7 @@ CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
 SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are small
 ANSWERS_PER_SEND_MAX = 128
+GATHER_S = 0.001  # between two answers to a follower that is behind
 WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
 CLOSE_TIMEOUT_S = 2.0
 
@@ -174,7 +179,7 @@ class ReplicationServer:
 
 class FollowerConnection:
     """_waiting: the fetches that are not answered, with their numbers. _ready: those of them that can be, in the order
-    in which they became so; both are bounded by the number of partitions."""
+    in which they became so; both are bounded by the number of partitions. _behind: its last fetch found something."""
 
     def __init__(
         self, server: ReplicationServer, connection: socket.socket, broker: BrokerId, broker_epoch: int
@@ -187,11 +192,14 @@ class FollowerConnection:
         self._ready: dict[TopicPartition, None] = {}
         self._changed = threading.Condition(threading.Lock())
         self._over = False
+        self._behind = False
+        self._gathers_until_s = 0.0
 
     def ready(self, partition: TopicPartition) -> None:
         with self._changed:
+            if not self._ready:
+                self._changed.notify()  # once: what comes until it looks, it finds
             self._ready[partition] = None
-            self._changed.notify()
 
     def hang_up(self) -> None:
         with self._changed:
@@ -231,6 +239,7 @@ class FollowerConnection:
                     return
                 self._waiting[partition] = (number, fetch)
                 replica.fetch(fetch, by=self.broker, broker_epoch=self.broker_epoch, now_ms=self._server.now_ms())
+                self._behind = partition in self._ready
         except ReplicationError as error:
             log.info("a fetch of %s by broker %s: %s", partition, self.broker, error, extra={"partition": partition})
             self._waiting[partition] = (number, fetch)
@@ -240,6 +249,7 @@ class FollowerConnection:
         try:
             while (partitions := self._take_ready()) is not None:
                 self._answer(partitions)
+                self._gathers_until_s = time.monotonic() + GATHER_S
         except OSError as error:
             log.info("broker %s takes no answers: %s", self.broker, error)
             hang_up(self._connection)
@@ -249,6 +259,8 @@ class FollowerConnection:
         with self._changed:
             while not self._ready and not self._over:
                 self._changed.wait()
+            while self._behind and not self._over and (left_s := self._gathers_until_s - time.monotonic()) > 0:
+                self._changed.wait(left_s)
             if self._over:
                 return None
             taken = list(self._ready)[:ANSWERS_PER_SEND_MAX]

@@ -93,7 +93,7 @@ def test_the_high_watermark_advances_only_with_min_isr_members(
 ) -> None:
     """It may advance only while the ISR has at least min.insync.replicas members."""
     before = leading(state(1, isr, min_isr=min_isr), {2: 7, 3: 5}, high_watermark=3)
-    assert advanced(before, log_end=9).high_watermark == high_watermark
+    assert advanced(before, own_end=9).high_watermark == high_watermark
 
 
 def test_the_rule_holds_for_records_of_any_acks() -> None:
@@ -129,7 +129,7 @@ def test_an_acks_all_append_below_min_isr_is_rejected() -> None:
 def test_the_isr_that_is_counted_is_the_committed_one() -> None:
     """The ISR whose size is compared is the persisted one, not the maximal ISR of the leader."""
     joining = leading(state(1, [1]), {2: 9, 3: 0}, pending=state(1, [1, 2]))
-    assert advanced(joining, log_end=9).high_watermark == 0
+    assert advanced(joining, own_end=9).high_watermark == 0
     with pytest.raises(NotEnoughReplicas):
         check_append(joining, acks_all=True, topic="foo-0")
 
@@ -137,7 +137,7 @@ def test_the_isr_that_is_counted_is_the_committed_one() -> None:
 def test_a_record_must_be_on_the_maximal_isr() -> None:
     """Where the maximal ISR is larger than the ISR, a record must be on all of it before it is covered."""
     joining = leading(state(1, [1, 2]), {2: 9, 3: 6}, pending=state(1, [1, 2, 3]))
-    assert advanced(joining, log_end=9).high_watermark == 6
+    assert advanced(joining, own_end=9).high_watermark == 6
     assert fetch(joining, 3, 9, log_end=9).high_watermark == 9
 
 

@@ -116,6 +116,7 @@ def test_a_topic_overrides_what_topics_may_and_keeps_the_rest() -> None:
     assert topic == Settings(min_insync_replicas=1, unclean_recovery_strategy="manual", replica_lag_time_ms=7)
     assert with_topic(cluster, {}) == cluster
     assert {"min.insync.replicas", "segment.bytes"} <= TOPIC_SETTINGS
+    assert {"segment.ms", "retention.ms", "retention.bytes", "flush", "flush.interval.ms"} <= TOPIC_SETTINGS
 
 
 @pytest.mark.parametrize(
@@ -124,6 +125,9 @@ def test_a_topic_overrides_what_topics_may_and_keeps_the_rest() -> None:
         ({"replica.lag.time.ms": 5}, "replica.lag.time.ms cannot be set for a topic, only for the cluster"),
         ({"segment.byte": 5}, "did you mean segment.bytes?"),
         ({"segment.bytes": 0}, "segment.bytes"),
+        ({"retention.ms": -2}, "retention.ms"),
+        ({"retention.bytes": -2}, "retention.bytes"),
+        ({"flush": "sometimes"}, "flush"),
     ],
 )
 def test_a_topic_may_not_set_this(overrides: dict[str, Any], text: str) -> None:
@@ -143,4 +147,6 @@ def test_every_setting_says_what_it_takes() -> None:
     assert told["unclean.recovery.strategy"] == ("manual or balanced or proactive", "balanced", True)
     assert told["recovery.trust.page.cache"] == ("true or false", True, False)
     assert told["zookeeper.session.ms"] == ("1 to 604800000", 9_000, False)
+    assert told["retention.ms"] == ("-1 or more", 604_800_000, True)
+    assert told["flush"] == ("none or interval or always", "none", True)
     assert all(each.meaning for each in described())

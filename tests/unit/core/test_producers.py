@@ -75,3 +75,21 @@ def test_what_was_cut_off_never_happened() -> None:
     assert producers.check(7, 0, 2) is None
     producers.truncated(0)
     assert producers.check(7, 0, 0) is None
+
+
+def test_who_wrote_only_what_retention_deleted_goes_on_where_it_says_it_is() -> None:
+    producers = wrote(3)
+    producers.trimmed(20)
+    assert producers.check(7, 0, 1) == place(1), "it may be sent again, since its answer was lost"
+    producers.trimmed(20)
+    assert (producers.check(7, 0, 2), producers.check(7, 0, 3)) == (place(2), None)
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(7, 0, 1)  # where it lay, nobody knows any longer
+    for _ in range(2):
+        producers.trimmed(30)
+    assert producers.check(7, 0, 3) is None
+    # As after a restart, which finds nothing of it either.
+    assert Producers(30).check(7, 0, 3) is None
+    producers.wrote(7, 0, 3, place(3))
+    with pytest.raises(OutOfOrderSequence):
+        producers.check(7, 0, 5)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import LeaderNotAvailable, ReplicationError, UnknownTopicOrPartition, WrongCluster
@@ -127,3 +128,13 @@ def test_a_key_has_no_place_in_a_topic_without_partitions() -> None:
     known = routing(Metadata(cluster_id="c", brokers={}, topics=(none_yet,)))
     with pytest.raises(UnknownTopicOrPartition, match="no partitions yet: retry"):
         known.partition_of("orders", b"a")
+
+
+def test_followers_are_the_registered_members_of_the_isr_that_do_not_lead() -> None:
+    led = partition(1, 7)
+    in_sync = frozenset({1, 2, 3})
+    wide = replace(led, state=replace(led.state, isr=in_sync, epochs=dict.fromkeys(in_sync, 0)))
+    assert routing(metadata(wide)).followers("orders", 0) == {2: "host2:9002"}
+    assert routing(metadata(led)).followers("orders", 0) == {}
+    with pytest.raises(UnknownTopicOrPartition):
+        routing(metadata(led)).followers("orders", 1)

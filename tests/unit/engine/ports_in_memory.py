@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
+from spark_replication.config import TopicSettings
 from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.plan import Reply
 from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.errors import StorageFailed
 from spark_replication.messages import Command, PartitionCommand
 from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
-from spark_replication.ports import BatchPlace, PreparedBatch
+from spark_replication.ports import BatchPlace, Flush, PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog
 from spark_replication.sim.memory_store import MemoryStore
 
@@ -103,11 +104,42 @@ class Links:
         return taken
 
 
+class HeldFlushes:
+    """ports.Flusher: each flush goes on until the story says how it ends."""
+
+    def __init__(self) -> None:
+        self.running: list[tuple[Flush, Callable[[StorageFailed | None], None]]] = []
+
+    def flush(self, flush: Flush, ended: Callable[[StorageFailed | None], None]) -> None:
+        self.running.append((flush, ended))
+
+    def end(self, failed: StorageFailed | None = None) -> None:
+        flush, ended = self.running.pop(0)
+        flush.perform()
+        ended(failed)
+
+
+class HeldFlush:
+    """ports.Flush. end: how far the log was when it began."""
+
+    def __init__(self, end: Offset) -> None:
+        self.end = end
+
+    def perform(self) -> None:
+        """The story says how it ended."""
+
+
 class FailingLog(MemoryLog):
-    """Its disk refuses what is named in `failing`."""
+    """Its disk refuses what is named in `failing`. What is flushed is asked for, as on a real disk."""
 
     failing: frozenset[str] = frozenset()
     closed = False
+    flushed_end = 0
+    flushing: HeldFlush | None = None
+    settings: TopicSettings | None = None
+
+    def configure(self, settings: TopicSettings) -> None:
+        self.settings = settings
 
     def _disk(self, operation: str) -> None:
         if operation in self.failing:
@@ -125,8 +157,29 @@ class FailingLog(MemoryLog):
         self._disk("checkpoint")
         super().checkpoint(high_watermark)
 
+    def forget(self, before: Offset) -> None:
+        self._disk("forget")
+        super().forget(before)
+
+    def begin_flush(self) -> HeldFlush | None:
+        self._disk("flush")
+        assert self.flushing is None
+        if self.flushed_end < self.log_end:
+            self.flushing = HeldFlush(self.log_end)
+        return self.flushing
+
+    def end_flush(self, failed: StorageFailed | None) -> None:
+        assert self.flushing is not None
+        self.flushed_end = self.flushed_end if failed else self.flushing.end
+        self.flushing = None
+
+    def truncate(self, end: Offset) -> None:
+        super().truncate(end)
+        self.flushed_end = min(self.flushed_end, self.log_end)
+
     def flush(self) -> None:
         self._disk("flush")
+        self.flushed_end = self.log_end
 
     def close(self) -> None:
         self.closed = True
@@ -140,7 +193,7 @@ class Logs:
         self.quarantined: list[tuple[TopicPartition, str]] = []
         self.sick: frozenset[TopicPartition] = frozenset()
 
-    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, segment_bytes: int) -> FailingLog:
+    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, settings: TopicSettings) -> FailingLog:
         if partition in self.sick:
             raise StorageFailed(f"{partition} cannot be opened")
         found = self.logs.get((partition, topic_id))

@@ -38,7 +38,7 @@ from spark_replication.messages import (
 from spark_replication.model import TopicConfig, TopicPartition
 from spark_replication.ports import PreparedBatch
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, settings, state
-from tests.unit.engine.ports_in_memory import FailingLog, IsrWrites, Links, Logs
+from tests.unit.engine.ports_in_memory import FailingLog, HeldFlushes, IsrWrites, Links, Logs
 
 ME = Me(1, 0, 0)
 FOO_1, BAR = TopicPartition("foo", 1), TopicPartition("bar", 0)
@@ -58,6 +58,7 @@ class Story:
             logs=self.logs,
             isr_store=self.isr_store,
             links=self.links,
+            flusher=HeldFlushes(),
             settings=settings(),
             guards=nullcontext,
             schema_of=lambda config: config.schema.encode(),
@@ -193,7 +194,7 @@ def test_what_is_gone_after_the_next_registration_is_put_aside_and_not_known_any
 
 def test_a_directory_that_is_not_assigned_is_put_aside_and_the_present_one_served() -> None:
     story = Story()
-    story.logs.open(FOO, "old", b"", 1)
+    story.logs.open(FOO, "old", b"", settings())
     story.registered(LED)
     assert (story.logs.quarantined, story.parts()) == ([(FOO, "old")], {FOO: "Leading"})
 
@@ -243,7 +244,7 @@ def test_what_it_is_known_to_have_left_does_not_come_back_by_an_older_command() 
     story.registered(LED)
     moved = command(state(2, [2, 3], leader_epoch=5), 9, replicas=(2, 3))
     story.loop.update_metadata(update(moved))
-    story.loop.stop_replica(stop(leader_epoch=5))
+    story.loop.stop_replica(stop(leader_epoch=5, partition_epoch=8))
     assert story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8)), 0).errors == {"foo-0": NONE}
     assert story.parts() == {}
     # It is assigned again, which is newer.
@@ -484,3 +485,36 @@ def test_a_leader_asks_zookeeper_with_its_own_epoch() -> None:
     ((write, _),) = story.isr_store.asked
     assert (write.broker, write.broker_epoch, write.state) == (1, 3, state(1, [1], elr=[2]))
     assert isinstance(replica.part, Leading)
+
+
+def test_what_lives_takes_its_topics_settings_as_they_change() -> None:
+    story = Story()
+    story.registered(LED)
+    assert story.log().settings is None
+    story.loop.update_metadata(update(topics=CONFIGS | {"bar": TopicConfig(schema="other")}))
+    assert story.log().settings is None  # another topic's
+    for number, segment_ms in enumerate((5, 6), start=2):
+        topics = CONFIGS | {"foo": TopicConfig(schema="foo's", settings={"segment.ms": segment_ms})}
+        story.loop.update_metadata(update(LED, topics=topics, number=number, complete=number == 3))
+        assert story.log().settings == settings(segment_ms=segment_ms)
+
+
+@pytest.mark.parametrize("delete", [True, False])
+def test_what_was_told_before_a_stop_and_comes_after_it_opens_nothing_again(delete: bool) -> None:
+    story = Story()
+    story.registered(LED)
+    story.loop.stop_replica(stop(delete=delete, leader_epoch=5, partition_epoch=9))
+    story.loop.stop_replica(stop(delete=delete, leader_epoch=5, partition_epoch=8))  # an earlier one, late itself
+    story.loop.leader_and_isr(leader_and_isr(LED), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5), 9)), 0)
+    assert story.parts() == {}
+    # A command that came later, of another topic of this name, or of another life of the broker, is another matter.
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5), 10)), 0)
+    assert story.parts() == {FOO: "Leading"}
+    story.loop.stop_replica(stop(delete=delete, leader_epoch=6))
+    again = replace(LED, topic_id=LATER_ID)
+    story.loop.leader_and_isr(leader_and_isr(again), 0)
+    assert story.parts() == {FOO: "Leading"}
+    story.loop.stop_replica(stop(LATER_ID, delete=delete, leader_epoch=6))
+    story.registered(again)
+    assert story.parts() == {FOO: "Leading"}

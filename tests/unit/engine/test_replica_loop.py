@@ -27,7 +27,7 @@ from spark_replication.model import BrokerId, PartitionState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
-from tests.unit.engine.ports_in_memory import FailingLog, IsrWrites, Links
+from tests.unit.engine.ports_in_memory import FailingLog, HeldFlushes, IsrWrites, Links
 
 ME = Me(1, 0, 0)
 LED = state(1, [1, 2])
@@ -39,7 +39,7 @@ class Story:
     def __init__(self, *records: tuple[int, int, int], **given: Any) -> None:
         runs = MemoryLog.of_runs(list(records), 0)
         self.log = FailingLog(runs.log_start, runs.records, runs.epochs, 0)
-        self.isr_store, self.links = IsrWrites(), Links()
+        self.isr_store, self.links, self.flushes = IsrWrites(), Links(), HeldFlushes()
         self.loop = ReplicaLoop(
             FOO,
             FOO_ID,
@@ -47,6 +47,7 @@ class Story:
             settings=settings(**given),
             isr_store=self.isr_store,
             links=self.links,
+            flusher=self.flushes,
             guard=nullcontext(),
         )
         self.answers: list[Place | ReplicationError] = []
@@ -245,11 +246,19 @@ def test_what_producers_wrote_before_is_read_from_the_log() -> None:
         settings=settings(),
         isr_store=story.isr_store,
         links=story.links,
+        flusher=story.flushes,
         guard=nullcontext(),
     )
     again.command(command(LED, 7), ME, 0)
     again.produce(PreparedBatch(1, b"x", 0, 9, 0, 0), acks=1, now_ms=0, acknowledge=story.answers.append)
     assert (story.answers, story.log.log_end) == ([Place(0, 0)], 1)
+
+
+def test_batches_are_compressed_as_the_topic_says_now() -> None:
+    loop = Story(compression="lz4").loop
+    before = loop.compression
+    loop.configure(settings(compression="zstd"))
+    assert (before, loop.compression) == ("lz4", "zstd")
 
 
 def test_a_disk_that_refuses_an_append_refuses_it_to_the_producer() -> None:
@@ -292,9 +301,10 @@ def test_who_resigns_tells_who_waits_whatever_the_disk_does(failing: frozenset[s
     else:
         story.loop.resign("gone")
     assert (story.loop.part, story.errors()) == (None, [("NOT_LEADER_OR_FOLLOWER", True)])
-    assert story.loop.high_watermark == story.log.high_watermark == (0 if failing else 1)
+    assert (story.loop.high_watermark, story.log.high_watermark) == (1, 0 if failing else 1)
     # What is read after the next registration counts, whatever its epoch.
     assert story.told().leading.state == LED
+    assert story.leading.high_watermark == 1
 
 
 # Followers
@@ -348,10 +358,14 @@ def test_a_fetch_that_is_refused_says_why(changed: dict[str, Any], error: str) -
     assert (answer.error, answer.leader_epoch) == (error, changed.get("leader_epoch", 4))
 
 
-def test_a_fetch_below_the_logs_start_is_out_of_range() -> None:
+@pytest.mark.parametrize(("offset", "last_epoch"), [(3, -1), (3, 3), (4, 9)])
+def test_a_fetch_below_the_logs_start_is_told_where_it_starts_and_reports_no_end(offset: int, last_epoch: int) -> None:
     story = Story((5, 9, 3)).told()
-    story.fetch(2, 3)
-    assert story.answer(2).error == "OFFSET_OUT_OF_RANGE"
+    story.fetch(2, offset, last_epoch=last_epoch)
+    assert story.links.take() == [2]
+    answer = story.answer(2)
+    assert (answer.error, answer.diverging, answer.log_start, answer.data_bytes) == ("NONE", None, 5, 0)
+    assert story.leading.followers[2].end == -1
 
 
 def test_a_follower_that_waits_hears_of_the_high_watermark_once_it_has_moved() -> None:
@@ -400,6 +414,32 @@ def test_a_follower_cuts_what_parts_appends_the_same_and_knows_the_producers() -
     story.loop.command(command(state(2, [2], min_isr=1, leader_epoch=7), 10), Me(2, 0, 0), 0)
     story.produce(sequence=0)
     assert story.answers == [Place(5, 5)]
+
+
+def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there() -> None:
+    leader, story = Story((5, 9, 3)).told(), follower((0, 3, 2))
+    fetched(story, leader)
+    assert (story.log.log_start, story.log.log_end, story.log.epochs) == (5, 5, EpochHistory())
+    assert story.loop.high_watermark == 5
+    fetched(story, leader)
+    assert (story.log.records, story.log.epochs) == (leader.log.records, EpochHistory.of([(3, 5)]))
+
+
+def test_a_follower_whose_whole_log_parts_from_its_leaders_begins_anew() -> None:
+    leader, story = Story((0, 9, 3)).told(), follower((5, 7, 2))
+    for _ in range(3):
+        fetched(story, leader)
+    assert (story.log.log_start, story.log.records) == (0, leader.log.records)
+
+
+def test_a_follower_forgets_what_its_leader_has_forgotten_as_far_as_it_is_committed() -> None:
+    leader, story = Story((0, 9, 3)).told(), follower((0, 9, 3))
+    story.log.rows_per_segment = leader.log.rows_per_segment = 2
+    leader.log.forget(6)
+    fetched(story, leader, high_watermark=5)
+    assert (story.log.log_start, story.log.log_end) == (4, 10)
+    fetched(story, leader, high_watermark=8)
+    assert (story.log.log_start, story.log.epochs) == (6, EpochHistory.of([(3, 6)]))
 
 
 def test_where_nothing_parts_nothing_is_cut() -> None:
@@ -504,6 +544,39 @@ def test_a_consumer_that_waits_no_longer_is_not_called() -> None:
     assert called == ["waiting"]
 
 
+def test_a_follower_serves_what_it_knows_to_be_committed_to_whom_any_replica_will_do() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 1, 3))
+    with pytest.raises(NotLeader):
+        story.loop.read(0, bytes_max=9, to=None)
+    with pytest.raises(NotLeader):
+        story.loop.read(0, bytes_max=9, to=None, any_replica=True)  # its leader has not seen its log
+    story.on_progress()
+    fetched(story, leader, high_watermark=4)
+    assert story.progress == 1
+    found = story.loop.read(1, bytes_max=9, to=None, any_replica=True)
+    assert found is not None
+    assert (found.first_offset, found.next_offset) == (1, 4)
+    assert story.loop.read(4, bytes_max=9, to=None, any_replica=True) is None
+    with pytest.raises(NotLeader):
+        Story().loop.read(0, bytes_max=9, to=None, any_replica=True)
+
+
+def test_a_follower_serves_nothing_before_its_leader_has_found_its_whole_log() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 6, 3))
+    fetched(story, leader, high_watermark=4)
+    assert (story.log.log_end, story.loop.high_watermark) == (5, 4)
+    with pytest.raises(NotLeader):
+        story.loop.read(0, bytes_max=9, to=None, any_replica=True)
+    fetched(story, leader)
+    assert story.loop.read(0, bytes_max=9, to=None, any_replica=True) is not None
+    # It stays so while this leader leads, whatever else changes, and has to be found again by the next one.
+    story.loop.command(command(LED, 8), Me(2, 0, 0), 0)
+    assert story.loop.read(0, bytes_max=9, to=None, any_replica=True) is not None
+    story.loop.command(command(state(1, [1, 2], leader_epoch=6), 9), Me(2, 0, 0), 0)
+    with pytest.raises(NotLeader):
+        story.loop.read(0, bytes_max=9, to=None, any_replica=True)
+
+
 # Time, and ZooKeeper's answers
 
 
@@ -597,6 +670,67 @@ def test_a_change_left_unanswered_by_an_earlier_leadership_is_not_asked_in_the_n
     story.told(state(1, [1, 2], leader_epoch=5), 8)
     story.loop.tick(0)
     assert story.isr_store.asked == []
+
+
+def retaining(**given: Any) -> Story:
+    """Ten committed batches of producer 9, two to a segment, at time 0."""
+    story = Story(log_retention_check_interval_ms=100, **given)
+    story.log.rows_per_segment = 2
+    story.told(state(1, [1], min_isr=1))
+    for sequence in range(10):
+        story.produce(sequence=sequence)
+    story.answers.clear()
+    return story
+
+
+def test_a_leader_forgets_on_its_tick_what_its_topic_keeps_no_longer() -> None:
+    story = retaining(retention_bytes=5)
+    story.loop.tick(99)
+    assert story.log.log_start == 0
+    story.loop.tick(100)
+    assert (story.log.log_start, story.log.log_end, story.loop.view.epochs) == (4, 10, EpochHistory.of([(4, 4)]))
+    with pytest.raises(OffsetOutOfRange, match="offset 3 is outside 4 to 10"):
+        story.loop.read(3, bytes_max=9, to=None)
+    story.loop.configure(settings(retention_ms=50, log_retention_check_interval_ms=100))
+    story.loop.tick(199)
+    assert story.log.log_start == 4
+    story.loop.tick(200)
+    assert story.log.log_start == 8
+
+
+def test_nothing_is_forgotten_that_followers_may_not_have() -> None:
+    story = Story(retention_bytes=0, log_retention_check_interval_ms=1).told()
+    story.log.rows_per_segment = 1
+    story.produce(5)
+    story.fetch(2, 3)
+    story.loop.tick(1)
+    assert (story.log.log_start, story.loop.high_watermark) == (3, 3)
+
+
+def test_a_producer_whose_batches_are_forgotten_goes_on() -> None:
+    story = retaining(retention_bytes=0)
+    story.loop.tick(100)
+    story.produce(sequence=9)
+    story.produce(sequence=10)
+    assert story.answers == [Place(9, 9), Place(10, 10)]
+
+
+def test_a_disk_that_lets_nothing_go_is_asked_again() -> None:
+    story = retaining(retention_bytes=0)
+    story.log.failing = frozenset({"forget"})
+    story.loop.tick(100)
+    assert story.log.log_start == 0
+    story.log.failing = frozenset()
+    story.loop.tick(200)
+    assert story.log.log_start == 8
+
+
+def test_a_follower_forgets_nothing_by_itself() -> None:
+    story = follower((0, 9, 3))
+    story.log.rows_per_segment = 1
+    story.loop.configure(settings(retention_bytes=0, log_retention_check_interval_ms=1))
+    story.loop.tick(1 << 50)
+    assert story.log.log_start == 0
 
 
 def test_the_high_watermark_is_checkpointed_once_it_moved() -> None:

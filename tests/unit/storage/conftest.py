@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pytest
 
-from spark_replication.storage.batches import schema_to_bytes
 from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery import recover
-from tests.unit.storage.storage_stories import SCHEMA, Open
+from tests.unit.storage.storage_stories import Open, log_in
 
 
 @pytest.fixture
@@ -19,16 +17,9 @@ def open_log(tmp_path: Path) -> Iterator[Open]:
     """Opens (again) the log in `tmp_path/name`, recovering it; all are closed at the end."""
     opened: list[PartitionLog] = []
 
-    def opener(
-        name: str = "leader",
-        *,
-        segment_bytes: int = 1 << 20,
-        schema: pa.Schema = SCHEMA,
-        before_cut: Callable[[], None] = lambda: None,
-    ) -> PartitionLog:
+    def opener(name: str = "leader", **given: Any) -> PartitionLog:
         (tmp_path / name).mkdir(exist_ok=True)
-        recovered = recover(tmp_path / name, before_cut)
-        opened.append(PartitionLog(recovered, schema=schema_to_bytes(schema), segment_bytes=segment_bytes))
+        opened.append(log_in(tmp_path / name, **given))
         return opened[-1]
 
     yield opener

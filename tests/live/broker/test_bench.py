@@ -1,0 +1,77 @@
+"""`spark-replication bench`: what it prints of real brokers, in short runs; not how fast they are."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+
+from spark_replication.admin.bench_bare import BareLoop
+from spark_replication.admin.bench_load import Answers, rate
+from spark_replication.admin.cli import cli
+from spark_replication.errors import BrokerNotAvailable, NotLeader
+from tests.live.broker.brokers import eventually
+
+pytestmark = pytest.mark.live
+
+
+@pytest.mark.parametrize(
+    ("arguments", "rows", "positive"),
+    [
+        (
+            ("replicate", "--sizes=4096", "--partitions=1", "--partitions=3", "--seconds=0.3", "--rounds=1"),
+            2,
+            ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms", "bare_mb_per_s", "bare_p50_ms", "of_one_partition"),
+        ),
+        (("latency", "--seconds=0.3", "--batches-per-s=100"), 1, ("p50_ms", "p99_ms", "max_ms", "bare_p50_ms")),
+        (("read", "--sizes=65536", "--mib=8", "--rounds=1"), 1, ("mb", "mb_per_s", "mapped_mb_per_s", "ratio")),
+    ],
+    ids=lambda value: value[0] if isinstance(value, tuple) else "",
+)
+def test_each_measures_brokers_beside_a_limit(arguments: tuple[str, ...], rows: int, positive: tuple[str, ...]) -> None:
+    result = CliRunner().invoke(cli, ["bench", *arguments, "--format=json"], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    found = msgspec.json.decode(result.stdout, type=list[dict[str, float | None]])
+    assert len(found) == rows
+    assert all((figures[name] or 0) > 0 for figures in found for name in positive), found
+
+
+def test_the_bare_loop_acknowledges_what_all_three_have_written() -> None:
+    with BareLoop(b"x" * 5_000) as bare:
+        answers = Answers(1)
+        bare.begin(answers)
+        for _ in range(100):
+            answers.sent(0, 0.0)
+            bare.send(0)
+        answers.wait_below(1)
+        assert answers.answered == 100
+        sizes = {path.name: path.stat().st_size for path in bare.directory.iterdir()}
+        assert sizes == dict.fromkeys(("leader", "follower-1", "follower-2"), 500_000)
+        directory = bare.directory
+    assert not directory.exists()
+
+
+def test_a_measurement_ends_with_the_first_refusal() -> None:
+    class Refusing:
+        streams = 1
+        batch_bytes = 1
+        pids: tuple[int, ...] = ()
+
+        def begin(self, answers: Answers) -> None:
+            self.answers = answers
+
+        def send(self, stream: int) -> None:
+            self.answers.failed(NotLeader("it moved: retry"))
+            self.answers.failed(BrokerNotAvailable("and then it went away"))
+
+        def close(self) -> None: ...
+
+    with pytest.raises(NotLeader):
+        rate(Refusing(), 0.1)
+
+
+def test_the_processes_of_a_bare_loop_end_with_it() -> None:
+    with BareLoop(b"x") as bare:
+        processes = bare.processes
+        assert all(process.poll() is None for process in processes)
+    eventually(lambda: all(process.poll() == 0 for process in processes), "they end by themselves")

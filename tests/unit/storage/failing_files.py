@@ -1,0 +1,94 @@
+"""A disk that fills up, or refuses, when the test says so."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.index import Buffer
+
+
+class Crash(Exception):
+    """The process is gone: what is on the disk is what a new one finds."""
+
+
+class FailingFiles(LocalFiles):
+    """room: how many bytes may still be written; None: as many as anybody likes. What fits is written, as kernels do.
+
+    refused: (operation, end of the file's name) that fail with EIO, before they have done anything.
+    changes_left: until the process crashes in the midst of a change; None: it lives. A write is then half done.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(open_files_max=10)
+        self.room: int | None = None
+        self.refused: set[tuple[str, str]] = set()
+        self.changes_left: int | None = None
+
+    def refuse(self, operation: str, *endings: str) -> None:
+        self.refused |= {(operation, ending) for ending in endings or ("",)}
+
+    def heal(self) -> None:
+        self.room = None
+        self.refused.clear()
+
+    def create(self, path: Path, data: Buffer) -> None:
+        self._check("create", path)
+        self._crash(lambda: super(FailingFiles, self).create(path, data[: len(data) // 2]))
+        super().create(path, data[: self._room_for(data)])
+        self._take(data, path)
+
+    def write(self, path: Path, data: Buffer, position: int) -> None:
+        self._check("write", path)
+        self._crash(lambda: super(FailingFiles, self).write(path, data[: len(data) // 2], position))
+        super().write(path, data[: self._room_for(data)], position)
+        self._take(data, path)
+
+    def read(self, path: Path, length: int, position: int) -> bytes:
+        self._check("read", path)
+        return super().read(path, length, position)
+
+    def truncate(self, path: Path, size: int) -> None:
+        self._check("truncate", path)
+        self._crash(lambda: None)
+        super().truncate(path, size)
+
+    def sync(self, path: Path) -> None:
+        self._check("sync", path)
+        super().sync(path)
+
+    def sync_folder(self, folder: Path) -> None:
+        self._check("sync_folder", folder)
+        super().sync_folder(folder)
+
+    def remove(self, path: Path) -> None:
+        self._check("remove", path)
+        self._crash(lambda: None)
+        super().remove(path)
+
+    def replace(self, path: Path, target: Path) -> None:
+        self._crash(lambda: None)
+        super().replace(path, target)
+
+    def _crash(self, half: Callable[[], None]) -> None:
+        if self.changes_left is not None:
+            self.changes_left -= 1
+            if self.changes_left < 0:
+                half()
+                raise Crash
+
+    def _check(self, operation: str, path: Path) -> None:
+        if any(operation == refused and path.name.endswith(ending) for refused, ending in self.refused):
+            raise OSError(errno.EIO, "Input/output error", str(path))
+
+    def _room_for(self, data: Buffer) -> int:
+        return len(data) if self.room is None else min(self.room, len(data))
+
+    def _take(self, data: Buffer, path: Path) -> None:
+        fitting, missing = self._room_for(data), len(data) - self._room_for(data)
+        if self.room is not None:
+            self.room -= fitting
+        if missing:
+            raise OSError(errno.ENOSPC, "No space left on device", str(path))

@@ -1,0 +1,155 @@
+"""The kernel's files behind the port: few descriptors, and none that outlives its name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.index_cache import IndexCache
+
+
+def open_files(folder: Path) -> list[str]:
+    handles = Path("/proc/self/fd")
+    links = [str(handle.readlink()) for handle in handles.iterdir() if handle.exists()]
+    return sorted(link.removeprefix(f"{folder}/") for link in links if link.startswith(str(folder)))
+
+
+def created(files: LocalFiles, folder: Path, *names: str) -> list[Path]:
+    for name in names:
+        files.create(folder / name, name.encode())
+    return [folder / name for name in names]
+
+
+def test_a_write_lands_at_its_place_and_the_file_must_exist(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=2)
+    (path,) = created(files, tmp_path, "abcdef")
+    files.write(path, b"XY", 2)
+    files.write(path, memoryview(b"Z"), 8)
+    assert (files.read(path, 99, 0), files.read(path, 2, 3), files.read(path, 2, 50)) == (b"abXYef\0\0Z", b"Ye", b"")
+    files.truncate(path, 3)
+    assert (files.read_whole(path), files.size(path), files.size(tmp_path / "none")) == (b"abX", 3, None)
+    for missing in (
+        lambda: files.write(tmp_path / "none", b"x", 0),
+        lambda: files.read(tmp_path / "none", 1, 0),
+        lambda: files.read_whole(tmp_path / "none"),
+        lambda: files.sync(tmp_path / "none"),
+    ):
+        with pytest.raises(FileNotFoundError):
+            missing()
+    files.remove(tmp_path / "none")
+
+
+def test_only_so_many_files_are_open_and_those_in_use_stay_longest(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=3)
+    paths = created(files, tmp_path, "a", "b", "c", "d", "e")
+    assert open_files(tmp_path) == []
+    for path in paths:
+        assert files.read(path, 1, 0) == path.name.encode()
+        files.read(paths[0], 1, 0)
+    assert len(open_files(tmp_path)) == 3
+    assert {"a", "e"} <= set(open_files(tmp_path))
+    for path in paths:
+        files.sync(path)  # opens nothing to stay
+    assert len(open_files(tmp_path)) == 3
+    for path in paths:
+        files.release(path)
+    assert open_files(tmp_path) == []
+
+
+def test_a_file_that_is_made_anew_under_a_name_is_the_one_that_is_read(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=10)
+    one, two = created(files, tmp_path, "one", "two")
+    for path in (one, two):
+        files.read(path, 9, 0)
+    files.replace(two, one)
+    assert (files.read(one, 9, 0), files.size(two)) == (b"two", None)
+    files.remove(one)
+    files.create(one, b"again")
+    assert files.read(one, 9, 0) == b"again"
+    assert open_files(tmp_path) == ["one"]
+
+
+def test_folders_come_move_and_go_with_what_is_open_in_them(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=10)
+    folder = tmp_path / "a" / "b"
+    files.make_folder(folder)
+    files.make_folder(folder)
+    (path,) = created(files, folder, "file")
+    files.read(path, 1, 0)
+    files.sync_folder(folder)
+    assert (files.folder_names(tmp_path), files.file_names(tmp_path)) == (["a"], [])
+    assert (files.folder_names(folder), files.file_names(folder)) == ([], ["file"])
+    files.rename_folder(folder, tmp_path / "c")
+    assert (open_files(tmp_path), files.read(tmp_path / "c" / "file", 9, 0)) == ([], b"file")
+    files.remove_folder(tmp_path / "c")
+    assert (open_files(tmp_path), sorted(files.folder_names(tmp_path))) == ([], ["a"])
+    with pytest.raises(FileNotFoundError):
+        files.file_names(tmp_path / "c")
+
+
+def test_threads_that_share_few_descriptors_never_meet_each_others_files(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=2)
+    failed: list[str] = []
+
+    def write_and_read(path: Path) -> None:
+        for number in range(300):
+            content = f"{path.name} {number:06}".encode()
+            files.write(path, content, 0)
+            if files.read(path, 99, 0) != content:
+                failed.append(path.name)
+
+    paths = created(files, tmp_path, *"abcdef")
+    threads = [threading.Thread(target=write_and_read, args=(path,)) for path in paths]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert (failed, len(open_files(tmp_path))) == ([], 2)
+
+
+@pytest.mark.slow
+def test_ten_thousand_logs_fit_in_a_thousand_descriptors(tmp_path: Path) -> None:
+    script = """
+import resource, sys
+from pathlib import Path
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+from spark_replication.model import TopicPartition
+from tests.unit.storage.storage_stories import prepared, read_rows
+from tests.unit.storage.test_local_files import SCHEMA_BYTES, SETTINGS, logs_in
+logs = logs_in(Path(sys.argv[1]), open_files_max=512)
+batches = [prepared(0), prepared(2)]
+opened = [logs.open(TopicPartition("many", number), "id", SCHEMA_BYTES, SETTINGS) for number in range(10_000)]
+for log in opened:
+    log.begin_epoch(0)
+for batch in batches:
+    for log in opened:
+        log.append(batch, leader_epoch=0, timestamp_ms=0)
+assert all(read_rows(log) == [0, 1, 2, 3] for log in opened)
+print(400 < len(list(Path("/proc/self/fd").iterdir())) < 600)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
+def test_indexes_in_memory_are_bounded_and_the_last_one_stays() -> None:
+    cache = IndexCache(bytes_max=100)
+    cache.put("a", bytearray(40))
+    cache.put("b", bytearray(40))
+    assert cache.get("a") == bytearray(40)
+    cache.put("c", bytearray(40))
+    assert (cache.get("b"), cache.size_bytes) == (None, 80)
+    cache.extend("a", bytes(30))
+    assert (cache.get("c"), cache.get("a"), cache.size_bytes) == (None, bytearray(70), 70)
+    cache.extend("c", bytes(1))  # it is not here: its file has it
+    cache.put("large", bytearray(1_000))
+    assert (cache.get("a"), cache.size_bytes) == (None, 1_000)
+    cache.drop("large")
+    cache.drop("large")
+    assert (cache.get("large"), cache.size_bytes) == (None, 0)
