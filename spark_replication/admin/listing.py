@@ -1,4 +1,7 @@
-"""A listing, for people as a table, for programs as JSON: the same rows, and the same names but for `_`."""
+"""A listing, for people as a table, for programs as JSON: the same rows, and the same names but for `_`.
+
+The options that commands share are here, too: where the brokers are, and which of the two a listing is to be.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,22 @@ from rich.table import Table
 
 Format = Literal["table", "json"]
 
+bootstrap = click.option(
+    "--bootstrap",
+    "-b",
+    required=True,
+    envvar="SPARK_REPLICATION_BOOTSTRAP",
+    help="host:port,… of any brokers, or zk://host:port/chroot (or in $SPARK_REPLICATION_BOOTSTRAP)",
+)
+output = click.option(
+    "--format",
+    "output",
+    type=click.Choice(("table", "json")),
+    default="table",
+    show_default=True,
+    help="of the listing",
+)
+
 # What is not a terminal has no width: nothing is broken in two that somebody may grep for.
 WIDE = 10_000
 
@@ -21,7 +40,7 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Forma
     found = [list(row) for row in rows]
     if output == "json":
         named = [dict(zip(columns, row, strict=True)) for row in found]
-        click.echo(msgspec.json.format(msgspec.json.encode(named), indent=2).decode())
+        click.echo(msgspec.json.format(msgspec.json.encode(named, enc_hook=str), indent=2).decode())
         return
     table = Table()
     for name in columns:

@@ -5,9 +5,13 @@ send → sender (one a partition) → window → put_stream → transport.flight
 
 from __future__ import annotations
 
+import atexit
 import base64
 import concurrent.futures
+import logging
+import os
 import threading
+import weakref
 from concurrent.futures import Future
 from functools import lru_cache
 from types import TracebackType
@@ -26,16 +30,25 @@ from spark_replication.storage.batches import as_stored, schema_from_bytes, stor
 DEADLINE_MS = 30_000
 IN_FLIGHT_BATCHES_MAX = 256
 IN_FLIGHT_BYTES_MAX = 64 << 20
+LINGER_MS = 0
+BATCH_BYTES = 256 << 10
+BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
 PARTITIONS_MAX = 1_000  # that one producer writes to
 
 _SCHEMAS_REMEMBERED = 1_000
+
+log = logging.getLogger(__name__)
 
 
 class Producer:
     """Thread-safe. acks: "all", 1 or 0. deadline_ms: how long a batch is tried for, wherever the time goes.
 
+    batch_bytes: small sends to one partition are stored as one batch up to this size, each counting its Arrow bytes and
+    1 KiB; each has its own answer all the same. 0: every send is a batch of its own. linger_ms: how long a batch that
+    is not full waits for more; 0: not at all, unless others are in flight.
     in_flight_batches_max, in_flight_bytes_max: what a partition may have without an answer; `send` waits beyond that.
     Callbacks of futures run on the producer's threads: they must not wait.
+    A program that ends without close() waits here all the same, and its log says what was not acknowledged then.
     """
 
     def __init__(
@@ -46,6 +59,8 @@ class Producer:
         deadline_ms: int = DEADLINE_MS,
         in_flight_batches_max: int = IN_FLIGHT_BATCHES_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
+        linger_ms: int = LINGER_MS,
+        batch_bytes: int = BATCH_BYTES,
     ) -> None:
         if acks not in ("all", 0, 1):
             raise InvalidRequest(f'acks={acks!r}: it is "all", 1 or 0')
@@ -54,18 +69,26 @@ class Producer:
                 f"in_flight_batches_max={in_flight_batches_max}: it is 1 to {REMEMBERED // 2}, since brokers "
                 f"recognise the last {REMEMBERED} batches"
             )
+        if not 0 <= linger_ms < deadline_ms:
+            raise InvalidRequest(f"linger_ms={linger_ms}: it is 0 or more, and below deadline_ms={deadline_ms}")
+        if not 0 <= batch_bytes <= BATCH_BYTES_MAX:
+            raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
         self._routes = Routes(bootstrap)
         self._settings = SenderSettings(
             acks=acks,
             deadline_ms=deadline_ms,
             in_flight_batches_max=in_flight_batches_max,
             in_flight_bytes_max=in_flight_bytes_max,
+            linger_ms=linger_ms,
+            batch_bytes=batch_bytes,
         )
         self._lock = threading.Lock()
         self._senders: dict[TopicPartition, Sender] = {}
         self._closed = False
         self._initialising = threading.Lock()
         self._producer: int | None = None
+        self._process = os.getpid()
+        _OPEN.add(self)
 
     def send(
         self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int | None = None, *, key: bytes | None = None
@@ -85,14 +108,12 @@ class Producer:
 
     def flush(self) -> None:
         """Waits until all that was sent before has an answer, good or bad: its future says which."""
-        with self._lock:
-            senders = list(self._senders.values())
-        unanswered = [future for sender in senders for future in sender.unanswered()]
+        unanswered = self._unanswered()
         deadline = Deadline(self._settings.deadline_ms)
         left = concurrent.futures.wait(unanswered, timeout=deadline.remaining_s + 1.0).not_done
         if left:
             raise RequestTimedOut(
-                f"{len(left)} batches have no answer within {deadline.timeout_ms:.0f} ms: ask their futures",
+                f"{len(left)} sends have no answer within {deadline.timeout_ms:.0f} ms: ask their futures",
                 maybe_written=True,
             )
 
@@ -107,6 +128,7 @@ class Producer:
         for sender in senders:
             sender.join(deadline.remaining_s)
         self._routes.close()
+        _OPEN.discard(self)
 
     def __enter__(self) -> Producer:
         return self
@@ -115,6 +137,27 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _close_at_exit(self) -> None:
+        if os.getpid() != self._process:
+            return  # a fork has the producer, and none of its threads
+        unanswered = self._unanswered()
+        self.close()
+        lost = [future for future in unanswered if not future.done() or future.exception() is not None]
+        if lost:
+            why = lost[0].exception() if lost[0].done() else "it has no answer"
+            log.error(
+                "the program ended without close() of a producer: %d of its last %d sends are not acknowledged, the "
+                "first because %s. Look which of them are there, and call close() or flush() before the end",
+                len(lost),
+                len(unanswered),
+                why,
+            )
+
+    def _unanswered(self) -> list[Future[Ack]]:
+        with self._lock:
+            senders = list(self._senders.values())
+        return [future for sender in senders for future in sender.flush()]
 
     def _sender(self, partition: TopicPartition) -> Sender:
         with self._lock:
@@ -155,6 +198,16 @@ class Producer:
         """None: the topic names none, so that its brokers decide."""
         text = self._routes.await_topic(partition.topic, deadline, partition.partition).config.schema
         return _schema_of(text) if text else None
+
+
+_OPEN: weakref.WeakSet[Producer] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    # Daemon threads still run here, and end with the interpreter right after.
+    for producer in list(_OPEN):
+        producer._close_at_exit()
 
 
 @lru_cache(_SCHEMAS_REMEMBERED)

@@ -1,5 +1,8 @@
 """Reads a partition in the order of its offsets, going on at the next offset when a stream ends or a leader is lost.
 
+Who prefers a follower reads from one, and then from the leader what that one lacks: a follower knows of the high
+watermark later. It is never asked twice in a row for what it did not give.
+
 Invariant: what is handed out continues what was handed out before, whatever brokers send: what lies below the next
 offset is cut off, and a gap is an error.
 """
@@ -7,11 +10,13 @@ offset is cut off, and a gap is an error.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from types import TracebackType
+from typing import Literal
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.client.deadline import Deadline, back_off_s
@@ -20,11 +25,14 @@ from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_strea
 from spark_replication.core.routing import Route
 from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
 from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
-from spark_replication.model import Offset
+from spark_replication.model import BrokerId, Offset
 
 DEADLINE_MS = 30_000
 FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing new
 STREAM_MS = 10_000  # a stream this old is opened anew: so a leader that hangs is found out, whatever it has sent before
+
+
+Preference = Literal["leader", "follower"] | BrokerId
 
 
 class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,9 +51,16 @@ class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader:
-    """Thread-safe. deadline_ms: how long a partition that cannot be read is tried for, each time."""
+    """Thread-safe. deadline_ms: how long a partition that cannot be read is tried for, each time.
 
-    def __init__(self, bootstrap: str, *, deadline_ms: int = DEADLINE_MS) -> None:
+    prefer: whom to read from, as long as that one is in sync and answers: "leader", any "follower", or the broker of
+    this id. Every read gives the same, whoever is preferred.
+    """
+
+    def __init__(self, bootstrap: str, *, prefer: Preference = "leader", deadline_ms: int = DEADLINE_MS) -> None:
+        if prefer not in ("leader", "follower") and not (isinstance(prefer, int) and prefer >= 0):
+            raise InvalidRequest(f'prefer={prefer!r}: it is "leader", "follower" or the id of a broker')
+        self._prefer = prefer
         self._routes = Routes(bootstrap)
         self._deadline_ms = deadline_ms
         self._closed = threading.Event()
@@ -96,14 +111,23 @@ class Reader:
     def _read(self, ticket: ReadTicket) -> Iterator[LogBatch]:
         deadline = Deadline(self._deadline_ms)
         failures = 0
+        leaders_turn = False
         self._routes.await_topic(ticket.topic, deadline, ticket.partition)
         while not self._closed.is_set() and (ticket.to is None or ticket.from_offset < ticket.to):
+            follower = None if leaders_turn else self._follower(ticket, deadline)
+            if follower is not None:
+                start = ticket.from_offset
+                ticket, leaders_turn = yield from self._from_follower(ticket, follower)
+                if ticket.from_offset > start:
+                    failures, deadline = 0, Deadline(self._deadline_ms)
+                continue
+            leaders_turn = False
             route: Route | None = None
             error: ReplicationError | None = None
             try:
                 route = self._routes.route(ticket.topic, ticket.partition, deadline)
-                for found in self._stream(ticket, route):
-                    ticket = msgspec.structs.replace(ticket, from_offset=found.last_offset + 1)
+                for found in self._stream(ticket, route.address):
+                    ticket = replace(ticket, from_offset=found.last_offset + 1)
                     yield found
                     failures, deadline = 0, Deadline(self._deadline_ms)
             except ReplicationError as failed:
@@ -116,6 +140,31 @@ class Reader:
                 failures += 1
                 self._recover(error, route, failures, deadline)
 
+    def _follower(self, ticket: ReadTicket, deadline: Deadline) -> str | None:
+        if self._prefer == "leader":
+            return None
+        try:
+            followers = self._routes.followers(ticket.topic, ticket.partition, deadline)
+        except ReplicationError:
+            return None  # asking for the leader finds out what is wrong, and tries again
+        if self._prefer == "follower":
+            known = [followers[broker] for broker in sorted(followers)]
+            return known[ticket.partition % len(known)] if known else None
+        return followers.get(self._prefer)
+
+    def _from_follower(self, ticket: ReadTicket, address: str) -> Generator[LogBatch, None, tuple[ReadTicket, bool]]:
+        """What it gives. Returned: where to go on, and whether the leader is to be asked there."""
+        gave = False
+        try:
+            for found in self._stream(replace(ticket, any_replica=True), address):
+                ticket = replace(ticket, from_offset=found.last_offset + 1)
+                gave = True
+                yield found
+        except ReplicationError:
+            self._routes.stale_topic(ticket.topic)  # whatever it is, the leader says it, too, or makes up for it
+            return ticket, not gave
+        return ticket, not gave or not ticket.max_wait_ms
+
     def _recover(self, error: ReplicationError, route: Route | None, failures: int, deadline: Deadline) -> None:
         if not error.retriable or deadline.passed:
             raise error
@@ -124,20 +173,20 @@ class Reader:
             self._routes.stale(route)
         self._closed.wait(min(back_off_s(failures), deadline.remaining_s))
 
-    def _stream(self, ticket: ReadTicket, route: Route) -> Iterator[LogBatch]:
+    def _stream(self, ticket: ReadTicket, address: str) -> Iterator[LogBatch]:
         """What one DoGet gives. It ends with the broker's stream; an error of our tree says why before its time."""
-        client = self._routes.client(route.address)
+        client = self._routes.client(address)
         try:
             stream = client.do_get(flight.Ticket(to_json(ticket)), flight.FlightCallOptions(timeout=STREAM_MS / 1000))
         except FLIGHT_ERRORS as error:
-            self._routes.forget(route.address, client)
+            self._routes.forget(address, client)
             raise error_of_stream(error) from error
         with self._lock:
             self._streams.add(stream)
         try:
             yield from self._batches(ticket, stream)
         except FLIGHT_ERRORS as error:
-            self._routes.forget(route.address, client)
+            self._routes.forget(address, client)
             raise error_of_stream(error) from error
         finally:
             with self._lock:

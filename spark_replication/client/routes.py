@@ -19,6 +19,7 @@ from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, UnknownTopicOrPartition
 from spark_replication.messages import DescribeTopics, Metadata, TopicMetadata
+from spark_replication.model import BrokerId
 from spark_replication.transport.actions import call
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
@@ -92,6 +93,12 @@ class Routes:
             wait=self._closed.wait,
             give_up=unknown_for_long,
         )
+
+    def followers(self, topic: str, partition: int, deadline: Deadline) -> dict[BrokerId, str]:
+        """Addresses of the in-sync replicas that do not lead, under the same rules."""
+        self.topic(topic, deadline)
+        with self._lock:
+            return self._routing.followers(topic, partition)
 
     def partition_of(self, topic: str, key: bytes, deadline: Deadline) -> int:
         self.await_topic(topic, deadline)

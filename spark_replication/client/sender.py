@@ -1,5 +1,8 @@
 """The way of one partition's batches to its leader, whoever that is: window → stream → answers → futures.
 
+A batch that more may join waits for `linger_ms`, and for one of `IN_FLIGHT_ALONE` batches to be answered: a producer
+that sends faster than that sends larger batches, and one that does not waits for nothing.
+
 One thread watches: it opens a stream at the leader while there are batches and none is open, fails what has run out of
 time, and looks whether the leader has changed when answers stay away. The stream's own threads send and receive. What
 an event means for the batches is the window's to say; everything here is guarded by one lock, and futures are resolved
@@ -20,14 +23,16 @@ import pyarrow as pa
 from spark_replication.client.deadline import Deadline, back_off_s
 from spark_replication.client.put_stream import Answer, Outgoing, PutStream
 from spark_replication.client.routes import Routes
-from spark_replication.client.window import Pending, Window
+from spark_replication.client.window import Failed, Pending, Send, Window
 from spark_replication.errors import (
+    BatchTooLarge,
     BrokerNotAvailable,
     InvalidRequest,
     OutOfOrderSequence,
     Overloaded,
     ReplicationError,
     RequestTimedOut,
+    SchemaMismatch,
     error_of,
 )
 from spark_replication.messages import BatchMetadata
@@ -35,6 +40,10 @@ from spark_replication.model import Offset, TopicPartition
 
 STALL_S = 1.0  # without an answer for this long, the route is asked for again
 CLOSE_S = 1.0  # how long a stream with nothing in flight may take to end
+IN_FLIGHT_ALONE = 4  # batches in flight up to which the next one waits for nothing
+SEND_BYTES = 1_024  # what a send counts beside its Arrow message: about what is kept for it here
+
+_OF_CONTENT = frozenset((BatchTooLarge.code, SchemaMismatch.code, InvalidRequest.code))
 
 Acks = Literal["all", 0, 1]
 
@@ -53,9 +62,11 @@ class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     deadline_ms: int
     in_flight_batches_max: int
     in_flight_bytes_max: int
+    linger_ms: int
+    batch_bytes: int
 
 
-Settled = list[tuple[Pending[Ack], Ack | ReplicationError]]
+Settled = list[tuple[Send[Ack], Ack | ReplicationError]]
 
 
 class Sender:
@@ -78,7 +89,9 @@ class Sender:
         self._sendable = threading.Condition(self._lock)  # the stream's sending thread
         self._attention = threading.Condition(self._lock)  # the watching thread
         self._window: Window[Ack] = Window(
-            batches_max=settings.in_flight_batches_max, bytes_max=settings.in_flight_bytes_max
+            batches_max=settings.in_flight_batches_max,
+            bytes_max=settings.in_flight_bytes_max,
+            batch_bytes=settings.batch_bytes,
         )
         self._stream: PutStream | None = None
         self._broken: PutStream | None = None
@@ -98,41 +111,56 @@ class Sender:
         that helps nobody."""
         future: Future[Ack] = Future()
         future.set_running_or_notify_cancel()  # it is on its way: it cannot be cancelled
-        pending = Pending(batch=batch, bytes=int(batch.nbytes), deadline_s=deadline.at_s, future=future)
+        send = Send(
+            batch=batch,
+            kind=batch.schema,
+            rows=batch.num_rows,
+            bytes=pa.ipc.get_record_batch_size(batch) + SEND_BYTES,  # ten times as fast as nbytes
+            deadline_s=deadline.at_s,
+            future=future,
+        )
         with self._lock:
-            self._await_room(pending, deadline)
+            self._await_room(send, deadline)
+            now_s = time.monotonic()
             if not self._window:
-                self._progress_s = time.monotonic()
-            self._window.add(pending)
-            self._sendable.notify()
+                self._progress_s = now_s
+            if self._window.add(send, now_s):
+                self._sendable.notify()
             if self._dozing:
                 self._attention.notify()
         return future
 
-    def _await_room(self, pending: Pending[Ack], deadline: Deadline) -> None:
+    def _await_room(self, send: Send[Ack], deadline: Deadline) -> None:
         expired = self._expired
-        while not self._closing and not self._window.has_room(pending.bytes):
+        while not self._closing and not self._window.has_room(send):
             if deadline.passed or expired != self._expired:
                 break
+            self._close_last()  # nobody joins it while the window is full
             self._room.wait(deadline.remaining_s)
         if self._closing:
             raise InvalidRequest("this producer is closed: open another")
-        if expired != self._expired or not self._window.has_room(pending.bytes):
+        if expired != self._expired or not self._window.has_room(send):
             raise Overloaded(
                 f"the batches for {self.partition} that fill the window had no answer within "
                 f"{deadline.timeout_ms:.0f} ms{self._because()}: slow down and retry"
             )
 
-    def unanswered(self) -> list[Future[Ack]]:
+    def flush(self) -> list[Future[Ack]]:
+        """What has no answer yet; none of it waits for more to join it."""
         with self._lock:
-            return [pending.future for pending in self._window.live()]
+            self._close_last()
+            return [send.future for send in self._window.live()]
+
+    def _close_last(self) -> None:
+        self._window.close_last()
+        self._sendable.notify_all()
 
     def close(self) -> None:
         """Takes no more; ends when the last batch has its answer, or is out of time."""
         with self._lock:
             self._closing = True
+            self._close_last()
             self._room.notify_all()
-            self._sendable.notify_all()
             self._attention.notify_all()
 
     def join(self, timeout_s: float) -> None:
@@ -160,7 +188,7 @@ class Sender:
 
     def _open(self) -> PutStream:
         with self._lock:
-            schema, epoch = self._window.first.batch.schema, self._window.epoch
+            schema, epoch = self._window.first.kind, self._window.epoch
             deadline = self._first_deadline()
         self._producer = self._producer_id(deadline)
         route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
@@ -178,7 +206,7 @@ class Sender:
             if error.retriable:
                 return self._expire()
             self._room.notify_all()
-            return [(pending, _because_of(error, pending)) for pending in self._window.fail_all()]
+            return _because_of(error, self._window.fail_all())
 
     def _watch_stream(self, stream: PutStream) -> None:
         """Until the stream is over."""
@@ -251,33 +279,49 @@ class Sender:
 
     def next_batch(self, stream: PutStream) -> Outgoing | None:
         with self._lock:
-            while self._stream is stream and self._broken is not stream:
-                pending = self._window.next_unsent
-                if pending is not None and not pending.batch.schema.equals(stream.schema):
-                    self._give_up(stream, None)  # the next stream has the other schema
-                elif pending is not None:
-                    sequence = self._window.send_next().sequence
-                    return Outgoing(
-                        pending.batch,
-                        BatchMetadata(
-                            acks=self._settings.acks, producer=self._producer, epoch=stream.epoch, sequence=sequence
-                        ),
-                    )
-                elif self._closing and not self._window:
-                    return None
-                else:
-                    self._sendable.wait()
-            return None
+            pending = self._await_sendable(stream)
+            if pending is None:
+                return None
+            self._window.send_next()
+            sends, sequence = pending.sends, pending.sequence
+        # Outside the lock: this may copy as much as a batch holds. Sends of a batch with a number stay as they are.
+        batch = sends[0].batch if len(sends) == 1 else pa.concat_batches([send.batch for send in sends])
+        return Outgoing(
+            batch,
+            BatchMetadata(acks=self._settings.acks, producer=self._producer, epoch=stream.epoch, sequence=sequence),
+        )
+
+    def _await_sendable(self, stream: PutStream) -> Pending[Ack] | None:
+        while self._stream is stream and self._broken is not stream:
+            pending = self._window.next_unsent
+            if pending is None and self._closing and not self._window:
+                return None
+            if pending is None:
+                self._sendable.wait()
+            elif not pending.kind.equals(stream.schema):
+                self._give_up(stream, None)  # the next stream has the other schema
+            elif (joinable_s := self._joinable_s(pending)) > 0:
+                self._sendable.wait(joinable_s)
+            else:
+                return pending
+        return None
+
+    def _joinable_s(self, pending: Pending[Ack]) -> float:
+        """How long this batch still waits for more to join it, unless it is full or closed before."""
+        if pending.closed:
+            return 0.0
+        if self._window.unanswered >= IN_FLIGHT_ALONE:
+            return threading.TIMEOUT_MAX  # an answer wakes it
+        return pending.opened_s + self._settings.linger_ms / 1000 - time.monotonic()
 
     def answered(self, stream: PutStream, answer: Answer) -> None:
         with self._lock:
-            if self._stream is not stream or not self._window.awaits_answer:
+            if self._stream is not stream or not self._window.unanswered:
                 return
             self._progress_s = time.monotonic()
             settled = self._refused(stream, answer) if answer.error else self._acknowledged(answer)
             self._room.notify_all()
-            if self._closing and not self._window:
-                self._sendable.notify_all()
+            self._sendable.notify_all()
         self._settle(settled)
 
     def broken(self, stream: PutStream) -> None:
@@ -294,7 +338,7 @@ class Sender:
             self._give_up(stream, None if idle else error)
             failed = []
             if not idle and not error.retriable:
-                failed = [(pending, _because_of(error, pending)) for pending in self._window.fail_all()]
+                failed = _because_of(error, self._window.fail_all())
         self._settle(failed)
 
     # Under the lock
@@ -302,26 +346,27 @@ class Sender:
     def _acknowledged(self, answer: Answer) -> Settled:
         self._trouble = None
         self._failures = 0
-        pending = self._window.acknowledged()
-        if pending.expired:
-            return []
         topic, partition = self.partition
-        return [
-            (
-                pending,
-                Ack(topic=topic, partition=partition, base_offset=answer.base_offset, last_offset=answer.last_offset),
-            )
-        ]
+        settled: Settled = []
+        base_offset = answer.base_offset
+        for send in self._window.acknowledged().sends:
+            end = base_offset + send.rows
+            if not send.expired:
+                ack = Ack(topic=topic, partition=partition, base_offset=base_offset, last_offset=end - 1)
+                settled.append((send, ack))
+            base_offset = end
+        return settled
 
     def _refused(self, stream: PutStream, answer: Answer) -> Settled:
         failed = self._window.refused(
             retriable=answer.retriable,
             out_of_order=answer.error == OutOfOrderSequence.code,
+            of_content=answer.error in _OF_CONTENT,
             maybe_written=answer.maybe_written,
         )
         error = error_of(answer.error, answer.message, maybe_written=answer.maybe_written)
         self._give_up(stream, error if answer.retriable else None)
-        return [] if failed is None else [(failed, _because_of(error, failed))]
+        return _because_of(error, failed)
 
     def _give_up(self, stream: PutStream, error: ReplicationError | None) -> None:
         """What was sent on it is sent again on the next one."""
@@ -344,16 +389,16 @@ class Sender:
             self._room.notify_all()
         if self._stream is not None and self._stream.epoch != self._window.epoch:
             self._give_up(self._stream, None)
-        return [(pending, self._out_of_time(pending)) for pending in failed]
+        return [(each.send, self._out_of_time(maybe_written=each.maybe_written)) for each in failed]
 
-    def _out_of_time(self, pending: Pending[Ack]) -> ReplicationError:
+    def _out_of_time(self, *, maybe_written: bool) -> ReplicationError:
         within = f"within {self._settings.deadline_ms} ms{self._because()}"
-        if pending.maybe_written or self._trouble is None:
+        if maybe_written or self._trouble is None:
             return RequestTimedOut(
                 f"a batch for {self.partition} had no answer {within}: it may be written, look before sending it anew"
-                if pending.maybe_written
+                if maybe_written
                 else f"a batch for {self.partition} could not be sent {within}: it is not written, send it anew",
-                maybe_written=pending.maybe_written,
+                maybe_written=maybe_written,
             )
         return error_of(
             self._trouble.code,
@@ -367,13 +412,13 @@ class Sender:
         left_s = self._window.first_live_deadline_s - time.monotonic() if self._window else STALL_S
         return Deadline(max(1.0, left_s * 1000))
 
-    def _settle(self, settled: Sequence[tuple[Pending[Ack], Ack | ReplicationError]]) -> None:
-        for pending, outcome in settled:
+    def _settle(self, settled: Sequence[tuple[Send[Ack], Ack | ReplicationError]]) -> None:
+        for send, outcome in settled:
             if isinstance(outcome, Ack):
-                pending.future.set_result(outcome)
+                send.future.set_result(outcome)
             else:
-                pending.future.set_exception(outcome)
+                send.future.set_exception(outcome)
 
 
-def _because_of(error: ReplicationError, pending: Pending[Ack]) -> ReplicationError:
-    return error_of(error.code, error.message, maybe_written=pending.maybe_written)
+def _because_of(error: ReplicationError, failed: Sequence[Failed]) -> Settled:
+    return [(each.send, error_of(error.code, error.message, maybe_written=each.maybe_written)) for each in failed]

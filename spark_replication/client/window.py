@@ -2,11 +2,14 @@
 
 Brokers store batch n of a producer epoch only after n-1, and answer one that they have with its first place. So:
 
-- A batch gets its number when it is first sent, and keeps it: sent again, to whomever, it is stored once.
+- Small sends of one kind are joined to one batch until it is full, closed, or has a number.
+- A batch gets its number when it is first sent, and keeps it: sent again, to whomever, it is stored once. As long as it
+  has one it consists of the same sends, those that nobody waits for included: its place stands for all of them.
 - If a batch was surely not written, nothing numbered after it in this epoch was or will be. It may be taken out: the
   rest is numbered anew from 0 in the next epoch, which also fences copies that still lie in some broker's buffers.
 - A batch that may be written leaves no gap either way: its number is kept for it. Once its time is over, it stays as a
   ghost that is sent on behalf of those behind it; when these are gone too, the next epoch begins.
+- One bad send fails no neighbour: what was refused for what is in it, and surely not written, is sent again in halves.
 
 An answer of a stream belongs to the first batch, since a stream sends them in order, starting with the first. After an
 answer that is no acknowledgement the stream is of no use: the caller opens another, which sends everything again.
@@ -18,35 +21,78 @@ import math
 from collections import deque
 from concurrent.futures import Future
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 Result = TypeVar("Result")
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Pending(Generic[Result]):
-    """maybe_written: some copy that was sent under this number had no answer, or one that promised nothing.
-    expired: nobody waits for it any more (a ghost). renumbered: its number was out of order once."""
+class Send(Generic[Result]):
+    """What one call gave. kind: only sends of one kind go together. expired: nobody waits for it any more."""
 
     batch: Any
+    kind: Any
+    rows: int
     bytes: int
     deadline_s: float
     future: Future[Result]
+    expired: bool = False
+
+
+@dataclass(slots=True, eq=False, kw_only=True)
+class Pending(Generic[Result]):
+    """A batch as it is stored, of at least one send.
+
+    closed: nothing joins it any more. maybe_written: some copy that was sent under this number had no answer, or one
+    that promised nothing. renumbered: its number was out of order once.
+    """
+
+    sends: list[Send[Result]]
+    opened_s: float = 0.0
+    closed: bool = False
     sequence: int | None = None
     maybe_written: bool = False
-    expired: bool = False
     renumbered: bool = False
+
+    @property
+    def bytes(self) -> int:
+        return sum(send.bytes for send in self.sends)
+
+    @property
+    def kind(self) -> Any:
+        return self.sends[0].kind
+
+    @property
+    def live(self) -> list[Send[Result]]:
+        return [send for send in self.sends if not send.expired]
+
+    @property
+    def expired(self) -> bool:
+        """A ghost."""
+        return all(send.expired for send in self.sends)
+
+
+class Failed(NamedTuple):
+    """A send that has failed for good, and whether it may be there all the same."""
+
+    send: Send[Any]
+    maybe_written: bool
 
 
 class Window(Generic[Result]):
-    """Invariants: the first `_sent` were sent on the present stream; numbers are contiguous, those without come last.
-    When `epoch` has moved, streams of the one before are of no use."""
+    """Invariants: the first `_sent` were sent on the present stream; numbers are contiguous, those without come last;
+    all but the last are closed. When `epoch` has moved, streams of the one before are of no use.
 
-    def __init__(self, *, batches_max: int, bytes_max: int) -> None:
+    batch_bytes: sends are joined up to this size; a larger one goes by itself.
+    """
+
+    def __init__(self, *, batches_max: int, bytes_max: int, batch_bytes: int) -> None:
         self.epoch = 0
         self._batches_max = batches_max
         self._bytes_max = bytes_max
+        self._batch_bytes = batch_bytes
         self._bytes = 0
+        self._last_bytes = 0  # of the last batch, which grows
         self._pending: deque[Pending[Result]] = deque()
         self._sent = 0
         self._next_sequence = 0
@@ -59,8 +105,9 @@ class Window(Generic[Result]):
         return self._pending[0]
 
     @property
-    def awaits_answer(self) -> bool:
-        return self._sent > 0
+    def unanswered(self) -> int:
+        """How many of them the present stream has sent."""
+        return self._sent
 
     @property
     def next_unsent(self) -> Pending[Result] | None:
@@ -68,27 +115,49 @@ class Window(Generic[Result]):
 
     @property
     def first_live_deadline_s(self) -> float:
-        return next((pending.deadline_s for pending in self._pending if not pending.expired), math.inf)
+        return next((s.deadline_s for pending in self._pending for s in pending.sends if not s.expired), math.inf)
 
-    def live(self) -> list[Pending[Result]]:
+    def live(self) -> list[Send[Result]]:
         """Those that somebody waits for."""
-        return [pending for pending in self._pending if not pending.expired]
+        return [send for pending in self._pending for send in pending.live]
 
-    def has_room(self, bytes_: int) -> bool:
+    def has_room(self, send: Send[Result]) -> bool:
         """One batch always has: it may be larger than the window."""
-        within = len(self._pending) < self._batches_max and self._bytes + bytes_ <= self._bytes_max
-        return within or not self._pending
+        within = len(self._pending) < self._batches_max or self._joins(send)
+        return (within and self._bytes + send.bytes <= self._bytes_max) or not self._pending
 
-    def add(self, pending: Pending[Result]) -> None:
+    def add(self, send: Send[Result], now_s: float) -> bool:
+        """True: there is a batch, or one is full, that was not before."""
         if self._pending:
             # Deadlines never fall from first to last: whatever is before an expired one is answered or expired, too.
-            pending.deadline_s = max(pending.deadline_s, self._pending[-1].deadline_s)
-        self._pending.append(pending)
-        self._bytes += pending.bytes
+            send.deadline_s = max(send.deadline_s, self._pending[-1].sends[-1].deadline_s)
+        joins = self._joins(send)
+        self._bytes += send.bytes
+        if joins:
+            self._pending[-1].sends.append(send)
+            self._last_bytes += send.bytes
+        else:
+            self.close_last()
+            self._pending.append(Pending(sends=[send], opened_s=now_s))
+            self._last_bytes = send.bytes
+        if self._last_bytes >= self._batch_bytes:
+            self.close_last()
+        return not joins or self._pending[-1].closed
+
+    def close_last(self) -> None:
+        """What is there goes without waiting for more."""
+        if self._pending:
+            self._pending[-1].closed = True
+
+    def _joins(self, send: Send[Result]) -> bool:
+        if not self._pending or self._pending[-1].closed:
+            return False
+        return self._last_bytes + send.bytes <= self._batch_bytes and bool(self._pending[-1].kind == send.kind)
 
     def send_next(self) -> Pending[Result]:
         """The next unsent one, with its number: it counts as sent from now on."""
         pending = self._pending[self._sent]
+        pending.closed = True
         if pending.sequence is None:
             pending.sequence = self._next_sequence
             self._next_sequence += 1
@@ -106,51 +175,64 @@ class Window(Generic[Result]):
             pending.maybe_written = True
         self._sent = 0
 
-    def refused(self, *, retriable: bool, out_of_order: bool, maybe_written: bool) -> Pending[Result] | None:
-        """The first one was not acknowledged; the stream is given up. Returned: the batch that has failed for good."""
+    def refused(self, *, retriable: bool, out_of_order: bool, of_content: bool, maybe_written: bool) -> list[Failed]:
+        """The first one was not acknowledged; the stream is given up. Returned: what has failed for good."""
         for pending in self._of_stream()[1:]:
             pending.maybe_written = True
         self._sent = 0
         first = self.first
         first.maybe_written = first.maybe_written or maybe_written
         if retriable:
-            return None
+            return []
         if out_of_order and not first.renumbered:
             # The leader's log does not hold the batch before it: it was made again, truncated, or has forgotten us.
             # Then it holds neither this one nor those behind it.
             first.renumbered = True
             self._begin_epoch()
-            return None
+            return []
         failed = self._take_first()
+        live = failed.live
         if not failed.maybe_written:
+            if of_content and len(live) > 1:
+                self._put_back_halves(live)
+                live = []
             self._begin_epoch()
         # Else it may be there under its number, and those behind it keep theirs. If it is not, they are out of order.
-        return None if failed.expired else failed
+        return [Failed(send, failed.maybe_written) for send in live]
 
-    def expire(self, now_s: float) -> list[Pending[Result]]:
-        """Those whose time is over. maybe_written of each says whether it may be there."""
-        for pending in self._of_stream():
-            if pending.deadline_s <= now_s:
-                pending.maybe_written = True
-        failed = [pending for pending in self.live() if pending.deadline_s <= now_s]
-        if not failed:
+    def _put_back_halves(self, sends: list[Send[Result]]) -> None:
+        middle = len(sends) // 2
+        for half in (sends[middle:], sends[:middle]):
+            self._pending.appendleft(Pending(sends=half, closed=True))
+
+    def expire(self, now_s: float) -> list[Failed]:
+        """Those whose time is over, and whether each may be there."""
+        if now_s < self.first_live_deadline_s:
             return []
-        for pending in failed:
-            pending.expired = True
-        certain = [pending for pending in failed if not pending.maybe_written]
-        if any(pending.sequence is not None for pending in certain):
+        for place in range(self._sent):
+            pending = self._pending[place]
+            pending.maybe_written |= any(send.deadline_s <= now_s for send in pending.live)
+        failed = []
+        anew = False
+        for pending in self._pending:
+            late = [send for send in pending.live if send.deadline_s <= now_s]
+            failed += [Failed(send, pending.maybe_written) for send in late]
+            anew |= bool(late) and pending.sequence is not None and not pending.maybe_written
+            for send in late:
+                send.expired = True
+        if anew:
             self._begin_epoch()
         else:
-            self._keep([pending for pending in self._pending if pending not in certain])
+            self._forget_expired()
         ghosts = any(pending.expired for pending in self._pending)
-        if ghosts and not any(pending.sequence is not None for pending in self.live()):
+        if ghosts and not any(pending.sequence is not None for pending in self._pending if not pending.expired):
             self._begin_epoch()
         return failed
 
-    def fail_all(self) -> list[Pending[Result]]:
+    def fail_all(self) -> list[Failed]:
         """No batch has a chance: the window is empty after that."""
         self.interrupted()
-        failed = self.live()
+        failed = [Failed(send, pending.maybe_written) for pending in self._pending for send in pending.live]
         self._keep([])
         self._begin_epoch()
         return failed
@@ -163,14 +245,22 @@ class Window(Generic[Result]):
         self.epoch += 1
         self._next_sequence = 0
         self._sent = 0
-        self._keep([pending for pending in self._pending if not pending.expired])
         for pending in self._pending:
             pending.sequence = None
             pending.maybe_written = False
+        self._forget_expired()
+
+    def _forget_expired(self) -> None:
+        """Out of every batch that has no number; a batch of nothing else goes whole."""
+        for pending in self._pending:
+            if pending.sequence is None:
+                pending.sends = pending.live
+        self._keep([pending for pending in self._pending if pending.sends])
 
     def _keep(self, kept: list[Pending[Result]]) -> None:
         self._pending = deque(kept)
         self._bytes = sum(pending.bytes for pending in kept)
+        self._last_bytes = kept[-1].bytes if kept else 0
 
     def _take_first(self) -> Pending[Result]:
         first = self._pending.popleft()

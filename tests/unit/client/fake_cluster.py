@@ -80,6 +80,7 @@ class FakeLog:
         self.producers = Producers()
         self.leader: int | None = 1
         self.leader_epoch = 0
+        self.followers_end: int | None = None  # how far followers know it; None: as far as the leader
 
     @property
     def end(self) -> int:
@@ -88,6 +89,10 @@ class FakeLog:
     @property
     def numbers(self) -> list[int]:
         return [number for stored in self.batches for number in stored.batch.column(0).to_pylist()]
+
+    def end_at(self, broker: int) -> int:
+        known = self.followers_end
+        return self.end if known is None or broker == self.leader else min(known, self.end)
 
     def append(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Place:
         assert metadata.producer is not None
@@ -111,6 +116,8 @@ class FakeCluster:
         self.controller: int | None = 1
         self.asked_metadata = 0
         self.received: list[tuple[int, BatchMetadata]] = []
+        self.served: list[int] = []  # who served the batches that were read
+        self.in_sync: set[int] | None = None  # None: every broker
         self.serving = True
         self.closed = False
         self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
@@ -189,6 +196,7 @@ class FakeCluster:
 
     def _commands(self, topic: str) -> tuple[PartitionCommand, ...]:
         replicas = tuple(self.brokers)
+        isr = frozenset(replicas if self.in_sync is None else self.in_sync)
         return tuple(
             PartitionCommand(
                 topic=topic,
@@ -198,9 +206,9 @@ class FakeCluster:
                 state=PartitionState(
                     leader=log.leader,
                     leader_epoch=log.leader_epoch,
-                    isr=frozenset(replicas),
+                    isr=isr,
                     min_isr=1,
-                    epochs=dict.fromkeys(replicas, 0),
+                    epochs=dict.fromkeys(isr, 0),
                 ),
                 partition_epoch=log.leader_epoch,
             )
@@ -301,16 +309,17 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         request = from_json(ticket.ticket, ReadTicket)
         log = self.cluster.log(request.topic, request.partition)
         with _told():
-            if log.leader != self.id:
+            if log.leader != self.id and not request.any_replica:
                 raise NotLeader(f"broker {self.id} does not lead {request.topic}: reload routes and retry")
-            if request.from_offset > log.end:
-                raise OffsetOutOfRange(f"offset {request.from_offset} is past {log.end}")
+            if request.from_offset > log.end_at(self.id):
+                raise OffsetOutOfRange(f"offset {request.from_offset} is past {log.end_at(self.id)}")
         schema = SCHEMA if request.columns is None else pa.schema([SCHEMA.field(name) for name in request.columns])
         return flight.GeneratorStream(schema, self._read(log, request))
 
     def _wait_for_more(self, log: FakeLog, offset: int, timeout_s: float) -> None:
+        leader = log.leader
         self.cluster.changed.wait_for(
-            lambda: log.end > offset or log.leader != self.id or self.cluster.closed, timeout_s
+            lambda: log.end_at(self.id) > offset or log.leader != leader or self.cluster.closed, timeout_s
         )
 
     def _read(self, log: FakeLog, request: ReadTicket) -> Iterator[tuple[pa.RecordBatch, bytes]]:
@@ -320,18 +329,23 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             while request.to is None or offset < request.to:
                 with self.cluster.changed:
                     self._wait_for_more(log, offset, request.max_wait_ms / 1000)
-                    found = [stored for stored in log.batches if stored.base_offset + stored.batch.num_rows > offset]
-                    if log.leader != self.id:
+                    found = [
+                        stored
+                        for stored in log.batches
+                        if offset < stored.base_offset + stored.batch.num_rows <= log.end_at(self.id)
+                    ]
+                    if log.leader != self.id and not request.any_replica:
                         raise NotLeader(f"broker {self.id} has lost {request.topic}: reload routes and retry")
                 if not found:
                     return
                 stored = found[0]
                 self.cluster.before_read(self, stored)
+                self.cluster.served.append(self.id)
                 position = BatchPosition(
                     base_offset=stored.base_offset,
                     leader_epoch=stored.leader_epoch,
                     timestamp=7,
-                    high_watermark=log.end,
+                    high_watermark=log.end_at(self.id),
                 )
                 yield stored.batch.select(request.columns or SCHEMA.names), to_json(position)
                 offset = stored.base_offset + stored.batch.num_rows

@@ -9,8 +9,8 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.producer import Producer
-from spark_replication.client.sender import Ack
+from spark_replication.client.producer import BATCH_BYTES, Producer
+from spark_replication.client.sender import SEND_BYTES, Ack
 from spark_replication.errors import (
     BatchTooLarge,
     InvalidRequest,
@@ -29,9 +29,9 @@ from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
 WAIT_S = 20.0
 
 
-@pytest.fixture
-def producer(cluster: FakeCluster) -> Iterator[Producer]:
-    with Producer(cluster.bootstrap, deadline_ms=15_000) as opened:
+@pytest.fixture(params=[0, BATCH_BYTES], ids=["each_alone", "joined"])
+def producer(cluster: FakeCluster, request: pytest.FixtureRequest) -> Iterator[Producer]:
+    with Producer(cluster.bootstrap, deadline_ms=15_000, batch_bytes=request.param) as opened:
         yield opened
 
 
@@ -65,11 +65,12 @@ def cut_once(cluster: FakeCluster, after: int) -> None:
     cluster.before_answer = before_answer
 
 
-def test_batches_are_pipelined_and_acknowledged_in_order(cluster: FakeCluster, producer: Producer) -> None:
-    with cluster.silent():
-        futures = send(producer, 100)
-        assert not any(future.done() for future in futures)
-    assert offsets(futures) == list(range(100))
+def test_batches_are_pipelined_and_acknowledged_in_order(cluster: FakeCluster) -> None:
+    with Producer(cluster.bootstrap, batch_bytes=0) as producer:
+        with cluster.silent():
+            futures = send(producer, 100)
+            assert not any(future.done() for future in futures)
+        assert offsets(futures) == list(range(100))
     assert cluster.log().numbers == list(range(100))
     assert [metadata.sequence for _, metadata in cluster.received] == list(range(100)), "one stream, each sent once"
     assert futures[7].result() == Ack(topic="orders", partition=0, base_offset=7, last_offset=7)
@@ -113,14 +114,15 @@ def test_connections_that_are_lost_again_and_again_lose_and_double_nothing(
 
 def test_a_new_leader_gets_everything_that_has_no_answer(cluster: FakeCluster, producer: Producer) -> None:
     def before_answer(broker: FakeBroker) -> None:
-        if len(cluster.log().batches) == 20 and cluster.log().leader == 1:
+        if cluster.log().end >= 20 and cluster.log().leader == 1:
             cluster.lead(2)
             broker.proxy.down()
 
     cluster.before_answer = before_answer
     futures = send(producer, 60)
     assert offsets(futures) == list(range(60))
-    assert cluster.log().numbers == list(range(60))
+    assert offsets(send(producer, 20, first=60)) == list(range(60, 80))
+    assert cluster.log().numbers == list(range(80))
     assert {stored.leader_epoch for stored in cluster.log().batches} == {0, 1}
 
 
@@ -159,7 +161,7 @@ def test_a_broker_without_metadata_of_now_does_not_lead_back(cluster: FakeCluste
 @pytest.mark.parametrize("refused", [{0}, {5}, {5, 6}, {3, 9}, {9}])
 def test_a_refused_batch_fails_alone(cluster: FakeCluster, producer: Producer, refused: set[int]) -> None:
     def refuse(batch: pa.RecordBatch, _metadata: BatchMetadata) -> ReplicationError | None:
-        return BatchTooLarge("split it") if batch.column(0)[0].as_py() in refused else None
+        return BatchTooLarge("split it") if refused.intersection(batch.column(0).to_pylist()) else None
 
     cluster.refuse = refuse
     with cluster.silent():
@@ -197,7 +199,7 @@ def test_a_broker_that_has_forgotten_the_producer_goes_on_in_a_new_epoch(
     cluster.log().producers.truncated(0)
     assert offsets(send(producer, 3, first=3)) == [3, 4, 5]
     assert cluster.log().numbers == list(range(6))
-    assert cluster.log().batches[-1].metadata.epoch == 1
+    assert cluster.log().batches[-1].metadata.epoch == 1, "and not in one for each batch"
 
 
 def test_another_schema_is_refused_before_it_is_sent(cluster: FakeCluster, producer: Producer) -> None:
@@ -272,7 +274,7 @@ def test_nobody_to_send_to_names_the_addresses_that_were_tried(cluster: FakeClus
 
 
 def test_a_full_window_makes_send_wait_and_then_says_so(cluster: FakeCluster) -> None:
-    with Producer(cluster.bootstrap, deadline_ms=700, in_flight_batches_max=4) as producer:
+    with Producer(cluster.bootstrap, deadline_ms=700, in_flight_batches_max=4, batch_bytes=0) as producer:
         with cluster.silent():
             futures = send(producer, 4)
             with pytest.raises(Overloaded, match=r"for orders-0 .* had no answer within 700 ms.*slow down") as refused:
@@ -284,7 +286,7 @@ def test_a_full_window_makes_send_wait_and_then_says_so(cluster: FakeCluster) ->
 
 
 def test_room_in_the_window_lets_send_go_on(cluster: FakeCluster) -> None:
-    with Producer(cluster.bootstrap, deadline_ms=15_000, in_flight_bytes_max=100) as producer:
+    with Producer(cluster.bootstrap, deadline_ms=15_000, in_flight_bytes_max=3 * SEND_BYTES) as producer:
         assert offsets(send(producer, 200)) == list(range(200))
     assert cluster.log().numbers == list(range(200))
 
@@ -330,7 +332,18 @@ def test_an_answer_that_promises_nothing_is_asked_again(cluster: FakeCluster, pr
     assert cluster.log().numbers == list(range(5))
 
 
-@pytest.mark.parametrize("settings", [{"acks": 2}, {"in_flight_batches_max": 0}, {"in_flight_batches_max": 501}])
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"acks": 2},
+        {"in_flight_batches_max": 0},
+        {"in_flight_batches_max": 501},
+        {"linger_ms": -1},
+        {"linger_ms": 30_000},
+        {"batch_bytes": -1},
+        {"batch_bytes": (1 << 30) + 1},
+    ],
+)
 def test_settings_out_of_range_are_refused(cluster: FakeCluster, settings: dict[str, int]) -> None:
     with pytest.raises(InvalidRequest):
         Producer(cluster.bootstrap, **settings)  # type: ignore[arg-type]

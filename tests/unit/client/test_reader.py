@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from spark_replication.client.reader import LogBatch, Reader
+from spark_replication.client.deadline import Deadline
+from spark_replication.client.reader import LogBatch, Preference, Reader
 from spark_replication.errors import (
     BrokerNotAvailable,
     CorruptLog,
@@ -156,6 +158,86 @@ def test_what_no_retry_mends_is_raised(cluster: FakeCluster, reader: Reader) -> 
     for start, stop in ((-1, None), (3, 2)):
         with pytest.raises(InvalidRequest):
             reader.read("orders", start=start, stop=stop)
+
+
+def read_by(cluster: FakeCluster, prefer: Preference, **asked: Any) -> tuple[list[int], list[int]]:
+    """The numbers, and who served each batch."""
+    with Reader(cluster.bootstrap, prefer=prefer, deadline_ms=15_000) as reader:
+        return numbers(list(reader.read("orders", **asked))), cluster.served
+
+
+@pytest.mark.parametrize(("prefer", "served"), [("leader", 1), ("follower", 2), (1, 1), (2, 2), (9, 1)])
+def test_who_is_preferred_serves_it_all(cluster: FakeCluster, prefer: Preference, served: int) -> None:
+    write(cluster, 4)
+    assert read_by(cluster, prefer, start=1, stop=11) == (list(range(1, 11)), [served] * 4)
+
+
+def test_the_leader_serves_what_a_follower_does_not_know_to_be_committed(cluster: FakeCluster) -> None:
+    write(cluster, 4)
+    cluster.log().followers_end = 6
+    assert read_by(cluster, "follower") == (list(range(12)), [2, 2, 1, 1])
+
+
+def test_the_leader_serves_where_a_follower_has_nothing_yet(cluster: FakeCluster) -> None:
+    write(cluster, 4)
+    cluster.log().followers_end = 3
+    assert read_by(cluster, "follower", start=6) == (list(range(6, 12)), [1, 1])
+
+
+def test_a_follower_that_is_not_in_sync_is_not_asked(cluster: FakeCluster) -> None:
+    write(cluster, 2)
+    cluster.in_sync = {1}
+    assert read_by(cluster, "follower") == (list(range(6)), [1, 1])
+
+
+@pytest.mark.parametrize("dies_at", [0, 6])
+def test_the_leader_goes_on_where_a_follower_dies(cluster: FakeCluster, dies_at: int) -> None:
+    write(cluster, 4)
+
+    def before_read(broker: FakeBroker, stored: StoredBatch) -> None:
+        if broker.id == 2 and stored.base_offset == dies_at:
+            broker.proxy.down()
+
+    cluster.before_read = before_read
+    found, _served = read_by(cluster, "follower")
+    assert found == list(range(12))
+
+
+def test_a_follower_is_followed_and_the_leader_after_it(cluster: FakeCluster) -> None:
+    write(cluster, 1)
+    found: list[LogBatch] = []
+    with Reader(cluster.bootstrap, prefer="follower") as reader:
+        for batch in reader.read("orders", follow=True):
+            found.append(batch)
+            if batch.last_offset == 2:
+                write(cluster, 1)
+            elif batch.last_offset == 5:
+                cluster.brokers[2].proxy.down()
+                write(cluster, 1)
+            else:
+                break
+    assert numbers(found) == list(range(9))
+    assert (cluster.served[:2], cluster.served[-1]) == ([2, 2], 1)
+
+
+def test_what_a_follower_gave_begins_the_deadline_anew(cluster: FakeCluster) -> None:
+    write(cluster, 4)
+    deadline = Deadline(500)
+
+    def before_read(broker: FakeBroker, stored: StoredBatch) -> None:
+        if broker.id == 2 and stored.base_offset == 6:
+            threading.Event().wait(deadline.remaining_s)
+            broker.proxy.down()
+
+    cluster.before_read = before_read
+    with Reader(cluster.bootstrap, prefer="follower", deadline_ms=500) as reader:
+        assert numbers(list(reader.read("orders"))) == list(range(12))
+
+
+@pytest.mark.parametrize("prefer", ["nobody", -1, None])
+def test_a_preference_that_says_nothing_is_refused(cluster: FakeCluster, prefer: Any) -> None:
+    with pytest.raises(InvalidRequest, match="prefer="):
+        Reader(cluster.bootstrap, prefer=prefer)
 
 
 def test_the_deadline_ends_the_search_for_a_leader(cluster: FakeCluster) -> None:

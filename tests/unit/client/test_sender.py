@@ -15,7 +15,9 @@ TIMEOUT_S = 10.0
 
 def test_the_late_end_of_an_older_stream_does_not_hide_that_of_the_present_one() -> None:
     """Else the present one's sending thread would wait for a batch for ever, and its reader for that thread."""
-    settings = SenderSettings(acks="all", deadline_ms=1_000, in_flight_batches_max=1, in_flight_bytes_max=1)
+    settings = SenderSettings(
+        acks="all", deadline_ms=1_000, in_flight_batches_max=1, in_flight_bytes_max=1, linger_ms=0, batch_bytes=0
+    )
     sender = Sender(TopicPartition("orders", 0), cast(Routes, None), lambda _deadline: 7, settings)
     older, present = cast(Any, object()), cast(PutStream, object())
     sender._stream = present

@@ -1,0 +1,39 @@
+"""Runs the command as a shell would: what it writes to stdout and stderr, and its exit code."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from spark_replication.admin import cli
+from tests.unit.client.fake_cluster import FakeCluster
+
+
+class Ran(NamedTuple):
+    exit: int
+    out: str
+    err: str
+
+
+Run = Callable[..., Ran]
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Run:
+    def ran(*arguments: object) -> Ran:
+        monkeypatch.setattr("sys.argv", ["spark-replication", *map(str, arguments)])
+        with pytest.raises(SystemExit) as ended:
+            cli.main()
+        said = capsys.readouterr()
+        return Ran(int(ended.value.code or 0), said.out, said.err)
+
+    return ran
+
+
+@pytest.fixture
+def cluster() -> Iterator[FakeCluster]:
+    started = FakeCluster()
+    yield started
+    started.close()

@@ -1,0 +1,165 @@
+"""`produce` takes rows of any of its formats to a topic and says what was acknowledged; `consume` shows them."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pyarrow as pa
+import pytest
+from pyarrow import csv, parquet
+
+from spark_replication.admin.record_files import read_batches
+from spark_replication.errors import BatchTooLarge, InvalidRequest, ReplicationError
+from spark_replication.messages import BatchMetadata
+from tests.unit.admin.conftest import Run
+from tests.unit.client.fake_cluster import FakeCluster
+
+NUMBERS = pa.table({"number": pa.array(range(25), pa.int64())})
+
+
+def as_parquet(path: Path) -> None:
+    parquet.write_table(NUMBERS.cast(pa.schema([("number", pa.int32())])), path)  # the topic's type is wider
+
+
+def as_arrow_file(path: Path) -> None:
+    with pa.ipc.new_file(path, NUMBERS.schema) as writer:
+        writer.write_table(NUMBERS, max_chunksize=7)
+        writer.write_batch(pa.RecordBatch.from_pylist([], NUMBERS.schema))
+
+
+def as_arrow_stream(path: Path) -> None:
+    with pa.ipc.new_stream(path, NUMBERS.schema) as writer:
+        writer.write_table(NUMBERS)
+
+
+def as_csv(path: Path) -> None:
+    csv.write_csv(NUMBERS, path)
+
+
+def as_lines(path: Path) -> None:
+    path.write_text("\n" + "".join(f'{{"number": {number}}}\n' for number in range(25)) + "\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "write"),
+    [
+        ("rows.parquet", as_parquet),
+        ("rows.arrow", as_arrow_file),
+        ("rows.arrows", as_arrow_stream),
+        ("rows.CSV", as_csv),
+        ("rows.jsonl", as_lines),
+    ],
+)
+def test_a_file_is_produced_in_batches(
+    run: Run, cluster: FakeCluster, tmp_path: Path, name: str, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path / name)
+    ran = run(
+        "produce", "-b", cluster.bootstrap, "orders", tmp_path / name, "-p", 2, "--batch-rows", 10, "--format", "json"
+    )
+    assert (ran.exit, ran.err) == (0, "")
+    (found,) = json.loads(ran.out)
+    assert found["batches"] >= 3
+    assert {name: found[name] for name in found if name != "batches"} == {
+        "topic": "orders",
+        "partition": 2,
+        "rows": 25,
+        "first_offset": 0,
+        "last_offset": 24,
+    }
+    assert cluster.log(partition=2).numbers == list(range(25))
+
+
+def test_lines_of_json_come_from_standard_input(
+    run: Run, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = io.BytesIO(b'{"number": 1}\n{"number": null}\n{"number": 3}')
+    monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=given))
+    assert run("produce", "-b", cluster.bootstrap, "orders").exit == 0
+    assert cluster.log().numbers == [1, None, 3]
+
+
+def test_nothing_to_produce_is_said_so(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    (tmp_path / "none.jsonl").write_text("\n\n")
+    ran = run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "none.jsonl", "--format", "json")
+    assert ran.exit == 0
+    assert json.loads(ran.out)[0]["rows"] == 0
+
+
+def test_what_was_acknowledged_is_said_when_something_fails(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    def refuse(batch: pa.RecordBatch, _metadata: BatchMetadata) -> ReplicationError | None:
+        return BatchTooLarge("split it") if 12 in batch.column(0).to_pylist() else None
+
+    cluster.refuse = refuse
+    as_lines(tmp_path / "rows.jsonl")
+    ran = run(
+        "produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.jsonl", "--batch-rows", 5, "--format", "json"
+    )
+    assert (ran.exit, ran.err) == (1, "error: MESSAGE_TOO_LARGE: split it\n")
+    assert json.loads(ran.out)[0]["rows"] == len(cluster.log().numbers)
+    assert set(range(9)) <= set(cluster.log().numbers)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ('{"amount": 1}', "unexpected field"),
+        ('{"number": "one"}', "changed from number to string"),
+        ("nonsense", "JSON parse error"),
+    ],
+)
+def test_rows_of_another_schema_are_refused(
+    run: Run, cluster: FakeCluster, tmp_path: Path, content: str, why: str
+) -> None:
+    (tmp_path / "rows.jsonl").write_text(content)
+    ran = run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.jsonl")
+    assert ran.exit == 1
+    assert "rows.jsonl cannot be read as jsonl of the topic's schema" in ran.err
+    assert why in ran.err
+    assert cluster.received == []
+
+
+@pytest.mark.parametrize(
+    ("table", "why"),
+    [
+        ({"number": [1], "amount": [1.5]}, "column 'amount' is not in the topic"),
+        ({"amount": [1.5]}, "column 'number' is missing"),
+        ({"number": [1.5]}, "truncated"),
+    ],
+)
+def test_columns_that_do_not_fit_are_named(table: dict[str, list[float]], why: str) -> None:
+    file = io.BytesIO()
+    parquet.write_table(pa.table(table), file)
+    file.seek(0)
+    with pytest.raises(InvalidRequest, match=why):
+        list(read_batches(file, "parquet", NUMBERS.schema, rows_max=10, name="it"))
+
+
+def test_wrong_usage_is_2_and_an_unknown_suffix_or_topic_1(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    assert run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "not there.csv").exit == 2
+    assert run("produce", "-b", cluster.bootstrap, "orders", "--input-format", "csv").exit == 2
+    (tmp_path / "rows.txt").write_text("")
+    ran = run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.txt")
+    assert ran.exit == 1
+    assert "name its format" in ran.err
+    as_csv(tmp_path / "rows.csv")
+    assert "no broker knows" in run("produce", "-b", cluster.bootstrap, "ordrs", tmp_path / "rows.csv").err
+
+
+def test_consume_shows_a_range_of_columns_from_whom_is_preferred(
+    run: Run, cluster: FakeCluster, tmp_path: Path
+) -> None:
+    as_csv(tmp_path / "rows.csv")
+    run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv")
+    asked = ("consume", "-b", cluster.bootstrap, "orders", "--format", "json")
+    ran = run(*asked, "--from", 3, "--to", 6, "-c", "number", "--prefer", "follower")
+    assert json.loads(ran.out) == [{"_offset": n, "number": n} for n in range(3, 6)]
+    assert set(cluster.served) == {2}
+    assert [row["_offset"] for row in json.loads(run(*asked, "--prefer", 1, "--max-rows", 2).out)] == [0, 1]
+    assert json.loads(run(*asked, "--from", 25).out) == []
+    assert run(*asked, "--prefer", "anybody").exit == 1
+    assert run(*asked, "--from", -1).exit == 2
