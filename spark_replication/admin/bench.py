@@ -3,10 +3,31 @@ the same run, and the ratio of the two: machines are noisy, ratios less so."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import click
 
+from spark_replication.admin import bench_latency, bench_read, bench_replicate
 from spark_replication.admin.bench_decide import decide
 from spark_replication.admin.listing import Format, show
+
+SIZES = (4 << 10, 64 << 10, 1 << 20)
+
+sizes = click.option(
+    "--sizes",
+    multiple=True,
+    type=click.IntRange(8, 8 << 20),
+    default=SIZES,
+    show_default=True,
+    help="bytes of a batch; given again and again",
+)
+seconds = click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="of each measurement"
+)
+output_format = click.option(
+    "--format", "output", type=click.Choice(("table", "json")), default="table", show_default=True
+)
 
 
 @click.group()
@@ -24,7 +45,7 @@ def bench() -> None:
     help="how many the broker's failure touches; given twice, the ratio of the times per partition is told",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
-@click.option("--format", "output", type=click.Choice(("table", "json")), default="table", show_default=True)
+@output_format
 def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> None:
     """A broker's failure, decided purely: what is to be stored, and who is told. No ZooKeeper, no network."""
     measured = [decide(count, rounds) for count in partitions]
@@ -48,3 +69,50 @@ def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> No
         if len(measured) > 1:
             grown = measured[-1].us_per_partition / measured[0].us_per_partition
             click.echo(f"per partition, {partitions[-1]} cost {grown:.2f} times what {partitions[0]} cost")
+
+
+@bench.command(name="replicate")
+@sizes
+@click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1, 16, 512), show_default=True)
+@seconds
+@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="the best of so many counts")
+@output_format
+def replicate_command(
+    sizes: tuple[int, ...], partitions: tuple[int, ...], seconds: float, rounds: int, output: Format
+) -> None:
+    """acks=all through three broker processes, beside a bare loop that moves the same bytes: rate, CPU, latency."""
+    found = bench_replicate.replicate(sizes, partitions, seconds=seconds, rounds=rounds, progress=_progress)
+    _show_figures(bench_replicate.COLUMNS, found, output)
+
+
+@bench.command(name="latency")
+@click.option("--sizes", multiple=True, type=click.IntRange(8, 8 << 20), default=(SIZES[0],), show_default=True)
+@click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1,), show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@click.option("--batches-per-s", type=click.IntRange(1, 10_000), default=200, show_default=True)
+@output_format
+def latency_command(
+    sizes: tuple[int, ...], partitions: tuple[int, ...], *, seconds: float, batches_per_s: int, output: Format
+) -> None:
+    """How long an acks=all batch takes to its answer at a fixed rate, beside the bare loop."""
+    found = bench_latency.measure(sizes, partitions, seconds=seconds, batches_per_s=batches_per_s, progress=_progress)
+    _show_figures(bench_latency.COLUMNS, found, output)
+
+
+@bench.command(name="read")
+@click.option("--sizes", multiple=True, type=click.IntRange(8, 8 << 20), default=SIZES, show_default=True)
+@click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="how much there is to read")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
+@output_format
+def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) -> None:
+    """A partition read over Flight, beside pyarrow reading the same files through a memory map."""
+    found = bench_read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
+    _show_figures(bench_read.COLUMNS, found, output)
+
+
+def _progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _show_figures(columns: tuple[str, ...], found: Iterable[Any], output: Format) -> None:
+    show(columns, [[getattr(figures, name) for name in columns] for figures in found], output=output)

@@ -1,0 +1,110 @@
+"""DoGet of a partition from end to end, beside pyarrow reading the same segments through a memory map.
+
+Both touch every byte (its CRC-32C): a map that nobody looks into would cost nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from crc32c import crc32c
+from pyarrow import flight
+
+from spark_replication.admin.bench_load import IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES, Answers, cpu_s_of
+from spark_replication.admin.bench_replicate import FlightStreams, Progress, batch_of, started, streams_to
+from spark_replication.live.local_cluster import LocalCluster
+from spark_replication.messages import ReadTicket, to_json
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    batch_bytes: int
+    mb: float
+    mb_per_s: float
+    broker_cpu_s_per_gb: float
+    mapped_mb_per_s: float
+
+    @property
+    def ratio(self) -> float:
+        return round(self.mb_per_s / self.mapped_mb_per_s, 3)
+
+
+COLUMNS = (*Figures.__struct_fields__, "ratio")
+
+
+def read(sizes: Sequence[int], *, total_bytes: int, rounds: int, progress: Progress) -> Iterator[Figures]:
+    with started() as cluster:
+        for size in sizes:
+            progress(f"{size} bytes a batch, {total_bytes >> 20} MiB")
+            batch = batch_of(size)
+            with streams_to(cluster, 1, batch) as streams:
+                batches = max(1, total_bytes // batch.nbytes)
+                _fill(streams, batches)
+                yield _figures(cluster, streams, batch, batches, rounds)
+
+
+def _fill(streams: FlightStreams, batches: int) -> None:
+    answers = Answers(1)
+    streams.begin(answers)
+    window = max(1, min(IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES // streams.batch_bytes))
+    for _ in range(batches):
+        answers.wait_below(window)
+        answers.sent(0, time.perf_counter())
+        streams.send(0)
+    answers.wait_below(1)
+
+
+def _figures(
+    cluster: LocalCluster, streams: FlightStreams, batch: pa.RecordBatch, batches: int, rounds: int
+) -> Figures:
+    files = _segments(cluster, streams.topic)
+    expected = crc32c(batch.column(0).buffers()[1]), batches
+    ticket = flight.Ticket(to_json(ReadTicket(topic=streams.topic, partition=0)))
+    cpu_s = cpu_s_of(streams.pids)
+    ours = min(_timed(lambda: _look(_batches(streams.client.do_get(ticket))), expected) for _ in range(rounds))
+    used_s = (cpu_s_of(streams.pids) - cpu_s) / rounds
+    mapped = min(_timed(lambda: _look(_mapped(files)), expected) for _ in range(rounds))
+    moved = batches * streams.batch_bytes
+    return Figures(
+        batch_bytes=batch.nbytes,
+        mb=round(moved / 1e6, 1),
+        mb_per_s=round(moved / ours / 1e6, 1),
+        broker_cpu_s_per_gb=round(used_s / moved * 1e9, 2),
+        mapped_mb_per_s=round(moved / mapped / 1e6, 1),
+    )
+
+
+def _segments(cluster: LocalCluster, topic: str) -> list[Path]:
+    """Of one replica: all are the same."""
+    log_dir = Path(next(iter(cluster.brokers.values())).log_dir)
+    return sorted(log_dir.glob(f"{topic}-0.*/*.arrow"))
+
+
+def _batches(stream: flight.FlightStreamReader) -> Iterator[pa.RecordBatch]:
+    return (chunk.data for chunk in stream)
+
+
+def _mapped(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    for path in files:
+        with pa.memory_map(str(path)) as source:
+            yield from pa.ipc.open_stream(source)
+
+
+def _look(batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    """The checksum that all of them have, and how many there are."""
+    checksum = count = 0
+    for batch in batches:
+        checksum = crc32c(batch.column(0).buffers()[1])
+        count += 1
+    return checksum, count
+
+
+def _timed(look: Callable[[], tuple[int, int]], expected: tuple[int, int]) -> float:
+    start_s = time.perf_counter()
+    found = look()
+    took_s = time.perf_counter() - start_s
+    assert found == expected, f"read {found}, not {expected}"
+    return took_s
