@@ -22,7 +22,7 @@ class Files(Protocol):
       `write` names are never touched by it.
     - A process that dies loses nothing of the calls that returned, and may have done a part of the one that had not.
     - A host that dies keeps what was synced before, and of the rest any part, in no order: of each file any of its
-      blocks old, new or zero, and any size between the synced and the last one; of each folder any of the names that
+      blocks old or new, zeros where there was none, and any size between the two; of each folder any of the names that
       came, went or were replaced. A name may be there without its bytes: `replace` of a file that was not synced may
       leave torn content under the new name.
     - `sync` covers what of that file had been written, cut or created before it was called, its size too, but not its
