@@ -223,11 +223,13 @@ class Checkers:
         story.acked_end = max(story.acked_end, offset + 1)
 
     def was_read(self, replica: ReplicaLoop, offset: int, contents: list[bytes]) -> None:
-        if not isinstance(replica.part, Leading):
-            return
+        part = replica.part
+        assert part is not None, "it has served"
+        leader_epoch = part.state.leader_epoch if isinstance(part, Leading) else part.leader_epoch
         story = self.story(replica.partition, replica.topic_id)
-        if replica.part.state.leader_epoch < story.since or not self._is_there(story):
+        if leader_epoch < story.since or not self._is_there(story):
             return
+        self._world.counts["read_from_leader" if isinstance(part, Leading) else "read_from_follower"] += len(contents)
         committed = story.committed[offset : offset + len(contents)]
         same = [found is None or found.content == read for found, read in zip(committed, contents, strict=False)]
         if len(committed) < len(contents) or not all(same):

@@ -207,27 +207,39 @@ class Reader(Client):
         there = self.cluster.topics()
         if there and not self.stopped:
             target = there[self._number % len(there)]
-            leader = self.leader_of(target)
-            if leader is None:
+            any_replica = self.world.chance(0.5)
+            broker = self._some_broker() if any_replica else self.leader_of(target)
+            if broker is None:
                 self.reload(target.topic)
             else:
                 self.cluster.network.send(
-                    self.name, leader.name, "read", lambda: self._serve(leader, target), to=leader, about=target
+                    self.name,
+                    broker.name,
+                    "read",
+                    lambda: self._serve(broker, target, any_replica=any_replica),
+                    to=broker,
+                    about=target,
                 )
         self.world.after(self.world.between(*READ_MS), "reads", self._read, on=self)
 
-    def _serve(self, leader: BrokerProcess, target: TopicPartition) -> None:
+    def _some_broker(self) -> BrokerProcess | None:
+        living = self.cluster.brokers()
+        return living[self.world.between(0, len(living) - 1)] if living else None
+
+    def _serve(self, broker: BrokerProcess, target: TopicPartition, *, any_replica: bool) -> None:
         """In the broker."""
         try:
-            replica = leader.loop.replica(target)
+            replica = broker.loop.replica(target)
             self._offset = max(self._offset, replica.log.log_start)
-            found = replica.read(self._offset, bytes_max=READ_BYTES_MAX, to=None)
+            found = replica.read(self._offset, bytes_max=READ_BYTES_MAX, to=None, any_replica=any_replica)
         except OffsetOutOfRange:
-            self._offset = 0
+            self._offset = self._offset if any_replica else 0
             return
         except ReplicationError:
             self.reload(target.topic)
             return
+        if found is None and any_replica:
+            return  # it may know less than the leader
         if found is None:
             self._number += 1  # this one is read to its end
             self._offset = 0

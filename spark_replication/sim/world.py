@@ -79,13 +79,14 @@ class World:
         return self.rng.random() < probability
 
     def _next(self) -> None:
-        at_ms, _, process, what, about, action = heapq.heappop(self._events)
+        at_ms, number, process, what, about, action = heapq.heappop(self._events)
         self.now_ms = at_ms
         if process is not None:
             if not process.alive:
                 return
             if process.stopped_until_ms > at_ms:
-                self.after(process.stopped_until_ms - at_ms, what, action, on=process, about=about)
+                # Under its number: what came to it in an order waits for it in that order.
+                heapq.heappush(self._events, (process.stopped_until_ms, number, process, what, about, action))
                 return
         self.step += 1
         if self.trace is not None:

@@ -86,6 +86,7 @@ PLANTED_BUGS = (
         "leader_epoch_never_falls",
         "followers_catch_up",
         "one_leader_per_epoch",
+        profile="zookeeper",
     ),
     bug(
         "drop replicas and write the final assignment in two steps",
@@ -139,12 +140,11 @@ PLANTED_BUGS = (
         *LOSS,
     ),
     bug(
-        "delete what is not committed",
-        "core/retention.py",
-        "segment.end > high_watermark or not (too_large or too_old)",
-        "not (too_large or too_old)",
+        "serve a follower's records up to the high watermark of before",
+        "engine/replica_loop.py",
+        "            served=before.served if before is not None and same_leader else None,",
+        "            served=high_watermark,",
         *LOSS,
-        "high_watermark_within_log",
     ),
     bug(
         "truncate to the high watermark",
