@@ -10,7 +10,7 @@ import click
 
 from spark_replication.admin import bench_latency, bench_read, bench_replicate
 from spark_replication.admin.bench_decide import decide
-from spark_replication.admin.listing import Format, show
+from spark_replication.admin.listing import Format, output, show
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 
@@ -24,9 +24,6 @@ sizes = click.option(
 )
 seconds = click.option(
     "--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="of each measurement"
-)
-output_format = click.option(
-    "--format", "output", type=click.Choice(("table", "json")), default="table", show_default=True
 )
 
 
@@ -45,7 +42,7 @@ def bench() -> None:
     help="how many the broker's failure touches; given twice, the ratio of the times per partition is told",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
-@output_format
+@output
 def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> None:
     """A broker's failure, decided purely: what is to be stored, and who is told. No ZooKeeper, no network."""
     measured = [decide(count, rounds) for count in partitions]
@@ -76,7 +73,7 @@ def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> No
 @click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1, 16, 512), show_default=True)
 @seconds
 @click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="the best of so many counts")
-@output_format
+@output
 def replicate_command(
     sizes: tuple[int, ...], partitions: tuple[int, ...], seconds: float, rounds: int, output: Format
 ) -> None:
@@ -90,7 +87,7 @@ def replicate_command(
 @click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1,), show_default=True)
 @click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
 @click.option("--batches-per-s", type=click.IntRange(1, 10_000), default=200, show_default=True)
-@output_format
+@output
 def latency_command(
     sizes: tuple[int, ...], partitions: tuple[int, ...], *, seconds: float, batches_per_s: int, output: Format
 ) -> None:
@@ -103,7 +100,7 @@ def latency_command(
 @click.option("--sizes", multiple=True, type=click.IntRange(8, 8 << 20), default=SIZES, show_default=True)
 @click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="how much there is to read")
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
-@output_format
+@output
 def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) -> None:
     """A partition read over Flight, beside pyarrow reading the same files through a memory map."""
     found = bench_read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)

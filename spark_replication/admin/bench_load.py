@@ -95,11 +95,22 @@ class Answers:
                 raise self._error
 
 
+def fill(target: Target, batches: int) -> None:
+    """So many batches, all of them acknowledged, over its streams in turn."""
+    answers = Answers(target.streams)
+    target.begin(answers)
+    window = _window(target)
+    for number in range(batches):
+        answers.wait_below(window)
+        _send(target, answers, number, time.perf_counter())
+    answers.wait_below(1)
+
+
 def rate(target: Target, seconds: float) -> Rate:
     """As fast as it goes, with so much in flight that nobody waits for the client."""
     answers = Answers(target.streams)
     target.begin(answers)
-    window = max(1, min(IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES // target.batch_bytes))
+    window = _window(target)
     _once_each(target, answers)
     number = _send_for(target, answers, window, seconds * WARM_UP_SHARE, 0)
     answered, cpu_s, start_s = answers.answered, _cpu_s(target), time.perf_counter()
@@ -114,8 +125,7 @@ def rate(target: Target, seconds: float) -> Rate:
 def _once_each(target: Target, answers: Answers) -> None:
     """A stream's first batch makes files: that is no rate."""
     for stream in range(target.streams):
-        answers.sent(stream, time.perf_counter())
-        target.send(stream)
+        _send(target, answers, stream, time.perf_counter())
     answers.wait_below(1)
 
 
@@ -123,10 +133,21 @@ def _send_for(target: Target, answers: Answers, window: int, seconds: float, num
     end_s = time.perf_counter() + seconds
     while (now_s := time.perf_counter()) < end_s:
         answers.wait_below(window)
-        answers.sent(number % target.streams, now_s)
-        target.send(number % target.streams)
+        _send(target, answers, number, now_s)
         number += 1
     return number
+
+
+def _window(target: Target) -> int:
+    """How many batches are in flight."""
+    return max(1, min(IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES // target.batch_bytes))
+
+
+def _send(target: Target, answers: Answers, number: int, at_s: float) -> None:
+    """To the streams in turn."""
+    stream = number % target.streams
+    answers.sent(stream, at_s)
+    target.send(stream)
 
 
 def latency(target: Target, seconds: float, batches_per_s: int) -> Latency:
@@ -138,9 +159,7 @@ def latency(target: Target, seconds: float, batches_per_s: int) -> Latency:
     for number in range(warm_up + int(seconds * batches_per_s)):
         due_s = first_s + number / batches_per_s
         time.sleep(max(0.0, due_s - time.perf_counter()))
-        stream = number % target.streams
-        answers.sent(stream, due_s)
-        target.send(stream)
+        _send(target, answers, number, due_s)
     answers.wait_below(1)
     return _percentiles(answers.latencies_s[warm_up:])
 

@@ -14,7 +14,7 @@ import pyarrow as pa
 from crc32c import crc32c
 from pyarrow import flight
 
-from spark_replication.admin.bench_load import IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES, Answers, cpu_s_of
+from spark_replication.admin.bench_load import cpu_s_of, fill
 from spark_replication.admin.bench_replicate import FlightStreams, Progress, batch_of, started, streams_to
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.messages import ReadTicket, to_json
@@ -42,19 +42,8 @@ def read(sizes: Sequence[int], *, total_bytes: int, rounds: int, progress: Progr
             batch = batch_of(size)
             with streams_to(cluster, 1, batch) as streams:
                 batches = max(1, total_bytes // batch.nbytes)
-                _fill(streams, batches)
+                fill(streams, batches)
                 yield _figures(cluster, streams, batch, batches, rounds)
-
-
-def _fill(streams: FlightStreams, batches: int) -> None:
-    answers = Answers(1)
-    streams.begin(answers)
-    window = max(1, min(IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES // streams.batch_bytes))
-    for _ in range(batches):
-        answers.wait_below(window)
-        answers.sent(0, time.perf_counter())
-        streams.send(0)
-    answers.wait_below(1)
 
 
 def _figures(

@@ -11,16 +11,16 @@ import click
 
 from spark_replication.admin.listing import Format, output, show
 from spark_replication.admin.log_files import (
-    DATA,
-    INDEX,
     Verified,
     bases,
     batches_in,
     entries_of,
+    is_broker_directory,
     partition_folders,
     verify,
 )
 from spark_replication.errors import StorageFailed
+from spark_replication.storage.segment import DATA, INDEX
 
 SHOWN_MAX = 1_000
 
@@ -82,7 +82,7 @@ def verify_command(paths: tuple[Path, ...], output: Format) -> None:
     verified: list[Verified] = []
     for path in paths:
         folders = partition_folders(path)
-        if not folders and not (path / "meta.json").exists():
+        if not folders and not is_broker_directory(path):
             raise click.UsageError(f"{path} is neither a broker's directory nor a partition's folder")
         verified += [verify(folder) for folder in folders]
     columns = ("folder", "segments", "batches", "start", "end", "bytes", "problems")
@@ -96,7 +96,7 @@ def verify_command(paths: tuple[Path, ...], output: Format) -> None:
 
 def _segments(path: Path) -> tuple[Path, list[int]]:
     if path.is_dir():
-        if not partition_folders(path) or (path / "meta.json").exists():
+        if is_broker_directory(path) or not partition_folders(path):
             raise click.UsageError(f"{path} is no partition's folder")
         return path, bases(path)
     if path.suffix not in (DATA, INDEX) or not path.stem.isdecimal():

@@ -15,25 +15,22 @@ import msgspec
 import pyarrow as pa
 from crc32c import crc32c
 
-from spark_replication.core.epochs import NO_EPOCH, EpochHistory
+from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.errors import CorruptLog, CorruptState
-from spark_replication.model import Offset, decode
+from spark_replication.model import Offset
 from spark_replication.storage.batches import schema_from_bytes
+from spark_replication.storage.broker_directory import IDENTITY_FILE
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.index import ENTRY_BYTES, IndexEntry, decode_entries, whole_prefix
 from spark_replication.storage.recovery import (
     EPOCHS_FILE,
     HIGH_WATERMARK_FILE,
-    LOG_START_FILE,
-    Epochs,
-    HighWatermark,
-    LogStart,
+    read_epochs,
+    read_high_watermark,
+    read_log_start,
 )
-from spark_replication.storage.segment import data_path, index_path
-from spark_replication.storage.state_files import read_checked
+from spark_replication.storage.segment import DATA, INDEX, data_path, index_path, segment_bases
 
-DATA, INDEX = ".arrow", ".index"
-_IDENTITY_FILE = "meta.json"
 _FILES = LocalFiles(open_files_max=1)
 
 
@@ -50,14 +47,16 @@ class Verified(msgspec.Struct, kw_only=True):
 
 
 def bases(folder: Path) -> list[Offset]:
-    """Of the segments, whichever of their two files is there."""
-    names = {path.stem for path in folder.iterdir() if path.suffix in (DATA, INDEX)}
-    return sorted(int(name) for name in names if len(name) == 20 and name.isdecimal())
+    return segment_bases(path.name for path in folder.iterdir())
+
+
+def is_broker_directory(path: Path) -> bool:
+    return (path / IDENTITY_FILE).exists()
 
 
 def partition_folders(path: Path) -> list[Path]:
     """Those of a broker's directory, or the one that `path` is; none if it is neither."""
-    if (path / _IDENTITY_FILE).exists():
+    if is_broker_directory(path):
         return sorted(folder for folder in path.iterdir() if folder.is_dir() and _holds_log(folder))
     return [path] if _holds_log(path) else []
 
@@ -101,8 +100,7 @@ def verify(folder: Path) -> Verified:
     found = Verified(folder=str(folder))
     epochs: list[tuple[int, Offset]] = []
     try:
-        stored = read_checked(folder / LOG_START_FILE, _FILES)
-        found.start = found.end = decode(stored, LogStart, LOG_START_FILE).offset if stored is not None else 0
+        found.start = found.end = read_log_start(_FILES, folder)
     except CorruptState as error:
         found.problems.append(error.message)
         return found
@@ -150,13 +148,11 @@ def _verify_segment(
 
 def _verify_state(folder: Path, found: Verified, epochs: list[tuple[int, Offset]]) -> None:
     try:
-        stored = read_checked(folder / EPOCHS_FILE, _FILES)
-        history = EpochHistory.of(decode(stored, Epochs, EPOCHS_FILE).starts) if stored is not None else EpochHistory()
-        known = [(each.epoch, each.start) for each in history.trimmed(found.start) if each.start < found.end]
+        history = read_epochs(_FILES, folder).trimmed(found.start)
+        known = [(each.epoch, each.start) for each in history if each.start < found.end]
         if known != epochs:
             found.problems.append(f"{EPOCHS_FILE} says {known}, the entries say {epochs}")
-        checkpoint = read_checked(folder / HIGH_WATERMARK_FILE, _FILES)
-        committed = decode(checkpoint, HighWatermark, HIGH_WATERMARK_FILE).offset if checkpoint is not None else 0
+        committed = read_high_watermark(_FILES, folder)
         if committed > found.end:
             found.problems.append(f"{HIGH_WATERMARK_FILE} says {committed}, but the log ends at {found.end}")
     except CorruptState as error:

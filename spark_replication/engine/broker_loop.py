@@ -37,7 +37,6 @@ from spark_replication.messages import (
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
-    StopPartition,
     StopReplica,
     ToBroker,
     TopicMetadata,
@@ -46,6 +45,7 @@ from spark_replication.messages import (
 from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
 from spark_replication.ports import Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
+NOTHING: tuple[str, tuple[int, float]] = ("", (-1, -1))
 Guards = Callable[[], AbstractContextManager[object]]
 
 
@@ -68,8 +68,7 @@ class BrokerLoop:
         self.brokers: Mapping[BrokerId, Registration] = {}
         self._known: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
-        self._gone: dict[TopicPartition, PartitionCommand] = {}  # what was known last of those that were removed
-        self._stopped: dict[TopicPartition, StopPartition] = {}  # the latest of each: what it covers may still come
+        self._over: dict[TopicPartition, tuple[str, tuple[int, float]]] = {}  # up to which topic id and order
         self._topic_ids: dict[str, str] = {}  # the newest of each name, of deleted topics too: they are in order (E4)
         self._logs = logs
         self._isr_store = isr_store
@@ -99,8 +98,7 @@ class BrokerLoop:
             self._known.clear()
             self._configs.clear()
             self._topic_ids.clear()
-            self._gone.clear()
-            self._stopped.clear()
+            self._over.clear()
             self._learn(known, configs, brokers)
             mine = [command for command in self._known.values() if me.broker in command.replicas]
             self._quarantine_unassigned(mine)
@@ -192,9 +190,7 @@ class BrokerLoop:
                 partition = stop.topic_partition
                 replica = self.replicas.get(partition)
                 errors[str(partition)] = NONE
-                stopped = self._stopped.get(partition)
-                if stopped is None or stopped.topic_id != stop.topic_id or not stopped.covers(stop.order):
-                    self._stopped[partition] = stop
+                self._end(partition, stop.topic_id, stop.order)
                 if replica is not None and replica.topic_id == stop.topic_id and stop.covers(replica.order):
                     try:
                         self._stop(partition, replica, delete=stop.delete)
@@ -261,13 +257,9 @@ class BrokerLoop:
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
         """Of an older topic of this name, of a partition that was removed or a replica that was stopped since, or of an
         assignment that this broker is known to have left."""
-        stopped = self._stopped.get(command.topic_partition)
-        if stopped is not None and stopped.topic_id == command.topic_id and stopped.covers(command.order):
+        if (command.topic_id, command.order) <= self._over.get(command.topic_partition, NOTHING):
             return True
         known = self._known.get(command.topic_partition)
-        gone = self._gone.get(command.topic_partition)
-        if gone is not None and (command.topic_id, command.order) <= (gone.topic_id, gone.order):
-            return True
         if self._topic_ids.get(command.topic, command.topic_id) > command.topic_id:
             return True
         same_topic = known is not None and known.topic_id == command.topic_id
@@ -400,4 +392,8 @@ class BrokerLoop:
         for partition in partitions:
             known = self._known.pop(partition, None)
             if known is not None:
-                self._gone[partition] = known
+                self._end(partition, known.topic_id, known.order)
+
+    def _end(self, partition: TopicPartition, topic_id: str, order: tuple[int, float]) -> None:
+        """What was told of it up to there is over, and may still come: it would open an empty log, and lead again."""
+        self._over[partition] = max(self._over.get(partition, NOTHING), (topic_id, order))

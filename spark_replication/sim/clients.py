@@ -245,6 +245,5 @@ class Reader(Client):
             self._offset = 0
             return
         contents = contents_of(found)
-        self.world.counts["records_read"] += len(contents)
         self.cluster.checkers.was_read(replica, found.first_offset, contents)
         self._offset = found.next_offset

@@ -12,13 +12,14 @@ import msgspec
 import pyarrow as pa
 from crc32c import crc32c
 
-from spark_replication.model import TopicPartition, decode
+from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.sim.faulty_files import FaultyFiles, File, Folder
 from spark_replication.storage.index import ENTRY_BYTES, decode_entries, encode_entry, entry_at
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
-from spark_replication.storage.recovery import LOG_START_FILE, LogStart
+from spark_replication.storage.recovery import read_log_start
+from spark_replication.storage.segment import DATA, INDEX, segment_bases
 
 Replica = tuple[TopicPartition, str]  # with the topic_id
 
@@ -43,8 +44,10 @@ class LogImage:
     agreed: up to which offset they are known to be the committed ones: checkers raise it, a cut undoes it.
     """
 
-    def __init__(self, folder: Folder) -> None:
+    def __init__(self, files: FaultyFiles, path: Path, folder: Folder) -> None:
         self.folder = folder
+        self._files = files
+        self._path = path
         self.start = 0
         self.records: list[Record] = []
         self.agreed = 0
@@ -70,7 +73,8 @@ class LogImage:
         start, segments = self.start, self._segments
         if self._changes != self.folder.changes:
             self._changes = self.folder.changes
-            start, segments = _start(self.folder), _segments(self.folder)
+            start = read_log_start(self._files, self._path)
+            segments = _segments(self.folder, start)
         cuts = [found.cuts for pair in segments for found in pair]
         known = len(self._segments)
         if start != self.start or segments[:known] != self._segments or cuts[: len(self._cuts)] != self._cuts:
@@ -97,20 +101,12 @@ class LogImage:
         return True
 
 
-def _start(folder: Folder) -> int:
-    """As log_start.json says, which a log that was never trimmed has not."""
-    found = folder.names.get(LOG_START_FILE)
-    return decode(bytes(found.content[9:]), LogStart, LOG_START_FILE).offset if isinstance(found, File) else 0
-
-
-def _segments(folder: Folder) -> list[tuple[File, File]]:
-    """Of those that were trimmed some may still be there."""
-    pairs, start = [], _start(folder)
-    for name in sorted(folder.names):
-        index, data = folder.names[name], folder.names.get(name.replace(".index", ".arrow"))
-        if not name.endswith(".index") or int(name.removesuffix(".index")) < start:
-            continue
-        if isinstance(index, File) and isinstance(data, File):
+def _segments(folder: Folder, start: int) -> list[tuple[File, File]]:
+    """Index and data of those that are whole, and not below `start`: they are on their way out."""
+    pairs = []
+    for base in segment_bases(folder.names):
+        index, data = (folder.names.get(f"{base:020}{suffix}") for suffix in (INDEX, DATA))
+        if base >= start and isinstance(index, File) and isinstance(data, File):
             pairs.append((index, data))
     return pairs
 
@@ -144,7 +140,8 @@ class Disk:
         if not isinstance(folder, Folder):
             image = None
         else:
-            image = image if image is not None and image.folder is folder else LogImage(folder)
+            if image is None or image.folder is not folder:
+                image = LogImage(self.files, LOGS / f"{replica[0]}.{replica[1]}", folder)
             image.refresh()
         self._images[replica] = self.files.changes, image
         return image

@@ -25,7 +25,6 @@ class Injector:
         self._world = cluster.world
         self._operators = Operators(cluster)
         self._healed = False
-        self._lasting = 0
 
     def plan(self, faults: Sequence[Fault]) -> None:
         for fault in faults:

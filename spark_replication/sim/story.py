@@ -31,7 +31,6 @@ class Story:
         self.acked_end = 0
         self.since = 0
         self.created = 0
-        self.histories = 1
         # Who has answered an unclean recovery of which controller epoch: at which leader epoch, in which life. And who
         # had, when the latest election by such a recovery was decided.
         self.answers: dict[tuple[int, BrokerId], tuple[int, int]] = {}
@@ -43,7 +42,6 @@ class Story:
         self.seen = {}
         self.acked_end = 0
         self.since = leader_epoch
-        self.histories += 1
 
     def commit(self, image: LogImage, end: int) -> Record | None:
         """Everything below `end` is committed. The record that is committed twice, if there is one."""

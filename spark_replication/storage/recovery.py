@@ -11,7 +11,6 @@ Rules:
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,14 +24,13 @@ from spark_replication.storage.batches import schema_from_bytes
 from spark_replication.storage.files import Files
 from spark_replication.storage.index import ENTRY_BYTES, NO_TIMESTAMP, Entries, Prefix, as_array, whole_prefix
 from spark_replication.storage.index_cache import IndexCache
-from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files
+from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files, segment_bases
 from spark_replication.storage.state_files import BESIDE, read_checked, write_checked
 
 EPOCHS_FILE = "epochs.json"
 HIGH_WATERMARK_FILE = "high_watermark.json"
 LOG_START_FILE = "log_start.json"
 
-_SEGMENT_FILE = re.compile(r"(\d{20})\.(arrow|index)")
 _READ_BYTES = 8 << 20
 
 
@@ -129,7 +127,7 @@ def recover(folder: Path, before_cut: Callable[[], None], *, files: Files, index
 def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes: IndexCache) -> Recovered:
     names = files.file_names(folder)
     rebuilt: list[str] = []
-    bases = sorted({int(match.group(1)) for name in names if (match := _SEGMENT_FILE.fullmatch(name))})
+    bases = segment_bases(names)
     log_start = _log_start(files, folder, bases, rebuilt)
     scans, cut = _scan_all(files, folder, [base for base in bases if base >= log_start], log_start)
     kept = [scan for scan in scans if scan.kept]
@@ -188,6 +186,26 @@ def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes
         high_watermark=high_watermark,
         report=report,
     )
+
+
+def read_epochs(files: Files, folder: Path) -> EpochHistory:
+    """CorruptState if what is there is none; ValueError if its epochs do not rise."""
+    path = folder / EPOCHS_FILE
+    data = read_checked(path, files)
+    return EpochHistory.of(decode(data, Epochs, str(path)).starts) if data is not None else EpochHistory()
+
+
+def read_high_watermark(files: Files, folder: Path) -> Offset:
+    path = folder / HIGH_WATERMARK_FILE
+    data = read_checked(path, files)
+    return decode(data, HighWatermark, str(path)).offset if data is not None else 0
+
+
+def read_log_start(files: Files, folder: Path) -> Offset:
+    """A log that was never trimmed has no such file."""
+    path = folder / LOG_START_FILE
+    data = read_checked(path, files)
+    return decode(data, LogStart, str(path)).offset if data is not None else 0
 
 
 def save_epochs(files: Files, folder: Path, epochs: EpochHistory) -> None:
@@ -325,10 +343,8 @@ def _epochs(
         if not merged or merged[-1][0] != epoch:
             merged.append((epoch, start))
     history = EpochHistory.of(merged)
-    path = folder / EPOCHS_FILE
     try:
-        data = read_checked(path, files)
-        stored = EpochHistory.of(decode(data, Epochs, str(path)).starts) if data is not None else EpochHistory()
+        stored = read_epochs(files, folder)
     except (CorruptState, ValueError):
         rebuilt.append(EPOCHS_FILE)
         return history
@@ -342,10 +358,8 @@ def _epochs(
 
 def _high_watermark(files: Files, folder: Path, rebuilt: list[str]) -> Offset:
     """A lost checkpoint is one at the log's start: a leader finds the high watermark again from its followers."""
-    path = folder / HIGH_WATERMARK_FILE
     try:
-        data = read_checked(path, files)
-        return decode(data, HighWatermark, str(path)).offset if data is not None else 0
+        return read_high_watermark(files, folder)
     except CorruptState:
         rebuilt.append(HIGH_WATERMARK_FILE)
         return 0
@@ -353,10 +367,8 @@ def _high_watermark(files: Files, folder: Path, rebuilt: list[str]) -> Offset:
 
 def _log_start(files: Files, folder: Path, bases: list[Offset], rebuilt: list[str]) -> Offset:
     """A damaged one is the first segment's base: whether there was more, nobody can say."""
-    path = folder / LOG_START_FILE
     try:
-        data = read_checked(path, files)
-        return decode(data, LogStart, str(path)).offset if data is not None else 0
+        return read_log_start(files, folder)
     except CorruptState:
         rebuilt.append(LOG_START_FILE)
         return bases[0] if bases else 0

@@ -13,7 +13,8 @@ Methods raise OSError as the files gave it; the log says what to do about it.
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -34,13 +35,21 @@ from spark_replication.storage.index import (
 )
 from spark_replication.storage.index_cache import IndexCache
 
+DATA, INDEX = ".arrow", ".index"
+_SEGMENT_FILE = re.compile(rf"(\d{{20}})({re.escape(DATA)}|{re.escape(INDEX)})")
+
+
+def segment_bases(names: Iterable[str]) -> list[Offset]:
+    """Of the segments among these files of a folder, whichever of their two is there; rising."""
+    return sorted({int(match.group(1)) for name in names if (match := _SEGMENT_FILE.fullmatch(name))})
+
 
 def data_path(folder: Path, base: Offset) -> Path:
-    return folder / f"{base:020}.arrow"
+    return folder / f"{base:020}{DATA}"
 
 
 def index_path(folder: Path, base: Offset) -> Path:
-    return folder / f"{base:020}.index"
+    return folder / f"{base:020}{INDEX}"
 
 
 class Segment:

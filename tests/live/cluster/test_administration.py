@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -19,12 +20,12 @@ from spark_replication.client.admin import PartitionDescription
 from spark_replication.errors import InvalidPartitions, ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages import Done, Shutdown
 from spark_replication.transport.actions import call
+from tests.live.broker import brokers
 from tests.live.cluster.history import SCHEMA, Load
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 DEADLINE_S = 60.0
-POLL_S = 0.02
 CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000, "log.delete.delay.ms": 0}
 
 
@@ -50,15 +51,14 @@ def person(cluster: sr.LocalCluster) -> Iterator[KazooClient]:
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while time.monotonic() < deadline:
-        try:
-            if holds():
-                return
-        except ReplicationError:
-            pass
-        time.sleep(POLL_S)
-    raise AssertionError(f"not within {DEADLINE_S} s: {what}")
+    """A cluster that refuses to answer is not there yet."""
+
+    def answered() -> bool:
+        with suppress(ReplicationError):
+            return holds()
+        return False
+
+    brokers.eventually(answered, what, DEADLINE_S)
 
 
 def partitions_of(cluster: sr.LocalCluster, topic: str) -> dict[int, PartitionDescription]:
