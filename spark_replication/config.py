@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 import msgspec
 from msgspec import Meta, field
 
+from spark_replication.decoding import from_builtins
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import Scalar
 
@@ -269,6 +270,6 @@ def _check_known(name: str, known: Mapping[str, str], *, of_topic: bool = False)
 
 def _converted(flat: Mapping[str, Scalar], kind: type[Settings]) -> Settings:
     try:
-        return msgspec.convert(flat, type=kind)
+        return from_builtins(flat, kind)
     except msgspec.ValidationError as error:
         raise InvalidConfig(f"{error}") from error

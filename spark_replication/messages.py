@@ -13,9 +13,10 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
+from spark_replication import decoding
+from spark_replication.decoding import UNDECODABLE
 from spark_replication.errors import InvalidRequest, UnsupportedVersion
 from spark_replication.model import (
-    UNDECODABLE,
     BrokerId,
     Epoch,
     Offset,
@@ -516,8 +517,8 @@ def to_json(message: msgspec.Struct) -> bytes:
 
 def from_json(data: bytes, kind: type[Kind]) -> Kind:
     try:
-        _check_version(msgspec.json.decode(data, type=_Versioned).v, kind)
-        return msgspec.json.decode(data, type=kind)
+        _check_version(decoding.from_json(data, _Versioned).v, kind)
+        return decoding.from_json(data, kind)
     except UNDECODABLE as error:
         raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
 
@@ -556,7 +557,6 @@ class ErrorFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="erro
 
 Frame = HelloFrame | FetchFrame | FetchedFrame | ErrorFrame
 _frame_encoder = msgspec.msgpack.Encoder()
-_frame_decoder: msgspec.msgpack.Decoder[Frame] = msgspec.msgpack.Decoder(Frame)
 
 
 def to_frame(frame: Frame) -> bytes:
@@ -565,10 +565,10 @@ def to_frame(frame: Frame) -> bytes:
 
 def from_frame(data: bytes | memoryview) -> Frame:
     try:
-        frame = _frame_decoder.decode(data)
+        frame: Frame = decoding.from_msgpack(data, Frame)
     except UNDECODABLE as error:
         with suppress(*UNDECODABLE):  # a newer version may have other fields: that it is newer is the better answer
-            _check_version(msgspec.msgpack.decode(data, type=_Versioned).v, Message)
+            _check_version(decoding.from_msgpack(data, _Versioned).v, Message)
         raise InvalidRequest(f"not a replication frame: {error}") from error
     _check_version(frame.v, type(frame))
     return frame

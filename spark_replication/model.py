@@ -10,6 +10,7 @@ from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
 
+from spark_replication.decoding import UNDECODABLE, from_json
 from spark_replication.errors import CorruptState
 
 Scalar = str | int | float | bool  # a setting's value
@@ -197,9 +198,6 @@ class BrokerSequence(Value, frozen=True, kw_only=True):
 Decoded = TypeVar("Decoded")
 _encoder = msgspec.json.Encoder()
 
-# What msgspec raises for bytes from outside: it lets through what Python's own decoder and stack say.
-UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-
 
 def encode(value: Value) -> bytes:
     """As it is stored: the same value always gives the same bytes."""
@@ -210,6 +208,6 @@ def encode(value: Value) -> bytes:
 def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
     """The value at `path`; CorruptState, naming the path, if it is none."""
     try:
-        return msgspec.json.decode(data, type=kind)
+        return from_json(data, kind)
     except UNDECODABLE as error:
         raise CorruptState(f"{path} is not a {kind.__name__}: {error}. Repair or remove it") from error

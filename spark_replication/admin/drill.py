@@ -205,7 +205,13 @@ class Drill:
         producer.terminate()
         self._check(producer.wait(STOP_TIMEOUT_S) == 0, f"the producer met an error: see {self._directory}/produce.log")
         acknowledged = len(self._lines("produce"))
-        self._wait("the follower", lambda: len(self._lines("follow")) >= acknowledged)
+
+        def caught_up() -> bool:
+            if follower.poll() is not None:
+                raise StartFailed(f"the follower ended with {follower.poll()}: see {self._directory}/follow.log")
+            return len(self._lines("follow")) >= acknowledged
+
+        self._wait("the follower", caught_up)
         follower.terminate()
         self._check(follower.wait(STOP_TIMEOUT_S) == 0, f"the reader met an error: see {self._directory}/follow.log")
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.config import Settings, settings_from
+from spark_replication.decoding import from_json
 from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationError, StaleLease, WrongCluster
 from spark_replication.live.broker_life import BrokerLife, Options
 from spark_replication.live.exit_codes import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
@@ -83,7 +84,7 @@ def _options(arguments: Sequence[str] | None) -> Options:
 
 def _settings(text: str) -> Settings:
     try:
-        return settings_from(msgspec.json.decode(text, type=dict))
+        return settings_from(from_json(text, dict))
     except (msgspec.MsgspecError, InvalidConfig) as error:
         raise argparse.ArgumentTypeError(str(error)) from error
 

@@ -17,6 +17,7 @@ from pyarrow import flight
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.guardianship import Sight, assign
+from spark_replication.decoding import from_json
 from spark_replication.errors import ReplicationError
 from spark_replication.live.broker_file import read_broker_file
 from spark_replication.live.guardian import Assignment, Guardian, Lease, found_directories
@@ -49,7 +50,7 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
     found = found_directories(Path(posting.assignment.log_directory), posting.assignment.cluster_id)
     sight = Sight(host=socket.gethostname(), directories=found)
     gathered = context.allGather(msgspec.json.encode(sight).decode())
-    sights = {number: msgspec.json.decode(text, type=Sight) for number, text in enumerate(gathered)}
+    sights = {number: from_json(text, Sight) for number, text in enumerate(gathered)}
     broker_id = assign(sights)[context.partitionId()]
     settings = settings_from(posting.assignment.overrides)
     guardian = Guardian(

@@ -21,6 +21,7 @@ from typing import Annotated, NamedTuple, TypeVar
 import msgspec
 
 from spark_replication.core.events import Requested
+from spark_replication.decoding import UNDECODABLE, from_json
 from spark_replication.messages import (
     AddPartitions,
     DeleteTopic,
@@ -29,7 +30,7 @@ from spark_replication.messages import (
     RemovePartitions,
     Request,
 )
-from spark_replication.model import UNDECODABLE, BrokerId, TopicPartition, require
+from spark_replication.model import BrokerId, TopicPartition, require
 from spark_replication.zk import paths
 from spark_replication.zk.reading import is_partition_number
 from spark_replication.zk.session import Node, Session, Watch
@@ -116,11 +117,11 @@ def asked_by(path: str, data: bytes) -> Request:
 
 def _replicas(data: bytes) -> tuple[BrokerId, ...]:
     listed = data.lstrip().startswith(b"[")
-    return msgspec.json.decode(b'{"replicas":%b}' % data if listed else data, type=_Replicas).replicas
+    return from_json(b'{"replicas":%b}' % data if listed else data, _Replicas).replicas
 
 
 def _named_partitions(data: bytes) -> tuple[str, ...] | None:
     if not data.strip():
         return None
     listed = data.lstrip().startswith(b"[")
-    return msgspec.json.decode(b'{"partitions":%b}' % data if listed else data, type=_Partitions).partitions
+    return from_json(b'{"partitions":%b}' % data if listed else data, _Partitions).partitions
