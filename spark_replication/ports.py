@@ -77,6 +77,41 @@ class LogSlice(msgspec.Struct, frozen=True):
     schema: bytes | memoryview = b""
 
 
+class StoredBytes(Protocol):
+    """A range of a log's file that nobody has read yet. It is used without the partition's lock: by then the range may
+    have been cut away, and written anew. The checksums of its entries tell."""
+
+    def __len__(self) -> int: ...
+
+    def read(self) -> bytes:
+        """All of it, or OSError."""
+
+    def send_to(self, connection: int) -> int:
+        """To a connection's descriptor, without a way through this process. How much went: less than all of it if the
+        file failed, or the connection."""
+
+
+class StoredSlice(msgspec.Struct, frozen=True):
+    """A LogSlice whose data is still in its file."""
+
+    first_offset: Offset
+    next_offset: Offset
+    segment_base: Offset
+    entries: bytes
+    data: StoredBytes
+    schema: bytes = b""
+
+    def loaded(self) -> LogSlice:
+        """StorageFailed if the disk fails, or the file has become shorter."""
+        try:
+            data = self.data.read()
+        except OSError as error:
+            raise StorageFailed(
+                f"offsets {self.first_offset} to {self.next_offset - 1} could not be read: {error}. Repair the disk"
+            ) from error
+        return LogSlice(self.first_offset, self.next_offset, self.segment_base, self.entries, data, self.schema)
+
+
 class Flush(Protocol):
     """What of a log is to reach the disk: taken under its partition's lock, performed outside it."""
 
@@ -116,7 +151,7 @@ class ReplicaLog(Protocol):
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
         """At the end, as follower, the same bytes (F2); CorruptLog if a checksum fails or offsets do not continue."""
 
-    def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
         """Batches from the one that holds `offset` to the last that ends at or before `end`; at least one if there is
         any, whatever its size. None: nothing there. OffsetOutOfRange below log_start or above log_end."""
 

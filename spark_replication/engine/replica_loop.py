@@ -38,7 +38,7 @@ from spark_replication.messages import (
     ReplicaLogInfo,
 )
 from spark_replication.model import BrokerId, Offset, TopicPartition
-from spark_replication.ports import Flusher, FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog
+from spark_replication.ports import Flusher, FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog, StoredSlice
 
 
 class ReplicaLoop:
@@ -269,7 +269,7 @@ class ReplicaLoop:
         if topic_id != self.topic_id:
             raise NotLeader(f"{self.partition} is topic {self.topic_id} here, not {topic_id}")
 
-    def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, LogSlice | None] | None:
+    def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, StoredSlice | None] | None:
         """What the follower's waiting fetch is answered with, now; None: it has been answered."""
         fetch = self._fetches.pop(by, None)
         if fetch is None:
@@ -285,7 +285,7 @@ class ReplicaLoop:
                 return answer(diverging=parted), None
             if fetch.offset < self.log.log_start:
                 return answer(), None  # with the log's start, which says it all
-            records = self.log.read(
+            records = self.log.find(
                 fetch.offset, bytes_max=self._settings.replica_fetch_bytes_max, end=self.log.log_end
             )
         except ReplicationError as error:
@@ -362,12 +362,14 @@ class ReplicaLoop:
 
     # Consumers
 
-    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False) -> LogSlice | None:
+    def read(
+        self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False
+    ) -> StoredSlice | None:
         """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet). Of a follower only if any
         replica will do: its high watermark lags behind."""
         served = self.part.served if any_replica and isinstance(self.part, Following) else None
         end = replica.readable_end(self.leading().high_watermark if served is None else served, offset, self.view)
-        return self.log.read(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
+        return self.log.find(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
 
     def on_progress(self, call: Callable[[], None]) -> None:
         """Once, when the high watermark has moved, or this replica is told to lead or follow otherwise."""

@@ -244,6 +244,6 @@ class Reader(Client):
             self._number += 1  # this one is read to its end
             self._offset = 0
             return
-        contents = contents_of(found)
+        contents = contents_of(found.loaded())
         self.cluster.checkers.was_read(replica, found.first_offset, contents)
         self._offset = found.next_offset

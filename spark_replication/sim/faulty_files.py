@@ -13,11 +13,22 @@ import random
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from spark_replication.ports import StoredBytes
 from spark_replication.sim.world import Killed
 from spark_replication.storage.index import Buffer
 
 BLOCK_BYTES = 48  # small, since everything here is: an entry of the index may lie in two
 ALL_KEPT, FIRST_KEPT = 0.3, 0.85  # of the losses of power: those that keep all, and those that keep what came first
+
+
+class InMemory(bytes):
+    """ports.StoredBytes of what was read when it was asked for."""
+
+    def read(self) -> bytes:
+        return self
+
+    def send_to(self, connection: int) -> int:
+        return os.write(connection, self)
 
 
 class File:
@@ -151,6 +162,9 @@ class FaultyFiles:
 
     def read(self, path: Path, length: int, position: int) -> bytes:
         return bytes(self._file(path).content[position : position + length])
+
+    def stored(self, path: Path, length: int, position: int) -> StoredBytes:
+        return InMemory(self.read(path, length, position))
 
     def read_whole(self, path: Path) -> bytes:
         return bytes(self._file(path).content)

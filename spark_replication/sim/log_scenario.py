@@ -247,9 +247,9 @@ class LogScenario:
     def _give(self, by: BrokerId, end: int) -> None:
         """What the follower's log lacks below `end` has come from the leader before."""
         log, source = self._logs[by], self._logs[self._leader]
-        missing = source.read(log.log_end, bytes_max=end, end=end) if log.log_end < min(end, source.log_end) else None
+        missing = source.find(log.log_end, bytes_max=end, end=end) if log.log_end < min(end, source.log_end) else None
         if missing is not None:
-            log.append_slice(missing)
+            log.append_slice(missing.loaded())
 
     def _exchange(
         self, leader: ReplicaLoop, fetch: FetchPartition, by: BrokerId, broker_epoch: int
@@ -259,7 +259,8 @@ class LogScenario:
         leader.fetch(fetch, by=by, broker_epoch=broker_epoch, now_ms=self._now_ms)
         if by not in self._links.waiting:
             return None, None
-        return leader.take_answer(by, broker_epoch) or (None, None)
+        answer, records = leader.take_answer(by, broker_epoch) or (None, None)
+        return answer, records.loaded() if records is not None else None
 
     def _replicate(self, argument: Any) -> None:
         by = self._known(argument)

@@ -13,9 +13,11 @@ import msgspec
 from spark_replication.config import TopicSettings
 from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.retention import SegmentSize
+from spark_replication.decoding import from_msgpack
 from spark_replication.errors import OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset
-from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
+from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, StoredSlice
+from spark_replication.sim.faulty_files import InMemory
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -65,7 +67,7 @@ class MemoryLog:
         return place
 
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
-        new = msgspec.msgpack.decode(records.data, type=list[Record])
+        new = from_msgpack(records.data, list[Record])
         self.epochs = self.epochs.truncated(self.log_end)  # one that was begun, and never written, never was
         for offset, record in enumerate(new, self.log_end):
             if record.epoch != self.epochs.last_epoch:
@@ -73,18 +75,18 @@ class MemoryLog:
         self.records.extend(new)
         return _places(new)
 
-    def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
         if not self.log_start <= offset <= self.log_end:
             raise OffsetOutOfRange(f"offset {offset} is outside {self.log_start} to {self.log_end}")
         found = self.records[offset - self.log_start : min(end, offset + bytes_max) - self.log_start]
         if not found:
             return None
-        return LogSlice(
+        return StoredSlice(
             first_offset=offset,
             next_offset=offset + len(found),
             segment_base=self.log_start,
             entries=b"",
-            data=msgspec.msgpack.encode(found),
+            data=InMemory(msgspec.msgpack.encode(found)),
         )
 
     def bytes_from(self, offset: Offset) -> int:

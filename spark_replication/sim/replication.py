@@ -157,7 +157,8 @@ class Links:
                 message=error.message,
             )
             return number, refused, None
-        return number, *taken
+        answer, records = taken
+        return number, answer, records.loaded() if records is not None else None
 
 
 class LeaderLink:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+from spark_replication.ports import StoredBytes
 from spark_replication.storage.index import Buffer
 
 
@@ -36,6 +39,9 @@ class Files(Protocol):
 
     def read(self, path: Path, length: int, position: int) -> bytes:
         """Fewer bytes than `length` only where the file ends."""
+
+    def stored(self, path: Path, length: int, position: int) -> StoredBytes:
+        """A range that is read later; whatever happens to the name meanwhile, it is of the file that has it now."""
 
     def read_whole(self, path: Path) -> bytes: ...
 
@@ -94,15 +100,10 @@ class LocalFiles:
         self._changing = threading.Lock()  # of _open: it is looked into without
 
     def read(self, path: Path, length: int, position: int) -> bytes:
-        used = self._open.get(path) or self._opened(path)
-        used.recently = True
-        data = os.pread(used.number, length, position)
-        while len(data) < length:
-            more = os.pread(used.number, length - len(data), position + len(data))
-            if not more:
-                break
-            data += more
-        return data
+        return _read(self._used(path).number, length, position)
+
+    def stored(self, path: Path, length: int, position: int) -> StoredBytes:
+        return _Range(path, self._used(path), length, position)
 
     def read_whole(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -118,8 +119,7 @@ class LocalFiles:
         _write_rest(created.number, data, 0, 0)
 
     def write(self, path: Path, data: Buffer, position: int) -> None:
-        used = self._open.get(path) or self._opened(path)
-        used.recently = True
+        used = self._used(path)
         written = os.pwrite(used.number, data, position)
         if written < len(data):
             _write_rest(used.number, data, position, written)
@@ -174,6 +174,11 @@ class LocalFiles:
             for path in [path for path in self._open if folder in path.parents]:
                 del self._open[path]
 
+    def _used(self, path: Path) -> _Descriptor:
+        used = self._open.get(path) or self._opened(path)
+        used.recently = True
+        return used
+
     def _opened(self, path: Path) -> _Descriptor:
         opened = _Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC))
         with self._changing:
@@ -202,6 +207,47 @@ class _Descriptor:
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
         close(self.number)
+
+
+class _Range:
+    """ports.StoredBytes."""
+
+    __slots__ = ("_descriptor", "_length", "_path", "_position")
+
+    def __init__(self, path: Path, descriptor: _Descriptor, length: int, position: int) -> None:
+        self._path = path
+        self._descriptor = descriptor
+        self._length = length
+        self._position = position
+
+    def __len__(self) -> int:
+        return self._length
+
+    def read(self) -> bytes:
+        data = _read(self._descriptor.number, self._length, self._position)
+        if len(data) < self._length:
+            raise OSError(errno.EIO, f"the file has {len(data)} of {self._length} bytes", str(self._path))
+        return data
+
+    def send_to(self, connection: int) -> int:
+        sent = 0
+        with suppress(OSError):  # of the file, or of the connection: then whoever goes on with it meets it again
+            while sent < self._length:
+                count = os.sendfile(connection, self._descriptor.number, self._position + sent, self._length - sent)
+                if not count:
+                    break
+                sent += count
+        return sent
+
+
+def _read(number: int, length: int, position: int) -> bytes:
+    data = os.pread(number, length, position)
+    while len(data) < length:
+        more = os.pread(number, length - len(data), position + len(data))
+        if not more:
+            break
+        data += more
+    return data
 
 
 def _write_rest(number: int, data: Buffer, position: int, written: int) -> None:

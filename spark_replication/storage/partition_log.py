@@ -22,7 +22,7 @@ from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.retention import SegmentSize
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset
-from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
+from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.storage.batches import check_data, schema_from_bytes
 from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
@@ -139,14 +139,14 @@ class PartitionLog:
         self._epochs = epochs
         return [_place(entry) for entry in decode_entries(records.entries) if entry.producer != NO_PRODUCER]
 
-    def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
         if not self.log_start <= offset <= self._log_end:
             raise OffsetOutOfRange(f"offset {offset} is outside the log, which is [{self.log_start}, {self._log_end})")
         if offset >= min(end, self._log_end):
             return None
         segment = self._segment_at(offset)
         with self._disk("read"):
-            return segment.read(offset, bytes_max=bytes_max, end=end)
+            return segment.find(offset, bytes_max=bytes_max, end=end)
 
     def bytes_from(self, offset: Offset) -> int:
         """Cost: the segments that are newer, and one search in an index."""

@@ -19,7 +19,7 @@ from functools import cached_property
 from pathlib import Path
 
 from spark_replication.model import Offset
-from spark_replication.ports import LogSlice
+from spark_replication.ports import StoredSlice
 from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
     ENTRY_BYTES,
@@ -130,8 +130,8 @@ class Segment:
         self._files.truncate(self.index_path, self.index_bytes)
         self._files.truncate(self.data_path, self.data_bytes)
 
-    def read(self, offset: Offset, *, bytes_max: int, end: Offset) -> LogSlice | None:
-        """Within this segment: as many whole batches as fit, one read of one range."""
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
+        """Within this segment: as many whole batches as fit, one range of its data."""
         entries = self._entries()
         first = place_of_offset(entries, offset)
         beyond = self.index_bytes // ENTRY_BYTES if end >= self.end else place_of_offset(entries, end)
@@ -141,15 +141,12 @@ class Segment:
         fitting = _fitting(entries, first, beyond, start.position + bytes_max)
         last = entry_at(entries, fitting - 1)
         length = last.position + last.bytes - start.position
-        data = self._files.read(self.data_path, length, start.position)
-        if len(data) < length:
-            raise OSError(errno.EIO, f"the file is shorter than its index says: {len(data)} of {length} bytes")
-        return LogSlice(
+        return StoredSlice(
             first_offset=start.base_offset,
             next_offset=last.last_offset + 1,
             segment_base=self.base,
             entries=bytes(memoryview(entries)[first * ENTRY_BYTES : fitting * ENTRY_BYTES]),
-            data=data,
+            data=self._files.stored(self.data_path, length, start.position),
             schema=self.schema if first == 0 else b"",
         )
 

@@ -1,21 +1,26 @@
 """Frames between brokers: u32 header length, u32 payload length (big-endian), msgpack header, payload.
 
-The payload of an answer is schema, entries and data as they lie in the leader's files: sent from the buffers that they
-were read into, and handed on as views of the buffer that they were received into.
+The payload of an answer is schema, entries and data as they lie in the leader's files: the kernel sends the data from
+its file, and a receiver hands it on as a view of the buffer that it was received into.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import socket
 import struct
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, overload
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
 from spark_replication.messages import Frame, from_frame, to_frame
+from spark_replication.ports import StoredBytes
+
+log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
+Part = Buffer | StoredBytes
 
 RECEIVE_BYTES = 1 << 20  # what a receiver's buffer has room for, until a larger frame comes
 BUFFERS_PER_CALL_MAX = 512  # of one sendmsg: Linux takes 1024
@@ -87,23 +92,43 @@ class FrameReceiver:
         self._start, self._filled = 0, len(left)
 
 
-def encoded(frame: Frame, *payload: Buffer) -> list[Buffer]:
+@overload
+def encoded(frame: Frame, *payload: Buffer) -> list[Buffer]: ...
+@overload
+def encoded(frame: Frame, *payload: Part) -> list[Part]: ...
+def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
     header = to_frame(frame)
     return [_LENGTHS.pack(len(header), sum(map(len, payload))) + header, *(part for part in payload if part)]
 
 
-def send(connection: socket.socket, buffers: Sequence[Buffer]) -> None:
+def send(connection: socket.socket, parts: Iterable[Part]) -> None:
     """All of it, in as few calls as the kernel needs."""
-    place = 0
-    while place < len(buffers):
-        batch: list[Buffer] = list(buffers[place : place + BUFFERS_PER_CALL_MAX])
-        place += len(batch)
-        _send_batch(connection, batch)
+    batch: list[Buffer] = []
+    for part in parts:
+        if not isinstance(part, (bytes, bytearray, memoryview)):
+            _send_batch(connection, batch, socket.MSG_MORE)
+            batch = []
+            _send_stored(connection, part)
+            continue
+        batch.append(part)
+        if len(batch) == BUFFERS_PER_CALL_MAX:
+            _send_batch(connection, batch)
+            batch = []
+    _send_batch(connection, batch)
 
 
-def _send_batch(connection: socket.socket, batch: list[Buffer]) -> None:
+def _send_stored(connection: socket.socket, stored: StoredBytes) -> None:
+    """Its length was promised: zeros stand for what could not be read, whose checksums tell the receiver, so that the
+    connection goes on for everybody else."""
+    missing = len(stored) - stored.send_to(connection.fileno())
+    if missing:
+        log.error("%s of %s stored bytes could not be read and are sent as zeros", missing, len(stored))
+        connection.sendall(bytes(missing))
+
+
+def _send_batch(connection: socket.socket, batch: list[Buffer], flags: int = 0) -> None:
     while batch:
-        sent = connection.sendmsg(batch)
+        sent = connection.sendmsg(batch, [], flags)
         gone = 0
         while gone < len(batch) and sent >= len(batch[gone]):
             sent -= len(batch[gone])

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import InvalidRequest
+from spark_replication.errors import CorruptLog, InvalidRequest, StorageFailed
 from spark_replication.messages import BatchPosition, ReadTicket, to_json
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import batches_of
+from spark_replication.storage.batches import batches_of, check_data
 from spark_replication.transport.actions import told_to_client
 
 READ_BYTES = 4 << 20  # of one look into the log
@@ -49,19 +49,34 @@ class ReadStream:
     def _done(self) -> bool:
         return self._ticket.to is not None and self._offset >= self._ticket.to
 
-    def _look(self) -> tuple[LogSlice | None, Offset]:
-        """What there is, and the high watermark; where there is nothing, the next progress will be heard."""
+    def _look(self, *, guarded: bool = False) -> tuple[LogSlice | None, Offset]:
+        """What there is, and the high watermark; where there is nothing, the next progress will be heard.
+
+        The disk is read without the guard, so that producers do not wait for this reader's disk. What was found may
+        have been cut away by then: if it does not read well, it is looked for and read under the guard.
+        """
         if self._done():
             return None, 0
         replica = self._replica_of()
         with replica.guard:
-            records = replica.read(
+            found = replica.read(
                 self._offset, bytes_max=READ_BYTES, to=self._ticket.to, any_replica=self._ticket.any_replica
             )
-            if records is None and self._ticket.max_wait_ms:
+            if found is None and self._ticket.max_wait_ms:
                 self._progress.clear()
                 replica.on_progress(self._progress.set)
-            return records, replica.high_watermark
+            high_watermark = replica.high_watermark
+            records = found.loaded() if found is not None and guarded else None
+        if found is None:
+            return None, high_watermark
+        try:
+            records = records or found.loaded()
+            check_data(records)
+        except (CorruptLog, StorageFailed):
+            if guarded:
+                raise
+            return self._look(guarded=True)
+        return records, high_watermark
 
     def _wait(self) -> bool:
         """Until something is new; False: it took too long, or there is nothing to wait for."""

@@ -44,14 +44,15 @@ from spark_replication.messages import (
     HelloFrame,
 )
 from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.ports import LogSlice
-from spark_replication.transport.frames import Buffer, FrameReceiver, encoded, hang_up, send, tune
+from spark_replication.ports import LogSlice, StoredSlice
+from spark_replication.transport.frames import FrameReceiver, Part, encoded, hang_up, send, tune
 from spark_replication.transport.loopback import require_loopback
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
 SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are small
 ANSWERS_PER_SEND_MAX = 128
+SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
 GATHER_S = 0.001  # between two answers to a follower that is behind
 WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
 CLOSE_TIMEOUT_S = 2.0
@@ -269,7 +270,7 @@ class FollowerConnection:
             return taken
 
     def _answer(self, partitions: list[TopicPartition]) -> None:
-        buffers: list[Buffer] = []
+        parts: list[Part] = []
         collected = 0
         for partition in partitions:
             found = self._take_answer(partition)
@@ -278,14 +279,16 @@ class FollowerConnection:
             number, answer, records = found
             stored = (records.schema, records.entries, records.data) if records is not None else ()
             frame = encoded(FetchedFrame(number=number, partition=answer), *stored)
-            buffers += frame
+            parts += frame
             collected += sum(map(len, frame))
             if collected >= SEND_BYTES:
-                send(self._connection, buffers)
-                buffers, collected = [], 0
-        send(self._connection, buffers)
+                send(self._connection, parts)
+                parts, collected = [], 0
+        send(self._connection, parts)
 
-    def _take_answer(self, partition: TopicPartition) -> tuple[int, FetchedPartition, LogSlice | None] | None:
+    def _take_answer(
+        self, partition: TopicPartition
+    ) -> tuple[int, FetchedPartition, LogSlice | StoredSlice | None] | None:
         """None: its fetch has been answered, or came over another connection."""
         waiting = None
         try:
@@ -299,7 +302,10 @@ class FollowerConnection:
             if taken is None:
                 # Without an answer the follower would wait for ever.
                 raise NotReady(f"{partition} was not open yet when the fetch came: repeat it")
-            return waiting[0], *taken
+            answer, records = taken
+            if records is not None and len(records.data) < SENDFILE_BYTES_MIN:
+                return waiting[0], answer, records.loaded()
+            return waiting[0], answer, records
         except ReplicationError as error:
             waiting = waiting or self._waiting.pop(partition, None)
             return None if waiting is None else (waiting[0], _error_answer(waiting[1], error), None)

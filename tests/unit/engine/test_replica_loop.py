@@ -390,7 +390,7 @@ def fetched(story: Story, leader: Story, **changed: Any) -> None:
     taken = leader.loop.take_answer(2, 0)
     assert taken is not None
     answer, records = taken
-    story.loop.fetched(replace(answer, **changed), records)
+    story.loop.fetched(replace(answer, **changed), records.loaded() if records is not None else None)
 
 
 def follower(*records: tuple[int, int, int]) -> Story:
@@ -466,10 +466,11 @@ def test_an_answer_of_another_epoch_or_to_who_follows_no_more_says_nothing() -> 
 
 def test_records_that_do_not_continue_the_log_are_refused() -> None:
     leader, story = Story((0, 4, 3)).told(), follower()
-    records = leader.log.read(2, bytes_max=9, end=5)
+    records = leader.log.find(2, bytes_max=9, end=5)
+    assert records is not None
     answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4)
     with pytest.raises(CorruptLog, match="asked for 0, got 2"):
-        story.loop.fetched(answer, records)
+        story.loop.fetched(answer, records.loaded())
 
 
 # Recovery

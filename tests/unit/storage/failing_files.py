@@ -4,14 +4,38 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
+from spark_replication.ports import StoredBytes
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.index import Buffer
 
 
 class Crash(Exception):
     """The process is gone: what is on the disk is what a new one finds."""
+
+
+class FailingRange:
+    """ports.StoredBytes that fails when it is read, as its file does then."""
+
+    def __init__(self, files: FailingFiles, path: Path, found: StoredBytes) -> None:
+        self._files = files
+        self._path = path
+        self._found = found
+
+    def __len__(self) -> int:
+        return len(self._found)
+
+    def read(self) -> bytes:
+        self._files.check("read", self._path)
+        return self._found.read()
+
+    def send_to(self, connection: int) -> int:
+        with suppress(OSError):
+            self._files.check("read", self._path)
+            return self._found.send_to(connection)
+        return 0
 
 
 class FailingFiles(LocalFiles):
@@ -35,36 +59,39 @@ class FailingFiles(LocalFiles):
         self.refused.clear()
 
     def create(self, path: Path, data: Buffer) -> None:
-        self._check("create", path)
+        self.check("create", path)
         self._crash(lambda: super(FailingFiles, self).create(path, data[: len(data) // 2]))
         super().create(path, data[: self._room_for(data)])
         self._take(data, path)
 
     def write(self, path: Path, data: Buffer, position: int) -> None:
-        self._check("write", path)
+        self.check("write", path)
         self._crash(lambda: super(FailingFiles, self).write(path, data[: len(data) // 2], position))
         super().write(path, data[: self._room_for(data)], position)
         self._take(data, path)
 
     def read(self, path: Path, length: int, position: int) -> bytes:
-        self._check("read", path)
+        self.check("read", path)
         return super().read(path, length, position)
 
+    def stored(self, path: Path, length: int, position: int) -> StoredBytes:
+        return FailingRange(self, path, super().stored(path, length, position))
+
     def truncate(self, path: Path, size: int) -> None:
-        self._check("truncate", path)
+        self.check("truncate", path)
         self._crash(lambda: None)
         super().truncate(path, size)
 
     def sync(self, path: Path) -> None:
-        self._check("sync", path)
+        self.check("sync", path)
         super().sync(path)
 
     def sync_folder(self, folder: Path) -> None:
-        self._check("sync_folder", folder)
+        self.check("sync_folder", folder)
         super().sync_folder(folder)
 
     def remove(self, path: Path) -> None:
-        self._check("remove", path)
+        self.check("remove", path)
         self._crash(lambda: None)
         super().remove(path)
 
@@ -79,7 +106,7 @@ class FailingFiles(LocalFiles):
                 half()
                 raise Crash
 
-    def _check(self, operation: str, path: Path) -> None:
+    def check(self, operation: str, path: Path) -> None:
         if any(operation == refused and path.name.endswith(ending) for refused, ending in self.refused):
             raise OSError(errno.EIO, "Input/output error", str(path))
 

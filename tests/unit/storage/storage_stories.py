@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from spark_replication.config import TopicSettings
-from spark_replication.ports import PreparedBatch
+from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.batches import batches_of, check_data, prepare, schema_to_bytes
 from spark_replication.storage.files import Files, LocalFiles
 from spark_replication.storage.index_cache import IndexCache
@@ -57,10 +57,16 @@ def files_of(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in sorted(folder.glob("0*"))}
 
 
+def read(log: PartitionLog, offset: int, *, bytes_max: int, end: int) -> LogSlice | None:
+    """Found, and read at once."""
+    found = log.find(offset, bytes_max=bytes_max, end=end)
+    return None if found is None else found.loaded()
+
+
 def read_rows(log: PartitionLog, start: int = 0) -> list[int]:
     """Every row from the batch that holds `start`, as a reader gets them: slice by slice."""
     found: list[int] = []
-    while (records := log.read(start, bytes_max=1 << 12, end=log.log_end)) is not None:
+    while (records := read(log, start, bytes_max=1 << 12, end=log.log_end)) is not None:
         check_data(records)
         for _, batch in batches_of(records, SCHEMA):
             found += batch.column("row").to_pylist()

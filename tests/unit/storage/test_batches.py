@@ -9,7 +9,7 @@ from crc32c import crc32c
 from spark_replication.config import Compression
 from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
 from spark_replication.storage.batches import batches_of, prepare, schema_from_bytes, schema_to_bytes, stored_schema
-from tests.unit.storage.storage_stories import SCHEMA, Open, prepared, rows
+from tests.unit.storage.storage_stories import SCHEMA, Open, prepared, read, rows
 
 TOPIC = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
@@ -103,7 +103,7 @@ def test_batches_come_back_as_views_of_the_slice(open_log: Open) -> None:
     log.begin_epoch(0)
     for first in (0, 3):
         log.append(prepared(first, 3), leader_epoch=0, timestamp_ms=0)
-    records = log.read(0, bytes_max=1 << 20, end=6)
+    records = read(log, 0, bytes_max=1 << 20, end=6)
     assert records is not None
     found = list(batches_of(records, SCHEMA))
     assert [batch for _, batch in found] == [rows(0, 3), rows(3, 3)]
@@ -124,7 +124,7 @@ def test_a_compressed_batch_is_smaller_and_reads_like_any_other(compression: Com
         assert (len(batch.message) < plain / 1.5) == (used != "none")
         assert (len(batch.message) % 8, batch.crc) == (0, crc32c(batch.message))
         log.append(batch, leader_epoch=0, timestamp_ms=0)
-    records = log.read(0, bytes_max=1 << 20, end=2_000)
+    records = read(log, 0, bytes_max=1 << 20, end=2_000)
     assert records is not None
     expected = [rows(0, 1_000), rows(1_000, 1_000)]
     assert [batch for _, batch in batches_of(records, SCHEMA)] == expected

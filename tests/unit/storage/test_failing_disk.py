@@ -12,7 +12,7 @@ import pytest
 from spark_replication.errors import StorageFailed
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.storage.failing_files import FailingFiles
-from tests.unit.storage.storage_stories import Open, files_of, prepared, read_rows
+from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 
 ENTRY = 80
 DATA, INDEX = ".arrow", ".index"
@@ -85,7 +85,7 @@ def test_a_follower_keeps_its_epochs_when_the_slice_that_begins_one_fails(
         leader.begin_epoch(epoch)
         leader.append(prepared(leader.log_end), leader_epoch=epoch, timestamp_ms=0)
     for offset in (0, 2):
-        records = leader.read(offset, bytes_max=1, end=4)
+        records = read(leader, offset, bytes_max=1, end=4)
         assert records is not None
         before = files_of(tmp_path / "follower"), (follower.log_end, follower.epochs)
         # The history is in its file when the data does not fit.
@@ -140,8 +140,8 @@ def test_a_read_that_fails_says_so_and_the_next_one_may_work(open_log: Open, fil
     log.begin_epoch(0)
     append(log)
     files.refuse("read", DATA)
-    with pytest.raises(StorageFailed, match=r"read in .* failed"):
-        log.read(0, bytes_max=1, end=2)
+    with pytest.raises(StorageFailed, match=r"offsets 0 to 1 could not be read: .*Repair the disk"):
+        read(log, 0, bytes_max=1, end=2)
     files.heal()
     assert read_rows(log) == [0, 1]
 
@@ -181,7 +181,7 @@ def test_a_kernel_that_takes_less_than_it_is_given_at_any_byte(tmp_path: Path) -
 import resource, sys
 from pathlib import Path
 from spark_replication.errors import StorageFailed
-from tests.unit.storage.storage_stories import files_of, log_in, prepared, read_rows
+from tests.unit.storage.storage_stories import files_of, log_in, prepared, read, read_rows
 import signal
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 folder = Path(sys.argv[1])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
@@ -74,6 +75,33 @@ def test_a_file_that_is_made_anew_under_a_name_is_the_one_that_is_read(tmp_path:
     assert open_files(tmp_path) == ["one"]
 
 
+def test_a_range_is_of_the_file_that_had_the_name_then(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=1)
+    one, two = created(files, tmp_path, "first", "second")
+    found = files.stored(one, 3, 1)
+    files.remove(one)
+    files.create(one, b"another")
+    files.read(two, 1, 0)  # takes the only place
+    assert (len(found), found.read(), files.stored(one, 3, 1).read()) == (3, b"irs", b"not")
+    del found
+    assert open_files(tmp_path) == ["first"]
+
+
+def test_a_range_goes_to_a_connection_as_far_as_its_file_does(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=1)
+    (path,) = created(files, tmp_path, "abcdef")
+    found = files.stored(path, 4, 1)
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        assert (found.send_to(ours.fileno()), theirs.recv(99)) == (4, b"bcde")
+        files.truncate(path, 3)
+        assert (found.send_to(ours.fileno()), theirs.recv(99)) == (2, b"bc")
+        theirs.close()
+        assert found.send_to(ours.fileno()) == 0
+    with pytest.raises(OSError, match="the file has 2 of 4 bytes"):
+        found.read()
+
+
 def test_folders_come_move_and_go_with_what_is_open_in_them(tmp_path: Path) -> None:
     files = LocalFiles(open_files_max=10)
     folder = tmp_path / "a" / "b"
@@ -119,7 +147,7 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 from spark_replication.model import TopicPartition
-from tests.unit.storage.storage_stories import prepared, read_rows
+from tests.unit.storage.storage_stories import prepared, read, read_rows
 from tests.unit.storage.test_local_files import SCHEMA_BYTES, SETTINGS, logs_in
 logs = logs_in(Path(sys.argv[1]), open_files_max=512)
 batches = [prepared(0), prepared(2)]

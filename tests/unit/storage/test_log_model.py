@@ -15,7 +15,7 @@ from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.errors import StorageFailed
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.storage.failing_files import Crash, FailingFiles
-from tests.unit.storage.storage_stories import files_of, log_in, prepared, read_rows
+from tests.unit.storage.storage_stories import files_of, log_in, prepared, read, read_rows
 
 
 class LogMachine(RuleBasedStateMachine):
@@ -142,7 +142,7 @@ class LogMachine(RuleBasedStateMachine):
                 follower.truncate(parting)
         if follower.log_end < leader.log_start:
             follower.begin_anew(leader.log_start)
-        while (records := leader.read(follower.log_end, bytes_max=bytes_max, end=leader.log_end)) is not None:
+        while (records := read(leader, follower.log_end, bytes_max=bytes_max, end=leader.log_end)) is not None:
             follower.append_slice(records)
         follower.forget(leader.log_start)
         self.follower.close()

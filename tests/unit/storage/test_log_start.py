@@ -13,7 +13,7 @@ from spark_replication.errors import OffsetOutOfRange, StorageFailed
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import LOG_START_FILE
 from tests.unit.storage.failing_files import Crash, FailingFiles
-from tests.unit.storage.storage_stories import Open, files_of, prepared, read_rows
+from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 
 EPOCHS = EpochHistory.of([(1, 0), (2, 4), (5, 10)])
 
@@ -44,7 +44,7 @@ def test_whole_segments_below_go_and_the_last_stays(open_log: Open, tmp_path: Pa
         assert read_rows(log, 6) == [6, 7, 8, 9]
         assert log.offset_of_time(0) == 6
         with pytest.raises(OffsetOutOfRange, match=r"offset 5 is outside the log, which is \[6, 10\)"):
-            log.read(5, bytes_max=1, end=10)
+            read(log, 5, bytes_max=1, end=10)
         log.close()
         log = open_log(segment_bytes=1)
         assert (log.recovery.why, log.recovery.rebuilt, log.recovery.lossless) == ("", (), True)
@@ -76,11 +76,11 @@ def test_a_log_begins_anew_above_its_end(open_log: Open) -> None:
     log.begin_anew(leader.log_start)
     for _ in range(2):
         assert (log.log_start, log.log_end, log.high_watermark) == (14, 14, 14)
-        assert (log.epochs, log.segments(), log.read(14, bytes_max=1, end=14)) == (EpochHistory(), [], None)
+        assert (log.epochs, log.segments(), read(log, 14, bytes_max=1, end=14)) == (EpochHistory(), [], None)
         log.close()
         log = open_log(segment_bytes=1)
         assert (log.recovery.why, log.recovery.rebuilt, log.recovery.lossless) == ("", (), True)
-    while (records := leader.read(log.log_end, bytes_max=1, end=leader.log_end)) is not None:
+    while (records := read(leader, log.log_end, bytes_max=1, end=leader.log_end)) is not None:
         log.append_slice(records)
     assert (read_rows(log, 14), log.epochs) == (list(range(14, 20)), EpochHistory.of([(5, 14)]))
 
@@ -209,7 +209,7 @@ def test_a_leader_closes_a_segment_whose_first_batch_is_old_and_its_follower_doe
     leader.append(prepared(12), leader_epoch=0, timestamp_ms=129)
     leader.append(prepared(14), leader_epoch=0, timestamp_ms=130)
     assert [each.base for each in leader.segments()] == [0, 6, 10, 14]
-    while (records := leader.read(follower.log_end, bytes_max=1, end=16)) is not None:
+    while (records := read(leader, follower.log_end, bytes_max=1, end=16)) is not None:
         follower.append_slice(records)
     assert files_of(tmp_path / "follower") == files_of(tmp_path / "leader")
     assert follower.segments() == leader.segments()

@@ -11,7 +11,7 @@ from spark_replication.core.epochs import EpochHistory
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.ports import BatchPlace, LogSlice
 from spark_replication.storage.partition_log import PartitionLog
-from tests.unit.storage.storage_stories import SCHEMA, Open, files_of, prepared, read_rows, rows
+from tests.unit.storage.storage_stories import SCHEMA, Open, files_of, prepared, read, read_rows, rows
 from tests.unit.storage.test_files import open_files
 
 SMALL_SEGMENT = 1000
@@ -24,13 +24,13 @@ def lead(log: PartitionLog, epoch: int, batches: int, *, count: int = 2) -> None
 
 
 def follow(follower: PartitionLog, leader: PartitionLog, bytes_max: int = 700) -> None:
-    while (records := leader.read(follower.log_end, bytes_max=bytes_max, end=leader.log_end)) is not None:
+    while (records := read(leader, follower.log_end, bytes_max=bytes_max, end=leader.log_end)) is not None:
         follower.append_slice(records)
 
 
 def test_what_is_appended_is_read_and_survives_reopening(open_log: Open) -> None:
     log = open_log()
-    assert (log.log_start, log.log_end, log.read(0, bytes_max=1, end=0)) == (0, 0, None)
+    assert (log.log_start, log.log_end, read(log, 0, bytes_max=1, end=0)) == (0, 0, None)
     log.begin_epoch(3)
     assert log.append(prepared(0, 2), leader_epoch=3, timestamp_ms=5) == BatchPlace(-1, -1, -1, 0, 1)
     assert log.append(prepared(2, 3), leader_epoch=3, timestamp_ms=6) == BatchPlace(-1, -1, -1, 2, 4)
@@ -47,19 +47,19 @@ def test_what_is_appended_is_read_and_survives_reopening(open_log: Open) -> None
 def test_a_read_takes_whole_batches_that_fit_and_at_least_one(open_log: Open) -> None:
     log = open_log()
     lead(log, 0, 5)
-    one = log.read(3, bytes_max=1, end=log.log_end)
+    one = read(log, 3, bytes_max=1, end=log.log_end)
     assert one is not None
     assert (one.first_offset, one.next_offset, one.segment_base, one.schema) == (2, 4, 0, b"")
     size = len(one.data)
-    two = log.read(2, bytes_max=2 * size, end=log.log_end)
-    almost_three = log.read(2, bytes_max=3 * size - 1, end=log.log_end)
+    two = read(log, 2, bytes_max=2 * size, end=log.log_end)
+    almost_three = read(log, 2, bytes_max=3 * size - 1, end=log.log_end)
     assert two is not None
     assert two == almost_three
     assert (two.next_offset, len(two.entries)) == (6, 160)
-    first = log.read(0, bytes_max=1 << 20, end=7)
+    first = read(log, 0, bytes_max=1 << 20, end=7)
     assert first is not None
     assert (first.next_offset, bytes(first.schema)) == (6, log.schema), "a batch that ends past `end` stays out"
-    assert log.read(6, bytes_max=1 << 20, end=7) is None
+    assert read(log, 6, bytes_max=1 << 20, end=7) is None
 
 
 @pytest.mark.parametrize("offset", [-1, 5])
@@ -67,8 +67,8 @@ def test_a_read_outside_the_log_is_refused(open_log: Open, offset: int) -> None:
     log = open_log()
     lead(log, 0, 2)
     with pytest.raises(OffsetOutOfRange, match=r"is outside the log, which is \[0, 4\)"):
-        log.read(offset, bytes_max=1, end=4)
-    assert log.read(4, bytes_max=1, end=4) is None
+        read(log, offset, bytes_max=1, end=4)
+    assert read(log, 4, bytes_max=1, end=4) is None
 
 
 def test_a_closed_segment_is_a_plain_arrow_stream(open_log: Open, tmp_path: Path) -> None:
@@ -167,9 +167,9 @@ def test_replicas_are_identical_again_after_the_old_leader_followed_the_new_one(
 def test_a_slice_that_does_not_continue_the_log_changes_nothing(open_log: Open, tmp_path: Path) -> None:
     leader, follower = open_log(), open_log("follower")
     lead(leader, 1, 4)
-    first = leader.read(0, bytes_max=1, end=8)
-    later = leader.read(4, bytes_max=1, end=8)
-    second = leader.read(2, bytes_max=1, end=8)
+    first = read(leader, 0, bytes_max=1, end=8)
+    later = read(leader, 4, bytes_max=1, end=8)
+    second = read(leader, 2, bytes_max=1, end=8)
     assert first is not None
     assert second is not None
     assert later is not None
@@ -211,7 +211,7 @@ def flipped(data: bytes, place: int) -> bytes:
 def test_an_epoch_that_was_begun_and_never_written_gives_way_to_an_older_one(open_log: Open) -> None:
     leader, once_elected = open_log(), open_log("once elected")
     lead(leader, 2, 3)
-    first = leader.read(0, bytes_max=1, end=2)
+    first = read(leader, 0, bytes_max=1, end=2)
     assert first is not None
     once_elected.append_slice(first)
     once_elected.begin_epoch(3)
@@ -227,7 +227,7 @@ def test_an_older_epoch_is_not_appended_after_a_newer_one(open_log: Open) -> Non
     old, new = open_log("old"), open_log("new")
     lead(old, 1, 2)
     lead(new, 3, 1)
-    records = old.read(2, bytes_max=1, end=4)
+    records = read(old, 2, bytes_max=1, end=4)
     assert records is not None
     with pytest.raises(CorruptLog, match="the leader epoch falls"):
         new.append_slice(records)
@@ -243,7 +243,7 @@ def test_idempotent_producers_places_come_back_from_leader_follower_and_disk(ope
         )
         leader.append(prepared(leader.log_end), leader_epoch=0, timestamp_ms=0)
     learnt: list[BatchPlace] = []
-    while (records := leader.read(follower.log_end, bytes_max=900, end=leader.log_end)) is not None:
+    while (records := read(leader, follower.log_end, bytes_max=900, end=leader.log_end)) is not None:
         learnt += follower.append_slice(records)
     assert learnt == list(leader.places()) == list(follower.places()) == expected
     assert expected[-1] == BatchPlace(7, 0, 7, 28, 29)

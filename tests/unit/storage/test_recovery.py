@@ -12,7 +12,7 @@ from spark_replication.core.epochs import EpochHistory
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import EPOCHS_FILE, HIGH_WATERMARK_FILE
 from tests.unit.storage.failing_files import Crash, FailingFiles
-from tests.unit.storage.storage_stories import Open, files_of, prepared, read_rows
+from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 
 ENTRY = 80
 BATCHES = 4
@@ -28,7 +28,7 @@ def written(log: PartitionLog, epochs: list[int]) -> list[int]:
     for epoch in epochs:
         log.begin_epoch(epoch)
         log.append(prepared(log.log_end), leader_epoch=epoch, timestamp_ms=0)
-        records = log.read(log.log_end - 1, bytes_max=1, end=log.log_end)
+        records = read(log, log.log_end - 1, bytes_max=1, end=log.log_end)
         assert records is not None
         sizes.append(len(records.data))
     return sizes

@@ -63,7 +63,7 @@ class Replicas:
             answer, records = taken
             assert answer.error == "NONE"
             before = (self.follower.log.log_start, self.follower.log.log_end, self.follower.high_watermark)
-            self.follower.fetched(answer, records)
+            self.follower.fetched(answer, records.loaded() if records is not None else None)
             if before == (self.follower.log.log_start, self.follower.log.log_end, self.follower.high_watermark):
                 return
 

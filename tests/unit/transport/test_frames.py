@@ -6,11 +6,13 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
 from spark_replication.messages import ErrorFrame, HelloFrame
+from spark_replication.storage.files import LocalFiles
 from spark_replication.transport.frames import (
     BUFFERS_PER_CALL_MAX,
     RECEIVE_BYTES,
@@ -74,6 +76,26 @@ def test_more_buffers_than_one_call_takes_are_sent(pair: tuple[socket.socket, so
         BUFFERS_PER_CALL_MAX * 3
     )
     writer.join()
+
+
+@pytest.mark.parametrize("missing", [0, 1, 4_000])
+def test_stored_bytes_go_with_the_frame_that_promises_them(
+    pair: tuple[socket.socket, socket.socket], tmp_path: Path, caplog: pytest.LogCaptureFixture, missing: int
+) -> None:
+    """What their file has no longer comes as zeros: the frames behind them are read."""
+    files = LocalFiles(open_files_max=1)
+    files.create(tmp_path / "data", bytes(range(250)) * 16)
+    parts = [*encoded(HELLO, b"entries", files.stored(tmp_path / "data", 4_000, 0), b"more"), *encoded(HELLO, b"next")]
+    files.truncate(tmp_path / "data", 4_000 - missing)
+    writer = threading.Thread(target=send, args=(pair[0], parts))
+    writer.start()
+    data = (bytes(range(250)) * 16)[: 4_000 - missing] + bytes(missing)
+    assert received(FrameReceiver(pair[1], FRAME_BYTES_MAX), 2) == [
+        (HELLO, b"entries" + data + b"more"),
+        (HELLO, b"next"),
+    ]
+    writer.join()
+    assert (f"{missing} of 4000 stored bytes could not be read" in caplog.text) == bool(missing)
 
 
 @pytest.mark.parametrize(

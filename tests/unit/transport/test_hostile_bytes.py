@@ -170,8 +170,10 @@ def test_answers_of_a_leader(seed: int, tmp_path: Path) -> None:
     leader.produce(orders, 3)
     replica = follower.open(orders)
     follower.command(orders, 9, (9, 2))  # nobody: what comes, comes from this test
-    read = leader.replicas[orders].log.read(0, bytes_max=1 << 20, end=leader.replicas[orders].log.log_end)
-    assert read is not None
+    log = leader.replicas[orders].log
+    found = log.find(0, bytes_max=1 << 20, end=log.log_end)
+    assert found is not None
+    read = found.loaded()
     answer = FetchedPartition(
         topic="orders",
         partition=0,

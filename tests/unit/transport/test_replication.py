@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping
@@ -25,6 +26,7 @@ from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.transport import replication_server
 from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Replication
+from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 
@@ -123,6 +125,27 @@ def test_a_partition_that_fails_delays_no_other(brokers: Brokers) -> None:
     answers = leader.produce(broken, 1)
     all_answered(leader, other, 200)
     assert answers == []
+
+
+def test_what_the_leaders_disk_has_lost_delays_no_other_partition(brokers: Brokers) -> None:
+    """Large answers come straight from the leader's file."""
+    first, second = brokers.start(1), brokers.start(2)
+    whole, sick = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    for partition in (whole, sick):
+        first.command(partition, 1, (1, 2))
+        batch = prepared(0, SENDFILE_BYTES_MIN // 8)
+        assert len(batch.message) >= SENDFILE_BYTES_MIN
+        with first.replicas[partition].guard:
+            first.replicas[partition].produce(batch, acks=1, now_ms=0, acknowledge=lambda _: None)
+    data = first.folder(sick) / f"{0:020}.arrow"
+    kept = data.read_bytes()
+    os.truncate(data, len(kept) - 100)
+    second.command(sick, 1, (1, 2))
+    second.command(whole, 1, (1, 2))
+    eventually(lambda: second.files(whole) == first.files(whole), "the whole partition is there")
+    assert second.replicas[sick].log.log_end == 0
+    data.write_bytes(kept)
+    eventually(lambda: second.files(sick) == first.files(sick), "the other one, too, now that it is whole")
 
 
 def test_an_answer_for_a_topic_of_the_same_name_is_not_taken(brokers: Brokers) -> None:

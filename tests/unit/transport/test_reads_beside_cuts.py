@@ -1,0 +1,70 @@
+"""A reader's bytes are read without its partition's guard: what happens to them meanwhile is not served."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_replication.errors import CorruptLog
+from spark_replication.messages import ReadTicket
+from spark_replication.model import Offset, TopicPartition
+from spark_replication.ports import StoredSlice
+from spark_replication.transport.read_stream import ReadStream
+from tests.unit.storage.storage_stories import SCHEMA, prepared
+from tests.unit.transport.replicas import Brokers
+
+ORDERS = TopicPartition("orders", 0)
+
+
+@pytest.fixture
+def brokers(tmp_path: Path) -> Iterator[Brokers]:
+    found = Brokers(tmp_path)
+    yield found
+    found.close()
+
+
+class CutMeanwhile:
+    """A replica whose log is cut, and written anew, after a reader has found its bytes and before it reads them."""
+
+    def __init__(self, brokers: Brokers) -> None:
+        broker = brokers.start(1)
+        broker.command(ORDERS, 1, (1,))
+        broker.produce(ORDERS, 3)
+        self._replica = broker.replicas[ORDERS]
+        self.guard = self._replica.guard
+        self.high_watermark: Offset = self._replica.high_watermark
+        self.looks = 0
+
+    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool) -> StoredSlice | None:
+        found = self._replica.read(offset, bytes_max=bytes_max, to=to, any_replica=any_replica)
+        self.looks += 1
+        if self.looks == 1:
+            log = self._replica.log
+            log.truncate(2)
+            log.append(prepared(100), leader_epoch=0, timestamp_ms=0)
+            log.append(prepared(200), leader_epoch=0, timestamp_ms=0)
+        return found
+
+
+def rows(stream: ReadStream) -> list[int]:
+    return [row for batch, _ in stream.batches() for row in batch.column("row").to_pylist()]
+
+
+def test_what_was_cut_before_it_was_read_is_looked_for_again(brokers: Brokers) -> None:
+    replica = CutMeanwhile(brokers)
+    stream = ReadStream(lambda: replica, SCHEMA, ReadTicket(topic="orders", partition=0))  # type: ignore[arg-type,return-value]
+    assert (rows(stream), replica.looks) == ([0, 1, 100, 101, 200, 201], 3)
+
+
+def test_bytes_that_are_damaged_on_the_disk_are_refused(brokers: Brokers) -> None:
+    broker = brokers.start(1)
+    broker.command(ORDERS, 1, (1,))
+    broker.produce(ORDERS, 3)
+    data = broker.folder(ORDERS) / f"{0:020}.arrow"
+    content = bytearray(data.read_bytes())
+    content[-8] ^= 1
+    data.write_bytes(content)
+    with pytest.raises(CorruptLog, match="the batch at offset 4 does not have its CRC-32C"):
+        ReadStream(lambda: broker.replicas[ORDERS], SCHEMA, ReadTicket(topic="orders", partition=0))
