@@ -100,7 +100,8 @@ class LocalFiles:
         self._changing = threading.Lock()  # of _open: it is looked into without
 
     def read(self, path: Path, length: int, position: int) -> bytes:
-        return _read(self._used(path).number, length, position)
+        used = self._used(path)  # held, not its number alone: it is closed once nobody refers to it
+        return _read(used.number, length, position)
 
     def stored(self, path: Path, length: int, position: int) -> StoredBytes:
         return _Range(path, self._used(path), length, position)
@@ -170,8 +171,9 @@ class LocalFiles:
         os.fsync(opened.number)
 
     def _release_below(self, folder: Path) -> None:
+        below = f"{folder}/"
         with self._changing:
-            for path in [path for path in self._open if folder in path.parents]:
+            for path in [path for path in self._open if str(path).startswith(below)]:
                 del self._open[path]
 
     def _used(self, path: Path) -> _Descriptor:
