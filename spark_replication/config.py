@@ -128,8 +128,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         int, Meta(ge=0, description="how long the files of a removed partition are kept in quarantine")
     ] = field(name="log.delete.delay.ms", default=60_000)
     open_files_max: Annotated[
-        Count, Meta(description="log files that a broker keeps open; more are opened when they are used")
-    ] = field(name="open.files.max", default=512)
+        int,
+        Meta(ge=0, description="log files that a broker keeps open, the others with each use; 0 = half of what it may"),
+    ] = field(name="open.files.max", default=0)
     flush_threads: Annotated[
         Count, Meta(description="logs that a broker flushes at one time, with flush=interval or always")
     ] = field(name="flush.threads", default=4)

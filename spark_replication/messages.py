@@ -343,8 +343,12 @@ class OffsetsOfEpochs(Message, frozen=True, kw_only=True):
 
 
 class BatchMetadata(Part, frozen=True, kw_only=True):
-    """What a producer says beside a batch; none of it = acks=all, not idempotent."""
+    """What a producer says beside a batch; none of it = acks=all, not idempotent.
 
+    partition: named by each batch of a topic's stream, and by none of a partition's.
+    """
+
+    partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
     acks: Literal["all", 0, 1] = "all"
     producer: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
     epoch: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] = 0
@@ -355,15 +359,25 @@ class BatchMetadata(Part, frozen=True, kw_only=True):
 
 
 class Ack(Part, frozen=True, kw_only=True):
+    """number: of the batch in its stream, from 0, where answers come together."""
+
+    number: int | msgspec.UnsetType = msgspec.UNSET
     base_offset: Offset
     last_offset: Offset
 
 
 class Refusal(Part, frozen=True, kw_only=True):
+    number: int | msgspec.UnsetType = msgspec.UNSET
     error: str
     message: str
     retriable: bool
     maybe_written: bool = False
+
+
+class AnswersTogether(Part, frozen=True, kw_only=True):
+    """Of a topic's stream: as they come."""
+
+    answers: tuple[Ack | Refusal, ...]
 
 
 class ReadTicket(Part, frozen=True, kw_only=True):

@@ -14,10 +14,10 @@ from pyarrow import flight
 from spark_replication.admin.bench_bare import BareLoop
 from spark_replication.admin.bench_load import Answers, Latency, Rate, Target, latency, rate
 from spark_replication.client.deadline import Deadline, persistently
-from spark_replication.client.put_stream import Answer
+from spark_replication.client.put_stream import AnswersOfStream
 from spark_replication.errors import error_of
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.messages import ReadTicket, from_json, to_json
+from spark_replication.messages import BatchMetadata, ReadTicket, from_json, to_json
 from spark_replication.transport.actions import error_of_flight
 
 BROKERS = 3
@@ -135,7 +135,7 @@ def _look_into(address: str, topic: str, partition: int) -> None:
 
 
 class FlightStreams:
-    """A bench_load.Target: a plain DoPut stream for each partition, as any Flight client opens it; acks=all."""
+    """A bench_load.Target: one DoPut stream for all partitions of a topic, as any Flight client opens it; acks=all."""
 
     def __init__(
         self, address: str, topic: str, partitions: int, batch: pa.RecordBatch, *, pids: tuple[int, ...]
@@ -145,38 +145,35 @@ class FlightStreams:
         self.batch_bytes = batch.serialize().size
         self.pids = pids
         self._batch = batch
+        self._metadata = [pa.py_buffer(to_json(BatchMetadata(partition=number))) for number in range(partitions)]
         self._answers = Answers(partitions)
+        self._sent: dict[int, int] = {}  # the partition of each batch without an answer, by the batch's number
+        self._number = 0
         self.client = flight.connect(address)
-        self._writers = []
-        self._threads = []
-        for partition in range(partitions):
-            descriptor = flight.FlightDescriptor.for_path(topic, str(partition))
-            writer, reader = self.client.do_put(descriptor, batch.schema)
-            self._writers.append(writer)
-            self._threads.append(threading.Thread(target=self._receive, args=(partition, reader), daemon=True))
-            self._threads[-1].start()
+        self._writer, reader = self.client.do_put(flight.FlightDescriptor.for_path(topic), batch.schema)
+        self._receiving = threading.Thread(target=self._receive, args=(reader,), name="bench-answers", daemon=True)
+        self._receiving.start()
 
     def begin(self, answers: Answers) -> None:
         self._answers = answers
 
     def send(self, stream: int) -> None:
-        self._writers[stream].write_batch(self._batch)
+        self._sent[self._number] = stream
+        self._number += 1
+        self._writer.write_with_metadata(self._batch, self._metadata[stream])
 
     def close(self) -> None:
-        for writer in self._writers:
-            writer.done_writing()
-        for thread in self._threads:
-            thread.join()
-        for writer in self._writers:
-            writer.close()
+        self._writer.done_writing()
+        self._receiving.join()
+        self._writer.close()
         self.client.close()
 
-    def _receive(self, stream: int, reader: flight.FlightMetadataReader) -> None:
+    def _receive(self, reader: flight.FlightMetadataReader) -> None:
         try:
             while (told := reader.read()) is not None:
-                answer = from_json(told.to_pybytes(), Answer)
-                if answer.error:
-                    self._answers.failed(error_of(answer.error, answer.message))
-                self._answers.came(stream, 1)
+                for answer in from_json(told.to_pybytes(), AnswersOfStream).answers:
+                    if answer.error:
+                        self._answers.failed(error_of(answer.error, answer.message))
+                    self._answers.came(self._sent.pop(answer.number), 1)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             self._answers.failed(error_of_flight(error))

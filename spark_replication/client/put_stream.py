@@ -24,12 +24,19 @@ STREAM_S_MAX = 600.0
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """messages.Ack, or with an `error` messages.Refusal."""
 
+    number: int = -1
     base_offset: int = -1
     last_offset: int = -1
     error: str = ""
     message: str = ""
     retriable: bool = False
     maybe_written: bool = False
+
+
+class AnswersOfStream(msgspec.Struct, frozen=True, kw_only=True):
+    """messages.AnswersTogether."""
+
+    answers: tuple[Answer, ...]
 
 
 class Outgoing(NamedTuple):

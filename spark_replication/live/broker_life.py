@@ -28,6 +28,7 @@ from spark_replication.live.broker_file import BrokerFile, read_broker_file, rem
 from spark_replication.live.clean_proof import losses, proven_epoch
 from spark_replication.live.clock import now_ms
 from spark_replication.live.lease import Lease
+from spark_replication.live.open_files import open_files_max
 from spark_replication.live.timers import Timers
 from spark_replication.messages import NONE, LeaseAnswer, ProducerId, RenewLease
 from spark_replication.model import BrokerId, DirectoryIdentity, TopicConfig, TopicPartition
@@ -168,7 +169,7 @@ class BrokerLife:
         self._proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
         self._logs = LocalLogs(
             directory,
-            files=LocalFiles(open_files_max=self._settings.open_files_max),
+            files=LocalFiles(open_files_max=open_files_max(self._settings.open_files_max)),
             indexes=IndexCache(bytes_max=self._settings.index_cache_bytes),
             now_ms=now_ms,
             before_cut=lambda: drop_proofs(directory),

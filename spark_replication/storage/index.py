@@ -122,39 +122,21 @@ def timestamp_max_at(entries: Buffer, place: int) -> int:
 def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, position: int | None = None) -> Prefix:
     """The entries that hold when the first must start at `base`, in no leader epoch below `epoch`, and all must lie
     within the first `data_bytes` of the data. position: where the first must lie; None takes its own word for it."""
-    sound = _sound_prefix(entries)
-    if sound.kept == 0:
-        return sound
-    found = as_array(entries)[: sound.kept]
-    first = max(1, int(found["position"][0])) if position is None else position
-    ends = found["position"] + found["bytes"]
-    broken = (
-        ("offsets do not continue", found["base_offset"] != _shifted(found["last_offset"] + 1, base)),
-        ("the batch has no rows", found["last_offset"] < found["base_offset"]),
-        ("positions do not continue", found["position"] != _shifted(ends, first)),
-        ("the leader epoch falls", found["leader_epoch"] < _shifted(found["leader_epoch"], epoch)),
-        ("the data ends before the batch does", ends > data_bytes),
-    )
-    worst = sound
-    for why, places in broken:
-        place = int(places.argmax())
-        if places[place] and place < worst.kept:
-            worst = Prefix(place, f"{why} at entry {place}")
-    return worst
-
-
-def _sound_prefix(entries: Buffer) -> Prefix:
     view = memoryview(entries)
-    for place, checksum in enumerate(as_array(entries)["entry_crc"].tolist()):
+    for place in range(len(entries) // ENTRY_BYTES):
         start = place * ENTRY_BYTES
+        first, last, at, _, _, _, _, size, _, began, _, _, checksum = _ENTRY.unpack_from(view, start)
         if crc32c(view[start : start + _BODY.size]) != checksum:
             return Prefix(place, f"the checksum of entry {place} does not hold")
+        if first != base:
+            return Prefix(place, f"offsets do not continue at entry {place}")
+        if last < first:
+            return Prefix(place, f"the batch has no rows at entry {place}")
+        if at != (max(1, at) if position is None else position):
+            return Prefix(place, f"positions do not continue at entry {place}")
+        if began < epoch:
+            return Prefix(place, f"the leader epoch falls at entry {place}")
+        if at + size > data_bytes:
+            return Prefix(place, f"the data ends before the batch does at entry {place}")
+        base, position, epoch = last + 1, at + size, began
     return Prefix(len(entries) // ENTRY_BYTES, "")
-
-
-def _shifted(column: Entries, first: int) -> Entries:
-    """What each row follows: `first` for the first row, the row before for the others."""
-    before = numpy.empty(len(column), dtype=numpy.int64)
-    before[0] = first
-    before[1:] = column[:-1]
-    return before

@@ -28,7 +28,6 @@ from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
     Buffer,
     IndexEntry,
-    as_array,
     decode_entries,
     encode_entry,
     whole_prefix,
@@ -36,7 +35,6 @@ from spark_replication.storage.index import (
 from spark_replication.storage.recovery import (
     Recovered,
     RecoveryReport,
-    epoch_starts,
     save_epochs,
     save_high_watermark,
     save_log_start,
@@ -317,10 +315,11 @@ class PartitionLog:
             raise CorruptLog(
                 f"records from {records.first_offset} do not continue {self._folder} at {self._log_end}: {why}"
             )
-        entries = as_array(records.entries)
-        for epoch, start in epoch_starts(entries):
-            epochs = epochs.begun(epoch, start)
-        return int(entries["last_offset"][-1]) + 1, epochs
+        end = self._log_end
+        for entry in decode_entries(records.entries):
+            epochs = epochs.begun(entry.leader_epoch, entry.base_offset)
+            end = entry.last_offset + 1
+        return end, epochs
 
     def _write(self, segment: Segment, data: Buffer, entries: bytes, end: Offset) -> None:
         created = segment.base == self._log_end

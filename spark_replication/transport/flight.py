@@ -48,7 +48,7 @@ from spark_replication.messages import (
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import schema_from_bytes
 from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight, told_to_client
-from spark_replication.transport.put_stream import MetadataWriter, PutStream
+from spark_replication.transport.put_stream import AnswersInOrder, AnswersTogether, MetadataWriter, PutStream
 from spark_replication.transport.read_stream import ReadStream
 
 __all__ = [
@@ -129,9 +129,14 @@ class BrokerFlightServer(ActionServer):
         writer: MetadataWriter,
     ) -> None:
         with told_to_client(), self._stream():
-            partition = _partition_of(descriptor)
-            schema = self._schema(partition.topic)
-            PutStream(lambda: self._replica(partition), schema, self._settings, self._now_ms).run(reader, writer)
+            topic, number = _path_of(descriptor)
+
+            def replica_of(named: int | None) -> ReplicaLoop:
+                return self._replica(_meant(topic, number, named))
+
+            schema = self._schema(topic)
+            answers = AnswersTogether if number is None else AnswersInOrder
+            PutStream(replica_of, schema, answers, self._settings, self._now_ms).run(reader, writer)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         with told_to_client():
@@ -223,8 +228,12 @@ def _path_of(descriptor: flight.FlightDescriptor) -> tuple[str, int | None]:
     raise InvalidRequest(f'the descriptor\'s path is {path}, not ["topic", "0"]')
 
 
-def _partition_of(descriptor: flight.FlightDescriptor) -> TopicPartition:
-    topic, number = _path_of(descriptor)
-    if number is None:
-        raise InvalidRequest(f'which partition of {topic}? The descriptor\'s path is ["{topic}", "0"]')
-    return TopicPartition(topic, number)
+def _meant(topic: str, in_path: int | None, in_metadata: int | None) -> TopicPartition:
+    """The partition of a batch, which either the stream's path names or the batch itself."""
+    found = in_metadata if in_path is None else in_path
+    if found is None or None not in (in_path, in_metadata):
+        raise InvalidRequest(
+            f'which partition of {topic}? Either the path names it, as ["{topic}", "0"], or each batch does, as '
+            '{"partition": 0} in its metadata'
+        )
+    return TopicPartition(topic, found)

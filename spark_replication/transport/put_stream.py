@@ -1,7 +1,12 @@
-"""DoPut of one partition: batches in, answers out, in their order, without waiting for one another.
+"""DoPut: batches in, answers out, without waiting for one another.
 
-The handler's thread reads batches and appends them; another writes the answers as they complete, all that are there at
-each wake-up. A batch that is refused is answered so, and the stream goes on.
+A stream of one partition (path [topic, "0"]) gives an answer for each batch, in their order. A stream of a topic (path
+[topic]) takes batches for any partition that this broker leads, each with its partition in its metadata; the answers
+that are there at a wake-up go together, each with the number of its batch in the stream, as they come: no partition
+waits for another's followers.
+
+The handler's thread reads batches and appends them; another writes the answers. A batch that is refused is answered so,
+and the stream goes on.
 """
 
 from __future__ import annotations
@@ -10,12 +15,14 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from itertools import takewhile
 from typing import Protocol
 
-import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import flight
 
+from spark_replication import messages
 from spark_replication.config import Compression, Settings
 from spark_replication.core.producers import Place
 from spark_replication.engine.replica_loop import ReplicaLoop
@@ -33,12 +40,13 @@ class MetadataWriter(Protocol):
 
 
 class Answer:
-    """The place of one answer in the order. Filled once by whoever knows it; a late second filling says nothing."""
+    """That of the stream's batch `number`. Filled once by whoever knows it; a late second filling says nothing."""
 
-    __slots__ = ("_answers", "deadline", "outcome")
+    __slots__ = ("_answers", "deadline", "number", "outcome")
 
-    def __init__(self, answers: Answers, deadline: float) -> None:
+    def __init__(self, answers: Answers, number: int, deadline: float) -> None:
         self._answers = answers
+        self.number = number
         self.deadline = deadline
         self.outcome: Place | ReplicationError | None = None
 
@@ -46,30 +54,39 @@ class Answer:
         """Perhaps under a partition's guard: it only leaves a note."""
         if self.outcome is None:
             self.outcome = outcome
-            self._answers.wake()
+            self._answers.filled(self)
 
 
 class Answers:
-    """Those of a stream, in the order of its batches; at most `unanswered_max` at a time."""
+    """Those of a stream; at most `unanswered_max` are owed at a time.
+
+    _pending: those that nobody has begun to write, by number, the oldest first.
+    """
 
     def __init__(self, *, unanswered_max: int, timeout_ms: int) -> None:
+        self._unanswered_max = unanswered_max
         self._timeout_ms = timeout_ms
-        self._pending: deque[Answer] = deque()
-        self._room = threading.Semaphore(unanswered_max)
+        self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
+        self._pending: dict[int, Answer] = {}
+        self._begun = 0
         self._changed = threading.Event()
         self._complete = False
         self._broken = False
 
     def next(self) -> Answer | None:
         """For the next batch, once there is room; None: nobody takes answers any more."""
-        self._room.acquire()
-        if self._broken:
-            return None
-        answer = Answer(self, time.monotonic() + self._timeout_ms / 1000)
-        self._pending.append(answer)
-        return answer
+        with self._lock:
+            while len(self._pending) >= self._unanswered_max and not self._broken:
+                self._room.wait()
+            if self._broken:
+                return None
+            number = self._begun
+            self._begun += 1
+            answer = self._pending[number] = Answer(self, number, time.monotonic() + self._timeout_ms / 1000)
+            return answer
 
-    def wake(self) -> None:
+    def filled(self, answer: Answer) -> None:
         if not self._changed.is_set():
             self._changed.set()
 
@@ -85,45 +102,98 @@ class Answers:
                 # Cleared before the look: what is filled after it wakes this thread again.
                 self._changed.wait(self._wait_s())
                 self._changed.clear()
-                self._write_known(writer)
+                self._expire()
+                self._tell(self._take(), writer)
         except (flight.FlightError, pa.ArrowException, OSError):
-            self._broken = True
-            self._room.release()
+            with self._lock:
+                self._broken = True
+                self._room.notify()
 
     def _wait_s(self) -> float:
         # The first batch after a silence wakes nobody: its own deadline is looked at one timeout later at most.
-        return max(0.0, self._pending[0].deadline - time.monotonic()) if self._pending else self._timeout_ms / 1000
+        with self._lock:
+            oldest = next(iter(self._pending.values()), None)
+        return self._timeout_ms / 1000 if oldest is None else max(0.0, oldest.deadline - time.monotonic())
 
-    def _write_known(self, writer: MetadataWriter) -> None:
-        while self._pending:
-            answer = self._pending[0]
-            if answer.outcome is None:
-                if time.monotonic() < answer.deadline:
-                    return
-                answer.fill(
-                    RequestTimedOut(
-                        f"followers did not confirm the batch within request.timeout.ms={self._timeout_ms}: "
-                        "send it again with its sequence, or look whether it is there",
-                        maybe_written=True,
-                    )
+    def _expire(self) -> None:
+        now = time.monotonic()
+        with self._lock:
+            late = list(takewhile(lambda answer: answer.deadline <= now, self._pending.values()))
+        for answer in late:
+            answer.fill(
+                RequestTimedOut(
+                    f"followers did not confirm the batch within request.timeout.ms={self._timeout_ms}: "
+                    "send it again with its sequence, or look whether it is there",
+                    maybe_written=True,
                 )
-            assert answer.outcome is not None
-            writer.write(to_json(_told(answer.outcome)))
-            self._pending.popleft()
-            self._room.release()
+            )
+
+    def _take(self) -> list[Answer]:
+        """Those that are to be written now: they make room."""
+        with self._lock:
+            known = self._known()
+            for answer in known:
+                del self._pending[answer.number]
+            self._room.notify()
+        return known
+
+    def _known(self) -> list[Answer]:
+        raise NotImplementedError
+
+    def _tell(self, known: list[Answer], writer: MetadataWriter) -> None:
+        raise NotImplementedError
+
+
+class AnswersInOrder(Answers):
+    """Of one partition: a message for each, in the order of the batches."""
+
+    def _known(self) -> list[Answer]:
+        return list(takewhile(lambda answer: answer.outcome is not None, self._pending.values()))
+
+    def _tell(self, known: list[Answer], writer: MetadataWriter) -> None:
+        for answer in known:
+            writer.write(to_json(_told(answer)))
+
+
+class AnswersTogether(Answers):
+    """Of a topic: as they come, many in one message."""
+
+    def __init__(self, *, unanswered_max: int, timeout_ms: int) -> None:
+        super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms)
+        self._filled: deque[Answer] = deque()
+
+    def filled(self, answer: Answer) -> None:
+        self._filled.append(answer)
+        super().filled(answer)
+
+    def _known(self) -> list[Answer]:
+        """At most so many as were there when it began to look, and each once, whoever else filled it."""
+        found = {answer.number: answer for answer in (self._filled.popleft() for _ in range(len(self._filled)))}
+        return [answer for number, answer in found.items() if number in self._pending]
+
+    def _tell(self, known: list[Answer], writer: MetadataWriter) -> None:
+        if known:
+            told = tuple(replace(_told(answer), number=answer.number) for answer in known)
+            writer.write(to_json(messages.AnswersTogether(answers=told)))
 
 
 class PutStream:
-    """replica_of: looked up for each batch, since a partition may come and go while a stream is open."""
+    """replica_of: of the partition that a batch names, if it does. Looked up for each batch, since partitions may come
+    and go while a stream is open."""
 
     def __init__(
-        self, replica_of: Callable[[], ReplicaLoop], schema: pa.Schema, settings: Settings, now_ms: Callable[[], int]
+        self,
+        replica_of: Callable[[int | None], ReplicaLoop],
+        schema: pa.Schema,
+        answers: type[Answers],
+        settings: Settings,
+        now_ms: Callable[[], int],
     ) -> None:
         self._replica_of = replica_of
         self._schema = schema
         self._batch_bytes_max = settings.batch_bytes_max
         self._now_ms = now_ms
-        self._answers = Answers(unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms)
+        self._answers = answers(unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms)
 
     def run(self, reader: flight.MetadataRecordBatchReader, writer: MetadataWriter) -> None:
         writing = threading.Thread(target=self._answers.write, args=(writer,), name="flight-answers", daemon=True)
@@ -152,7 +222,7 @@ class PutStream:
         if batch is None:
             raise InvalidRequest("metadata came without a batch")
         asked = _DEFAULT if metadata is None else from_json(metadata.to_pybytes(), BatchMetadata)
-        replica = self._replica_of()
+        replica = self._replica_of(asked.partition)
         prepared = self._prepared(batch, asked, replica.compression)
         with replica.guard:
             replica.produce(prepared, acks=asked.acks, now_ms=self._now_ms(), acknowledge=answer.fill)
@@ -169,7 +239,9 @@ class PutStream:
         )
 
 
-def _told(outcome: Place | ReplicationError) -> msgspec.Struct:
+def _told(answer: Answer) -> Ack | Refusal:
+    outcome = answer.outcome
+    assert outcome is not None
     if isinstance(outcome, Place):
         return Ack(base_offset=outcome.base_offset, last_offset=outcome.last_offset)
     return Refusal(

@@ -216,4 +216,6 @@ def _answer_on(
         writer.done_writing()
     finally:
         writer.close()  # raises what the server refused the stream with
-    return str(msgspec.json.decode(told.to_pybytes())["error"])
+    answer = msgspec.json.decode(told.to_pybytes())
+    (answer,) = answer.get("answers", (answer,))  # of a topic's stream
+    return str(answer["error"])

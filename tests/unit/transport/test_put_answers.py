@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import msgspec
+import pytest
 
 from spark_replication.core.producers import Place
 from spark_replication.errors import NotEnoughReplicas
-from spark_replication.transport.put_stream import Answers
+from spark_replication.transport.put_stream import Answers, AnswersInOrder, AnswersTogether
+from tests.unit.transport.replicas import eventually
 
 
-class Written(list[dict[str, object]]):
+class Written(list[dict[str, Any]]):
     """fails_at: how many it takes before the client is gone."""
 
     def __init__(self, fails_at: int = 1_000_000) -> None:
@@ -30,7 +33,7 @@ def writing(answers: Answers, written: Written) -> threading.Thread:
 
 
 def test_answers_leave_in_the_order_of_their_batches() -> None:
-    answers, written = Answers(unanswered_max=10, timeout_ms=60_000), Written()
+    answers, written = AnswersInOrder(unanswered_max=10, timeout_ms=60_000), Written()
     thread = writing(answers, written)
     first, second, third = answers.next(), answers.next(), answers.next()
     assert first
@@ -49,20 +52,76 @@ def test_answers_leave_in_the_order_of_their_batches() -> None:
     ]
 
 
-def test_what_nobody_confirms_is_answered_in_time() -> None:
-    answers, written = Answers(unanswered_max=10, timeout_ms=20), Written()
+def test_answers_of_a_topic_leave_as_they_come_and_together() -> None:
+    answers, written = AnswersTogether(unanswered_max=10, timeout_ms=60_000), Written()
+    first, second, third, fourth = (answers.next() for _ in range(4))
+    assert first
+    assert second
+    assert third
+    assert fourth
+    third.fill(Place(4, 5))
+    second.fill(NotEnoughReplicas("too few"))
+    second.fill(Place(0, 0))
+    thread = writing(answers, written)
+    eventually(lambda: len(written) == 1, "two answers, while the first batch has none")
+    first.fill(Place(0, 3))
+    eventually(lambda: len(written) == 2, "the third one")
+    fourth.fill(Place(6, 6))
+    answers.complete()
+    thread.join(10)
+    assert not thread.is_alive()
+    assert written[0] == {
+        "answers": [
+            {"number": 2, "base_offset": 4, "last_offset": 5},
+            {
+                "number": 1,
+                "error": "NOT_ENOUGH_REPLICAS",
+                "message": "too few",
+                "retriable": True,
+                "maybe_written": False,
+            },
+        ]
+    }
+    told = [msgspec.json.encode(found) for message in written[1:] for found in message["answers"]]
+    assert told == [
+        b'{"number":0,"base_offset":0,"last_offset":3}',
+        b'{"number":3,"base_offset":6,"last_offset":6}',
+    ]
+
+
+def test_an_answer_that_two_have_filled_is_told_once() -> None:
+    answers, written = AnswersTogether(unanswered_max=1, timeout_ms=60_000), Written()
+    only = answers.next()
+    assert only
+    only.fill(Place(0, 0))
+    answers.filled(only)
+    thread = writing(answers, written)
+    eventually(lambda: len(written) == 1, "the answer")
+    answers.filled(only)
+    second = answers.next()
+    assert second
+    second.fill(Place(1, 1))
+    answers.complete()
+    thread.join(10)
+    assert [len(message["answers"]) for message in written] == [1, 1]
+
+
+@pytest.mark.parametrize("kind", [AnswersInOrder, AnswersTogether])
+def test_what_nobody_confirms_is_answered_in_time(kind: type[Answers]) -> None:
+    answers, written = kind(unanswered_max=10, timeout_ms=20), Written()
     thread = writing(answers, written)
     late = answers.next()
     assert late
     answers.complete()
     thread.join(10)
-    assert [(found["error"], found["maybe_written"]) for found in written] == [("REQUEST_TIMED_OUT", True)]
+    told: Any = written if kind is AnswersInOrder else written[0]["answers"]
+    assert [(found["error"], found["maybe_written"]) for found in told] == [("REQUEST_TIMED_OUT", True)]
     late.fill(Place(0, 0))
     assert len(written) == 1
 
 
 def test_no_more_batches_are_read_than_may_wait() -> None:
-    answers, written = Answers(unanswered_max=2, timeout_ms=60_000), Written()
+    answers, written = AnswersInOrder(unanswered_max=2, timeout_ms=60_000), Written()
     thread = writing(answers, written)
     first, _ = answers.next(), answers.next()
     assert first
@@ -78,7 +137,7 @@ def test_no_more_batches_are_read_than_may_wait() -> None:
 
 
 def test_a_client_that_is_gone_ends_the_stream() -> None:
-    answers, written = Answers(unanswered_max=1, timeout_ms=60_000), Written(fails_at=0)
+    answers, written = AnswersInOrder(unanswered_max=1, timeout_ms=60_000), Written(fails_at=0)
     thread = writing(answers, written)
     first = answers.next()
     assert first
