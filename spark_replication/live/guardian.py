@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyarrow import flight
 
 from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
@@ -32,6 +31,7 @@ from spark_replication.messages import BrokerDied, Done, Kind, LeaseAnswer, Rene
 from spark_replication.model import BrokerId
 from spark_replication.storage.broker_directory import probe, read_identity
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security, with_absolute_files
 
 DIRECTORY = "broker-{}"
 LOG_FILE = "broker.log"
@@ -84,6 +84,7 @@ class Guardian:
         lease: Lease,
         *,
         settings: Settings,
+        security: Security,
         report: Callable[[BrokerDied], None],
     ) -> None:
         self.broker_id = broker_id
@@ -93,6 +94,7 @@ class Guardian:
         self._assignment = assignment
         self._lease = lease
         self._settings = settings
+        self._security = security
         self._report = report
         self._stopping = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
@@ -191,7 +193,7 @@ class Guardian:
         return self._call(info, "renew_lease", request, LeaseAnswer)
 
     def _call(self, info: BrokerFile, action: str, request: msgspec.Struct, kind: type[Kind]) -> Kind:
-        with flight.connect(f"grpc://{info.host}:{info.port}") as client:
+        with self._security.client(f"{info.host}:{info.port}") as client:
             return call(client, action, request, kind, REQUEST_TIMEOUT_MS)
 
     def _adopt(self) -> BrokerFile | None:
@@ -278,5 +280,5 @@ class Guardian:
 
 def overrides_of(settings: Settings) -> Mapping[str, Any]:
     """What differs from the defaults: what is handed to another process."""
-    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(settings)
+    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(with_absolute_files(settings))
     return {name: value for name, value in given.items() if value != defaults[name]}
