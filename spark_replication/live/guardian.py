@@ -24,7 +24,14 @@ import msgspec
 
 from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
-from spark_replication.errors import CorruptState, ReplicationError, StaleLease, StartFailed, WrongCluster
+from spark_replication.errors import (
+    AuthenticationFailed,
+    CorruptState,
+    ReplicationError,
+    StaleLease,
+    StartFailed,
+    WrongCluster,
+)
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
 from spark_replication.live.exit_codes import IN_USE, TAKEN_OVER
 from spark_replication.messages import BrokerDied, Done, Kind, LeaseAnswer, RenewLease, Shutdown
@@ -214,7 +221,7 @@ class Guardian:
     def _is_ours(self, info: BrokerFile) -> bool:
         try:
             answer = self._take_lease(info)
-        except (StaleLease, WrongCluster):
+        except (StaleLease, WrongCluster, AuthenticationFailed):
             raise
         except ReplicationError:
             return False
