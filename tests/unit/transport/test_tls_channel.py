@@ -9,19 +9,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 from spark_replication.messages import ErrorFrame
-from spark_replication.transport.frames import RECEIVE_BYTES, FrameReceiver, encoded, hang_up, send
+from spark_replication.transport.frames import RECEIVE_BYTES, ROOM_BYTES_MIN, FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.security import Security, read_security
 from spark_replication.transport.tls_channel import TlsChannel
 from tests.unit.transport.certificates import Authority, Files, tls_settings
 
 HOST = "127.0.0.1"
 TIMEOUT_S = 20.0
+STUCK_MS = 5_000
 FRAME_BYTES_MAX = 8 << 20
 
 
@@ -106,23 +108,58 @@ def test_frames_of_any_size_go_both_ways_at_the_same_time(pair: tuple[TlsChannel
     assert received[1] == sent
 
 
-def test_after_a_receive_nothing_is_left_that_no_poll_tells_of(pair: tuple[TlsChannel, TlsChannel]) -> None:
-    """As a follower reads: it waits for the socket, and OpenSSL must not sit on what came."""
-    count = 2_000
-
-    def write() -> None:
-        for _ in range(count):
-            send(pair[0], encoded(ErrorFrame(error="E", message="m"), b"x" * 3_000))
-
-    writer = threading.Thread(target=write, daemon=True)
-    writer.start()
+@pytest.mark.parametrize(
+    "size", [0, 4_000, 16 << 10, RECEIVE_BYTES - 100, RECEIVE_BYTES, RECEIVE_BYTES + ROOM_BYTES_MIN]
+)
+def test_after_a_receive_nothing_is_left_that_no_poll_tells_of(pair: tuple[TlsChannel, TlsChannel], size: int) -> None:
+    """As a follower reads: it waits for the socket, and OpenSSL must not sit on the frame at the end of a record."""
     receiver, waiting = FrameReceiver(pair[1], FRAME_BYTES_MAX), select.poll()
     waiting.register(pair[1].fileno(), select.POLLIN)
-    found = len(receiver.receive())  # what came with the handshake is asked for once, as frames' handshake does
-    while found < count:
-        assert waiting.poll(TIMEOUT_S * 1000), f"{found} of {count} frames came, and the rest is stuck"
+    assert receiver.receive() == []  # what came with the handshake is asked for once, as a connection's first frame is
+    small = encoded(ErrorFrame(error="E", message="the last"))
+    writer = threading.Thread(
+        target=send, args=(pair[0], [*encoded(ErrorFrame(error="E", message=""), b"x" * size), *small * 5]), daemon=True
+    )
+    writer.start()
+    found = 0
+    while found < 6:
+        assert waiting.poll(STUCK_MS), f"{found} of 6 frames came, and the rest is stuck"
         found += len(receiver.receive())
     writer.join()
+
+
+class Corked:
+    """A client's socket that sends the first of its flights, and keeps all that follows until it is told."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.recv_into, self.settimeout = connection.recv_into, connection.settimeout
+        self._connection = connection
+        self._kept: list[bytes] | None = None
+
+    def sendall(self, data: bytes) -> None:
+        if self._kept is None:
+            self._connection.sendall(data)
+            self._kept = []
+        else:
+            self._kept.append(data)
+
+    def uncork(self) -> None:
+        assert self._kept is not None
+        self._connection.sendall(b"".join(self._kept))
+
+
+def test_a_frame_that_comes_with_the_end_of_the_handshake_is_read(
+    parties: Parties, sockets: tuple[socket.socket, socket.socket]
+) -> None:
+    server, corked = Server(sockets[1], parties.broker), Corked(sockets[0])
+    client = parties.broker.connected(cast(socket.socket, corked), HOST, TIMEOUT_S)
+    send(client, encoded(ErrorFrame(error="E", message="m"), b"payload"))
+    corked.uncork()
+    assert server.outcome() is None
+    assert server.channel is not None
+    server.channel.settimeout(STUCK_MS / 1000)
+    receiver = FrameReceiver(server.channel, FRAME_BYTES_MAX)
+    assert [bytes(payload) for _, payload in receiver.receive()] == [b"payload"]
 
 
 def test_a_record_that_comes_byte_by_byte_is_no_frame_until_it_is_whole(
