@@ -21,8 +21,8 @@ from rich.live import Live
 
 import spark_replication as sr
 from spark_replication.admin.status_view import status_line, status_view
+from spark_replication.client.settings_file import read_settings
 from spark_replication.config import parse_assignment
-from spark_replication.spark.cluster import read_settings
 from spark_replication.spark.session import build_session, submitted_master
 
 TOPIC = "orders"
@@ -118,7 +118,7 @@ def produce(cluster: sr.SparkCluster, stopping: threading.Event) -> None:
     if TOPIC not in {topic.name for topic in cluster.admin.describe_topics()}:
         cluster.admin.create_topic(TOPIC, SCHEMA, partitions=3)
     number = 0
-    with sr.Producer(cluster.zookeeper) as producer:
+    with sr.Producer(cluster.zookeeper, security=cluster.security) as producer:
         while not stopping.wait(1 / BATCHES_PER_S):
             ids = range(number, number + ROWS_PER_BATCH)
             now = [int(time.time() * 1000)] * ROWS_PER_BATCH

@@ -12,14 +12,16 @@ if TYPE_CHECKING:
     from spark_replication.client.reader import Reader
     from spark_replication.live.local_cluster import LocalCluster
     from spark_replication.spark.cluster import SparkCluster
+    from spark_replication.transport.security import Security
 
-__all__ = ["Admin", "LocalCluster", "Producer", "Reader", "SparkCluster", "errors"]
+__all__ = ["Admin", "LocalCluster", "Producer", "Reader", "Security", "SparkCluster", "errors"]
 
 _HOMES = {
     "Admin": "spark_replication.client.admin",
     "LocalCluster": "spark_replication.live.local_cluster",
     "Producer": "spark_replication.client.producer",
     "Reader": "spark_replication.client.reader",
+    "Security": "spark_replication.transport.security",
     "SparkCluster": "spark_replication.spark.cluster",
 }
 

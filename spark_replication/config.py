@@ -25,6 +25,7 @@ Bytes = Annotated[int, Meta(ge=1, le=1 << 40)]
 RecoveryStrategy = Literal["manual", "balanced", "proactive"]
 FlushMode = Literal["none", "interval", "always"]
 Compression = Literal["none", "lz4", "zstd"]
+SecurityMode = Literal["none", "token", "tls"]
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -158,6 +159,29 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     stream_unanswered_max: Annotated[
         Count, Meta(description="batches of one write stream that wait for their answer; more are not read yet")
     ] = field(name="stream.unanswered.max", default=5_000)
+    security_mode: Annotated[
+        SecurityMode,
+        Meta(
+            description="none: loopback only; token: a shared secret, nothing is encrypted; tls: certificates, and a "
+            "token as well if there is one"
+        ),
+    ] = field(name="security.mode", default="none")
+    security_token_file: Annotated[
+        str, Meta(description="holds the shared secret, one line that not everybody may read; the same on every host")
+    ] = field(name="security.token.file", default="")
+    security_tls_certificate_file: Annotated[
+        str, Meta(description="PEM: this process's certificate, for the host that others dial, and what signed it")
+    ] = field(name="security.tls.certificate.file", default="")
+    security_tls_key_file: Annotated[
+        str, Meta(description="PEM: the certificate's key without a password, which not everybody may read")
+    ] = field(name="security.tls.key.file", default="")
+    security_tls_ca_file: Annotated[str, Meta(description="PEM: who signs the certificates of this cluster")] = field(
+        name="security.tls.ca.file", default=""
+    )
+    security_tls_mutual: Annotated[
+        bool,
+        Meta(description="clients show a certificate, too; without a token this is what lets brokers leave loopback"),
+    ] = field(name="security.tls.mutual", default=False)
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -197,6 +221,7 @@ def _values(annotated: Any) -> str:
 
 
 _ENVIRONMENT = "SPARK_REPLICATION_"
+BOOTSTRAP_VARIABLE = "SPARK_REPLICATION_BOOTSTRAP"  # of the command line's --bootstrap: no setting
 
 
 @cache  # reading a struct's fields evaluates their annotations: a millisecond, for every topic's settings
@@ -240,7 +265,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Scalar]:
     known = {_ENVIRONMENT + name.replace(".", "_").upper(): name for name in _names(Settings)}
     given: dict[str, Scalar] = {}
     for variable, value in environment.items():
-        if variable.startswith(_ENVIRONMENT):
+        if variable.startswith(_ENVIRONMENT) and variable != BOOTSTRAP_VARIABLE:
             if variable not in known:
                 raise InvalidConfig(f"unknown environment variable {variable}: names are like {next(iter(known))}")
             given |= parse_assignment(f"{known[variable]}={value}")

@@ -115,6 +115,12 @@ class InvalidProducerEpoch(ReplicationError):
     code = "INVALID_PRODUCER_EPOCH"
 
 
+class AuthenticationFailed(ReplicationError):
+    """A peer did not prove who it is: no token or another one, no certificate, or one that its CA did not sign."""
+
+    code = "AUTHENTICATION_FAILED"
+
+
 class ElectionNotNeeded(ReplicationError):
     """The partition has a leader, or the one that was asked for, already."""
 

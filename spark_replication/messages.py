@@ -30,6 +30,7 @@ from spark_replication.model import (
 
 VERSION = 1
 NONE = "NONE"  # the error code of success, as Kafka has it
+NONCE_BYTES = 32
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -545,8 +546,25 @@ def _check_version(found: int, kind: type[msgspec.Struct]) -> None:
 # Frames between brokers are a union told apart by `type`; a version that is not known fails before the body is read.
 
 
+Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
+
+
 class HelloFrame(Hello, frozen=True, kw_only=True, tag_field="type", tag="hello"):
-    pass
+    """nonce: only of a follower that has a token: both sides are to prove it then (transport.handshake)."""
+
+    nonce: Nonce | msgspec.UnsetType = msgspec.UNSET
+
+
+class ChallengeFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="challenge"):
+    """A leader's answer to a Hello with a nonce."""
+
+    nonce: Nonce
+
+
+class ProofFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="proof"):
+    """The sender knows the token. First the follower's; the leader's follows only if that one holds."""
+
+    proof: bytes
 
 
 class FetchFrame(ReplicaFetch, frozen=True, kw_only=True, tag_field="type", tag="fetch"):
@@ -569,7 +587,7 @@ class ErrorFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="erro
     message: str
 
 
-Frame = HelloFrame | FetchFrame | FetchedFrame | ErrorFrame
+Frame = HelloFrame | ChallengeFrame | ProofFrame | FetchFrame | FetchedFrame | ErrorFrame
 _frame_encoder = msgspec.msgpack.Encoder()
 
 

@@ -93,6 +93,9 @@ def started() -> Iterator[LocalCluster]:
         yield cluster
 
 
+Connect = Callable[[], flight.FlightClient]
+
+
 def batch_of(size: int) -> pa.RecordBatch:
     """Of about so many bytes."""
     return pa.record_batch([pa.array(range(max(1, size // 8)), pa.int64())], schema=SCHEMA)
@@ -107,11 +110,12 @@ def streams_to(cluster: LocalCluster, partitions: int, batch: pa.RecordBatch) ->
         cluster.admin.add_partitions(topic, assignment=dict.fromkeys(range(1, partitions), first.replicas))
     brokers = cluster.brokers
     leader = brokers[first.replicas[0]]
+    connect = partial(cluster.security.client, f"{leader.host}:{leader.port}")
     for partition in range(partitions):
         # It is led in ZooKeeper; the broker may not have opened it yet.
-        persistently(partial(_look_into, f"grpc://{leader.host}:{leader.port}", topic, partition), Deadline(OPEN_MS))
+        persistently(partial(_look_into, connect, topic, partition), Deadline(OPEN_MS))
     streams = FlightStreams(
-        f"grpc://{leader.host}:{leader.port}",
+        connect,
         topic,
         partitions,
         batch,
@@ -124,10 +128,10 @@ def streams_to(cluster: LocalCluster, partitions: int, batch: pa.RecordBatch) ->
         cluster.admin.delete_topic(topic)
 
 
-def _look_into(address: str, topic: str, partition: int) -> None:
+def _look_into(connect: Connect, topic: str, partition: int) -> None:
     """Asks for nothing: the refusal of a partition that is not led there."""
     ticket = to_json(ReadTicket(topic=topic, partition=partition, to=0))
-    with flight.connect(address) as client:
+    with connect() as client:
         try:
             client.do_get(flight.Ticket(ticket)).read_all()
         except (flight.FlightError, pa.ArrowException, OSError) as error:
@@ -138,7 +142,7 @@ class FlightStreams:
     """A bench_load.Target: one DoPut stream for all partitions of a topic, as any Flight client opens it; acks=all."""
 
     def __init__(
-        self, address: str, topic: str, partitions: int, batch: pa.RecordBatch, *, pids: tuple[int, ...]
+        self, connect: Connect, topic: str, partitions: int, batch: pa.RecordBatch, *, pids: tuple[int, ...]
     ) -> None:
         self.topic = topic
         self.streams = partitions
@@ -149,7 +153,7 @@ class FlightStreams:
         self._answers = Answers(partitions)
         self._sent: dict[int, int] = {}  # the partition of each batch without an answer, by the batch's number
         self._number = 0
-        self.client = flight.connect(address)
+        self.client = connect()
         self._writer, reader = self.client.do_put(flight.FlightDescriptor.for_path(topic), batch.schema)
         self._receiving = threading.Thread(target=self._receive, args=(reader,), name="bench-answers", daemon=True)
         self._receiving.start()

@@ -10,7 +10,7 @@ from typing import Any, cast
 import click
 
 from spark_replication.admin.bench import bench
-from spark_replication.admin.listing import Format, bootstrap, output, show
+from spark_replication.admin.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.log_commands import log
 from spark_replication.admin.produce_command import produce
 from spark_replication.admin.sim_command import sim
@@ -20,6 +20,7 @@ from spark_replication.config import described
 from spark_replication.errors import ReplicationError
 from spark_replication.sim import scenario as scenarios
 from spark_replication.sim.expectation import BadScenario
+from spark_replication.transport.security import Security
 
 ROWS_SHOWN = 10
 
@@ -32,10 +33,11 @@ def cli() -> None:
 
 @cli.command()
 @bootstrap
+@security
 @output
-def topics(bootstrap: str, output: Format) -> None:
+def topics(bootstrap: str, output: Format, security: Security) -> None:
     """The topics, how large and how well replicated they are."""
-    with closing(Admin(bootstrap)) as admin:
+    with closing(Admin(bootstrap, security=security)) as admin:
         rows = [
             (
                 topic.name,
@@ -52,12 +54,13 @@ def topics(bootstrap: str, output: Format) -> None:
 
 @cli.command()
 @bootstrap
+@security
 @output
 @click.argument("names", nargs=-1, metavar="[TOPIC]…")
-def partitions(bootstrap: str, output: Format, names: tuple[str, ...]) -> None:
+def partitions(bootstrap: str, output: Format, security: Security, names: tuple[str, ...]) -> None:
     """Who leads which partition, who is in sync, who is eligible."""
     columns = ("topic", "partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr")
-    with closing(Admin(bootstrap)) as admin:
+    with closing(Admin(bootstrap, security=security)) as admin:
         rows = [
             (topic.name, *(getattr(partition, name) for name in columns[1:]))
             for topic in admin.describe_topics(list(names) or None)
@@ -68,17 +71,19 @@ def partitions(bootstrap: str, output: Format, names: tuple[str, ...]) -> None:
 
 @cli.command()
 @bootstrap
+@security
 @output
-def brokers(bootstrap: str, output: Format) -> None:
+def brokers(bootstrap: str, output: Format, security: Security) -> None:
     """The brokers that live."""
     columns = ("id", "host", "port", "replication_port", "rack", "epoch", "shutting_down")
-    with closing(Admin(bootstrap)) as admin:
+    with closing(Admin(bootstrap, security=security)) as admin:
         rows = [[getattr(broker, name) for name in columns] for broker in admin.describe_cluster().brokers]
     show(columns, rows, output=output)
 
 
 @cli.command()
 @bootstrap
+@security
 @output
 @click.argument("topic")
 @click.option("--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True)
@@ -88,9 +93,10 @@ def brokers(bootstrap: str, output: Format) -> None:
 @click.option("--prefer", default="leader", show_default=True, help="leader, follower or a broker's id")
 @click.option("--follow", "-f", is_flag=True, help="wait until there are as many rows")
 @click.option("--max-rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True)
-def consume(
+def consume(  # noqa: PLR0913 (options of a command)
     bootstrap: str,
     output: Format,
+    security: Security,
     topic: str,
     *,
     partition: int,
@@ -103,7 +109,7 @@ def consume(
 ) -> None:
     """Rows of a partition, with their offsets."""
     whom = cast(Preference, int(prefer) if prefer.isdecimal() else prefer)
-    with closing(Reader(bootstrap, prefer=whom)) as reader:
+    with closing(Reader(bootstrap, security=security, prefer=whom)) as reader:
         rows: list[dict[str, Any]] = []
         for found in reader.read(
             topic, partition=partition, start=start, stop=stop, follow=follow, columns=chosen or None

@@ -25,9 +25,11 @@ from rich.table import Table
 
 import spark_replication as sr
 from spark_replication.admin.drill_load import SCHEMA
+from spark_replication.client.settings_file import read_settings
 from spark_replication.errors import RequestTimedOut, StartFailed
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from spark_replication.transport.security import read_security
 from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -68,6 +70,7 @@ class Drill:
     def __init__(self, start_cluster: Path, config: str, directory: Path, console: Console) -> None:
         self._start_cluster = start_cluster
         self._config = config
+        self._security = read_security(read_settings(config))
         self._directory = directory
         self._data = directory / "data"
         self._console = console
@@ -78,7 +81,7 @@ class Drill:
     def run(self) -> int:
         with contextlib.ExitStack() as stack:
             driver, cluster = self._start_driver(stack)
-            admin = stack.enter_context(contextlib.closing(sr.Admin(cluster.zookeeper)))
+            admin = stack.enter_context(contextlib.closing(sr.Admin(cluster.zookeeper, security=self._security)))
             admin.create_topic(TOPIC, SCHEMA, partitions=PARTITIONS)
             producer = self._load(stack, "produce", cluster)
             follower = self._load(stack, "follow", cluster)
@@ -135,7 +138,16 @@ class Drill:
 
     def _load(self, stack: contextlib.ExitStack, what: str, cluster: ClusterFile) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "spark_replication.admin.drill_load", what, "--bootstrap", cluster.zookeeper]
-        options = ["--topic", TOPIC, "--partitions", str(PARTITIONS), "--record", str(self._directory / what)]
+        options = [
+            "--config",
+            self._config,
+            "--topic",
+            TOPIC,
+            "--partitions",
+            str(PARTITIONS),
+            "--record",
+            str(self._directory / what),
+        ]
         return self._spawn(stack, what, [*command, *options])
 
     def _spawn(self, stack: contextlib.ExitStack, name: str, command: list[str]) -> subprocess.Popen[bytes]:
@@ -226,7 +238,7 @@ class Drill:
         again = [
             Line(partition, number, offset, 0.0)
             for partition in range(PARTITIONS)
-            for found in sr.Reader(cluster.zookeeper).read(TOPIC, partition=partition)
+            for found in sr.Reader(cluster.zookeeper, security=self._security).read(TOPIC, partition=partition)
             for offset, number in enumerate(found.batch.column(0).to_pylist(), found.base_offset)
         ]
         for name, read in (("followed", self._lines("follow")), ("read again", again)):

@@ -19,6 +19,8 @@ import pyarrow as pa
 
 import spark_replication as sr
 from spark_replication.client.sender import Ack
+from spark_replication.client.settings_file import read_settings
+from spark_replication.transport.security import read_security
 
 SCHEMA = pa.schema([("number", pa.int64())])
 BATCHES_PER_S = 100  # of each partition
@@ -29,18 +31,22 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="drill_load")
     parser.add_argument("what", choices=("produce", "follow"))
     parser.add_argument("--bootstrap", required=True)
+    parser.add_argument("--config", required=True, help="TOML file of settings: those of security count")
     parser.add_argument("--topic", required=True)
     parser.add_argument("--partitions", type=int, required=True)
     parser.add_argument("--record", required=True, help="the file that the lines go to")
     options = parser.parse_args()
+    security = read_security(read_settings(options.config))
     stopping = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
     with open(options.record, "w", buffering=1) as lines:  # noqa: PTH123 (a path from the command line)
         record = Record(lines)
         if options.what == "produce":
-            produce(options.bootstrap, options.topic, options.partitions, record, stopping)
+            with sr.Producer(options.bootstrap, security=security, deadline_ms=DEADLINE_MS) as producer:
+                produce(producer, options.topic, options.partitions, record, stopping)
         else:
-            follow(options.bootstrap, options.topic, options.partitions, record, stopping)
+            reader = sr.Reader(options.bootstrap, security=security)
+            follow(reader, options.topic, options.partitions, record, stopping)
     return 1 if record.failed else 0
 
 
@@ -59,7 +65,7 @@ class Record:
         sys.stderr.write(f"{error}\n")
 
 
-def produce(bootstrap: str, topic: str, partitions: int, record: Record, stopping: threading.Event) -> None:
+def produce(producer: sr.Producer, topic: str, partitions: int, record: Record, stopping: threading.Event) -> None:
     def acknowledged(partition: int, number: int, future: Future[Ack]) -> None:
         error = future.exception()
         if error is None:
@@ -67,20 +73,19 @@ def produce(bootstrap: str, topic: str, partitions: int, record: Record, stoppin
         else:
             record.fail(error)
 
-    with sr.Producer(bootstrap, deadline_ms=DEADLINE_MS) as producer:
-        number = 0
-        while not stopping.wait(1 / BATCHES_PER_S):
-            batch = pa.record_batch([pa.array([number])], schema=SCHEMA)
-            for partition in range(partitions):
-                future = producer.send(topic, batch, partition=partition)
-                future.add_done_callback(partial(acknowledged, partition, number))
-            number += 1
+    number = 0
+    while not stopping.wait(1 / BATCHES_PER_S):
+        batch = pa.record_batch([pa.array([number])], schema=SCHEMA)
+        for partition in range(partitions):
+            future = producer.send(topic, batch, partition=partition)
+            future.add_done_callback(partial(acknowledged, partition, number))
+        number += 1
 
 
-def follow(bootstrap: str, topic: str, partitions: int, record: Record, stopping: threading.Event) -> None:
+def follow(reader: sr.Reader, topic: str, partitions: int, record: Record, stopping: threading.Event) -> None:
     def one(partition: int) -> None:
         try:
-            for found in sr.Reader(bootstrap).read(topic, partition=partition, follow=True):
+            for found in reader.read(topic, partition=partition, follow=True):
                 for offset, number in enumerate(found.batch.column(0).to_pylist(), found.base_offset):
                     record.add(partition, number, offset)
         except sr.errors.ReplicationError as error:

@@ -1,11 +1,14 @@
 """A listing, for people as a table, for programs as JSON: the same rows, and the same names but for `_`.
 
-The options that commands share are here, too: where the brokers are, and which of the two a listing is to be.
+The options that commands share are here, too: where the brokers are, how to speak to them, and which of the two a
+listing is to be.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from pathlib import Path
 from typing import Any, Literal
 
 import click
@@ -13,14 +16,18 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from spark_replication.client.settings_file import read_settings
+from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment
+from spark_replication.transport.security import read_security
+
 Format = Literal["table", "json"]
 
 bootstrap = click.option(
     "--bootstrap",
     "-b",
     required=True,
-    envvar="SPARK_REPLICATION_BOOTSTRAP",
-    help="host:port,… of any brokers, or zk://host:port/chroot (or in $SPARK_REPLICATION_BOOTSTRAP)",
+    envvar=BOOTSTRAP_VARIABLE,
+    help=f"host:port,… of any brokers, or zk://host:port/chroot (or in ${BOOTSTRAP_VARIABLE})",
 )
 output = click.option(
     "--format",
@@ -30,6 +37,25 @@ output = click.option(
     show_default=True,
     help="of the listing",
 )
+
+_config = click.option(
+    "--config", type=click.Path(exists=True, dir_okay=False, path_type=Path), help="TOML file of settings: security.…"
+)
+_set = click.option("--set", "assigned", multiple=True, metavar="NAME=VALUE", help="a setting, over the file's")
+
+
+def security(command: Callable[..., None]) -> Callable[..., None]:
+    """Passes `security`, of --config, the environment and --set."""
+
+    @_config
+    @_set
+    @wraps(command)
+    def secured(*arguments: Any, config: Path | None, assigned: tuple[str, ...], **others: Any) -> None:
+        settings = read_settings(config, *map(parse_assignment, assigned))
+        command(*arguments, security=read_security(settings), **others)
+
+    return secured
+
 
 # What is not a terminal has no width: nothing is broken in two that somebody may grep for.
 WIDE = 10_000

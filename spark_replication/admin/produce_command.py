@@ -15,13 +15,14 @@ from typing import BinaryIO, get_args
 import click
 import pyarrow as pa
 
-from spark_replication.admin.listing import Format, bootstrap, output, show
+from spark_replication.admin.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.record_files import FileFormat, format_of, read_batches
 from spark_replication.client.admin import Admin
 from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack
 from spark_replication.errors import InvalidRequest
 from spark_replication.storage.batches import schema_from_bytes, stored_schema
+from spark_replication.transport.security import Security
 
 BATCH_ROWS = 10_000
 WAITING_MAX = 64  # batches without an answer
@@ -50,6 +51,7 @@ class Acknowledged:
 
 @click.command()
 @bootstrap
+@security
 @output
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
@@ -62,6 +64,7 @@ class Acknowledged:
 def produce(
     bootstrap: str,
     output: Format,
+    security: Security,
     topic: str,
     file: Path | None,
     *,
@@ -83,9 +86,9 @@ def produce(
     try:
         with (
             _opened(file) as opened,
-            Producer(bootstrap, "all" if acks == "all" else 1 if acks == "1" else 0) as producer,
+            Producer(bootstrap, "all" if acks == "all" else 1 if acks == "1" else 0, security=security) as producer,
         ):
-            batches = read_batches(opened, kind, _schema(bootstrap, topic), rows_max=batch_rows, name=name)
+            batches = read_batches(opened, kind, _schema(bootstrap, security, topic), rows_max=batch_rows, name=name)
             _send(producer, topic, partition, batches, acknowledged)
     finally:
         columns = ("topic", "partition", "batches", "rows", "first_offset", "last_offset")
@@ -120,8 +123,8 @@ def _opened(file: Path | None) -> Iterator[BinaryIO]:
         yield opened
 
 
-def _schema(bootstrap: str, topic: str) -> pa.Schema:
-    with closing(Admin(bootstrap)) as admin:
+def _schema(bootstrap: str, security: Security, topic: str) -> pa.Schema:
+    with closing(Admin(bootstrap, security=security)) as admin:
         (found,) = admin.describe_topics([topic])
     if not found.schema:
         raise InvalidRequest(f"topic {topic} has no schema: create it with one")

@@ -9,6 +9,7 @@ import base64
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -41,6 +42,7 @@ from spark_replication.messages import (
 )
 from spark_replication.model import BrokerId, How, Scalar
 from spark_replication.storage.batches import stored_schema
+from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
 TRY_MS = 10_000  # how long one controller has to answer, before it is looked for again
@@ -117,10 +119,17 @@ class ClusterDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Admin:
-    """Thread-safe. deadline_ms: of each call, with all its tries."""
+    """Thread-safe. deadline_ms: of each call, with all its tries. security: settings by name (security.mode, …), or a
+    Security."""
 
-    def __init__(self, bootstrap: str, *, deadline_ms: int = DEADLINE_MS) -> None:
-        self._routes = Routes(bootstrap)
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        security: Security | Mapping[str, Any] | None = None,
+        deadline_ms: int = DEADLINE_MS,
+    ) -> None:
+        self._routes = Routes(bootstrap, Security.of(security))
         self._deadline_ms = deadline_ms
 
     def create_topic(

@@ -12,9 +12,11 @@ import logging
 import os
 import threading
 import weakref
+from collections.abc import Mapping
 from concurrent.futures import Future
 from functools import lru_cache
 from types import TracebackType
+from typing import Any
 
 import pyarrow as pa
 
@@ -26,6 +28,7 @@ from spark_replication.errors import InvalidRequest, Overloaded, ReplicationErro
 from spark_replication.messages import InitProducer, ProducerId
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import as_stored, schema_from_bytes, stored_schema
+from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
 IN_FLIGHT_BATCHES_MAX = 256
@@ -42,6 +45,7 @@ log = logging.getLogger(__name__)
 
 class Producer:
     """Thread-safe. acks: "all", 1 or 0. deadline_ms: how long a batch is tried for, wherever the time goes.
+    security: settings by name (security.mode, …), or a Security.
 
     batch_bytes: small sends to one partition are stored as one batch up to this size, each counting its Arrow bytes and
     1 KiB; each has its own answer all the same. 0: every send is a batch of its own. linger_ms: how long a batch that
@@ -56,6 +60,7 @@ class Producer:
         bootstrap: str,
         acks: Acks = "all",
         *,
+        security: Security | Mapping[str, Any] | None = None,
         deadline_ms: int = DEADLINE_MS,
         in_flight_batches_max: int = IN_FLIGHT_BATCHES_MAX,
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
@@ -73,7 +78,7 @@ class Producer:
             raise InvalidRequest(f"linger_ms={linger_ms}: it is 0 or more, and below deadline_ms={deadline_ms}")
         if not 0 <= batch_bytes <= BATCH_BYTES_MAX:
             raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
-        self._routes = Routes(bootstrap)
+        self._routes = Routes(bootstrap, Security.of(security))
         self._settings = SenderSettings(
             acks=acks,
             deadline_ms=deadline_ms,

@@ -10,9 +10,9 @@ offset is cut off, and a gap is an error.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import pyarrow as pa
@@ -26,6 +26,7 @@ from spark_replication.core.routing import Route
 from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
 from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
 from spark_replication.model import BrokerId, Offset
+from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
 FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing new
@@ -52,16 +53,24 @@ class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 class Reader:
     """Thread-safe. deadline_ms: how long a partition that cannot be read is tried for, each time.
+    security: settings by name (security.mode, …), or a Security.
 
     prefer: whom to read from, as long as that one is in sync and answers: "leader", any "follower", or the broker of
     this id. Every read gives the same, whoever is preferred.
     """
 
-    def __init__(self, bootstrap: str, *, prefer: Preference = "leader", deadline_ms: int = DEADLINE_MS) -> None:
+    def __init__(
+        self,
+        bootstrap: str,
+        *,
+        security: Security | Mapping[str, Any] | None = None,
+        prefer: Preference = "leader",
+        deadline_ms: int = DEADLINE_MS,
+    ) -> None:
         if prefer not in ("leader", "follower") and not (isinstance(prefer, int) and prefer >= 0):
             raise InvalidRequest(f'prefer={prefer!r}: it is "leader", "follower" or the id of a broker')
         self._prefer = prefer
-        self._routes = Routes(bootstrap)
+        self._routes = Routes(bootstrap, Security.of(security))
         self._deadline_ms = deadline_ms
         self._closed = threading.Event()
         self._lock = threading.Lock()

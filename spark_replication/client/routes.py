@@ -21,6 +21,7 @@ from spark_replication.errors import BrokerNotAvailable, ReplicationError, Reque
 from spark_replication.messages import DescribeTopics, Metadata, TopicMetadata
 from spark_replication.model import BrokerId
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import NO_SECURITY, Security
 
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
@@ -29,11 +30,12 @@ UNKNOWN_TOPIC_MS = 3_000  # how long a topic that no broker knows is looked for
 REFRESH_INTERVAL_S = 0.02  # between two questions for metadata
 
 # A broker that comes back on its port is found within this time; channels of one process share no back-off.
-_CHANNEL = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500)]
+_CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500))
 
 
 class Routes:
-    def __init__(self, bootstrap: str) -> None:
+    def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
+        self._security = security
         self._bootstrap = parse_bootstrap(bootstrap)
         self._named = bootstrap
         self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
@@ -209,7 +211,7 @@ class Routes:
             if self._closed.is_set():
                 raise BrokerNotAvailable("this client is closed: open another")
             if address not in self._clients:
-                self._clients[address] = flight.connect(f"grpc://{address}", generic_options=_CHANNEL)
+                self._clients[address] = self._security.client(address, _CHANNEL)
             return self._clients[address]
 
     def forget(self, address: str, client: flight.FlightClient) -> None:

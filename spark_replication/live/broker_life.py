@@ -52,6 +52,7 @@ from spark_replication.storage.local_files import LocalLogs
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.loopback import port_again
 from spark_replication.transport.replication import Address, Replication
+from spark_replication.transport.security import read_security
 from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -113,6 +114,7 @@ class BrokerLife:
     def run(self) -> None:
         """Until it is asked to stop. Whatever else ends it raises."""
         options = self._options
+        self._security = read_security(self._settings)
         lock = DirectoryLock.take(options.directory)
         lease_ms = self._settings.broker_lease_ms
         self._lease = Lease(options.directory, *options.lease, lease_ms=lease_ms, now_ms=now_ms())
@@ -189,6 +191,7 @@ class BrokerLife:
             cluster_id=options.cluster_id,
             broker=options.broker_id,
             settings=self._settings,
+            security=self._security,
             replica_of=lambda partition: self._loop.replica(partition),  # noqa: PLW0108 (the loop comes after)
             address_of=self._address_of,
             now_ms=now_ms,
@@ -206,7 +209,13 @@ class BrokerLife:
         )
         port = 0 if before is None else port_again(options.host, before.port)
         self._flight = BrokerFlightServer(
-            options.host, self._loop, self, settings=self._settings, now_ms=now_ms, port=port
+            options.host,
+            self._loop,
+            self,
+            settings=self._settings,
+            security=self._security,
+            now_ms=now_ms,
+            port=port,
         )
         self._replication.start()
 

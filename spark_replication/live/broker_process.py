@@ -65,7 +65,7 @@ def _options(arguments: Sequence[str] | None) -> Options:
     parser.add_argument("--zookeeper", required=True, help="host:port,…/chroot")
     parser.add_argument("--broker-id", required=True, type=int)
     parser.add_argument("--cluster-id", required=True)
-    parser.add_argument("--host", required=True, help="to listen on; loopback only")
+    parser.add_argument("--host", required=True, help="to listen on; beyond loopback only with security.mode")
     parser.add_argument("--settings", type=_settings, default=Settings(), help="JSON: names as in conf/*.toml")
     parser.add_argument("--lease", required=True, type=_lease, metavar="CONTROLLER_EPOCH,ATTEMPT")
     found = parser.parse_args(arguments)

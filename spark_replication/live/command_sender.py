@@ -15,7 +15,6 @@ from collections.abc import Iterator, Sequence
 from typing import Protocol, TypeVar
 
 import msgspec
-from pyarrow import flight
 
 from spark_replication.core.answers import outcome
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
@@ -31,6 +30,7 @@ from spark_replication.messages import (
 )
 from spark_replication.model import BrokerId, Registration, TopicPartition
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security
 
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
 REFUSALS_BEFORE_SUSPICION = 2  # a reset connection, and a refused one after it
@@ -60,8 +60,9 @@ class BrokerNews(Protocol):
 class CommandSender:
     """ports.CommandSender."""
 
-    def __init__(self, *, timeout_ms: int, news: BrokerNews) -> None:
+    def __init__(self, *, timeout_ms: int, security: Security, news: BrokerNews) -> None:
         self._timeout_ms = timeout_ms
+        self._security = security
         self._news = news
         self._lines: dict[BrokerId, _Line] = {}
         self._numbers = itertools.count(1)
@@ -71,7 +72,7 @@ class CommandSender:
         if line is None or line.registration.epoch != registration.epoch:
             if line is not None:
                 line.close()
-            line = _Line(broker, registration, self._numbers, self._timeout_ms, self._news)
+            line = _Line(broker, registration, self._numbers, self._timeout_ms, self._security, self._news)
             self._lines[broker] = line
         line.put(command)
 
@@ -95,6 +96,7 @@ class _Line:
         registration: Registration,
         numbers: Iterator[int],
         timeout_ms: int,
+        security: Security,
         news: BrokerNews,
     ) -> None:
         self.broker = broker
@@ -108,7 +110,7 @@ class _Line:
         self._closed = False
         self._fresh = False
         self._refusals = 0
-        self._client = flight.connect(f"grpc://{registration.address}")
+        self._client = security.client(registration.address)
         threading.Thread(target=self._run, name=f"commands-to-{broker}", daemon=True).start()
 
     def put(self, command: Command) -> None:

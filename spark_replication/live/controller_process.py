@@ -16,6 +16,7 @@ from pathlib import Path
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.live.driver import Driver
+from spark_replication.transport.security import read_security
 
 
 def main() -> int:
@@ -30,11 +31,13 @@ def main() -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: stopping.set())
     try:
+        settings = settings_from(json.loads(arguments.settings))
         driver = Driver(
             arguments.zookeeper,
             name=f"controller of {arguments.directory}",
             host=arguments.host,
-            settings=settings_from(json.loads(arguments.settings)),
+            settings=settings,
+            security=read_security(settings),
         )
         driver.start()
     except ReplicationError as error:

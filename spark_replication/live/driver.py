@@ -58,6 +58,7 @@ from spark_replication.messages import (
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import MirrorFeed, NoMirror
 from spark_replication.transport.actions import Action, ActionServer
+from spark_replication.transport.security import Security
 from spark_replication.zk.controller_store import ControllerStore
 from spark_replication.zk.session import Session
 
@@ -92,6 +93,7 @@ class Driver:
         name: str,
         host: str,
         settings: Settings,
+        security: Security,
         mirror_of: Callable[[str], MirrorFeed] = lambda _cluster_id: NoMirror(),
         took_over: Callable[[int], None] = lambda _epoch: None,
         stood_down: Callable[[], None] = lambda: None,
@@ -101,6 +103,7 @@ class Driver:
         self._name = name
         self._host = host
         self._settings = settings
+        self._security = security
         self._mirror_of = mirror_of
         self._took_over = took_over
         self._stood_down = stood_down
@@ -112,7 +115,7 @@ class Driver:
         self._requests = itertools.count(1)
         self._owed: dict[int, Future[Reply]] = {}
         self._asked_below_admin: dict[int, str] = {}
-        self._server = ActionServer(host, {**self._actions(), **actions})
+        self._server = ActionServer(host, {**self._actions(), **actions}, security=security)
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -212,7 +215,11 @@ class Driver:
 
     def _command(self, store: ControllerStore, loaded: LoadedCluster, deposed: threading.Event) -> None:
         mirror = self._mirror_of(loaded.cluster_id)
-        sender = CommandSender(timeout_ms=self._settings.request_timeout_ms, news=_News(self._post, mirror.confirmed))
+        sender = CommandSender(
+            timeout_ms=self._settings.request_timeout_ms,
+            security=self._security,
+            news=_News(self._post, mirror.confirmed),
+        )
         loop = ControllerLoop(
             loaded,
             store=_OnThread(store, self._tasks),

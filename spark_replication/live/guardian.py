@@ -21,17 +21,24 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-from pyarrow import flight
 
 from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
-from spark_replication.errors import CorruptState, ReplicationError, StaleLease, StartFailed, WrongCluster
+from spark_replication.errors import (
+    AuthenticationFailed,
+    CorruptState,
+    ReplicationError,
+    StaleLease,
+    StartFailed,
+    WrongCluster,
+)
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
 from spark_replication.live.exit_codes import IN_USE, TAKEN_OVER
 from spark_replication.messages import BrokerDied, Done, Kind, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
 from spark_replication.storage.broker_directory import probe, read_identity
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security, with_absolute_files
 
 DIRECTORY = "broker-{}"
 LOG_FILE = "broker.log"
@@ -84,6 +91,7 @@ class Guardian:
         lease: Lease,
         *,
         settings: Settings,
+        security: Security,
         report: Callable[[BrokerDied], None],
     ) -> None:
         self.broker_id = broker_id
@@ -93,6 +101,7 @@ class Guardian:
         self._assignment = assignment
         self._lease = lease
         self._settings = settings
+        self._security = security
         self._report = report
         self._stopping = threading.Event()
         self._wake_read, self._wake_write = os.pipe()
@@ -191,7 +200,7 @@ class Guardian:
         return self._call(info, "renew_lease", request, LeaseAnswer)
 
     def _call(self, info: BrokerFile, action: str, request: msgspec.Struct, kind: type[Kind]) -> Kind:
-        with flight.connect(f"grpc://{info.host}:{info.port}") as client:
+        with self._security.client(f"{info.host}:{info.port}") as client:
             return call(client, action, request, kind, REQUEST_TIMEOUT_MS)
 
     def _adopt(self) -> BrokerFile | None:
@@ -212,7 +221,7 @@ class Guardian:
     def _is_ours(self, info: BrokerFile) -> bool:
         try:
             answer = self._take_lease(info)
-        except (StaleLease, WrongCluster):
+        except (StaleLease, WrongCluster, AuthenticationFailed):
             raise
         except ReplicationError:
             return False
@@ -278,5 +287,5 @@ class Guardian:
 
 def overrides_of(settings: Settings) -> Mapping[str, Any]:
     """What differs from the defaults: what is handed to another process."""
-    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(settings)
+    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(with_absolute_files(settings))
     return {name: value for name, value in given.items() if value != defaults[name]}

@@ -20,7 +20,6 @@ from types import TracebackType
 from typing import Any
 
 import msgspec
-from pyarrow import flight
 
 from spark_replication.client.admin import Admin
 from spark_replication.config import Settings, settings_from
@@ -32,6 +31,7 @@ from spark_replication.live.guardian import DIRECTORY, Assignment, Guardian, Lea
 from spark_replication.messages import BrokerDied, DescribeTopics, Done, Metadata
 from spark_replication.model import BrokerId, ControllerInfo
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security, read_security
 from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.embedded import EmbeddedZooKeeper
 from spark_replication.zk.locked_process import LockedProcess, last_lines
@@ -58,8 +58,9 @@ class BrokerInfo(msgspec.Struct, frozen=True, kw_only=True):
 class LocalCluster:
     """Use `start`. A context manager: leaving it stops everything."""
 
-    def __init__(self, directory: Path, settings: Settings, *, temporary: bool) -> None:
+    def __init__(self, directory: Path, settings: Settings, security: Security, *, temporary: bool) -> None:
         self.directory = directory
+        self.security = security
         self._settings = settings
         self._temporary = temporary
         self._logs = directory / "logs"
@@ -85,8 +86,9 @@ class LocalCluster:
         if zookeepers != 1:
             raise InvalidRequest(f"{zookeepers} ZooKeeper servers: an ensemble is not supported yet, 1 is")
         settings = settings_from(config or {})
+        security = read_security(settings)
         path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
-        cluster = cls(path, settings, temporary=directory is None)
+        cluster = cls(path, settings, security, temporary=directory is None)
         try:
             cluster._start(brokers)
         except BaseException:
@@ -115,13 +117,18 @@ class LocalCluster:
         for taken in assigned.values():
             broker_id = self._store.allocate_broker_id() if taken is None else taken
             self._guardians[broker_id] = Guardian(
-                broker_id, assignment, lease, settings=self._settings, report=self._report
+                broker_id,
+                assignment,
+                lease,
+                settings=self._settings,
+                security=self.security,
+                report=self._report,
             )
         self._each_guardian(Guardian.start)
         for broker_id, guardian in self._guardians.items():
             self._thread(f"guardian-{broker_id}", guardian.guard)
         self._thread("controller-guardian", self._guard_controller)
-        self._admin = Admin(self.zookeeper)
+        self._admin = Admin(self.zookeeper, security=self.security)
         self.wait_healthy(START_TIMEOUT_S)
 
     def _connect(self) -> Session:
@@ -203,7 +210,7 @@ class LocalCluster:
         assert self._store is not None
         controller = self._store.controller()
         if controller is not None:
-            with flight.connect(f"grpc://{controller.address}") as client:
+            with self.security.client(controller.address) as client:
                 call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
 
     # What users ask
@@ -272,7 +279,7 @@ class LocalCluster:
         controller = self._store.controller()
         if controller is None:
             raise NotReady("there is no controller")
-        with flight.connect(f"grpc://{controller.address}") as client:
+        with self.security.client(controller.address) as client:
             return call(client, "metadata", DescribeTopics(), Metadata, REPORT_TIMEOUT_MS)
 
     # The end

@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 import time
-import tomllib
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -19,13 +18,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-from pyarrow import flight
 
 from spark_replication.client.admin import Admin
-from spark_replication.config import Settings, from_environment, settings_from
+from spark_replication.client.settings_file import read_settings
+from spark_replication.config import Settings
 from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState
-from spark_replication.errors import InvalidConfig, InvalidRequest, ReplicationError, RequestTimedOut
+from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
 from spark_replication.live.driver import Driver
 from spark_replication.live.guardian import Assignment, overrides_of
 from spark_replication.live.local_cluster import BrokerInfo
@@ -36,6 +35,7 @@ from spark_replication.spark.fleet import Fleet, check_session
 from spark_replication.spark.guardian_task import Posting
 from spark_replication.storage.state_files import read_file, replace_file
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import read_security
 from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.embedded import EmbeddedZooKeeper
 from spark_replication.zk.session import Session
@@ -66,21 +66,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     mirror_lag_ms: int
 
 
-def read_settings(config: str | Path | Mapping[str, Any] | None, *layers: Mapping[str, Any]) -> Settings:
-    """Of a TOML file or a mapping, then SPARK_REPLICATION_… of the environment, then further layers."""
-    given: Mapping[str, Any] = {}
-    if isinstance(config, Mapping):
-        given = config
-    elif config is not None:
-        try:
-            given = tomllib.loads(Path(config).read_text())
-        except OSError as error:
-            raise InvalidConfig(f"{config} cannot be read: {error.strerror}") from error
-        except tomllib.TOMLDecodeError as error:
-            raise InvalidConfig(f"{config} is no TOML: {error}") from error
-    return settings_from(given, from_environment(os.environ), *layers)
-
-
 CLUSTER_FILE = "cluster.json"
 
 
@@ -105,6 +90,7 @@ class SparkCluster:
     def __init__(self, spark: SparkSession, settings: Settings, brokers: int) -> None:
         self.directory = Path(settings.data_dir).resolve()
         self.settings = settings
+        self.security = read_security(settings)
         self._spark = spark
         self._brokers = brokers
         self._logs = Path(settings.log_dir).resolve() if settings.log_dir else self.directory / "logs"
@@ -147,6 +133,7 @@ class SparkCluster:
             name=f"driver {os.getpid()}",
             host=HOST,
             settings=self.settings,
+            security=self.security,
             mirror_of=self._open_mirror,
             took_over=partial(self._took_over, address),
             stood_down=self._stood_down,
@@ -155,7 +142,7 @@ class SparkCluster:
         self._driver.start()
         controller_epoch = self._driver.wait_active()
         self.wait_healthy(START_TIMEOUT_S)
-        self._admin = Admin(self.zookeeper)
+        self._admin = Admin(self.zookeeper, security=self.security)
         file = ClusterFile(
             bootstrap=self.bootstrap,
             zookeeper=self.zookeeper,
@@ -335,7 +322,7 @@ class SparkCluster:
             for found in registered.values():
                 if found.address not in asked:
                     asked.add(found.address)
-                    with contextlib.suppress(ReplicationError), flight.connect(f"grpc://{found.address}") as client:
+                    with contextlib.suppress(ReplicationError), self.security.client(found.address) as client:
                         call(client, "shutdown", Shutdown(), Done, SHUTDOWN_TIMEOUT_MS)
             time.sleep(POLL_S)
 

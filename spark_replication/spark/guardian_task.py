@@ -13,7 +13,6 @@ from functools import partial
 from pathlib import Path
 
 import msgspec
-from pyarrow import flight
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.guardianship import Sight, assign
@@ -24,6 +23,7 @@ from spark_replication.live.guardian import Assignment, Guardian, Lease, found_d
 from spark_replication.messages import BrokerDied, Done, Guarding, GuardingAnswer, Order
 from spark_replication.model import BrokerId
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security, read_security
 from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -53,15 +53,17 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
     sights = {number: from_json(text, Sight) for number, text in enumerate(gathered)}
     broker_id = assign(sights)[context.partitionId()]
     settings = settings_from(posting.assignment.overrides)
+    security = read_security(settings)  # of this host's files: nothing secret travels with a task
     guardian = Guardian(
         _new_id(posting, settings) if broker_id is None else broker_id,
         posting.assignment,
         Lease(posting.controller_epoch, context.taskAttemptId()),
         settings=settings,
-        report=partial(_report_death, posting.driver),
+        security=security,
+        report=partial(_report_death, posting.driver, security),
     )
     guardian.start()
-    orders = _Orders(posting, guardian, guardian_number)
+    orders = _Orders(posting, guardian, guardian_number, security)
     guardian.guard()
     orders.finish()
     yield guardian.broker_id
@@ -82,18 +84,19 @@ def _new_id(posting: Posting, settings: Settings) -> BrokerId:
         store.close()
 
 
-def _report_death(driver: str, died: BrokerDied) -> None:
-    with flight.connect(f"grpc://{driver}") as client:
+def _report_death(driver: str, security: Security, died: BrokerDied) -> None:
+    with security.client(driver) as client:
         call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
 
 
 class _Orders:
     """Says whom this task guards, and takes the driver's order; a driver that does not answer has given none."""
 
-    def __init__(self, posting: Posting, guardian: Guardian, number: int) -> None:
+    def __init__(self, posting: Posting, guardian: Guardian, number: int, security: Security) -> None:
         self._posting = posting
         self._guardian = guardian
         self._number = number
+        self._security = security
         self._order: Order = "guard"
         self._thread = threading.Thread(target=self._ask, name="guardian-orders", daemon=True)
         self._ended = threading.Event()
@@ -107,7 +110,7 @@ class _Orders:
             self._guardian.shut_down()
 
     def _ask(self) -> None:
-        with flight.connect(f"grpc://{self._posting.driver}") as client:
+        with self._security.client(self._posting.driver) as client:
             while not self._ended.wait(REPORT_INTERVAL_S):
                 report = self._guarding()
                 if report is None:

@@ -1,7 +1,8 @@
 """Requests and answers over Arrow Flight: a server with a table of actions, and the call that asks one of them.
 
 Bodies are the JSON of messages. The text of a Flight error starts with `CODE: message`, so that any Flight client can
-read it; `error_of_flight` turns it back into our tree. A server of this kind never listens beyond loopback.
+read it; `error_of_flight` turns it back into our tree. transport.security says where such a server may listen, and whom
+it hears.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.errors import (
+    AuthenticationFailed,
     BrokerNotAvailable,
     InvalidRequest,
     ReplicationError,
@@ -24,10 +26,12 @@ from spark_replication.errors import (
     error_of_text,
 )
 from spark_replication.messages import Kind, from_json, to_json
-from spark_replication.transport.loopback import require_loopback
+from spark_replication.transport.security import Security
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin
 _NOT_CONNECTED = "failed to connect"  # then nothing was sent
+_TLS_REFUSED = ("SSL_ERROR_SSL", "is not in peer certificate")  # by this side: the peer will not do
+_HUNG_UP = "Socket closed"  # while connecting: so does a peer that refuses this side's TLS, but also one that ends
 
 Request = TypeVar("Request", bound=msgspec.Struct)
 
@@ -42,11 +46,11 @@ class Action(NamedTuple):
 class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves from birth. port: 0 lets the system choose; `port` then says which."""
 
-    def __init__(self, host: str, actions: Mapping[str, Action], *, port: int = 0) -> None:
-        require_loopback(host)
+    def __init__(self, host: str, actions: Mapping[str, Action], *, security: Security, port: int = 0) -> None:
+        security.require_may_bind(host)
         self._actions = dict(actions)
         try:
-            super().__init__(f"grpc://{host}:{port}")
+            super().__init__(security.location(f"{host}:{port}"), **security.serving())
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise StartFailed(f"no Flight server on {host}:{port}: {error}. Is the port in use?") from error
 
@@ -106,6 +110,18 @@ def error_of_flight(error: Exception) -> ReplicationError:
         return known
     if isinstance(error, flight.FlightTimedOutError):
         return RequestTimedOut(f"no answer in time: {text}", maybe_written=True)
+    if isinstance(error, flight.FlightUnauthenticatedError):
+        return AuthenticationFailed(f"the peer refused the call: {text}")
+    if _NOT_CONNECTED in text and any(words in text for words in _TLS_REFUSED):
+        return AuthenticationFailed(
+            f"TLS failed: {text}. Is security.mode the same on both sides, and is the peer's certificate signed by "
+            "security.tls.ca.file, for the host that was dialled?"
+        )
+    if _NOT_CONNECTED in text and _HUNG_UP in text:
+        return BrokerNotAvailable(
+            f"the peer hung up at once: {text}. If it lives, it wants TLS, or another certificate: see security.mode, "
+            "security.tls.mutual and security.tls.certificate.file"
+        )
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
         return BrokerNotAvailable(f"the connection failed: {text}", maybe_written=_NOT_CONNECTED not in text)
     return ReplicationError(f"the Flight call failed: {text}", maybe_written=True)

@@ -50,6 +50,7 @@ from spark_replication.storage.batches import schema_from_bytes
 from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight, told_to_client
 from spark_replication.transport.put_stream import AnswersInOrder, AnswersTogether, MetadataWriter, PutStream
 from spark_replication.transport.read_stream import ReadStream
+from spark_replication.transport.security import Security
 
 __all__ = [
     "Action",
@@ -112,14 +113,16 @@ class BrokerFlightServer(ActionServer):
         services: BrokerServices,
         *,
         settings: Settings,
+        security: Security,
         now_ms: Callable[[], int],
         port: int = 0,
     ) -> None:
         self._broker = broker
         self._settings = settings
+        self._security = security
         self._now_ms = now_ms
         self._streams = threading.Semaphore(settings.flight_streams_max)
-        super().__init__(host, broker_actions(broker, services, now_ms), port=port)
+        super().__init__(host, broker_actions(broker, services, now_ms), security=security, port=port)
 
     def do_put(
         self,
@@ -173,10 +176,10 @@ class BrokerFlightServer(ActionServer):
     ) -> flight.FlightInfo:
         endpoints = [
             flight.FlightEndpoint(
-                to_json(ReadTicket(topic=topic, partition=known.partition)),
-                [f"grpc://{self._leader_address(known)}"],
+                to_json(ReadTicket(topic=topic, partition=known.partition)), [self._security.location(address)]
             )
             for known in partitions
+            if (address := self._leader_address(known)) is not None
         ]
         return flight.FlightInfo(self._schema(topic), descriptor, endpoints, -1, -1)
 

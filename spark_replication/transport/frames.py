@@ -9,20 +9,26 @@ from __future__ import annotations
 import contextlib
 import logging
 import socket
+import ssl
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, overload
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
 from spark_replication.messages import Frame, from_frame, to_frame
 from spark_replication.ports import StoredBytes
+from spark_replication.transport.tls_channel import TlsChannel
 
 log = logging.getLogger(__name__)
 
 Buffer = bytes | bytearray | memoryview
 Part = Buffer | StoredBytes
+Channel = socket.socket | TlsChannel
 
+
+HANDSHAKE_BYTES_MAX = 4 << 10  # what is read of a peer before it is known
 RECEIVE_BYTES = 1 << 20  # what a receiver's buffer has room for, until a larger frame comes
+ROOM_BYTES_MIN = 64 << 10  # of a recv: what TlsChannel has decrypted must fit, since no poll tells of what is left
 BUFFERS_PER_CALL_MAX = 512  # of one sendmsg: Linux takes 1024
 
 _LENGTHS = struct.Struct("!II")
@@ -36,22 +42,48 @@ class ReceivedFrame(NamedTuple):
 
 
 class FrameReceiver:
-    """Invariant: buffer[start:filled] holds what was received and not handed out yet."""
+    """Invariant: buffer[start:filled] holds what was received and not handed out yet. The buffer is small until the
+    first `receive`: a peer that is not known yet takes no memory."""
 
-    def __init__(self, connection: socket.socket, frame_bytes_max: int) -> None:
+    def __init__(self, connection: Channel, frame_bytes_max: int) -> None:
         self._connection = connection
         self._frame_bytes_max = frame_bytes_max
-        self._view = memoryview(bytearray(RECEIVE_BYTES))
+        self._view = memoryview(bytearray(HANDSHAKE_BYTES_MAX))
         self._start = 0
         self._filled = 0
+
+    def receive_first(self, before_recv: Callable[[], None]) -> Frame:
+        """The next frame of a handshake, however many recvs it takes, and little beyond it: `whole` has what came
+        behind it. Before the first `receive` only."""
+        while (length := self._frame_length()) > self._filled - self._start:
+            if length > HANDSHAKE_BYTES_MAX:
+                raise InvalidRequest(
+                    f"a connection begins with a frame of {length} bytes: {HANDSHAKE_BYTES_MAX} at most"
+                )
+            self._move_to_front()
+            before_recv()
+            self._receive_some()
+        frame, _ = self._frame(length)
+        self._start += length
+        return frame
 
     def receive(self) -> list[ReceivedFrame]:
         """One recv, and the frames that are whole after it, perhaps none. BrokerNotAvailable: the peer has closed."""
         self._make_room()
-        received = self._connection.recv_into(self._view[self._filled :])
+        self._receive_some()
+        return self.whole()
+
+    def _receive_some(self) -> None:
+        try:
+            received = self._connection.recv_into(self._view[self._filled :])
+        except ssl.SSLWantReadError:
+            return  # less than one record of TLS has come
         if received == 0:
             raise BrokerNotAvailable("the peer closed the connection")
         self._filled += received
+
+    def whole(self) -> list[ReceivedFrame]:
+        """What is there already."""
         frames = []
         while self._start + (length := self._frame_length()) <= self._filled:
             frames.append(self._frame(length))
@@ -67,7 +99,7 @@ class FrameReceiver:
         if length > self._frame_bytes_max:
             raise InvalidRequest(
                 f"a frame of {length} bytes is over replication.frame.bytes.max={self._frame_bytes_max}: "
-                "this is no broker, or its settings differ"
+                "this is no broker, or its settings differ, or one side speaks TLS (security.mode)"
             )
         return length
 
@@ -80,15 +112,18 @@ class FrameReceiver:
     def _make_room(self) -> None:
         """For the rest of the frame at `start`, and for what comes behind it."""
         left = self._view[self._start : self._filled]
-        needed = self._frame_length()
+        needed = self._frame_length() + ROOM_BYTES_MIN
         if needed > len(self._view):
             larger = memoryview(bytearray(needed + RECEIVE_BYTES))
             larger[: len(left)] = left
             self._view = larger
+            self._start, self._filled = 0, len(left)
         elif not left or self._start + needed > len(self._view) or self._start > len(self._view) // 2:
-            self._view[: len(left)] = left
-        else:
-            return
+            self._move_to_front()
+
+    def _move_to_front(self) -> None:
+        left = self._view[self._start : self._filled]
+        self._view[: len(left)] = left
         self._start, self._filled = 0, len(left)
 
 
@@ -101,7 +136,7 @@ def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
     return [_LENGTHS.pack(len(header), sum(map(len, payload))) + header, *(part for part in payload if part)]
 
 
-def send(connection: socket.socket, parts: Iterable[Part]) -> None:
+def send(connection: Channel, parts: Iterable[Part]) -> None:
     """All of it, in as few calls as the kernel needs."""
     batch: list[Buffer] = []
     for part in parts:
@@ -117,18 +152,19 @@ def send(connection: socket.socket, parts: Iterable[Part]) -> None:
     _send_batch(connection, batch)
 
 
-def _send_stored(connection: socket.socket, stored: StoredBytes) -> None:
+def _send_stored(connection: Channel, stored: StoredBytes) -> None:
     """Its length was promised: zeros stand for what could not be read, whose checksums tell the receiver, so that the
     connection goes on for everybody else."""
+    assert isinstance(connection, socket.socket), "what is encrypted is read before"
     missing = len(stored) - stored.send_to(connection.fileno())
     if missing:
         log.error("%s of %s stored bytes could not be read and are sent as zeros", missing, len(stored))
         connection.sendall(bytes(missing))
 
 
-def _send_batch(connection: socket.socket, batch: list[Buffer], flags: int = 0) -> None:
+def _send_batch(connection: Channel, batch: list[Buffer], flags: int = 0) -> None:
     while batch:
-        sent = connection.sendmsg(batch, [], flags)
+        sent = connection.sendmsg(batch, (), flags)
         gone = 0
         while gone < len(batch) and sent >= len(batch[gone]):
             sent -= len(batch[gone])
@@ -144,7 +180,7 @@ def tune(connection: socket.socket) -> None:
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
 
 
-def hang_up(connection: socket.socket) -> None:
+def hang_up(connection: Channel) -> None:
     """Whoever waits on it, in whatever thread, finds it closed. Its owner closes it."""
     with contextlib.suppress(OSError):  # the peer was faster
         connection.shutdown(socket.SHUT_RDWR)

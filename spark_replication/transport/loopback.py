@@ -1,4 +1,4 @@
-"""Where a process listens: without security (security.mode none) never beyond this host, and again where it was."""
+"""Where a process listens: not beyond this host unless transport.security allows it, and again where it was."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 from spark_replication.errors import InvalidConfig
 
 
-def require_loopback(host: str) -> None:
+def require_loopback(host: str, why: str) -> None:
     """InvalidConfig unless every address that `host` stands for is a loopback address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
@@ -16,10 +16,7 @@ def require_loopback(host: str) -> None:
         raise InvalidConfig(f"host {host!r} has no address: {error}. Use 127.0.0.1") from error
     for *_, address in found:
         if not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
-            raise InvalidConfig(
-                f"host {host!r} is {address[0]}, beyond this host: without security only loopback is served. "
-                "Use 127.0.0.1"
-            )
+            raise InvalidConfig(f"host {host!r} is {address[0]}, beyond this host: {why}")
 
 
 def port_again(host: str, wanted: int) -> int:

@@ -13,6 +13,7 @@ from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
 from spark_replication.transport.replication_server import ReplicaOf, ReplicationServer
+from spark_replication.transport.security import Security
 
 __all__ = ["Address", "AddressOf", "ReplicaOf", "Replication", "ReplicationClient", "ReplicationServer"]
 
@@ -29,6 +30,7 @@ class Replication:
         cluster_id: str,
         broker: BrokerId,
         settings: Settings,
+        security: Security,
         replica_of: ReplicaOf,
         address_of: AddressOf,
         now_ms: Callable[[], int],
@@ -42,11 +44,17 @@ class Replication:
                 f"batch.bytes.max: {needed} at least"
             )
         self._server = ReplicationServer(
-            host, cluster_id=cluster_id, replica_of=replica_of, frame_bytes_max=frame_bytes_max, now_ms=now_ms
+            host,
+            cluster_id=cluster_id,
+            security=security,
+            replica_of=replica_of,
+            frame_bytes_max=frame_bytes_max,
+            now_ms=now_ms,
         )
         self._client = ReplicationClient(
             cluster_id=cluster_id,
             broker=broker,
+            security=security,
             replica_of=replica_of,
             address_of=address_of,
             frame_bytes_max=frame_bytes_max,

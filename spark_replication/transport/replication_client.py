@@ -32,8 +32,10 @@ from spark_replication.messages import NONE, ErrorFrame, FetchedFrame, FetchedPa
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
-from spark_replication.transport.frames import FrameReceiver, ReceivedFrame, encoded, hang_up, send, tune
-from spark_replication.transport.replication_server import ReplicaOf
+from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded, hang_up, send, tune
+from spark_replication.transport.handshake import introduce
+from spark_replication.transport.replication_server import HELLO_TIMEOUT_S, ReplicaOf
+from spark_replication.transport.security import Security
 
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
@@ -51,10 +53,18 @@ class ReplicationClient:
     """`address_of` may wait for ZooKeeper: it is called by the threads of the links alone."""
 
     def __init__(
-        self, *, cluster_id: str, broker: BrokerId, replica_of: ReplicaOf, address_of: AddressOf, frame_bytes_max: int
+        self,
+        *,
+        cluster_id: str,
+        broker: BrokerId,
+        security: Security,
+        replica_of: ReplicaOf,
+        address_of: AddressOf,
+        frame_bytes_max: int,
     ) -> None:
         self.cluster_id = cluster_id
         self.broker = broker
+        self.security = security
         self.replica_of = replica_of
         self.address_of = address_of
         self.frame_bytes_max = frame_bytes_max
@@ -181,30 +191,37 @@ class LeaderLink:
     def _exchange(self) -> None:
         """Connect, ask for everything that is followed, and go on until the connection ends."""
         with self._connect() as connection:
-            waiting = select.poll()
-            waiting.register(self._wake, select.POLLIN)
-            waiting.register(connection, select.POLLIN)
-            receiver = FrameReceiver(connection, self._client.frame_bytes_max)
-            hello = HelloFrame(
-                cluster_id=self._client.cluster_id, broker_id=self._client.broker, broker_epoch=self._broker_epoch
-            )
-            send(connection, encoded(hello))
-            self._outstanding.clear()
-            with self._lock:
-                self._later.clear()
-                self._due = dict(self._followed)
             try:
-                while not self._closed:
-                    self._send_due(connection)
-                    for ready, _ in waiting.poll(self._wait_ms()):
-                        if ready == self._wake:
-                            self._clear_wake()
-                        else:
-                            for received in receiver.receive():
-                                self._received(received)
+                self._follow_over(connection)
             finally:
                 with self._lock:
                     self._connection = None
+
+    def _follow_over(self, connection: socket.socket) -> None:
+        assert self._address is not None
+        channel = self._client.security.connected(connection, self._address[0], HELLO_TIMEOUT_S)
+        receiver = FrameReceiver(channel, self._client.frame_bytes_max)
+        hello = HelloFrame(
+            cluster_id=self._client.cluster_id, broker_id=self._client.broker, broker_epoch=self._broker_epoch
+        )
+        introduce(channel, receiver, hello, self._client.security.token, HELLO_TIMEOUT_S)
+        for received in receiver.whole():  # of what came with the last of the handshake no poll tells
+            self._received(received)
+        waiting = select.poll()
+        waiting.register(self._wake, select.POLLIN)
+        waiting.register(connection, select.POLLIN)
+        self._outstanding.clear()
+        with self._lock:
+            self._later.clear()
+            self._due = dict(self._followed)
+        while not self._closed:
+            self._send_due(channel)
+            for ready, _ in waiting.poll(self._wait_ms()):
+                if ready == self._wake:
+                    self._clear_wake()
+                else:
+                    for received in receiver.receive():
+                        self._received(received)
 
     def _connect(self) -> socket.socket:
         self._address = self._client.address_of(self._leader)
@@ -225,7 +242,7 @@ class LeaderLink:
                 return 0
             return max(0.0, (self._later[0][0] - time.monotonic()) * 1000) if self._later else None
 
-    def _send_due(self, connection: socket.socket) -> None:
+    def _send_due(self, connection: Channel) -> None:
         with self._lock:
             now = time.monotonic()
             while self._later and self._later[0][0] <= now:

@@ -19,7 +19,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -40,13 +40,12 @@ from spark_replication.messages import (
     FetchedPartition,
     FetchFrame,
     FetchPartition,
-    Frame,
-    HelloFrame,
 )
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import LogSlice, StoredSlice
-from spark_replication.transport.frames import FrameReceiver, Part, encoded, hang_up, send, tune
-from spark_replication.transport.loopback import require_loopback
+from spark_replication.transport.frames import Channel, FrameReceiver, Part, encoded, hang_up, send, tune
+from spark_replication.transport.handshake import admitted
+from spark_replication.transport.security import Security
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
@@ -64,11 +63,19 @@ ReplicaOf = Callable[[TopicPartition], ReplicaLoop]
 
 class ReplicationServer:
     def __init__(
-        self, host: str, *, cluster_id: str, replica_of: ReplicaOf, frame_bytes_max: int, now_ms: Callable[[], int]
+        self,
+        host: str,
+        *,
+        cluster_id: str,
+        security: Security,
+        replica_of: ReplicaOf,
+        frame_bytes_max: int,
+        now_ms: Callable[[], int],
     ) -> None:
         """Listens at once, on a port that the system chooses; serves from `start` on."""
-        require_loopback(host)
+        security.require_may_bind(host)
         self.cluster_id = cluster_id
+        self.security = security
         self.replica_of = replica_of
         self.frame_bytes_max = frame_bytes_max
         self.now_ms = now_ms
@@ -138,42 +145,40 @@ class ReplicationServer:
                     self._connections[connection] = thread
             if closed or full:
                 with connection:
-                    _refuse(connection, Overloaded(f"{CONNECTIONS_MAX} replication connections are open: retry later"))
+                    if self.security.tls is None:  # else it would take a handshake, and this thread waits for nobody
+                        _refuse(
+                            connection, Overloaded(f"{CONNECTIONS_MAX} replication connections are open: retry later")
+                        )
             else:
                 thread.start()
 
     def _serve(self, connection: socket.socket) -> None:
+        channel: Channel = connection
         with connection:
             try:
-                self._serve_follower(connection)
+                tune(connection)
+                channel = self.security.accepted(connection, HELLO_TIMEOUT_S)
+                self._serve_follower(channel)
             except BrokerNotAvailable as error:
                 log.info("a replication connection ended: %s", error.message)
             except ReplicationError as error:
                 log.warning("a replication connection was refused: %s", error)
-                _refuse(connection, error)
+                _refuse(channel, error)
             except OSError as error:
                 log.info("a replication connection broke: %s", error)
             finally:
                 with self._lock:
                     self._connections.pop(connection, None)
 
-    def _serve_follower(self, connection: socket.socket) -> None:
-        tune(connection)
-        connection.settimeout(HELLO_TIMEOUT_S)
+    def _serve_follower(self, connection: Channel) -> None:
         receiver = FrameReceiver(connection, self.frame_bytes_max)
-        frames = receiver.receive()
-        while not frames:
-            frames = receiver.receive()
-        connection.settimeout(None)
-        hello, *others = (received.frame for received in frames)
-        if not isinstance(hello, HelloFrame):
-            raise InvalidRequest(f"a connection begins with Hello, not with {type(hello).__name__}")
+        hello = admitted(connection, receiver, self.security.token, HELLO_TIMEOUT_S)
         if hello.cluster_id != self.cluster_id:
             raise WrongCluster(f"this broker is of cluster {self.cluster_id}, not of {hello.cluster_id}")
         follower = FollowerConnection(self, connection, hello.broker_id, hello.broker_epoch)
         self.joined(follower)
         try:
-            follower.serve(receiver, others)
+            follower.serve(receiver)
         finally:
             self.left(follower)
 
@@ -182,13 +187,12 @@ class FollowerConnection:
     """_waiting: the fetches that are not answered, with their numbers. _ready: those of them that can be, in the order
     in which they became so; both are bounded by the number of partitions. _behind: its last fetch found something."""
 
-    def __init__(
-        self, server: ReplicationServer, connection: socket.socket, broker: BrokerId, broker_epoch: int
-    ) -> None:
+    def __init__(self, server: ReplicationServer, connection: Channel, broker: BrokerId, broker_epoch: int) -> None:
         self.broker = broker
         self.broker_epoch = broker_epoch
         self._server = server
         self._connection = connection
+        self._sends_files = isinstance(connection, socket.socket)  # else it encrypts them first
         self._waiting: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._ready: dict[TopicPartition, None] = {}
         self._changed = threading.Condition(threading.Lock())
@@ -208,18 +212,19 @@ class FollowerConnection:
             self._changed.notify()
         hang_up(self._connection)
 
-    def serve(self, receiver: FrameReceiver, frames: Sequence[Frame]) -> None:
+    def serve(self, receiver: FrameReceiver) -> None:
         """Until the connection ends."""
         writer = threading.Thread(target=self._write, name="replication-write", daemon=True)
         writer.start()
         try:
+            frames = receiver.whole()
             while True:
-                for frame in frames:
+                for frame, _ in frames:
                     if not isinstance(frame, FetchFrame):
                         raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
                     for fetch in frame.partitions:
                         self._fetch(frame.number, fetch)
-                frames = [received.frame for received in receiver.receive()]
+                frames = receiver.receive()
         finally:
             with self._changed:
                 self._over = True
@@ -303,7 +308,7 @@ class FollowerConnection:
                 # Without an answer the follower would wait for ever.
                 raise NotReady(f"{partition} was not open yet when the fetch came: repeat it")
             answer, records = taken
-            if records is not None and len(records.data) < SENDFILE_BYTES_MIN:
+            if records is not None and (len(records.data) < SENDFILE_BYTES_MIN or not self._sends_files):
                 return waiting[0], answer, records.loaded()
             return waiting[0], answer, records
         except ReplicationError as error:
@@ -318,7 +323,7 @@ def _error_answer(fetch: FetchPartition, error: ReplicationError) -> FetchedPart
     return replace(answer, error=error.code, message=error.message)
 
 
-def _refuse(connection: socket.socket, error: ReplicationError) -> None:
+def _refuse(connection: Channel, error: ReplicationError) -> None:
     with contextlib.suppress(OSError):
         connection.settimeout(HELLO_TIMEOUT_S)
         send(connection, encoded(ErrorFrame(error=error.code, message=error.message)))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from spark_replication.config import (
+    BOOTSTRAP_VARIABLE,
     TOPIC_SETTINGS,
     Settings,
     described,
@@ -150,3 +151,9 @@ def test_every_setting_says_what_it_takes() -> None:
     assert told["retention.ms"] == ("-1 or more", 604_800_000, True)
     assert told["flush"] == ("none or interval or always", "none", True)
     assert all(each.meaning for each in described())
+
+
+def test_the_command_lines_bootstrap_is_no_setting_and_stops_nobody() -> None:
+    assert from_environment({BOOTSTRAP_VARIABLE: "127.0.0.1:1"}) == {}
+    with pytest.raises(InvalidConfig, match=f"unknown environment variable {BOOTSTRAP_VARIABLE}S"):
+        from_environment({f"{BOOTSTRAP_VARIABLE}S": "127.0.0.1:1"})

@@ -9,6 +9,7 @@ import pytest
 
 from spark_replication.errors import InvalidRequest, ReplicationError, UnsupportedVersion
 from spark_replication.messages import (
+    NONCE_BYTES,
     Ack,
     BatchMetadata,
     CreateTopic,
@@ -137,3 +138,16 @@ def test_what_a_message_is_about() -> None:
     about = command(state(1, [1]), 7)
     assert (about.topic_partition, about.order) == (FOO, (4, 7))
     assert FETCH.topic_partition == FETCHED.topic_partition == FOO
+
+
+def test_a_hello_without_a_nonce_is_what_it_was_before_there_were_any() -> None:
+    hello = HelloFrame(cluster_id="c", broker_id=1, broker_epoch=2)
+    said = {"type": "hello", "v": 1, "cluster_id": "c", "broker_id": 1, "broker_epoch": 2}
+    assert msgspec.msgpack.decode(to_frame(hello)) == said
+    assert from_frame(msgspec.msgpack.encode(said)) == hello
+
+
+@pytest.mark.parametrize("nonce", [b"", b"n" * (NONCE_BYTES - 1), b"n" * (NONCE_BYTES + 1)])
+def test_a_nonce_has_one_length(nonce: bytes) -> None:
+    with pytest.raises(InvalidRequest, match="not a replication frame"):
+        from_frame(msgspec.msgpack.encode({"type": "challenge", "nonce": nonce}))

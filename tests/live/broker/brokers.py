@@ -68,7 +68,13 @@ class Cluster:
         return self.directory / f"broker-{broker}"
 
     def spawn(
-        self, broker: int, *, lease: str = "1,0", cluster_id: str | None = None, log_dir: Path | None = None
+        self,
+        broker: int,
+        *,
+        lease: str = "1,0",
+        cluster_id: str | None = None,
+        log_dir: Path | None = None,
+        host: str = "127.0.0.1",
     ) -> subprocess.Popen[bytes]:
         directory = log_dir or self.log_dir(broker)
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -77,7 +83,7 @@ class Cluster:
             "--zookeeper": f"{self.zookeeper}{self.chroot}",
             "--broker-id": broker,
             "--cluster-id": cluster_id or self.cluster_id,
-            "--host": "127.0.0.1",
+            "--host": host,
             "--settings": msgspec.json.encode(self.settings).decode(),
             "--lease": lease,
         }
@@ -90,8 +96,8 @@ class Cluster:
                 start_new_session=True,
             )
 
-    def start(self, broker: int, *, lease: str = "1,0") -> BrokerFile:
-        process = self.processes[broker] = self.spawn(broker, lease=lease)
+    def start(self, broker: int, *, lease: str = "1,0", host: str = "127.0.0.1") -> BrokerFile:
+        process = self.processes[broker] = self.spawn(broker, lease=lease, host=host)
         eventually(lambda: process.poll() is not None or self._serves(broker, process.pid), f"broker {broker} serves")
         if process.returncode is not None:
             assert process.stderr is not None

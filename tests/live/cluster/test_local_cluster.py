@@ -17,6 +17,7 @@ from spark_replication.config import settings_from
 from spark_replication.live.broker_file import read_broker_file
 from spark_replication.live.guardian import Assignment, Guardian, Lease
 from spark_replication.storage.broker_directory import probe
+from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.history import SCHEMA, Load
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -137,7 +138,14 @@ def test_two_guardians_on_one_host_never_run_two_brokers_in_one_directory(cluste
         overrides={},
     )
     guardians = [
-        Guardian(77, assignment, Lease(1_000, attempt), settings=settings_from(), report=lambda died: None)
+        Guardian(
+            77,
+            assignment,
+            Lease(1_000, attempt),
+            settings=settings_from(),
+            security=NO_SECURITY,
+            report=lambda died: None,
+        )
         for attempt in (1, 2)
     ]
     served: list[int] = []

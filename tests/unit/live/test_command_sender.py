@@ -26,6 +26,7 @@ from spark_replication.messages import (
 )
 from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
 from spark_replication.transport.actions import Action, ActionServer
+from spark_replication.transport.security import NO_SECURITY
 from tests.unit.core.stories import FOO, command, state
 
 TIMEOUT_S = 20.0
@@ -50,7 +51,11 @@ class Broker:
             "update_metadata": UpdateMetadata,
             "get_replica_log_info": GetReplicaLogInfo,
         }
-        self.server = ActionServer("127.0.0.1", {name: Action(kind, self._handle) for name, kind in kinds.items()})
+        self.server = ActionServer(
+            "127.0.0.1",
+            {name: Action(kind, self._handle) for name, kind in kinds.items()},
+            security=NO_SECURITY,
+        )
 
     def _handle(self, command: Command) -> CommandAnswer | ReplicaLogInfos:
         self.took.put(command)
@@ -86,7 +91,7 @@ class Story:
         self.suspected: queue.Queue[tuple[BrokerId, int]] = queue.Queue()
         self.logs: queue.Queue[tuple[BrokerId, ReplicaLogInfos]] = queue.Queue()
         self.failed: queue.Queue[tuple[BrokerId, int, list[TopicPartition]]] = queue.Queue()
-        self.sender = CommandSender(timeout_ms=int(TIMEOUT_S * 1000), news=News(self))
+        self.sender = CommandSender(timeout_ms=int(TIMEOUT_S * 1000), security=NO_SECURITY, news=News(self))
 
     def send(self, *commands: Command, epoch: int = 0) -> None:
         for each in commands:

@@ -17,6 +17,7 @@ from spark_replication.messages import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.transport.replication import Address, Replication
+from spark_replication.transport.security import NO_SECURITY, Security
 from tests.unit.storage.storage_stories import files_of, log_in, prepared
 
 CLUSTER = "cluster"
@@ -43,8 +44,10 @@ class Brokers:
         self.addresses: dict[BrokerId, Address] = {}
         self.brokers: list[Broker] = []
 
-    def start(self, broker: BrokerId, *, epoch: int = 0, cluster_id: str = CLUSTER) -> Broker:
-        started = Broker(self, broker, epoch, cluster_id)
+    def start(
+        self, broker: BrokerId, *, epoch: int = 0, cluster_id: str = CLUSTER, security: Security = NO_SECURITY
+    ) -> Broker:
+        started = Broker(self, broker, epoch, cluster_id, security)
         self.brokers.append(started)
         self.addresses[broker] = ("127.0.0.1", started.replication.port)
         return started
@@ -55,7 +58,7 @@ class Brokers:
 
 
 class Broker:
-    def __init__(self, brokers: Brokers, broker: BrokerId, epoch: int, cluster_id: str) -> None:
+    def __init__(self, brokers: Brokers, broker: BrokerId, epoch: int, cluster_id: str, security: Security) -> None:
         self.me = Me(broker, epoch, 0)
         self.settings = Settings()
         self.replicas: dict[TopicPartition, ReplicaLoop] = {}
@@ -65,6 +68,7 @@ class Broker:
             cluster_id=cluster_id,
             broker=broker,
             settings=self.settings,
+            security=security,
             replica_of=self.replica,
             address_of=brokers.addresses.get,
             now_ms=lambda: 0,

@@ -18,6 +18,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages import DescribeTopics, Done, InitProducer, ProducerId, RenewLease
 from spark_replication.transport.actions import Action, ActionServer, call
+from spark_replication.transport.security import NO_SECURITY
 
 TIMEOUT_MS = 10_000
 
@@ -46,6 +47,7 @@ def server(release: threading.Event) -> Iterator[ActionServer]:
             "refuse": Action(DescribeTopics, refuse),
             "hang": Action(InitProducer, hang),
         },
+        security=NO_SECURITY,
     )
     yield started
     release.set()
@@ -104,9 +106,9 @@ def test_nobody_there() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "8.8.8.8"])
 def test_nothing_listens_beyond_loopback(host: str) -> None:
     with pytest.raises(InvalidConfig, match=host):
-        ActionServer(host, {})
+        ActionServer(host, {}, security=NO_SECURITY)
 
 
 def test_a_port_that_is_taken(server: ActionServer) -> None:
     with pytest.raises(StartFailed, match=str(server.port)):
-        ActionServer("127.0.0.1", {}, port=server.port)
+        ActionServer("127.0.0.1", {}, security=NO_SECURITY, port=server.port)

@@ -9,10 +9,10 @@ from spark_replication.transport.loopback import port_again, require_loopback
 
 
 def test_loopback_is_served_and_nothing_beyond_it() -> None:
-    require_loopback("127.0.0.1")
-    require_loopback("localhost")
-    with pytest.raises(InvalidConfig, match=r"0\.0\.0\.0, beyond this host"):
-        require_loopback("0.0.0.0")
+    require_loopback("127.0.0.1", "why")
+    require_loopback("localhost", "why")
+    with pytest.raises(InvalidConfig, match=r"0\.0\.0\.0, beyond this host: why"):
+        require_loopback("0.0.0.0", "why")
 
 
 def test_a_port_is_taken_again_if_nobody_has_it() -> None:

@@ -27,6 +27,7 @@ from spark_replication.transport import replication_server
 from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Replication
 from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
+from spark_replication.transport.security import NO_SECURITY
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 
@@ -302,6 +303,7 @@ def test_nothing_listens_beyond_loopback(host: str) -> None:
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(),
+            security=NO_SECURITY,
             replica_of=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
             now_ms=lambda: 0,
@@ -315,6 +317,7 @@ def test_frames_must_have_room_for_a_batch() -> None:
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(replication_frame_bytes_max=1 << 20),
+            security=NO_SECURITY,
             replica_of=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
             now_ms=lambda: 0,

@@ -1,0 +1,46 @@
+"""The token on Arrow Flight: a header of every call, looked at before anything else of the call is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from pyarrow import flight
+
+from spark_replication.errors import AuthenticationFailed
+from spark_replication.transport.token import AUTHORIZATION, Token
+
+
+class BearerCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """Raising here refuses the call, of whatever kind, before its handler hears of it."""
+
+    def __init__(self, token: Token) -> None:
+        super().__init__()
+        self._token = token
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> None:
+        shown = [value for name, values in headers.items() if name.lower() == AUTHORIZATION for value in values]
+        if self._token.admits(shown):
+            return
+        what = "another token than this cluster's" if shown else "no token"
+        error = AuthenticationFailed(
+            f"the call came with {what}: set security.token.file, or send the header `{AUTHORIZATION}: Bearer TOKEN`"
+        )
+        raise flight.FlightUnauthenticatedError(str(error))
+
+
+class BearerHeader(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(self, token: Token) -> None:
+        super().__init__()
+        self._sending = _Sending(token)
+
+    def start_call(self, info: flight.CallInfo) -> flight.ClientMiddleware:
+        return self._sending
+
+
+class _Sending(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(self, token: Token) -> None:
+        super().__init__()
+        self._token = token
+
+    def sending_headers(self) -> dict[str, str]:
+        return {AUTHORIZATION: self._token.bearer}

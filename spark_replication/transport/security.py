@@ -1,0 +1,264 @@
+"""Who may speak to this process, and how it speaks to others: security.mode and the files that it names, read once.
+
+Everybody gets this one value: Flight servers and clients, both sides of replication. One home for each decision: how a
+Flight client is made, what URIs endpoints have, how a replication connection begins, whether a host may be bound.
+
+Rules:
+- Nothing listens beyond loopback unless each client proves who it is, by a token or by a certificate.
+- A token is in no repr, no log, no command line, no file but its own. `token` alone encrypts nothing.
+- What is wrong with settings or files is InvalidConfig at the start, and names the setting.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import ssl
+import stat
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NoReturn
+
+from msgspec.structs import replace
+from pyarrow import flight
+
+from spark_replication.config import SecurityMode, Settings, settings_from
+from spark_replication.errors import InvalidConfig
+from spark_replication.transport.bearer import BearerCheck, BearerHeader
+from spark_replication.transport.frames import Channel
+from spark_replication.transport.loopback import require_loopback
+from spark_replication.transport.tls_channel import TlsChannel
+from spark_replication.transport.token import Token
+
+PEM_BYTES_MAX = 1 << 20
+
+_TOKEN = "security.token.file"
+_CERTIFICATE = "security.tls.certificate.file"
+_KEY = "security.tls.key.file"
+_CA = "security.tls.ca.file"
+
+
+# Dataclasses, since a msgspec.Struct would show and encode every field.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Certificate:
+    """PEM, of this process."""
+
+    chain: bytes = field(repr=False)
+    key: bytes = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Tls:
+    """as_server: None: without a certificate nothing is served."""
+
+    ca: bytes = field(repr=False)
+    certificate: Certificate | None
+    mutual: bool
+    as_client: ssl.SSLContext = field(repr=False)
+    as_server: ssl.SSLContext | None = field(repr=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Security:
+    mode: SecurityMode = "none"
+    token: Token | None = None
+    tls: Tls | None = None
+
+    @staticmethod
+    def of(given: Security | Mapping[str, Any] | None) -> Security:
+        """As people give it to clients: settings by name, or None."""
+        if isinstance(given, Security):
+            return given
+        return NO_SECURITY if given is None else read_security(settings_from(given))
+
+    # Flight
+
+    def location(self, address: str) -> str:
+        """address: host:port."""
+        return f"grpc://{address}" if self.tls is None else f"grpc+tls://{address}"
+
+    def client(self, address: str, options: Sequence[tuple[str, int | str]] = ()) -> flight.FlightClient:
+        """options: gRPC's own."""
+        given: dict[str, Any] = {"generic_options": list(options)} if options else {}
+        if self.token is not None:
+            given["middleware"] = [BearerHeader(self.token)]
+        if self.tls is not None:
+            given["tls_root_certs"] = self.tls.ca
+            if self.tls.certificate is not None:
+                given |= {"cert_chain": self.tls.certificate.chain, "private_key": self.tls.certificate.key}
+        return flight.connect(self.location(address), **given)
+
+    def serving(self) -> dict[str, Any]:
+        """What a Flight server is made with."""
+        given: dict[str, Any] = {}
+        if self.token is not None:
+            given["middleware"] = {"token": BearerCheck(self.token)}
+        if self.tls is not None:
+            if self.tls.certificate is None:
+                _refuse_to_serve()
+            given["tls_certificates"] = [(self.tls.certificate.chain, self.tls.certificate.key)]
+            if self.tls.mutual:
+                given |= {"verify_client": True, "root_certificates": self.tls.ca}
+        return given
+
+    # Replication
+
+    def connected(self, connection: socket.socket, host: str, timeout_s: float) -> Channel:
+        """To a leader that was dialled as `host`."""
+        if self.tls is None:
+            return connection
+        return TlsChannel.connected(connection, self.tls.as_client, host, timeout_s)
+
+    def accepted(self, connection: socket.socket, timeout_s: float) -> Channel:
+        """Of a follower."""
+        if self.tls is None:
+            return connection
+        if self.tls.as_server is None:
+            _refuse_to_serve()
+        return TlsChannel.accepted(connection, self.tls.as_server, timeout_s)
+
+    # Where to listen
+
+    @property
+    def knows_clients(self) -> bool:
+        return self.token is not None or (self.tls is not None and self.tls.mutual)
+
+    def require_may_bind(self, host: str) -> None:
+        """InvalidConfig if whoever reaches this host from elsewhere would be served unasked."""
+        if self.tls is not None and self.tls.certificate is None:
+            _refuse_to_serve()
+        if self.knows_clients:
+            return
+        if self.tls is None:
+            require_loopback(host, "without security only loopback is served. Use 127.0.0.1, or set security.mode")
+        else:
+            require_loopback(
+                host,
+                "clients need not prove who they are there. Set security.tls.mutual=true or security.token.file, or "
+                "use 127.0.0.1",
+            )
+
+
+NO_SECURITY = Security()
+
+
+def _refuse_to_serve() -> NoReturn:
+    raise InvalidConfig(f"security.mode=tls serves nothing without a certificate: set {_CERTIFICATE} and {_KEY}")
+
+
+def read_security(settings: Settings) -> Security:
+    mode = settings.security_mode
+    given = _given(settings)
+    if mode == "none" and given:
+        raise InvalidConfig(
+            f"{given[0]} is set, and security.mode=none does not use it: set security.mode, or unset it"
+        )
+    if mode == "token" and given != [_TOKEN]:
+        if _TOKEN not in given:
+            raise InvalidConfig(f"security.mode=token needs {_TOKEN}")
+        raise InvalidConfig(f"security.mode=token does not use {given[1]}: set security.mode=tls, or unset it")
+    token = _read_token(settings.security_token_file) if _TOKEN in given else None
+    return Security(mode=mode, token=token, tls=_read_tls(settings) if mode == "tls" else None)
+
+
+def with_absolute_files(settings: Settings) -> Settings:
+    """For a process that works in another directory."""
+    found = {name: str(Path(path).absolute()) for name in _FILES.values() if (path := getattr(settings, name))}
+    return replace(settings, **found)
+
+
+_FILES = {
+    _TOKEN: "security_token_file",
+    _CERTIFICATE: "security_tls_certificate_file",
+    _KEY: "security_tls_key_file",
+    _CA: "security_tls_ca_file",
+}
+
+
+def _given(settings: Settings) -> list[str]:
+    found = [setting for setting, name in _FILES.items() if getattr(settings, name)]
+    return [*found, "security.tls.mutual"] if settings.security_tls_mutual else found
+
+
+def _read_token(path: str) -> Token:
+    text = _read(_TOKEN, path, secret=True)
+    try:
+        return Token(text.decode("ascii", errors="replace").strip())
+    except InvalidConfig as error:
+        raise InvalidConfig(f"{_TOKEN}={path}: {error.message}") from error
+
+
+def _read_tls(settings: Settings) -> Tls:
+    if not settings.security_tls_ca_file:
+        raise InvalidConfig(f"security.mode=tls needs {_CA}: it says whose certificates to trust")
+    ca = _read(_CA, settings.security_tls_ca_file)
+    certificate = _read_certificate(settings)
+    mutual = settings.security_tls_mutual
+    if mutual and certificate is None:
+        raise InvalidConfig(f"security.tls.mutual needs a certificate to show: set {_CERTIFICATE} and {_KEY}")
+    return Tls(
+        ca=ca,
+        certificate=certificate,
+        mutual=mutual,
+        as_client=_context(ssl.PROTOCOL_TLS_CLIENT, settings, ca),
+        as_server=None if certificate is None else _server_context(settings, ca, mutual=mutual),
+    )
+
+
+def _read_certificate(settings: Settings) -> Certificate | None:
+    chain, key = settings.security_tls_certificate_file, settings.security_tls_key_file
+    if bool(chain) != bool(key):
+        raise InvalidConfig(f"{_CERTIFICATE} and {_KEY} go together: set both, or neither")
+    if not chain:
+        return None
+    return Certificate(chain=_read(_CERTIFICATE, chain), key=_read(_KEY, key, secret=True))
+
+
+def _server_context(settings: Settings, ca: bytes, *, mutual: bool) -> ssl.SSLContext:
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings, ca)
+    context.num_tickets = 0  # nobody resumes
+    context.verify_mode = ssl.CERT_REQUIRED if mutual else ssl.CERT_NONE
+    return context
+
+
+def _context(protocol: int, settings: Settings, ca: bytes) -> ssl.SSLContext:
+    context = ssl.SSLContext(protocol)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION
+    try:
+        context.load_verify_locations(cadata=ca.decode("ascii"))
+    except (ssl.SSLError, ValueError) as error:
+        raise InvalidConfig(f"{_CA}={settings.security_tls_ca_file} holds no certificate in PEM: {error}") from error
+    chain, key = settings.security_tls_certificate_file, settings.security_tls_key_file
+    if chain:
+        try:
+            context.load_cert_chain(chain, key, password=_no_password)
+        except (ssl.SSLError, ValueError) as error:
+            reason = getattr(error, "reason", None) or error
+            raise InvalidConfig(
+                f"{_CERTIFICATE}={chain} and {_KEY}={key} are no certificate and its key in PEM: {reason}"
+            ) from error
+    return context
+
+
+def _no_password() -> NoReturn:
+    """Else OpenSSL asks for one on the terminal."""
+    raise ValueError("the key has a password: store it without one")
+
+
+def _read(setting: str, path: str, *, secret: bool = False) -> bytes:
+    try:
+        with Path(path).open("rb") as file:
+            if secret and os.fstat(file.fileno()).st_mode & stat.S_IRWXO:
+                raise InvalidConfig(f"{setting}={path} is open to every user of this host: chmod o-rwx {path}")
+            found = file.read(PEM_BYTES_MAX + 1)
+    except OSError as error:
+        raise InvalidConfig(f"{setting}={path} cannot be read: {error.strerror}") from error
+    if not found.strip():
+        raise InvalidConfig(f"{setting}={path} is empty")
+    if len(found) > PEM_BYTES_MAX:
+        raise InvalidConfig(f"{setting}={path} is over {PEM_BYTES_MAX} bytes: is it the right file?")
+    return found

@@ -1,0 +1,172 @@
+"""TLS between brokers, with the interface that frames need of a socket.
+
+One thread reads while another writes: CPython's SSLSocket does not allow that. So OpenSSL works on memory, under a
+lock, and the socket is used outside it.
+
+Rules:
+- One thread receives and one sends, and the lock is never held while the socket waits.
+- Only the sender takes what OpenSSL wants to send. What a peer makes the receiver owe it goes with the next answer.
+- After a `recv_into` with ROOM_BYTES_MIN of room nothing decrypted is left: a poll of the socket tells of all the rest.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Sequence
+from types import TracebackType
+
+from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
+
+ENCRYPTED_BYTES_MAX = 256 << 10  # what is encrypted before it is sent: a sender's memory
+RECEIVE_BYTES = 256 << 10
+RECORD_BYTES_MAX = (16 << 10) + 2048 + 5  # RFC 5246, 6.2.3; TLS 1.3 has less
+HANDSHAKE_RECORD = 0x16
+
+Buffer = bytes | bytearray | memoryview
+
+
+class TlsChannel:
+    """Use `connected` or `accepted`."""
+
+    def __init__(self, connection: socket.socket, context: ssl.SSLContext, server_name: str | None) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()  # guards these three
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._tls = context.wrap_bio(
+            self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
+        )
+        self._received = memoryview(bytearray(RECORD_BYTES_MAX))
+        self._more = True  # the last recv_into had no room for all, or the handshake has read beyond itself
+
+    @classmethod
+    def connected(cls, connection: socket.socket, context: ssl.SSLContext, host: str, timeout_s: float) -> TlsChannel:
+        """With a server whose certificate the context's CA signed for this host."""
+        channel = cls(connection, context, host)
+        channel._shake_hands(timeout_s, f"the peer at {host}")
+        return channel
+
+    @classmethod
+    def accepted(cls, connection: socket.socket, context: ssl.SSLContext, timeout_s: float) -> TlsChannel:
+        """With a client that shows what the context wants to see."""
+        connection.settimeout(timeout_s)
+        first = connection.recv(1, socket.MSG_PEEK)
+        if first and first[0] != HANDSHAKE_RECORD:
+            raise AuthenticationFailed(
+                "this broker speaks TLS, and its peer does not: set security.mode=tls there, too"
+            )
+        channel = cls(connection, context, None)
+        channel._shake_hands(timeout_s, "a peer")
+        return channel
+
+    def _shake_hands(self, timeout_s: float, peer: str) -> None:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            try:
+                self._tls.do_handshake()
+            except ssl.SSLWantReadError:
+                self._exchange(deadline, peer)
+                continue
+            except ssl.SSLError as error:
+                self._send_owed()  # the alert, which says why
+                raise _failed(peer, error) from error
+            self._send_owed()
+            self._connection.settimeout(None)
+            self._received = memoryview(bytearray(RECEIVE_BYTES))
+            return
+
+    def _exchange(self, deadline: float, peer: str) -> None:
+        self._send_owed()
+        left_s = deadline - time.monotonic()
+        if left_s <= 0:
+            raise BrokerNotAvailable(f"{peer} did not finish its TLS handshake in time")
+        self._connection.settimeout(left_s)
+        received = self._connection.recv_into(self._received)
+        if received == 0:
+            raise BrokerNotAvailable(f"{peer} closed the connection during its TLS handshake")
+        self._incoming.write(self._received[:received])
+
+    def _send_owed(self) -> None:
+        owed = self._outgoing.read()
+        if owed:
+            self._connection.sendall(owed)
+
+    # What frames need of a socket
+
+    def recv_into(self, room: memoryview) -> int:
+        """As of a socket: 0 at the end. ssl.SSLWantReadError: what has come is less than a record."""
+        received = 0
+        if not self._more:
+            # Besides these there may be one record in memory whose end had not come: all of it is to fit.
+            received = self._connection.recv_into(self._received[: max(len(room) - RECORD_BYTES_MAX, 1 << 10)])
+            if received == 0:
+                return 0
+        filled = 0
+        try:
+            with self._lock:
+                self._incoming.write(self._received[:received])
+                while filled < len(room):
+                    count: int = self._tls.read(len(room) - filled, room[filled:])  # type: ignore[assignment]
+                    if count == 0:
+                        return filled  # the peer says that it ends: the socket's end follows
+                    filled += count
+        except ssl.SSLWantReadError:
+            self._more = False
+            if not filled:
+                raise
+            return filled
+        except ssl.SSLError as error:
+            raise _failed("the peer", error) from error
+        self._more = True
+        return filled
+
+    def sendmsg(self, buffers: Sequence[Buffer], _ancillary: tuple[()] = (), _flags: int = 0) -> int:
+        """As of a socket: how much of them went, at least something."""
+        parts: list[memoryview] = []
+        room = ENCRYPTED_BYTES_MAX
+        for buffer in buffers:
+            parts.append(memoryview(buffer)[:room])
+            room -= len(parts[-1])
+            if not room:
+                break
+        plain = memoryview(b"".join(parts))  # a record each would cost more than this copy
+        with self._lock:
+            taken = 0
+            try:
+                while taken < len(plain):
+                    taken += self._tls.write(plain[taken:])
+            except ssl.SSLError as error:
+                raise _failed("the peer", error) from error
+            owed = self._outgoing.read()
+        self._connection.sendall(owed)
+        return taken
+
+    def fileno(self) -> int:
+        return self._connection.fileno()
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self._connection.settimeout(timeout_s)
+
+    def shutdown(self, how: int) -> None:
+        self._connection.shutdown(how)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def __enter__(self) -> TlsChannel:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _failed(peer: str, error: ssl.SSLError) -> AuthenticationFailed:
+    why = getattr(error, "verify_message", "") or (error.reason or str(error)).replace("_", " ").lower()
+    return AuthenticationFailed(
+        f"TLS with {peer} failed: {why}. Is security.mode the same on both sides, and are both certificates signed by "
+        "security.tls.ca.file, for the hosts that are dialled?"
+    )

@@ -1,0 +1,61 @@
+"""The cluster's shared secret: what a Flight server compares, and what brokers prove to each other, unsent."""
+
+from __future__ import annotations
+
+import hmac
+from collections.abc import Sequence
+from typing import Literal, NoReturn
+
+import msgspec
+
+from spark_replication.errors import InvalidConfig
+from spark_replication.messages import HelloFrame
+
+AUTHORIZATION = "authorization"
+TOKEN_BYTES_MAX = 1_024
+
+_SCHEME = "bearer "
+_PROOF_VERSION = "spark_replication replication 1"
+
+Side = Literal["follower", "leader"]
+
+
+class Token:
+    """Nothing shows the secret but `bearer`. It does not travel: another process reads its own file."""
+
+    __slots__ = ("_secret",)
+
+    def __init__(self, secret: str) -> None:
+        if not secret:
+            raise InvalidConfig("the token is empty: put a long random text there")
+        if len(secret) > TOKEN_BYTES_MAX or not all("!" <= character <= "~" for character in secret):
+            raise InvalidConfig(
+                f"the token is not one line of at most {TOKEN_BYTES_MAX} visible ASCII characters without blanks"
+            )
+        self._secret = secret.encode()
+
+    def __repr__(self) -> str:
+        return "Token(…)"
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("a token stays in its process: hand on the name of its file")
+
+    @property
+    def bearer(self) -> str:
+        """The value of the header."""
+        return f"Bearer {self._secret.decode()}"
+
+    def admits(self, headers: Sequence[str]) -> bool:
+        """headers: all values of AUTHORIZATION that came with a call."""
+        if len(headers) != 1 or not headers[0].lower().startswith(_SCHEME):
+            return False
+        shown = headers[0][len(_SCHEME) :].encode(errors="replace")
+        return hmac.compare_digest(shown, self._secret)
+
+    def proof(self, side: Side, hello: HelloFrame, leader_nonce: bytes) -> bytes:
+        """That this side knows the secret, on this connection and for this life of the follower alone."""
+        said = (_PROOF_VERSION, side, hello.cluster_id, hello.broker_id, hello.broker_epoch, hello.nonce, leader_nonce)
+        return hmac.digest(self._secret, msgspec.msgpack.encode(said), "sha256")
+
+    def proven(self, proof: bytes, side: Side, hello: HelloFrame, leader_nonce: bytes) -> bool:
+        return hmac.compare_digest(proof, self.proof(side, hello, leader_nonce))

@@ -1,0 +1,269 @@
+"""Whole clusters in mode token and in mode tls: they work, and whoever does not belong to them harms nobody."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import spark_replication as sr
+from spark_replication.config import settings_from
+from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
+from spark_replication.live.guardian import Assignment, Guardian, Lease
+from spark_replication.messages import ErrorFrame, HelloFrame
+from spark_replication.transport.frames import FrameReceiver, encoded, send
+from tests.unit.transport.certificates import Authority, tls_settings
+from tests.unit.transport.test_security import SECRET, token_settings
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+SCHEMA = pa.schema([("number", pa.int64())])
+CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000}
+TOPIC = "orders"
+DEADLINE_S = 60.0
+REFUSED_MS = 1_000
+TIMEOUT_S = 20.0
+
+
+class Secured:
+    """A cluster, and who may or may not speak to it."""
+
+    def __init__(
+        self, cluster: sr.LocalCluster, settings: dict[str, Any], strangers: dict[str, dict[str, Any] | None]
+    ) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        self.strangers = strangers
+        cluster.admin.create_topic(TOPIC, SCHEMA, partitions=3)
+        self._next = 0
+
+    def produced(self, count: int = 30) -> None:
+        """Acks=all to each partition, and read again."""
+        with sr.Producer(self.cluster.bootstrap, security=self.settings) as producer:
+            sent = []
+            for number in range(self._next, self._next + count):
+                batch = pa.record_batch([pa.array([number])], schema=SCHEMA)
+                sent.append(producer.send(TOPIC, batch, partition=number % 3))
+            for future in sent:
+                future.result(DEADLINE_S)
+        self._next += count
+        assert self.read() == list(range(self._next))
+
+    def read(self) -> list[int]:
+        with sr.Reader(self.cluster.bootstrap, security=self.settings) as reader:
+            found = [batch for partition in range(3) for batch in reader.read(TOPIC, partition=partition)]
+        return sorted(number for batch in found for number in batch.batch.column(0).to_pylist())
+
+
+@pytest.fixture(scope="module")
+def with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("token")
+    settings, other = token_settings(directory), tmp_path_factory.mktemp("other")
+    strangers = {"nothing": None, "another token": token_settings(other, "another-secret")}
+    with sr.LocalCluster.start(brokers=3, directory=directory / "cluster", config={**CONFIG, **settings}) as cluster:
+        yield Secured(cluster, settings, strangers)
+
+
+@pytest.fixture(scope="module")
+def with_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
+    directory = tmp_path_factory.mktemp("tls")
+    ours, theirs = Authority(directory), Authority(directory, "another CA")
+    serving = tls_settings(ours, ours.issue("broker"), mutual=True)
+    strangers: dict[str, dict[str, Any] | None] = {
+        "plain text": None,
+        "no certificate": {**tls_settings(ours, None)},
+        "another CA": {**tls_settings(ours, theirs.issue("stranger"), mutual=True)},
+        "trust in another CA": {**tls_settings(theirs, None)},
+    }
+    with sr.LocalCluster.start(brokers=3, directory=directory / "cluster", config={**CONFIG, **serving}) as cluster:
+        yield Secured(cluster, {**tls_settings(ours, ours.issue("client"), mutual=True)}, strangers)
+
+
+@pytest.fixture(params=["with_token", "with_tls"])
+def secured(request: pytest.FixtureRequest) -> Secured:
+    found: Secured = request.getfixturevalue(request.param)
+    found.cluster.wait_healthy()
+    return found
+
+
+def test_three_brokers_acknowledge_and_serve(secured: Secured) -> None:
+    secured.produced()
+    (topic,) = secured.cluster.admin.describe_topics([TOPIC])
+    assert all(len(partition.isr) == 3 for partition in topic.partitions)
+
+
+def test_a_killed_leader_is_replaced_and_comes_back(secured: Secured) -> None:
+    secured.produced()
+    (topic,) = secured.cluster.admin.describe_topics([TOPIC])
+    leader = topic.partitions[0].leader
+    assert leader is not None
+    os.kill(secured.cluster.brokers[leader].pid, signal.SIGKILL)
+    secured.produced()
+    secured.cluster.wait_healthy()
+    secured.produced()
+
+
+def test_who_does_not_belong_gets_a_clear_error_in_time_and_the_next_is_served(secured: Secured) -> None:
+    for name, security in secured.strangers.items():
+        batch = pa.record_batch([pa.array([-1])], schema=SCHEMA)
+        with sr.Producer(secured.cluster.bootstrap, security=security, deadline_ms=REFUSED_MS) as producer:
+            refused = producer.send(TOPIC, batch).exception(TIMEOUT_S)
+        assert isinstance(refused, (AuthenticationFailed, BrokerNotAvailable)), (name, refused)
+        assert not refused.maybe_written
+        assert "security." in refused.message
+        with (
+            sr.Reader(secured.cluster.bootstrap, security=security, deadline_ms=REFUSED_MS) as reader,
+            pytest.raises((AuthenticationFailed, BrokerNotAvailable)),
+        ):
+            next(iter(reader.read(TOPIC)))
+        admin = sr.Admin(secured.cluster.bootstrap, security=security, deadline_ms=REFUSED_MS)
+        with pytest.raises((AuthenticationFailed, BrokerNotAvailable)):
+            admin.delete_topic(TOPIC)
+        admin.close()
+        secured.produced(3)
+
+
+def test_a_stranger_between_brokers_shuts_nobody_out(secured: Secured) -> None:
+    """It claims to be each broker in turn, of an epoch beyond all others."""
+    secured.produced()
+    described = secured.cluster.admin.describe_cluster()
+    for target in described.brokers:
+        for other in described.brokers:
+            hello = HelloFrame(cluster_id=described.cluster_id, broker_id=other.id, broker_epoch=1 << 60)
+            assert refusal_of(target.host, target.replication_port, hello).error == AuthenticationFailed.code
+    secured.produced()
+    (topic,) = secured.cluster.admin.describe_topics([TOPIC])
+    assert all(len(partition.isr) == 3 for partition in topic.partitions)
+
+
+def refusal_of(host: str, port: int, hello: HelloFrame) -> ErrorFrame:
+    with socket.create_connection((host, port), timeout=TIMEOUT_S) as connection:
+        send(connection, encoded(hello))
+        heard = FrameReceiver(connection, 1 << 20).receive_first(lambda: None)
+    assert isinstance(heard, ErrorFrame)
+    return heard
+
+
+@pytest.mark.parametrize("garbage", [b"\xff" * 64, b"\x16\x03\x01\x02\x00" + b"\xee" * 600, b"GET / HTTP/1.1\r\n\r\n"])
+def test_garbage_on_any_port_harms_nobody(secured: Secured, garbage: bytes) -> None:
+    for broker in secured.cluster.admin.describe_cluster().brokers:
+        for port in (broker.port, broker.replication_port):
+            connection = socket.create_connection((broker.host, port), timeout=TIMEOUT_S)
+            with connection, suppress(OSError):
+                connection.sendall(garbage)
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(1 << 16):
+                    pass
+    secured.produced(3)
+
+
+def test_any_flight_client_reads_with_the_header(with_token: Secured) -> None:
+    with_token.produced(3)
+    address = with_token.cluster.bootstrap.partition(",")[0]
+    headers = flight.FlightCallOptions(headers=[(b"authorization", f"Bearer {SECRET}".encode())])
+    with flight.connect(f"grpc://{address}") as client:
+        with pytest.raises(flight.FlightUnauthenticatedError, match=r"^AUTHENTICATION_FAILED: the call came with no"):
+            client.get_flight_info(flight.FlightDescriptor.for_path(TOPIC, "0"))
+        info = client.get_flight_info(flight.FlightDescriptor.for_path(TOPIC, "0"), headers)
+    (endpoint,) = info.endpoints
+    with flight.connect(endpoint.locations[0]) as leader:
+        assert leader.do_get(endpoint.ticket, headers).read_all().num_rows > 0
+
+
+def test_under_tls_endpoints_say_so(with_tls: Secured) -> None:
+    with_tls.produced(3)
+    address = with_tls.cluster.bootstrap.partition(",")[0]
+    with sr.Security.of(with_tls.settings).client(address) as client:
+        info = client.get_flight_info(flight.FlightDescriptor.for_path(TOPIC))
+    assert {location.uri.partition(b"://")[0] for point in info.endpoints for location in point.locations} == {
+        b"grpc+tls"
+    }
+
+
+def command_line(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spark_replication", *arguments]
+    return subprocess.run(
+        command, capture_output=True, text=True, check=False, timeout=60, env={**os.environ, **environment}
+    )
+
+
+def test_the_command_line_takes_the_settings_as_everything_does(with_token: Secured, tmp_path: Path) -> None:
+    file = with_token.settings["security.token.file"]
+    config = tmp_path / "conf.toml"
+    config.write_text(f'security.mode = "token"\nsecurity.token.file = "{file}"\n')
+    topics = ("topics", "-b", with_token.cluster.bootstrap, "--format", "json")
+    ways = [
+        command_line(*topics, "--config", str(config)),
+        command_line(*topics, "--set", "security.mode=token", "--set", f"security.token.file={file}"),
+        command_line(*topics, SPARK_REPLICATION_SECURITY_MODE="token", SPARK_REPLICATION_SECURITY_TOKEN_FILE=file),
+    ]
+    for ran in ways:
+        assert ran.returncode == 0, ran.stderr
+        assert [row["topic"] for row in json.loads(ran.stdout)] == [TOPIC]
+    refused = command_line(*topics)
+    assert refused.returncode == 1
+    assert refused.stderr.startswith("error: AUTHENTICATION_FAILED: the call came with no token")
+    rows = tmp_path / "rows.jsonl"
+    rows.write_text('{"number": 7}\n')
+    produced = command_line(
+        "produce", TOPIC, str(rows), "-b", with_token.cluster.bootstrap, "--config", str(config), "--partition", "2"
+    )
+    assert produced.returncode == 0, produced.stderr
+    with_token.cluster.admin.delete_topic(TOPIC)
+    with_token.cluster.admin.create_topic(TOPIC, SCHEMA, partitions=3)
+    with_token._next = 0
+
+
+def test_the_secret_is_in_no_file_and_on_no_command_line(with_token: Secured) -> None:
+    """Of brokers, controller and ZooKeeper, after all that was asked and refused above."""
+    with_token.produced()
+    cluster = with_token.cluster
+    pids = [*(broker.pid for broker in cluster.brokers.values()), *cluster.zookeeper_pids]
+    assert cluster.controller_pid is not None
+    for pid in (*pids, cluster.controller_pid):
+        command = Path(f"/proc/{pid}/cmdline").read_bytes()
+        assert b"java" in command or with_token.settings["security.token.file"].encode() in command
+        assert SECRET.encode() not in command
+        assert SECRET.encode() not in Path(f"/proc/{pid}/environ").read_bytes()
+    files = [path for path in cluster.directory.rglob("*") if path.is_file()]
+    names = {path.name for path in files}
+    assert {"broker.log", "broker.json", "log"} <= names, "logs of brokers and of the controller are among them"
+    assert not [path for path in files if SECRET.encode() in path.read_bytes()]
+
+
+def test_what_is_wrong_is_refused_before_anything_starts(tmp_path: Path) -> None:
+    with pytest.raises(InvalidConfig, match=r"security.mode=token needs security.token.file"):
+        sr.LocalCluster.start(directory=tmp_path / "cluster", config={"security.mode": "token"})
+    assert not (tmp_path / "cluster").exists()
+
+
+def test_a_guardian_with_another_token_says_so_and_harms_nobody(with_token: Secured) -> None:
+    cluster, other = with_token.cluster, sr.Security.of(with_token.strangers["another token"])
+    cluster.wait_healthy()
+    before = cluster.brokers[1]
+    assignment = Assignment(
+        log_directory=str(cluster.directory / "logs"),
+        cluster_id=cluster.admin.describe_cluster().cluster_id,
+        zookeeper=cluster.zookeeper.removeprefix("zk://").partition("/")[0],
+        host=before.host,
+        overrides={},
+    )
+    later = Lease(1_000, 1)
+    guardian = Guardian(
+        1, assignment, later, settings=settings_from(), security=other, report=lambda died: pytest.fail(str(died))
+    )
+    with pytest.raises(AuthenticationFailed, match="another token than this cluster's"):
+        guardian.start()
+    with_token.produced(3)
+    assert cluster.brokers[1] == before
