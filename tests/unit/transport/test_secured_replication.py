@@ -27,8 +27,10 @@ from spark_replication.model import TopicPartition
 from spark_replication.transport import replication_client, replication_server
 from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, FrameReceiver, encoded, send
 from spark_replication.transport.handshake import introduce
+from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from spark_replication.transport.token import Token
+from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 from tests.unit.transport.test_security import SECRET, token_settings
@@ -87,6 +89,11 @@ def all_answered(leader: Broker, count: int) -> None:
 def test_what_is_acknowledged_is_the_same_on_every_replica(brokers: Brokers, modes: Modes, mode: str) -> None:
     found = started(brokers, *[getattr(modes, mode)] * 3)
     all_answered(found[0], 2_000)
+    replica, answers = found[0].replicas[ORDERS], list[object]()
+    large = prepared(replica.log.log_end, SENDFILE_BYTES_MIN // 8)  # from its file, were it not encrypted
+    with replica.guard:
+        replica.produce(large, acks="all", now_ms=0, acknowledge=answers.append)
+    eventually(lambda: answers, "the large batch is acknowledged")
     files = [broker.files(ORDERS) for broker in found]
     assert len(files[0]) > 4, "several segments"
     assert files[0] == files[1] == files[2]
