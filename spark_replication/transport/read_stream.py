@@ -1,6 +1,8 @@
 """DoGet of one partition: batches as they are stored, trimmed to what was asked, up to the high watermark.
 
-A wait for something new is a wait for the replica's progress, never a poll. No guard is held between two batches.
+Where a stream begins that names a place or a time is decided once, with the first look, and is the first that it says:
+whoever goes on after a broken stream goes on from there. A wait for something new is a wait for the replica's progress,
+never a poll. No guard is held between two batches.
 """
 
 from __future__ import annotations
@@ -10,12 +12,13 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
+from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import InvalidRequest
 from spark_replication.messages import BatchPosition, ReadTicket, to_json
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import batches_of
+from spark_replication.storage.batches import batches_of, projected
+from spark_replication.storage.index import NO_TIMESTAMP
 from spark_replication.transport.actions import told_to_client
 
 READ_BYTES = 4 << 20  # of one look into the log
@@ -29,14 +32,22 @@ class ReadStream:
         self._replica_of = replica_of
         self._stored_schema = schema
         self._ticket = ticket
-        self.schema = _projected(schema, ticket.columns)
-        self._offset = ticket.from_offset
+        self.schema = projected(schema, ticket.columns)
         self._progress = threading.Event()
-        self._first = self._look()
+        if isinstance(ticket.start, int):
+            self._offset = ticket.start
+            self._first = self._look()
+        else:
+            replica = replica_of()
+            with replica.guard:
+                self._offset = replica.start_of(ticket.start, any_replica=ticket.any_replica)
+                self._first = self._look_into(replica)
 
     def batches(self) -> Iterator[BatchWithMetadata]:
         with told_to_client():
             records, high_watermark = self._first
+            if not isinstance(self._ticket.start, int):
+                yield self._beginning(high_watermark)
             while True:
                 if records is not None:
                     yield from self._deliver(records, high_watermark)
@@ -55,13 +66,19 @@ class ReadStream:
             return None, 0
         replica = self._replica_of()
         with replica.guard:
-            records = replica.read(
-                self._offset, bytes_max=READ_BYTES, to=self._ticket.to, any_replica=self._ticket.any_replica
-            )
-            if records is None and self._ticket.max_wait_ms:
-                self._progress.clear()
-                replica.on_progress(self._progress.set)
-            return records, replica.high_watermark
+            return self._look_into(replica)
+
+    def _look_into(self, replica: ReplicaLoop) -> tuple[LogSlice | None, Offset]:
+        """Under its guard."""
+        if self._done():
+            return None, replica.high_watermark
+        records = replica.read(
+            self._offset, bytes_max=READ_BYTES, to=self._ticket.to, any_replica=self._ticket.any_replica
+        )
+        if records is None and self._ticket.max_wait_ms:
+            self._progress.clear()
+            replica.on_progress(self._progress.set)
+        return records, replica.high_watermark
 
     def _wait(self) -> bool:
         """Until something is new; False: it took too long, or there is nothing to wait for."""
@@ -73,6 +90,13 @@ class ReadStream:
         with replica.guard:
             replica.off_progress(self._progress.set)
         return False
+
+    def _beginning(self, high_watermark: Offset) -> BatchWithMetadata:
+        nothing = pa.RecordBatch.from_pylist([], self.schema)
+        position = BatchPosition(
+            base_offset=self._offset, leader_epoch=NO_EPOCH, timestamp=NO_TIMESTAMP, high_watermark=high_watermark
+        )
+        return nothing, to_json(position)
 
     def _deliver(self, records: LogSlice, high_watermark: Offset) -> Iterator[BatchWithMetadata]:
         to = self._ticket.to
@@ -92,12 +116,3 @@ class ReadStream:
                 high_watermark=high_watermark,
             )
             yield batch, to_json(position)
-
-
-def _projected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:
-    if columns is None:
-        return schema
-    for name in columns:
-        if schema.get_field_index(name) < 0:
-            raise InvalidRequest(f"column {name!r} is not in the topic, or there twice: {', '.join(schema.names)} are")
-    return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
