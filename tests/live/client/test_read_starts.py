@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -94,6 +95,19 @@ def test_any_flight_client_may_name_a_time(cluster: sr.LocalCluster, stored: lis
         ticket = msgspec.json.encode(partition | {"from": 3, "from_time": 7})
         with pytest.raises((flight.FlightError, pa.ArrowException), match=r"INVALID_REQUEST: .* name one of the two"):
             leader.do_get(flight.Ticket(ticket)).read_all()
+
+
+def test_every_brokers_files_give_the_same(cluster: sr.LocalCluster, stored: list[LogBatch]) -> None:
+    (described,) = cluster.admin.describe_topics([TOPIC])
+    for broker in cluster.brokers.values():
+        reader = sr.LocalReader(Path(broker.log_dir) / f"{TOPIC}-0.{described.topic_id}")
+        deadline_s = time.monotonic() + DEADLINE_S
+        while len(found := list(reader.read(verify=True))) < BATCHES:  # until there is a checkpoint
+            assert time.monotonic() < deadline_s
+            os.sched_yield()
+        assert found == stored
+        assert list(reader.read(start_time=stored[2].timestamp)) == stored[2:]
+        assert [each.batch for each in reader.read(start=15, stop=22)] == [rows(15).slice(0, 5), rows(20).slice(0, 2)]
 
 
 def test_from_the_latest_on_only_what_comes_is_read(cluster: sr.LocalCluster) -> None:
