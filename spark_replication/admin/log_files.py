@@ -65,7 +65,7 @@ def entries_of(folder: Path, base: Offset) -> Iterator[IndexEntry]:
 def batches_in(folder: Path, base: Offset) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
     """CorruptLog at the first that is not what its entry says."""
     segment = StoredSegment(folder, base, epoch=NO_EPOCH, mapped=False)
-    yield from segment.batches(base, segment.end, verify=True)
+    yield from segment.batches(verify=True)
     segment.check_whole()
 
 
@@ -89,7 +89,7 @@ def _verify_segment(
     segment: StoredSegment, found: Verified, epochs: list[tuple[int, Offset]], *, is_last: bool
 ) -> None:
     found.segments += 1
-    for entry, _ in segment.batches(segment.base, segment.end, verify=True):
+    for entry, _ in segment.batches(verify=True):
         if not epochs or epochs[-1][0] != entry.leader_epoch:
             epochs.append((entry.leader_epoch, entry.base_offset))
         found.batches += 1

@@ -48,9 +48,9 @@ class LocalReader:
                 batch=batch,
                 base_offset=first,
                 last_offset=first + batch.num_rows - 1,
-                leader_epoch=entry.leader_epoch,
-                timestamp=entry.timestamp_ms,
+                leader_epoch=leader_epoch,
+                timestamp=timestamp_ms,
                 high_watermark=high_watermark,
             )
-            for first, entry, batch in found
+            for first, leader_epoch, timestamp_ms, batch in found
         )

@@ -29,12 +29,13 @@ from spark_replication.core.read_start import start_of
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset, Start
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import batches_of, check_data, projected, schema_from_bytes
+from spark_replication.storage.batches import check_data, projected, schema_from_bytes
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.index import (
     ENTRY_BYTES,
     IndexEntry,
     as_array,
+    decode_entries,
     entry_at,
     place_of_offset,
     place_of_time,
@@ -43,11 +44,13 @@ from spark_replication.storage.index import (
 from spark_replication.storage.recovery import read_high_watermark, read_log_start
 from spark_replication.storage.segment import data_path, index_path, segment_bases
 
-SLICE_BYTES = 8 << 20  # of data that is looked at together
+RUN_BYTES = 4 << 20  # of data that is looked at together
 
 _FILES = LocalFiles(open_files_max=1)
 
-Data = Callable[[int, int], bytes | memoryview]  # of a file: so many bytes, from that position on
+Data = Callable[[int, int], bytes | memoryview]  # of a file: from that position on, so many bytes
+Run = tuple[LogSlice, list[pa.RecordBatch]]  # a batch for each entry
+Found = tuple[Offset, int, int, pa.RecordBatch]  # offset of the first row, leader epoch, timestamp in ms, batch
 
 
 class StoredSegment:
@@ -98,22 +101,26 @@ class StoredSegment:
             return None
         return entry_at(self._index, place_of_time(self._index, timestamp_ms)).base_offset
 
-    def batches(self, start: Offset, end: Offset, *, verify: bool) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
-        """From the one that holds `start` to the last that begins below `end`, whole. verify: their checksums, too."""
+    def batches(self, *, verify: bool) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
+        for records, batches in self.runs(self.base, self.end, verify=verify):
+            yield from zip(decode_entries(records.entries), batches, strict=True)
+
+    def runs(self, start: Offset, end: Offset, *, verify: bool) -> Iterator[Run]:
+        """Whole batches, from the one that holds `start` to the last that begins below `end`: many at once, since what
+        a small one costs is Python. verify: their checksums, too, and one at a time, so that what is sound is given."""
         first = place_of_offset(self._index, start)
         beyond = min(place_of_offset(self._index, end - 1) + 1, self._count)
         if first >= beyond:
             return
         schema = self.schema
-        for records in self._slices(first, beyond, bytes_max=1 if verify else SLICE_BYTES):
+        for records in self._slices(first, beyond, bytes_max=1 if verify else RUN_BYTES):
             try:
                 if verify:
                     check_data(records)
-                for entry, batch in batches_of(records, schema):
-                    _check_batch(entry, batch, verify=verify)
-                    yield entry, batch
+                batches = _decoded(records, schema, validate=verify)
             except CorruptLog as error:
                 raise CorruptLog(f"segment {self.base:020}: {error.message}") from error
+            yield records, batches
 
     def _slices(self, first: int, beyond: int, *, bytes_max: int) -> Iterator[LogSlice]:
         """Of the entries from `first` to below `beyond`; at least one entry each."""
@@ -161,17 +168,23 @@ class StoredSegment:
         return data
 
 
-def _check_batch(entry: IndexEntry, batch: pa.RecordBatch, *, verify: bool) -> None:
-    if batch.num_rows != entry.last_offset - entry.base_offset + 1:
-        raise CorruptLog(
-            f"the batch at offset {entry.base_offset} has {batch.num_rows} rows, its entry is of "
-            f"{entry.base_offset}–{entry.last_offset}"
-        )
-    if verify:
-        try:
-            batch.validate()
-        except pa.ArrowException as error:
-            raise CorruptLog(f"the batch at offset {entry.base_offset} is no Arrow batch: {error}") from error
+def _decoded(records: LogSlice, schema: pa.Schema, *, validate: bool) -> list[pa.RecordBatch]:
+    """Its batches; CorruptLog unless they fill it, each with as many rows as its entry says."""
+    entries = as_array(records.entries)
+    source = pa.BufferReader(pa.py_buffer(records.data))
+    messages = pa.ipc.MessageReader.open_stream(source)
+    where = f"a batch from offset {records.first_offset} to {records.next_offset - 1}"
+    try:
+        batches = [pa.ipc.read_record_batch(messages.read_next_message(), schema) for _ in range(len(entries))]
+        if validate:
+            for batch in batches:
+                batch.validate()
+    except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
+        raise CorruptLog(f"{where} does not parse: {error}") from error
+    rows = (entries["last_offset"] - entries["base_offset"] + 1).tolist()
+    if source.tell() != len(records.data) or [batch.num_rows for batch in batches] != rows:
+        raise CorruptLog(f"{where} is not as long as its entry says")
+    return batches
 
 
 def segments_in(folder: Path, bases: Sequence[Offset], end: Offset, *, mapped: bool) -> Iterator[StoredSegment]:
@@ -216,8 +229,8 @@ class MappedLog:
         end: Offset | None,
         columns: Sequence[str] | None = None,
         verify: bool = False,
-    ) -> Iterator[tuple[Offset, IndexEntry, pa.RecordBatch]]:
-        """Batches, each with the offset of its first row and the entry of what it was cut from.
+    ) -> Iterator[Found]:
+        """Batches, cut to what was asked for.
 
         end: of what may be seen; None: of what is there. Every batch has the schema of its own segment, unless columns
         are named: then those of the last segment, of which an older one may have less, and gives nulls.
@@ -239,21 +252,22 @@ class MappedLog:
 
     def _read(
         self, bases: Sequence[Offset], offset: Offset, end: Offset, columns: Sequence[str] | None, *, verify: bool
-    ) -> Iterator[tuple[Offset, IndexEntry, pa.RecordBatch]]:
+    ) -> Iterator[Found]:
         if offset >= end:
             return
         try:
             wanted = None if columns is None else projected(self._last(bases).schema, columns)
             for segment in self._segments(bases, offset):
                 choose = _choice(segment.schema, wanted) if wanted is not None and segment.end > segment.base else None
-                for entry, stored in segment.batches(offset, end, verify=verify):
-                    batch = stored if choose is None else choose(stored)
-                    beyond = min(end, entry.last_offset + 1)
-                    first = offset
-                    if beyond - first < batch.num_rows:
-                        batch = batch.slice(first - entry.base_offset, beyond - first)
-                    offset = beyond
-                    yield first, entry, batch
+                for records, batches in segment.runs(offset, end, verify=verify):
+                    for base, last, epoch, timestamp_ms, stored in zip(*_columns(records), batches, strict=True):
+                        batch = stored if choose is None else choose(stored)
+                        first, beyond = offset, last + 1
+                        if base < first or beyond > end:
+                            beyond = min(beyond, end)
+                            batch = batch.slice(first - base, beyond - first)
+                        offset = beyond
+                        yield first, epoch, timestamp_ms, batch
                 if offset >= end:
                     return
                 segment.check_whole()
@@ -297,6 +311,12 @@ class MappedLog:
         last = StoredSegment(self._folder, bases[-1], epoch=NO_EPOCH, mapped=True)
         last.check_whole()
         return last.end
+
+
+def _columns(records: LogSlice) -> Iterator[list[int]]:
+    """What is told of each batch: decoded at once, since one entry at a time costs as much as a small batch."""
+    entries = as_array(records.entries)
+    return (entries[name].tolist() for name in ("base_offset", "last_offset", "leader_epoch", "timestamp_ms"))
 
 
 def _choice(stored: pa.Schema, wanted: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
