@@ -16,13 +16,12 @@ from spark_replication.model import Offset
 from spark_replication.storage.broker_directory import IDENTITY_FILE
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.index import ENTRY_BYTES, IndexEntry, decode_entries
-from spark_replication.storage.mapped_log import StoredSegment, bases_in, segments_in
+from spark_replication.storage.mapped_log import MappedLog, StoredSegment, bases_in, segments_in
 from spark_replication.storage.recovery import (
     EPOCHS_FILE,
     HIGH_WATERMARK_FILE,
     read_epochs,
     read_high_watermark,
-    read_log_start,
 )
 from spark_replication.storage.segment import DATA, INDEX, index_path
 
@@ -74,7 +73,7 @@ def verify(folder: Path) -> Verified:
     found = Verified(folder=str(folder))
     epochs: list[tuple[int, Offset]] = []
     try:
-        found.start = found.end = read_log_start(_FILES, folder)
+        found.start = found.end = MappedLog(folder).log_start
         places = [base for base in bases_in(folder) if base >= found.start]  # those below are on their way out
         for segment in segments_in(folder, places, found.start, mapped=False):
             _verify_segment(segment, found, epochs, is_last=segment.base == places[-1])

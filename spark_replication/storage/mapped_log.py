@@ -30,9 +30,10 @@ from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset, Start
 from spark_replication.ports import LogSlice
 from spark_replication.storage.batches import check_data, projected, schema_from_bytes
-from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.files import Files, LocalFiles
 from spark_replication.storage.index import (
     ENTRY_BYTES,
+    NO_TIMESTAMP,
     IndexEntry,
     as_array,
     decode_entries,
@@ -77,7 +78,7 @@ class StoredSegment:
         self.end = last.last_offset + 1 if last else base
         self.last_epoch = last.leader_epoch if last else NO_EPOCH
         self._end_position = last.position + last.bytes if last else 0
-        self._timestamp_max_ms = last.timestamp_max_ms if last else -1
+        self._timestamp_max_ms = last.timestamp_max_ms if last else NO_TIMESTAMP
 
     @cached_property
     def schema(self) -> pa.Schema:
@@ -214,12 +215,18 @@ class MappedLog:
 
     @property
     def log_start(self) -> Offset:
-        return read_log_start(_FILES, self._folder)
+        return self._told(read_log_start)
 
     @property
     def high_watermark(self) -> Offset:
         """As it was checkpointed: brokers know of a later one. What lies beyond it may yet be truncated."""
-        return max(self.log_start, read_high_watermark(_FILES, self._folder))
+        return max(self.log_start, self._told(read_high_watermark))
+
+    def _told(self, read: Callable[[Files, Path], Offset]) -> Offset:
+        try:
+            return read(_FILES, self._folder)
+        except OSError as error:
+            raise StorageFailed(f"{self._folder} cannot be read: {error}. Check its owner, or the disk") from error
 
     def read(
         self,

@@ -259,6 +259,9 @@ def test_a_file_that_cannot_be_read_is_said_so(log: PartitionLog, tmp_path: Path
         path.mkdir()
         with pytest.raises((StorageFailed, CorruptLog)):
             read(tmp_path)
+    (tmp_path / "log_start.json").mkdir()
+    with pytest.raises(StorageFailed, match="Check its owner, or the disk"):
+        read(tmp_path)
 
 
 def test_data_that_is_cut_after_it_was_looked_at_is_not_mapped(log: PartitionLog, tmp_path: Path) -> None:
