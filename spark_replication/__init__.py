@@ -8,17 +8,19 @@ from spark_replication import errors
 
 if TYPE_CHECKING:
     from spark_replication.client.admin import Admin
+    from spark_replication.client.local_reader import LocalReader
     from spark_replication.client.producer import Producer
     from spark_replication.client.reader import Reader
     from spark_replication.live.local_cluster import LocalCluster
     from spark_replication.spark.cluster import SparkCluster
     from spark_replication.transport.security import Security
 
-__all__ = ["Admin", "LocalCluster", "Producer", "Reader", "Security", "SparkCluster", "errors"]
+__all__ = ["Admin", "LocalCluster", "LocalReader", "Producer", "Reader", "Security", "SparkCluster", "errors"]
 
 _HOMES = {
     "Admin": "spark_replication.client.admin",
     "LocalCluster": "spark_replication.live.local_cluster",
+    "LocalReader": "spark_replication.client.local_reader",
     "Producer": "spark_replication.client.producer",
     "Reader": "spark_replication.client.reader",
     "Security": "spark_replication.transport.security",

@@ -17,12 +17,16 @@ from spark_replication import decoding
 from spark_replication.decoding import UNDECODABLE
 from spark_replication.errors import InvalidRequest, UnsupportedVersion
 from spark_replication.model import (
+    AtTime,
     BrokerId,
     Epoch,
+    NamedOffset,
     Offset,
     PartitionState,
     Registration,
     Scalar,
+    Start,
+    TimeMs,
     TopicConfig,
     TopicPartition,
     require,
@@ -384,20 +388,36 @@ class AnswersTogether(Part, frozen=True, kw_only=True):
 class ReadTicket(Part, frozen=True, kw_only=True):
     """DoGet. `to` is exclusive; without it the stream ends when caught up, or after max_wait_ms.
 
+    `from` (an offset, "earliest" or "latest") or from_time, in ms since 1970; neither: from 0. What a stream that does
+    not begin at an offset gives first is a batch without rows: its base_offset says where it begins.
     any_replica: a follower serves it, too, as far as it knows records to be committed; its leader may know more.
     """
 
     topic: str
     partition: int
-    from_offset: Offset = msgspec.field(name="from", default=0)
+    from_offset: Offset | NamedOffset | None = msgspec.field(name="from", default=None)
+    from_time: TimeMs | None = None
     to: Offset | None = None
     max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=300_000)] = 0
     columns: tuple[str, ...] | None = None
     any_replica: bool = False
 
+    def __post_init__(self) -> None:
+        require(
+            self.from_offset is None or self.from_time is None,
+            f"it begins at from={self.from_offset!r} and at from_time={self.from_time}: name one of the two",
+        )
+
+    @property
+    def start(self) -> Start:
+        return AtTime(self.from_time) if self.from_time is not None else self.from_offset or 0
+
 
 class BatchPosition(Part, frozen=True, kw_only=True):
-    """What DoGet says beside a batch. timestamp: when its leader appended it, in ms since 1970."""
+    """What DoGet says beside a batch. timestamp: when its leader appended it, in ms since 1970.
+
+    leader_epoch and timestamp are -1 beside the batch without rows that only says where a stream begins.
+    """
 
     base_offset: Offset
     leader_epoch: int

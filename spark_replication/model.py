@@ -18,6 +18,11 @@ BrokerId = int
 Epoch = Annotated[int, msgspec.Meta(ge=0)]
 Offset = int
 
+# A place in a log that moves: its first record, and where the next one will be.
+NamedOffset = Literal["earliest", "latest"]
+TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999, beyond which Python knows no time
+TimeMs = Annotated[int, msgspec.Meta(ge=0, le=TIME_MS_MAX)]
+
 # What an election chose from. The last four are from outside ISR and ELR.
 How = Literal["isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "designated"]
 
@@ -38,6 +43,15 @@ class TopicPartition(NamedTuple):
         topic, dash, partition = text.rpartition("-")
         require(bool(dash) and bool(topic) and partition.isdecimal(), f"{text!r} is not of the form TOPIC-PARTITION")
         return cls(topic, int(partition))
+
+
+class AtTime(NamedTuple):
+    """Of a read: from the first batch on that was appended at this time or later, in ms since 1970."""
+
+    time_ms: int
+
+
+Start = Offset | NamedOffset | AtTime
 
 
 def require(condition: bool, message: str) -> None:  # noqa: FBT001 (reads as an assertion)

@@ -155,6 +155,9 @@ class ReplicaLog(Protocol):
         """Batches from the one that holds `offset` to the last that ends at or before `end`; at least one if there is
         any, whatever its size. None: nothing there. OffsetOutOfRange below log_start or above log_end."""
 
+    def offset_of_time(self, timestamp_ms: int) -> Offset:
+        """Of the first batch, in the order of offsets, that was appended at this time or later; log_end if none was."""
+
     def bytes_from(self, offset: Offset) -> int:
         """How many bytes of batches, or a little more, a reader at `offset` has not got yet."""
 

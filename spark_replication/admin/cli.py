@@ -5,24 +5,21 @@ from __future__ import annotations
 import sys
 from contextlib import closing
 from pathlib import Path
-from typing import Any, cast
 
 import click
 
 from spark_replication.admin.bench import bench
+from spark_replication.admin.consume_command import consume
 from spark_replication.admin.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.log_commands import log
 from spark_replication.admin.produce_command import produce
 from spark_replication.admin.sim_command import sim
 from spark_replication.client.admin import Admin
-from spark_replication.client.reader import Preference, Reader
 from spark_replication.config import described
 from spark_replication.errors import ReplicationError
 from spark_replication.sim import scenario as scenarios
 from spark_replication.sim.expectation import BadScenario
 from spark_replication.transport.security import Security
-
-ROWS_SHOWN = 10
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -82,47 +79,6 @@ def brokers(bootstrap: str, output: Format, security: Security) -> None:
 
 
 @cli.command()
-@bootstrap
-@security
-@output
-@click.argument("topic")
-@click.option("--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True)
-@click.option("--from", "start", type=click.IntRange(min=0), default=0, show_default=True, help="offset to start at")
-@click.option("--to", "stop", type=click.IntRange(min=0), help="offset to stop before")
-@click.option("--column", "-c", "chosen", multiple=True, help="show this column only; may be given several times")
-@click.option("--prefer", default="leader", show_default=True, help="leader, follower or a broker's id")
-@click.option("--follow", "-f", is_flag=True, help="wait until there are as many rows")
-@click.option("--max-rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True)
-def consume(  # noqa: PLR0913 (options of a command)
-    bootstrap: str,
-    output: Format,
-    security: Security,
-    topic: str,
-    *,
-    partition: int,
-    start: int,
-    stop: int | None,
-    chosen: tuple[str, ...],
-    prefer: str,
-    follow: bool,
-    max_rows: int,
-) -> None:
-    """Rows of a partition, with their offsets."""
-    whom = cast(Preference, int(prefer) if prefer.isdecimal() else prefer)
-    with closing(Reader(bootstrap, security=security, prefer=whom)) as reader:
-        rows: list[dict[str, Any]] = []
-        for found in reader.read(
-            topic, partition=partition, start=start, stop=stop, follow=follow, columns=chosen or None
-        ):
-            shown = found.batch.slice(0, max_rows - len(rows)).to_pylist()
-            rows.extend({"_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset))
-            if len(rows) >= max_rows:
-                break
-    columns = list(rows[0]) if rows else ["_offset"]
-    show(columns, [[row[name] for name in columns] for row in rows], output=output)
-
-
-@cli.command()
 @output
 def settings(output: Format) -> None:
     """Every setting: what it takes, its default, whether a topic may have its own, and what it means."""
@@ -152,6 +108,7 @@ def scenario(paths: tuple[Path, ...], *, quiet: bool) -> None:
 
 
 cli.add_command(bench)
+cli.add_command(consume)
 cli.add_command(log)
 cli.add_command(produce)
 cli.add_command(sim)

@@ -12,7 +12,6 @@ import click
 from spark_replication.admin.listing import Format, output, show
 from spark_replication.admin.log_files import (
     Verified,
-    bases,
     batches_in,
     entries_of,
     is_broker_directory,
@@ -20,6 +19,7 @@ from spark_replication.admin.log_files import (
     verify,
 )
 from spark_replication.errors import StorageFailed
+from spark_replication.storage.mapped_log import bases_in
 from spark_replication.storage.segment import DATA, INDEX
 
 SHOWN_MAX = 1_000
@@ -98,7 +98,7 @@ def _segments(path: Path) -> tuple[Path, list[int]]:
     if path.is_dir():
         if is_broker_directory(path) or not partition_folders(path):
             raise click.UsageError(f"{path} is no partition's folder")
-        return path, bases(path)
+        return path, bases_in(path)
     if path.suffix not in (DATA, INDEX) or not path.stem.isdecimal():
         raise click.UsageError(f"{path} is no segment: its name would be 20 digits and {DATA} or {INDEX}")
     return path.parent, [int(path.stem)]

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal
 
@@ -22,10 +24,11 @@ from pyarrow import flight
 from spark_replication.client.deadline import Deadline, back_off_s
 from spark_replication.client.routes import Routes
 from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
+from spark_replication.core.read_start import asked_start
 from spark_replication.core.routing import Route
-from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
+from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, OffsetOutOfRange, ReplicationError
 from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
-from spark_replication.model import BrokerId, Offset
+from spark_replication.model import AtTime, BrokerId, NamedOffset, Offset
 from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
@@ -34,6 +37,7 @@ STREAM_MS = 10_000  # a stream this old is opened anew: so a leader that hangs i
 
 
 Preference = Literal["leader", "follower"] | BrokerId
+_GoOn = tuple[Offset, bool]
 
 
 class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,20 +84,25 @@ class Reader:
         self,
         topic: str,
         partition: int = 0,
-        start: Offset = 0,
+        start: Offset | NamedOffset = 0,
         stop: Offset | None = None,
         *,
+        start_time: datetime | int | None = None,
         follow: bool = False,
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
         """From `start` on, up to `stop` (exclusive). Without follow it ends at the high watermark; with it, it waits
-        for more until the reader or the generator is closed."""
-        if start < 0 or (stop is not None and stop < start):
-            raise InvalidRequest(f"from {start} to {stop} is no range of offsets: start at 0 or later, stop after that")
+        for more until the reader or the generator is closed.
+
+        start: an offset, "earliest" (what retention has left) or "latest" (only what comes). In its place start_time,
+        a datetime with a time zone or ms since 1970: from the first batch on that was appended then or later.
+        """
+        asked = asked_start(start, start_time, stop)
         ticket = ReadTicket(
             topic=topic,
             partition=partition,
-            from_offset=start,
+            from_offset=None if isinstance(asked, AtTime) else asked,
+            from_time=asked.time_ms if isinstance(asked, AtTime) else None,
             to=stop,
             max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
             columns=None if columns is None else tuple(columns),
@@ -122,12 +131,13 @@ class Reader:
         failures = 0
         leaders_turn = False
         self._routes.await_topic(ticket.topic, deadline, ticket.partition)
-        while not self._closed.is_set() and (ticket.to is None or ticket.from_offset < ticket.to):
+        offset = began = self._beginning(ticket, deadline)
+        while not self._closed.is_set() and (ticket.to is None or offset < ticket.to):
             follower = None if leaders_turn else self._follower(ticket, deadline)
             if follower is not None:
-                start = ticket.from_offset
-                ticket, leaders_turn = yield from self._from_follower(ticket, follower)
-                if ticket.from_offset > start:
+                before = offset
+                offset, leaders_turn = yield from self._from_follower(ticket, offset, follower)
+                if offset > before:
                     failures, deadline = 0, Deadline(self._deadline_ms)
                 continue
             leaders_turn = False
@@ -135,8 +145,8 @@ class Reader:
             error: ReplicationError | None = None
             try:
                 route = self._routes.route(ticket.topic, ticket.partition, deadline)
-                for found in self._stream(ticket, route.address):
-                    ticket = replace(ticket, from_offset=found.last_offset + 1)
+                for found in self._stream(ticket, offset, route.address):
+                    offset = found.last_offset + 1
                     yield found
                     failures, deadline = 0, Deadline(self._deadline_ms)
             except ReplicationError as failed:
@@ -147,7 +157,10 @@ class Reader:
                 failures, deadline = 0, Deadline(self._deadline_ms)
             elif not self._closed.is_set():
                 failures += 1
-                self._recover(error, route, failures, deadline)
+                if isinstance(error, OffsetOutOfRange) and offset == began != ticket.start and not deadline.passed:
+                    offset = began = self._beginning(ticket, deadline)  # retention was faster
+                else:
+                    self._recover(error, route, failures, deadline)
 
     def _follower(self, ticket: ReadTicket, deadline: Deadline) -> str | None:
         if self._prefer == "leader":
@@ -161,18 +174,42 @@ class Reader:
             return known[ticket.partition % len(known)] if known else None
         return followers.get(self._prefer)
 
-    def _from_follower(self, ticket: ReadTicket, address: str) -> Generator[LogBatch, None, tuple[ReadTicket, bool]]:
+    def _from_follower(self, ticket: ReadTicket, offset: Offset, address: str) -> Generator[LogBatch, None, _GoOn]:
         """What it gives. Returned: where to go on, and whether the leader is to be asked there."""
         gave = False
         try:
-            for found in self._stream(replace(ticket, any_replica=True), address):
-                ticket = replace(ticket, from_offset=found.last_offset + 1)
+            for found in self._stream(replace(ticket, any_replica=True), offset, address):
+                offset = found.last_offset + 1
                 gave = True
                 yield found
         except ReplicationError:
             self._routes.stale_topic(ticket.topic)  # whatever it is, the leader says it, too, or makes up for it
-            return ticket, not gave
-        return ticket, not gave or not ticket.max_wait_ms
+            return offset, not gave
+        return offset, not gave or not ticket.max_wait_ms
+
+    def _beginning(self, ticket: ReadTicket, deadline: Deadline) -> Offset:
+        """Where a read begins that names a place or a time: its leader says so, whoever is read from then, and is asked
+        for nothing but that. Once there is something of it, nobody is asked again."""
+        if isinstance(ticket.start, int):
+            return ticket.start
+        asked = replace(ticket, to=0, max_wait_ms=0)
+        failures = 0
+        while not self._closed.is_set():
+            route: Route | None = None
+            try:
+                route = self._routes.route(ticket.topic, ticket.partition, deadline)
+                with closing(self._chunks(asked, route.address)) as chunks:
+                    for chunk in chunks:
+                        return _position(ticket, chunk).base_offset
+                error: ReplicationError = BrokerNotAvailable(
+                    f"{route.address} ended a stream before its beginning: retry"
+                )
+            except ReplicationError as failed:
+                error = failed
+            if not self._closed.is_set():
+                failures += 1
+                self._recover(error, route, failures, deadline)
+        return 0  # closed: nothing is read
 
     def _recover(self, error: ReplicationError, route: Route | None, failures: int, deadline: Deadline) -> None:
         if not error.retriable or deadline.passed:
@@ -182,8 +219,17 @@ class Reader:
             self._routes.stale(route)
         self._closed.wait(min(back_off_s(failures), deadline.remaining_s))
 
-    def _stream(self, ticket: ReadTicket, address: str) -> Iterator[LogBatch]:
-        """What one DoGet gives. It ends with the broker's stream; an error of our tree says why before its time."""
+    def _stream(self, ticket: ReadTicket, offset: Offset, address: str) -> Iterator[LogBatch]:
+        """What one DoGet from `offset` on gives."""
+        with closing(self._chunks(replace(ticket, from_offset=offset, from_time=None), address)) as chunks:
+            for chunk in chunks:
+                found = _continued(ticket, offset, chunk)
+                if found is not None:
+                    offset = found.last_offset + 1
+                    yield found
+
+    def _chunks(self, ticket: ReadTicket, address: str) -> Generator[flight.FlightStreamChunk, None, None]:
+        """It ends with the broker's stream; an error of our tree says why before its time."""
         client = self._routes.client(address)
         try:
             stream = client.do_get(flight.Ticket(to_json(ticket)), flight.FlightCallOptions(timeout=STREAM_MS / 1000))
@@ -193,7 +239,8 @@ class Reader:
         with self._lock:
             self._streams.add(stream)
         try:
-            yield from self._batches(ticket, stream)
+            while not self._closed.is_set() and (chunk := _next_chunk(stream)) is not None:
+                yield chunk
         except FLIGHT_ERRORS as error:
             self._routes.forget(address, client)
             raise error_of_stream(error) from error
@@ -201,14 +248,6 @@ class Reader:
             with self._lock:
                 self._streams.discard(stream)
             stream.cancel()
-
-    def _batches(self, ticket: ReadTicket, stream: flight.FlightStreamReader) -> Iterator[LogBatch]:
-        next_offset = ticket.from_offset
-        while not self._closed.is_set() and (chunk := _next_chunk(stream)) is not None:
-            found = _continued(ticket, next_offset, chunk)
-            if found is not None:
-                next_offset = found.last_offset + 1
-                yield found
 
 
 def _next_chunk(stream: flight.FlightStreamReader) -> flight.FlightStreamChunk | None:
@@ -218,11 +257,15 @@ def _next_chunk(stream: flight.FlightStreamReader) -> flight.FlightStreamChunk |
         return None
 
 
-def _continued(ticket: ReadTicket, next_offset: Offset, chunk: flight.FlightStreamChunk) -> LogBatch | None:
-    """What of this chunk lies from next_offset on and below ticket.to; None: nothing."""
+def _position(ticket: ReadTicket, chunk: flight.FlightStreamChunk) -> BatchPosition:
     if chunk.app_metadata is None or chunk.data is None:
         raise InvalidRequest(f"the broker sent a batch of {ticket.topic}-{ticket.partition} without its offset")
-    position = from_json(chunk.app_metadata.to_pybytes(), BatchPosition)
+    return from_json(chunk.app_metadata.to_pybytes(), BatchPosition)
+
+
+def _continued(ticket: ReadTicket, next_offset: Offset, chunk: flight.FlightStreamChunk) -> LogBatch | None:
+    """What of this chunk lies from next_offset on and below ticket.to; None: nothing."""
+    position = _position(ticket, chunk)
     end = position.base_offset + chunk.data.num_rows
     if ticket.to is not None:
         end = min(end, ticket.to)

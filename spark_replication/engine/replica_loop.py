@@ -18,18 +18,13 @@ from spark_replication.config import Compression, Settings
 from spark_replication.core import isr, replica, retention
 from spark_replication.core.epochs import EpochEnd
 from spark_replication.core.producers import Place, Producers
+from spark_replication.core.read_start import start_of
 from spark_replication.core.replica import Following, Leading, LogView, Me, PendingIsr
 from spark_replication.core.writes import IsrAnswer, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.engine.fetch_answers import answer_to, fetch_asked
 from spark_replication.engine.flushing import Flushing
 from spark_replication.engine.waiters import Acknowledge, Waiters
-from spark_replication.errors import (
-    CorruptLog,
-    NotLeader,
-    Overloaded,
-    ReplicationError,
-    StorageFailed,
-)
+from spark_replication.errors import CorruptLog, NotLeader, Overloaded, ReplicationError, StorageFailed
 from spark_replication.messages import (
     EndOfEpochWanted,
     FetchedPartition,
@@ -37,7 +32,7 @@ from spark_replication.messages import (
     PartitionCommand,
     ReplicaLogInfo,
 )
-from spark_replication.model import BrokerId, Offset, TopicPartition
+from spark_replication.model import BrokerId, Offset, Start, TopicPartition
 from spark_replication.ports import Flusher, FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog, StoredSlice
 
 
@@ -367,9 +362,16 @@ class ReplicaLoop:
     ) -> StoredSlice | None:
         """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet). Of a follower only if any
         replica will do: its high watermark lags behind."""
-        served = self.part.served if any_replica and isinstance(self.part, Following) else None
-        end = replica.readable_end(self.leading().high_watermark if served is None else served, offset, self.view)
+        end = replica.readable_end(self._committed_end(any_replica=any_replica), offset, self.view)
         return self.log.find(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
+
+    def start_of(self, start: Start, *, any_replica: bool = False) -> Offset:
+        end = self._committed_end(any_replica=any_replica)
+        return start_of(start, log_start=self.log.log_start, end=end, offset_of_time=self.log.offset_of_time)
+
+    def _committed_end(self, *, any_replica: bool) -> Offset:
+        served = self.part.served if any_replica and isinstance(self.part, Following) else None
+        return self.leading().high_watermark if served is None else served
 
     def on_progress(self, call: Callable[[], None]) -> None:
         """Once, when the high watermark has moved, or this replica is told to lead or follow otherwise."""

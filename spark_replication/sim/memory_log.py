@@ -26,6 +26,7 @@ class Record(msgspec.Struct, frozen=True):
     epoch: int
     content: str
     place: BatchPlace | None = None
+    timestamp_ms: int = 0
 
 
 class MemoryLog:
@@ -63,7 +64,9 @@ class MemoryLog:
         place = BatchPlace(batch.producer, batch.producer_epoch, batch.sequence, base, last)
         named = place if batch.producer >= 0 else None
         content = f"{leader_epoch}:{timestamp_ms}:{bytes(batch.message).decode()}"
-        self.records.extend(Record(leader_epoch, f"{content}:{offset}", named) for offset in range(base, last + 1))
+        self.records.extend(
+            Record(leader_epoch, f"{content}:{offset}", named, timestamp_ms) for offset in range(base, last + 1)
+        )
         return place
 
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
@@ -88,6 +91,10 @@ class MemoryLog:
             entries=b"",
             data=InMemory(msgspec.msgpack.encode(found)),
         )
+
+    def offset_of_time(self, timestamp_ms: int) -> Offset:
+        late = (offset for offset, each in enumerate(self.records, self.log_start) if each.timestamp_ms >= timestamp_ms)
+        return next(late, self.log_end)
 
     def bytes_from(self, offset: Offset) -> int:
         return self.log_end - offset

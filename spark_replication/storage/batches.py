@@ -10,7 +10,7 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 from crc32c import crc32c
@@ -135,6 +135,16 @@ def as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         if not field.nullable and stored.column(place).null_count:
             raise SchemaMismatch(f"column {place} ({field.name!r}) is not nullable and the batch has nulls in it")
     return stored
+
+
+def projected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
+    """What of `schema` somebody asks for, in that order; None: all of it."""
+    if columns is None:
+        return schema
+    for name in columns:
+        if schema.get_field_index(name) < 0:
+            raise InvalidRequest(f"column {name!r} is not in the topic, or there twice: {', '.join(schema.names)} are")
+    return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
 
 
 def _plain(column: pa.Array, field: pa.Field) -> pa.Array:

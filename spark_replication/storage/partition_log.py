@@ -156,7 +156,11 @@ class PartitionLog:
         return within + sum(newer.data_bytes for newer in self._segments if newer.base > segment.base)
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
-        """Of the first batch before which every batch of its segment is older than `timestamp_ms`; log_end if none."""
+        """Of the first batch that was appended at this time or later; log_end if none was.
+
+        The index has the running maximum of its segment's timestamps: sorted, even where clocks stepped back. Where it
+        first reaches a time, the batch's own timestamp does. Segments are looked at in order: a later one may be older.
+        """
         for segment in self._segments:
             with self._disk("read"):
                 offset = segment.offset_of_time(timestamp_ms)

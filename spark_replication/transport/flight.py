@@ -176,7 +176,8 @@ class BrokerFlightServer(ActionServer):
     ) -> flight.FlightInfo:
         endpoints = [
             flight.FlightEndpoint(
-                to_json(ReadTicket(topic=topic, partition=known.partition)), [self._security.location(address)]
+                to_json(ReadTicket(topic=topic, partition=known.partition, from_offset="earliest")),
+                [self._security.location(address)],
             )
             for known in partitions
             if (address := self._leader_address(known)) is not None

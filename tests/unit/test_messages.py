@@ -28,7 +28,7 @@ from spark_replication.messages import (
     to_frame,
     to_json,
 )
-from spark_replication.model import TopicConfig
+from spark_replication.model import AtTime, Start, TopicConfig
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, state
 
 
@@ -60,6 +60,22 @@ def test_a_ticket_is_written_as_the_page_says() -> None:
 
 
 @pytest.mark.parametrize(
+    ("begins", "start"),
+    [
+        ("", 0),
+        (',"from":0', 0),
+        (',"from":5', 5),
+        (',"from":"earliest"', "earliest"),
+        (',"from":"latest"', "latest"),
+        (',"from_time":7', AtTime(7)),
+        (',"from_time":0', AtTime(0)),
+    ],
+)
+def test_a_ticket_begins_at_one_place(begins: str, start: Start) -> None:
+    assert from_json(b'{"topic":"foo","partition":0%s}' % begins.encode(), ReadTicket).start == start
+
+
+@pytest.mark.parametrize(
     ("data", "kind", "error", "text"),
     [
         (b'{"v":2,"name":"foo"}', CreateTopic, UnsupportedVersion, "CreateTopic version 2 is not known here, 1 is"),
@@ -79,6 +95,9 @@ def test_a_ticket_is_written_as_the_page_says() -> None:
         (b'{"sequence":0}', BatchMetadata, InvalidRequest, "producer and sequence come together"),
         (b'{"producer":-1,"sequence":0}', BatchMetadata, InvalidRequest, "Expected `int` >= 0"),
         (b'{"topic":"a","partition":0,"max_wait_ms":300001}', ReadTicket, InvalidRequest, "<= 300000"),
+        (b'{"topic":"a","partition":0,"from":0,"from_time":7}', ReadTicket, InvalidRequest, "name one of the two"),
+        (b'{"topic":"a","partition":0,"from":"newest"}', ReadTicket, InvalidRequest, "Invalid enum value"),
+        (b'{"topic":"a","partition":0,"from_time":-1}', ReadTicket, InvalidRequest, ">= 0"),
     ],
 )
 def test_what_is_not_the_message_is_refused(

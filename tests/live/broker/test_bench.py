@@ -24,7 +24,11 @@ pytestmark = pytest.mark.live
             ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms", "bare_mb_per_s", "bare_p50_ms", "of_one_partition"),
         ),
         (("latency", "--seconds=0.3", "--batches-per-s=100"), 1, ("p50_ms", "p99_ms", "max_ms", "bare_p50_ms")),
-        (("read", "--sizes=65536", "--mib=8", "--rounds=1"), 1, ("mb", "mb_per_s", "mapped_mb_per_s", "ratio")),
+        (
+            ("read", "--sizes=65536", "--mib=8", "--rounds=1"),
+            1,
+            ("mb", "mb_per_s", "local_mb_per_s", "mapped_mb_per_s", "ratio", "local_ratio"),
+        ),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )

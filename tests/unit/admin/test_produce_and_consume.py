@@ -163,3 +163,27 @@ def test_consume_shows_a_range_of_columns_from_whom_is_preferred(
     assert json.loads(run(*asked, "--from", 25).out) == []
     assert run(*asked, "--prefer", "anybody").exit == 1
     assert run(*asked, "--from", -1).exit == 2
+
+
+def test_consume_starts_at_an_offset_a_named_place_or_a_time(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    as_csv(tmp_path / "rows.csv")
+    cluster.log().now_ms = 1_795_255_200_000
+    run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv")
+    asked = ("consume", "-b", cluster.bootstrap, "orders", "--max-rows", 1, "--format", "json")
+
+    def first(*options: object) -> list[int]:
+        return [row["_offset"] for row in json.loads(run(*asked, *options).out)]
+
+    assert first("--from", "earliest") == first("--from", 0) == [0]
+    assert first("--from", "latest") == []
+    assert first("--from-time", "2026-11-21T10:00:00Z") == first("--from-time", "2026-11-21T12:00:00+02:00") == [0]
+    assert first("--from-time", "2026-11-21T10:00:00.001Z") == []
+    for wrong, why in (
+        (("--from", "newest"), "neither an offset nor earliest or latest"),
+        (("--from-time", "2026-11-21T10:00:00"), "has no time zone"),
+        (("--from-time", "yesterday"), "is no time such as"),
+        (("--from", 0, "--from-time", "2026-11-21T10:00:00Z"), "two places to start at"),
+    ):
+        ran = run(*asked, *wrong)
+        assert ran.exit == 2
+        assert why in ran.err

@@ -17,6 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.core.producers import Place, Producers
+from spark_replication.core.read_start import start_of
 from spark_replication.errors import (
     InvalidRequest,
     NotController,
@@ -72,6 +73,7 @@ class StoredBatch(NamedTuple):
     base_offset: int
     leader_epoch: int
     metadata: BatchMetadata
+    timestamp_ms: int
 
 
 class FakeLog:
@@ -81,6 +83,11 @@ class FakeLog:
         self.leader: int | None = 1
         self.leader_epoch = 0
         self.followers_end: int | None = None  # how far followers know it; None: as far as the leader
+        self.now_ms = 7
+
+    @property
+    def start(self) -> int:
+        return 0 if not self.batches else self.batches[0].base_offset
 
     @property
     def end(self) -> int:
@@ -94,6 +101,9 @@ class FakeLog:
         known = self.followers_end
         return self.end if known is None or broker == self.leader else min(known, self.end)
 
+    def offset_of_time(self, timestamp_ms: int) -> int:
+        return next((each.base_offset for each in self.batches if each.timestamp_ms >= timestamp_ms), self.end)
+
     def append(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Place:
         assert metadata.producer is not None
         assert metadata.sequence is not None
@@ -101,7 +111,7 @@ class FakeLog:
         if known is not None:
             return known
         place = Place(self.end, self.end + batch.num_rows - 1)
-        self.batches.append(StoredBatch(batch, place.base_offset, self.leader_epoch, metadata))
+        self.batches.append(StoredBatch(batch, place.base_offset, self.leader_epoch, metadata, self.now_ms))
         self.producers.wrote(metadata.producer, metadata.epoch, metadata.sequence, place)
         return place
 
@@ -123,6 +133,7 @@ class FakeCluster:
         self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
         self.before_answer: Callable[[FakeBroker], None] = lambda _broker: None
         self.before_read: Callable[[FakeBroker, StoredBatch], None] = lambda _broker, _stored: None
+        self.before_beginning: Callable[[FakeBroker], None] = lambda _broker: None
         self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
@@ -311,10 +322,12 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         with _told():
             if log.leader != self.id and not request.any_replica:
                 raise NotLeader(f"broker {self.id} does not lead {request.topic}: reload routes and retry")
-            if request.from_offset > log.end_at(self.id):
-                raise OffsetOutOfRange(f"offset {request.from_offset} is past {log.end_at(self.id)}")
+            end = log.end_at(self.id)
+            start = start_of(request.start, log_start=log.start, end=end, offset_of_time=log.offset_of_time)
+            if not log.start <= start <= end:
+                raise OffsetOutOfRange(f"offset {start} is outside {log.start} to {end}")
         schema = SCHEMA if request.columns is None else pa.schema([SCHEMA.field(name) for name in request.columns])
-        return flight.GeneratorStream(schema, self._read(log, request))
+        return flight.GeneratorStream(schema, self._read(log, request, start, schema))
 
     def _wait_for_more(self, log: FakeLog, offset: int, timeout_s: float) -> None:
         leader = log.leader
@@ -322,10 +335,15 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             lambda: log.end_at(self.id) > offset or log.leader != leader or self.cluster.closed, timeout_s
         )
 
-    def _read(self, log: FakeLog, request: ReadTicket) -> Iterator[tuple[pa.RecordBatch, bytes]]:
+    def _read(
+        self, log: FakeLog, request: ReadTicket, offset: int, schema: pa.Schema
+    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
         """Whole batches as they are stored, so that the first may start too early and the last end too late."""
-        offset = request.from_offset
         with _told():
+            if not isinstance(request.start, int):
+                self.cluster.before_beginning(self)
+                beginning = BatchPosition(base_offset=offset, leader_epoch=-1, timestamp=-1, high_watermark=log.end)
+                yield pa.RecordBatch.from_pylist([], schema), to_json(beginning)
             while request.to is None or offset < request.to:
                 with self.cluster.changed:
                     self._wait_for_more(log, offset, request.max_wait_ms / 1000)
@@ -344,7 +362,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 position = BatchPosition(
                     base_offset=stored.base_offset,
                     leader_epoch=stored.leader_epoch,
-                    timestamp=7,
+                    timestamp=stored.timestamp_ms,
                     high_watermark=log.end_at(self.id),
                 )
                 yield stored.batch.select(request.columns or SCHEMA.names), to_json(position)

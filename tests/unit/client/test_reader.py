@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pyarrow as pa
@@ -158,6 +159,97 @@ def test_what_no_retry_mends_is_raised(cluster: FakeCluster, reader: Reader) -> 
     for start, stop in ((-1, None), (3, 2)):
         with pytest.raises(InvalidRequest):
             reader.read("orders", start=start, stop=stop)
+    with pytest.raises(InvalidRequest, match="no time zone"):
+        reader.read("orders", start_time=datetime(2026, 11, 21))
+
+
+def written_at(cluster: FakeCluster, *times_ms: int) -> None:
+    for time_ms in times_ms:
+        cluster.log().now_ms = time_ms
+        write(cluster, 1)
+
+
+@pytest.mark.parametrize("prefer", ["leader", "follower"])
+@pytest.mark.parametrize(
+    ("asked", "first"),
+    [
+        ({"start": "earliest"}, 3),
+        ({"start": "latest"}, 12),
+        ({"start_time": 0}, 3),
+        ({"start_time": 2_000}, 3),
+        ({"start_time": datetime.fromtimestamp(2.0005, UTC)}, 6),
+        ({"start_time": 3_000}, 6),
+        ({"start_time": 4_001}, 12),
+    ],
+)
+def test_it_begins_where_its_leader_says_whoever_is_preferred(
+    cluster: FakeCluster, prefer: Preference, asked: dict[str, Any], first: int
+) -> None:
+    written_at(cluster, 1_000, 2_000, 3_000, 4_000)
+    del cluster.log().batches[0]  # retention has
+    cluster.log().followers_end = 6
+    assert read_by(cluster, prefer, **asked)[0] == list(range(first, 12))
+    assert read_by(cluster, prefer, stop=8, **asked)[0] == list(range(first, 8))
+
+
+def test_where_it_begins_is_found_out_once(cluster: FakeCluster, reader: Reader) -> None:
+    """A broken connection before that is known asks again; one after that goes on."""
+    written_at(cluster, 1_000, 2_000, 3_000)
+    beginnings: list[int] = []
+
+    def before_beginning(broker: FakeBroker) -> None:
+        beginnings.append(broker.id)
+        if len(beginnings) == 1:
+            broker.proxy.cut()
+
+    def before_read(broker: FakeBroker, _stored: StoredBatch) -> None:
+        if len(cluster.served) == 0:
+            cluster.log().batches[0] = cluster.log().batches[0]._replace(timestamp_ms=9_000)
+            cluster.lead(2)
+            broker.proxy.cut()
+
+    cluster.before_beginning, cluster.before_read = before_beginning, before_read
+    assert numbers(list(reader.read("orders", start_time=2_000))) == list(range(3, 9))
+    assert len(beginnings) == 2
+
+
+def test_from_the_latest_on_nothing_that_comes_is_missed(cluster: FakeCluster) -> None:
+    """Though the stream that found out where that was has ended when it comes."""
+    write(cluster, 2)
+
+    def before_beginning(_broker: FakeBroker) -> None:
+        cluster.before_beginning = lambda _broker: None
+        write(cluster, 1)
+
+    cluster.before_beginning = before_beginning
+    with Reader(cluster.bootstrap) as reader:
+        found = next(reader.read("orders", start="latest", follow=True))
+    assert found.batch.column(0).to_pylist() == [6, 7, 8]
+
+
+def test_a_beginning_that_retention_takes_before_it_is_read_is_looked_for_again(
+    cluster: FakeCluster, reader: Reader
+) -> None:
+    write(cluster, 3)
+    began: list[int] = []
+
+    def before_beginning(_broker: FakeBroker) -> None:
+        began.append(cluster.log().start)
+        if len(began) == 1:
+            del cluster.log().batches[0]
+
+    cluster.before_beginning = before_beginning
+    assert numbers(list(reader.read("orders", start="earliest"))) == list(range(3, 9))
+    assert began == [0, 3]
+    with pytest.raises(OffsetOutOfRange):
+        list(reader.read("orders", start=0))
+
+
+def test_closing_ends_a_read_that_looks_for_its_beginning(cluster: FakeCluster) -> None:
+    write(cluster, 1)
+    with Reader(cluster.bootstrap) as reader:
+        cluster.before_beginning = lambda _broker: reader.close()
+        assert list(reader.read("orders", start="earliest")) == []
 
 
 def read_by(cluster: FakeCluster, prefer: Preference, **asked: Any) -> tuple[list[int], list[int]]:

@@ -23,7 +23,7 @@ from spark_replication.errors import (
     StorageFailed,
 )
 from spark_replication.messages import Diverging, FetchedPartition, FetchPartition, PartitionCommand, ReplicaLogInfo
-from spark_replication.model import BrokerId, PartitionState
+from spark_replication.model import AtTime, BrokerId, PartitionState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
@@ -576,6 +576,38 @@ def test_a_follower_serves_nothing_before_its_leader_has_found_its_whole_log() -
     story.loop.command(command(state(1, [1, 2], leader_epoch=6), 9), Me(2, 0, 0), 0)
     with pytest.raises(NotLeader):
         story.loop.read(0, bytes_max=9, to=None, any_replica=True)
+
+
+def test_a_read_begins_within_what_a_consumer_may_see() -> None:
+    story = Story().told()
+    assert [story.loop.start_of(start) for start in ("earliest", "latest", AtTime(0))] == [0, 0, 0]
+    for now_ms in (10, 30, 20, 40):
+        story.produce(now_ms=now_ms)
+    assert [story.loop.start_of(start) for start in ("earliest", "latest", AtTime(0))] == [0, 0, 0]
+    story.fetch(2, 3)
+    assert [story.loop.start_of(start) for start in ("earliest", "latest", 7)] == [0, 3, 7]
+    assert [story.loop.start_of(AtTime(at)) for at in (0, 10, 11, 30, 31, 40, 41)] == [0, 0, 1, 1, 3, 3, 3]
+    story.fetch(2, 4)
+    assert [story.loop.start_of(AtTime(at)) for at in (31, 41)] == [3, 4]
+
+
+def test_a_read_begins_where_retention_has_left_something() -> None:
+    story = Story((5, 9, 3)).told()
+    story.fetch(2, 10)
+    assert [story.loop.start_of(start) for start in ("earliest", "latest", AtTime(0))] == [5, 10, 5]
+
+
+def test_a_read_from_a_follower_begins_within_what_that_one_serves() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 1, 3))
+    for any_replica in (False, True):
+        with pytest.raises(NotLeader):
+            story.loop.start_of("latest", any_replica=any_replica)
+    fetched(story, leader, high_watermark=4)
+    assert [story.loop.start_of(start, any_replica=True) for start in ("earliest", "latest", AtTime(1))] == [0, 4, 4]
+    with pytest.raises(NotLeader):
+        story.loop.start_of("earliest")
+    with pytest.raises(NotLeader):
+        Story().loop.start_of("earliest", any_replica=True)
 
 
 # Time, and ZooKeeper's answers

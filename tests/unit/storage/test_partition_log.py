@@ -257,6 +257,18 @@ def test_a_time_is_found_although_clocks_went_back(open_log: Open) -> None:
     assert [log.offset_of_time(at) for at in (0, 10, 11, 30, 31, 40, 41)] == [0, 0, 2, 2, 6, 6, 8]
 
 
+def test_a_time_is_found_over_segments_of_which_a_later_one_may_be_older(open_log: Open) -> None:
+    log = open_log(segment_bytes=1)
+    assert log.offset_of_time(0) == 0, "of an empty log, its end"
+    log.begin_epoch(0)
+    for timestamp_ms in (10, 40, 20, 30, 50):
+        log.append(prepared(log.log_end), leader_epoch=0, timestamp_ms=timestamp_ms)
+    assert len(log.segments()) == 5
+    assert [log.offset_of_time(at) for at in (9, 10, 11, 40, 41, 50, 51)] == [0, 0, 2, 2, 8, 8, 10]
+    log.forget(4)
+    assert [log.offset_of_time(at) for at in (0, 20, 21, 40, 51)] == [4, 4, 6, 8, 10]
+
+
 def test_a_log_gives_all_of_its_descriptors_back(open_log: Open, tmp_path: Path) -> None:
     log = open_log(segment_bytes=SMALL_SEGMENT)
     lead(log, 0, 30)

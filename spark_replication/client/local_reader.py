@@ -1,0 +1,56 @@
+"""Reads a partition from the files of one of its brokers, on that host: without a copy, whether or not it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+
+from spark_replication.client.reader import LogBatch
+from spark_replication.core.read_start import asked_start
+from spark_replication.model import NamedOffset, Offset
+from spark_replication.storage.mapped_log import MappedLog
+
+
+class LocalReader:
+    """folder: of one partition in a broker's log.dir, `<topic>-<partition>.<topic_id>`. It is read and never changed.
+
+    Batches are views of the files, and may outlive the reader. A file that is cut while it is looked at, or whose disk
+    fails, ends this process (SIGBUS): below the high watermark no broker cuts, but after an unclean election. Who needs
+    to be safe from that reads over the network (`Reader`).
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        self._log = MappedLog(Path(folder))
+
+    def read(
+        self,
+        start: Offset | NamedOffset = 0,
+        stop: Offset | None = None,
+        *,
+        start_time: datetime | int | None = None,
+        columns: Sequence[str] | None = None,
+        verify: bool = False,
+        uncommitted: bool = False,
+    ) -> Iterator[LogBatch]:
+        """From `start` (or start_time) on, up to `stop` (exclusive), as `Reader.read`, to the high watermark as it was
+        checkpointed last: brokers serve a little more.
+
+        verify: check each batch by its CRC-32C; without it damaged rows are handed out as they are.
+        uncommitted: to the log's end; what lies beyond the high watermark may be truncated and written otherwise.
+        """
+        asked = asked_start(start, start_time, stop)
+        high_watermark = self._log.high_watermark
+        end = None if uncommitted else high_watermark
+        found = self._log.read(asked, stop, end=end, columns=columns, verify=verify)
+        return (
+            LogBatch(
+                batch=batch,
+                base_offset=first,
+                last_offset=first + batch.num_rows - 1,
+                leader_epoch=leader_epoch,
+                timestamp=timestamp_ms,
+                high_watermark=high_watermark,
+            )
+            for first, leader_epoch, timestamp_ms, batch in found
+        )

@@ -1,0 +1,355 @@
+"""A partition's folder, looked at from outside: read, never locked, cut or repaired. A broker may write it meanwhile.
+
+Rules:
+- The index is read before the data, so that what it says is there. Bytes behind the last entry are no damage: they are
+  of an append under way, or of one that a crash has torn, and nobody was told of them.
+- The index is read and not mapped: what was checked must not change, and retention cuts an index to nothing before it
+  removes it. Data it removes whole, which a map outlives.
+- Data is mapped as far as the index says, once the file is known to be that long. Who looks into a map behind the end
+  of a file that was cut since, or onto a disk that fails, is ended by the kernel (SIGBUS), which nobody can catch.
+  Below the high watermark only an unclean election makes a broker cut; whoever looks for damage does not map.
+- What lies on the disk may be damaged: whatever does not hold is CorruptLog or CorruptState. But only `verify` looks at
+  the rows, by their CRC-32C: without it damaged ones are handed out as they are.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+import pyarrow as pa
+
+from spark_replication.core.epochs import NO_EPOCH
+from spark_replication.core.read_start import start_of
+from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
+from spark_replication.model import Offset, Start
+from spark_replication.ports import LogSlice
+from spark_replication.storage.batches import check_data, projected, schema_from_bytes
+from spark_replication.storage.files import Files, LocalFiles
+from spark_replication.storage.index import (
+    ENTRY_BYTES,
+    NO_TIMESTAMP,
+    IndexEntry,
+    as_array,
+    decode_entries,
+    entry_at,
+    place_of_offset,
+    place_of_time,
+    whole_prefix,
+)
+from spark_replication.storage.recovery import read_high_watermark, read_log_start
+from spark_replication.storage.segment import data_path, index_path, segment_bases
+
+RUN_BYTES = 4 << 20  # of data that is looked at together
+
+_FILES = LocalFiles(open_files_max=1)
+
+Data = Callable[[int, int], bytes | memoryview]  # of a file: from that position on, so many bytes
+Run = tuple[LogSlice, list[pa.RecordBatch]]  # a batch for each entry
+Found = tuple[Offset, int, int, pa.RecordBatch]  # offset of the first row, leader epoch, timestamp in ms, batch
+
+
+class StoredSegment:
+    """One segment as it lay in its folder when it was opened, with the schema that heads it.
+
+    Invariant: its entries hold, one after the other from `base` to `end`, and their data was there. why: what is wrong
+    with what comes after them; empty if nothing is. last_epoch: NO_EPOCH without batches.
+    """
+
+    def __init__(self, folder: Path, base: Offset, *, epoch: int, mapped: bool) -> None:
+        """epoch: of the log before it. mapped: its batches are views of a map, else of what was read."""
+        self.base = base
+        self._path = data_path(folder, base)
+        self._mapped = mapped
+        with _read_of(base):
+            index = index_path(folder, base).read_bytes()
+            self._data_bytes = self._path.stat().st_size if index else 0
+        prefix = whole_prefix(index, base=base, epoch=epoch, data_bytes=self._data_bytes)
+        self.why = f"segment {base:020}: {prefix.why}" if prefix.why else ""
+        self._index_bytes = len(index)
+        self._index = index[: prefix.kept * ENTRY_BYTES]
+        self._count = prefix.kept
+        last = entry_at(index, prefix.kept - 1) if prefix.kept else None
+        self.end = last.last_offset + 1 if last else base
+        self.last_epoch = last.leader_epoch if last else NO_EPOCH
+        self._end_position = last.position + last.bytes if last else 0
+        self._timestamp_max_ms = last.timestamp_max_ms if last else NO_TIMESTAMP
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """Of its batches; not asked of a segment without any."""
+        with self._data() as data:
+            return schema_from_bytes(data(0, entry_at(self._index, 0).position), f"segment {self.base:020}")
+
+    @property
+    def bytes_behind(self) -> tuple[int, int]:
+        """Of its data and of its index, behind the last entry that holds."""
+        return self._data_bytes - self._end_position, self._index_bytes - len(self._index)
+
+    def check_whole(self) -> None:
+        """CorruptLog if something after its end does not hold."""
+        if self.why:
+            raise CorruptLog(self.why)
+
+    def offset_of_time(self, timestamp_ms: int) -> Offset | None:
+        """As Segment has it."""
+        if self._timestamp_max_ms < timestamp_ms:
+            return None
+        return entry_at(self._index, place_of_time(self._index, timestamp_ms)).base_offset
+
+    def batches(self, *, verify: bool) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
+        for records, batches in self.runs(self.base, self.end, verify=verify):
+            yield from zip(decode_entries(records.entries), batches, strict=True)
+
+    def runs(self, start: Offset, end: Offset, *, verify: bool) -> Iterator[Run]:
+        """Whole batches, from the one that holds `start` to the last that begins below `end`: many at once, since what
+        a small one costs is Python. verify: their checksums, too, and one at a time, so that what is sound is given."""
+        first = place_of_offset(self._index, start)
+        beyond = min(place_of_offset(self._index, end - 1) + 1, self._count)
+        if first >= beyond:
+            return
+        schema = self.schema
+        for records in self._slices(first, beyond, bytes_max=1 if verify else RUN_BYTES):
+            try:
+                if verify:
+                    check_data(records)
+                batches = _decoded(records, schema, validate=verify)
+            except CorruptLog as error:
+                raise CorruptLog(f"segment {self.base:020}: {error.message}") from error
+            yield records, batches
+
+    def _slices(self, first: int, beyond: int, *, bytes_max: int) -> Iterator[LogSlice]:
+        """Of the entries from `first` to below `beyond`; at least one entry each."""
+        entries = as_array(self._index)
+        ends = entries["position"] + entries["bytes"]
+        with self._data() as data:
+            while first < beyond:
+                position = int(entries["position"][first])
+                fitting = int(ends[first:beyond].searchsorted(position + bytes_max, side="right"))
+                after = first + max(1, fitting)
+                yield LogSlice(
+                    first_offset=int(entries["base_offset"][first]),
+                    next_offset=int(entries["last_offset"][after - 1]) + 1,
+                    segment_base=self.base,
+                    entries=self._index[first * ENTRY_BYTES : after * ENTRY_BYTES],
+                    data=data(position, int(ends[after - 1]) - position),
+                )
+                first = after
+
+    @contextmanager
+    def _data(self) -> Iterator[Data]:
+        if self._mapped:
+            view = self._view
+            yield lambda position, length: view[position : position + length]
+            return
+        with _read_of(self.base):
+            file = self._path.open("rb")
+        with file:
+            yield lambda position, length: self._read(file.fileno(), position, length)
+
+    @cached_property
+    def _view(self) -> memoryview:
+        """Its batches keep the map, and go on doing so: it goes with the last of them."""
+        with _read_of(self.base), self._path.open("rb") as file:
+            try:
+                return memoryview(mmap.mmap(file.fileno(), self._end_position, access=mmap.ACCESS_READ))
+            except ValueError as error:
+                raise CorruptLog(f"segment {self.base:020}: its data has been cut: {error}") from error
+
+    def _read(self, number: int, position: int, length: int) -> bytes:
+        with _read_of(self.base):
+            data = os.pread(number, length, position)
+        if len(data) < length:
+            raise CorruptLog(f"segment {self.base:020}: its data has been cut to {position + len(data)} bytes")
+        return data
+
+
+def _decoded(records: LogSlice, schema: pa.Schema, *, validate: bool) -> list[pa.RecordBatch]:
+    """Its batches; CorruptLog unless they fill it, each with as many rows as its entry says."""
+    entries = as_array(records.entries)
+    source = pa.BufferReader(pa.py_buffer(records.data))
+    messages = pa.ipc.MessageReader.open_stream(source)
+    where = f"a batch from offset {records.first_offset} to {records.next_offset - 1}"
+    try:
+        batches = [pa.ipc.read_record_batch(messages.read_next_message(), schema) for _ in range(len(entries))]
+        if validate:
+            for batch in batches:
+                batch.validate()
+    except (pa.ArrowException, OSError, EOFError, StopIteration) as error:
+        raise CorruptLog(f"{where} does not parse: {error}") from error
+    rows = (entries["last_offset"] - entries["base_offset"] + 1).tolist()
+    if source.tell() != len(records.data) or [batch.num_rows for batch in batches] != rows:
+        raise CorruptLog(f"{where} is not as long as its entry says")
+    return batches
+
+
+def segments_in(folder: Path, bases: Sequence[Offset], end: Offset, *, mapped: bool) -> Iterator[StoredSegment]:
+    """Those of `bases`, each of which begins where the one before it ends, the first at `end`; else CorruptLog."""
+    epoch = NO_EPOCH
+    for base in bases:
+        if base != end:
+            raise CorruptLog(f"segment {base:020}: it starts at offset {base}, the log before it ends at {end}")
+        segment = StoredSegment(folder, base, epoch=epoch, mapped=mapped)
+        yield segment
+        end, epoch = segment.end, max(epoch, segment.last_epoch)
+
+
+def bases_in(folder: Path) -> list[Offset]:
+    """Of the segments that are there, rising."""
+    try:
+        return segment_bases(_FILES.file_names(folder))
+    except OSError as error:
+        raise StorageFailed(f"{folder} cannot be read: {error}. Name the folder of a partition") from error
+
+
+class MappedLog:
+    """The batches of a partition's folder, without a copy: each is a view of its segment's map, and keeps it."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    @property
+    def log_start(self) -> Offset:
+        return self._told(read_log_start)
+
+    @property
+    def high_watermark(self) -> Offset:
+        """As it was checkpointed: brokers know of a later one. What lies beyond it may yet be truncated."""
+        return max(self.log_start, self._told(read_high_watermark))
+
+    def _told(self, read: Callable[[Files, Path], Offset]) -> Offset:
+        try:
+            return read(_FILES, self._folder)
+        except OSError as error:
+            raise StorageFailed(f"{self._folder} cannot be read: {error}. Check its owner, or the disk") from error
+
+    def read(
+        self,
+        start: Start,
+        stop: Offset | None,
+        *,
+        end: Offset | None,
+        columns: Sequence[str] | None = None,
+        verify: bool = False,
+    ) -> Iterator[Found]:
+        """Batches, cut to what was asked for.
+
+        end: of what may be seen; None: of what is there. Every batch has the schema of its own segment, unless columns
+        are named: then those of the last segment, of which an older one may have less, and gives nulls.
+        """
+        bases = bases_in(self._folder)
+        log_start = self.log_start
+        bases = [base for base in bases if base >= log_start]  # those below are on their way out
+        if end is None:
+            end = self._log_end(bases, log_start)
+        first = start_of(
+            start,
+            log_start=log_start,
+            end=end,
+            offset_of_time=lambda at: self._offset_of_time(at, bases, log_start, end),
+        )
+        if first < log_start or (first > end and first > self._log_end(bases, log_start)):
+            raise OffsetOutOfRange(f"offset {first} is outside the log in {self._folder}, which is from {log_start} on")
+        return self._read(bases, first, end if stop is None else min(end, stop), columns, verify=verify)
+
+    def _read(
+        self, bases: Sequence[Offset], offset: Offset, end: Offset, columns: Sequence[str] | None, *, verify: bool
+    ) -> Iterator[Found]:
+        if offset >= end:
+            return
+        try:
+            wanted = None if columns is None else projected(self._last(bases).schema, columns)
+            for segment in self._segments(bases, offset):
+                choose = _choice(segment.schema, wanted) if wanted is not None and segment.end > segment.base else None
+                for records, batches in segment.runs(offset, end, verify=verify):
+                    for base, last, epoch, timestamp_ms, stored in zip(*_columns(records), batches, strict=True):
+                        batch = stored if choose is None else choose(stored)
+                        first, beyond = offset, last + 1
+                        if base < first or beyond > end:
+                            beyond = min(beyond, end)
+                            batch = batch.slice(first - base, beyond - first)
+                        offset = beyond
+                        yield first, epoch, timestamp_ms, batch
+                if offset >= end:
+                    return
+                segment.check_whole()
+        except CorruptLog as error:
+            if self.log_start > offset:
+                raise OffsetOutOfRange(
+                    f"retention took the log below {self.log_start} before {offset} was read"
+                ) from error
+            raise
+        raise CorruptLog(f"the log in {self._folder} ends at {offset}, before {end}: read it from another replica")
+
+    def _segments(self, bases: Sequence[Offset], offset: Offset) -> Iterator[StoredSegment]:
+        """From the one that holds `offset` on."""
+        place = max(0, bisect_right(bases, offset) - 1)
+        found = bases[place:]
+        return segments_in(self._folder, found, min(offset, found[0]) if found else offset, mapped=True)
+
+    def _offset_of_time(self, time_ms: int, bases: Sequence[Offset], log_start: Offset, end: Offset) -> Offset:
+        """Cost: the indexes of the segments up to the one that has it."""
+        for segment in segments_in(self._folder, bases, log_start, mapped=True):
+            offset = segment.offset_of_time(time_ms)
+            if offset is not None:
+                return offset
+            if segment.end >= end:
+                break
+            segment.check_whole()
+        return end
+
+    def _last(self, bases: Sequence[Offset]) -> StoredSegment:
+        """The newest with batches; one that is being made has none yet."""
+        for base in reversed(bases):
+            segment = StoredSegment(self._folder, base, epoch=NO_EPOCH, mapped=True)
+            if segment.end > base:
+                return segment
+            segment.check_whole()
+        raise CorruptLog(f"{self._folder} holds no batches: read it from another replica")
+
+    def _log_end(self, bases: Sequence[Offset], log_start: Offset) -> Offset:
+        if not bases:
+            return log_start
+        last = StoredSegment(self._folder, bases[-1], epoch=NO_EPOCH, mapped=True)
+        last.check_whole()
+        return last.end
+
+
+def _columns(records: LogSlice) -> Iterator[list[int]]:
+    """What is told of each batch: decoded at once, since one entry at a time costs as much as a small batch."""
+    entries = as_array(records.entries)
+    return (entries[name].tolist() for name in ("base_offset", "last_offset", "leader_epoch", "timestamp_ms"))
+
+
+def _choice(stored: pa.Schema, wanted: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What makes of a batch the columns that are wanted, with nulls for those that came later than it."""
+    places = [stored.get_field_index(field.name) for field in wanted]
+    for place, field in zip(places, wanted, strict=True):
+        if (place < 0 and not field.nullable) or (place >= 0 and stored.field(place).type != field.type):
+            raise CorruptLog(f"column {field.name!r} is {field} in the last segment, and not so in an older one")
+    if min(places, default=0) >= 0:
+        return lambda batch: batch.select(places)
+
+    def filled(batch: pa.RecordBatch) -> pa.RecordBatch:
+        columns = [
+            batch.column(place) if place >= 0 else pa.nulls(batch.num_rows, field.type)
+            for place, field in zip(places, wanted, strict=True)
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=wanted)
+
+    return filled
+
+
+@contextmanager
+def _read_of(base: Offset) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise CorruptLog(f"segment {base:020}: one of its two files is missing: {error}") from error
+    except OSError as error:
+        raise StorageFailed(f"segment {base:020} cannot be read: {error}. Check its owner, or the disk") from error
