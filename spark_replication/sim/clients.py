@@ -21,7 +21,7 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.broker import BrokerProcess
 from spark_replication.sim.checkers import Checkers
-from spark_replication.sim.disk import contents_of
+from spark_replication.sim.disk import SCHEMA, contents_of
 from spark_replication.sim.network import Network
 from spark_replication.sim.world import Process, World
 
@@ -137,7 +137,7 @@ class Producer(Client):
             self._later("retries", RETRY_MS, self._retry)
             return
         content = f"{self._number}.{self._epoch}.{number}".encode()
-        batch = PreparedBatch(1, content, crc32c(content), self._number, self._epoch, number)
+        batch = PreparedBatch(1, content, crc32c(content), SCHEMA, self._number, self._epoch, number)
 
         def arrived() -> None:
             self._produce(leader, target, batch, attempt)

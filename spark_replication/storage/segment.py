@@ -150,7 +150,7 @@ class Segment:
             segment_base=self.base,
             entries=bytes(memoryview(entries)[first * ENTRY_BYTES : fitting * ENTRY_BYTES]),
             data=data,
-            schema=self.schema if first == 0 else b"",
+            schema=self.schema,
         )
 
     def bytes_from(self, offset: Offset) -> int:

@@ -22,7 +22,7 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
 from spark_replication.messages import Ack, BatchMetadata, Refusal, from_json, to_json
 from spark_replication.ports import PreparedBatch
-from spark_replication.storage.batches import prepare
+from spark_replication.storage.batches import TopicSchema, prepare
 
 _DEFAULT = BatchMetadata()
 _NO_PRODUCER = -1
@@ -114,13 +114,18 @@ class Answers:
 
 
 class PutStream:
-    """replica_of: looked up for each batch, since a partition may come and go while a stream is open."""
+    """replica_of, schema_of: looked up for each batch, since a partition may come and go, and a topic be widened, while
+    a stream is open."""
 
     def __init__(
-        self, replica_of: Callable[[], ReplicaLoop], schema: pa.Schema, settings: Settings, now_ms: Callable[[], int]
+        self,
+        replica_of: Callable[[], ReplicaLoop],
+        schema_of: Callable[[], TopicSchema],
+        settings: Settings,
+        now_ms: Callable[[], int],
     ) -> None:
         self._replica_of = replica_of
-        self._schema = schema
+        self._schema_of = schema_of
         self._batch_bytes_max = settings.batch_bytes_max
         self._now_ms = now_ms
         self._answers = Answers(unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms)
@@ -160,7 +165,7 @@ class PutStream:
     def _prepared(self, batch: pa.RecordBatch, asked: BatchMetadata, compression: Compression) -> PreparedBatch:
         return prepare(
             batch,
-            self._schema,
+            self._schema_of(),
             batch_bytes_max=self._batch_bytes_max,
             compression=compression,
             producer=_NO_PRODUCER if asked.producer is None else asked.producer,

@@ -1,5 +1,8 @@
 """DoGet of one partition: batches as they are stored, trimmed to what was asked, up to the high watermark.
 
+A stream has one schema, that of the topic as it begins. Each batch is decoded with the schema of its own segment: one
+of an earlier version has nulls in the columns that came later, one of a later version is shown without them.
+
 A wait for something new is a wait for the replica's progress, never a poll. No guard is held between two batches.
 """
 
@@ -11,11 +14,11 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import InvalidRequest
+from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages import BatchPosition, ReadTicket, to_json
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import batches_of
+from spark_replication.storage.batches import are_versions, batches_of, filled, segment_schema
 from spark_replication.transport.actions import told_to_client
 
 READ_BYTES = 4 << 20  # of one look into the log
@@ -27,9 +30,12 @@ class ReadStream:
     def __init__(self, replica_of: Callable[[], ReplicaLoop], schema: pa.Schema, ticket: ReadTicket) -> None:
         """The first look is taken now, so that a request that cannot be served is refused as a whole."""
         self._replica_of = replica_of
-        self._stored_schema = schema
+        self._topic_schema = schema
         self._ticket = ticket
-        self.schema = _projected(schema, ticket.columns)
+        self._places = _places(schema, ticket.columns)
+        self.schema = pa.schema([schema.field(place) for place in self._places], metadata=schema.metadata)
+        self._head = b""  # of the segment that was read last
+        self._is_of_topic_schema = False  # that segment
         self._offset = ticket.from_offset
         self._progress = threading.Event()
         self._first = self._look()
@@ -75,13 +81,18 @@ class ReadStream:
         return False
 
     def _deliver(self, records: LogSlice, high_watermark: Offset) -> Iterator[BatchWithMetadata]:
-        to = self._ticket.to
-        for entry, stored in batches_of(records, self._stored_schema):
+        to, columns = self._ticket.to, self._ticket.columns
+        if records.schema != self._head:
+            self._enter_segment(bytes(records.schema))
+        for entry, stored in batches_of(records):
             first = max(self._offset, entry.base_offset)
             beyond = entry.last_offset + 1 if to is None else min(to, entry.last_offset + 1)
             if first >= beyond:
                 return
-            batch = stored if self._ticket.columns is None else stored.select(list(self._ticket.columns))
+            if not self._is_of_topic_schema:
+                batch = filled(stored, self._places, self.schema)
+            else:
+                batch = stored if columns is None else stored.select(self._places)
             if beyond - first < batch.num_rows:
                 batch = batch.slice(first - entry.base_offset, beyond - first)
             self._offset = beyond
@@ -93,11 +104,19 @@ class ReadStream:
             )
             yield batch, to_json(position)
 
+    def _enter_segment(self, head: bytes) -> None:
+        schema = segment_schema(head)
+        if not are_versions(schema, self._topic_schema):
+            raise UnknownTopicOrPartition(
+                f"{self._ticket.topic} was made again, with another schema, since this stream began: read it anew"
+            )
+        self._head, self._is_of_topic_schema = head, schema.equals(self._topic_schema)
 
-def _projected(schema: pa.Schema, columns: tuple[str, ...] | None) -> pa.Schema:
+
+def _places(schema: pa.Schema, columns: tuple[str, ...] | None) -> list[int]:
     if columns is None:
-        return schema
+        return list(range(len(schema)))
     for name in columns:
         if schema.get_field_index(name) < 0:
             raise InvalidRequest(f"column {name!r} is not in the topic, or there twice: {', '.join(schema.names)} are")
-    return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
+    return [schema.get_field_index(name) for name in columns]
