@@ -6,6 +6,7 @@ The options that commands share are here, too: where the brokers are, and which 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import click
@@ -15,13 +16,15 @@ from rich.table import Table
 
 Format = Literal["table", "json"]
 
-bootstrap = click.option(
+_bootstrap = partial(
+    click.option,
     "--bootstrap",
     "-b",
-    required=True,
     envvar="SPARK_REPLICATION_BOOTSTRAP",
     help="host:port,… of any brokers, or zk://host:port/chroot (or in $SPARK_REPLICATION_BOOTSTRAP)",
 )
+bootstrap = _bootstrap(required=True)
+bootstrap_of_group = _bootstrap(required=False)  # its commands have it, too
 output = click.option(
     "--format",
     "output",
