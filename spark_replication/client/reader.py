@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from types import TracebackType
 from typing import Literal
 
@@ -26,6 +27,7 @@ from spark_replication.core.routing import Route
 from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
 from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
 from spark_replication.model import BrokerId, Offset
+from spark_replication.storage.batches import are_versions, filled
 
 DEADLINE_MS = 30_000
 FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing new
@@ -78,7 +80,8 @@ class Reader:
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
         """From `start` on, up to `stop` (exclusive). Without follow it ends at the high watermark; with it, it waits
-        for more until the reader or the generator is closed."""
+        for more until the reader or the generator is closed. All batches have the columns that the topic had as it
+        began, whatever is added to it meanwhile."""
         if start < 0 or (stop is not None and stop < start):
             raise InvalidRequest(f"from {start} to {stop} is no range of offsets: start at 0 or later, stop after that")
         ticket = ReadTicket(
@@ -89,7 +92,7 @@ class Reader:
             max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
             columns=None if columns is None else tuple(columns),
         )
-        return self._read(ticket)
+        return _in_one_schema(self._read(ticket))
 
     def close(self) -> None:
         """Ends every read, from whatever thread."""
@@ -108,7 +111,7 @@ class Reader:
     ) -> None:
         self.close()
 
-    def _read(self, ticket: ReadTicket) -> Iterator[LogBatch]:
+    def _read(self, ticket: ReadTicket) -> Generator[LogBatch, None, None]:
         deadline = Deadline(self._deadline_ms)
         failures = 0
         leaders_turn = False
@@ -200,6 +203,17 @@ class Reader:
             if found is not None:
                 next_offset = found.last_offset + 1
                 yield found
+
+
+def _in_one_schema(found: Generator[LogBatch, None, None]) -> Iterator[LogBatch]:
+    """Brokers hear of a topic's next version at different times, and each stream has the one that its broker knows."""
+    schema: pa.Schema | None = None
+    with closing(found):
+        for each in found:
+            if schema is None or not are_versions(each.batch.schema, schema):
+                schema = each.batch.schema  # of the first, or of a topic that was made again
+            batch = filled(each.batch, range(len(schema)), schema)
+            yield each if batch is each.batch else replace(each, batch=batch)
 
 
 def _next_chunk(stream: flight.FlightStreamReader) -> flight.FlightStreamChunk | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -62,11 +62,13 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 def read_rows(log: PartitionLog, start: int = 0) -> list[int]:
-    """Every row from the batch that holds `start`, as a reader gets them: slice by slice."""
-    found: list[int] = []
+    """Every row from the batch that holds `start`."""
+    return [row for batch in read_batches(log, start) for row in batch.column("row").to_pylist()]
+
+
+def read_batches(log: PartitionLog, start: int = 0) -> Iterator[pa.RecordBatch]:
+    """As a reader gets them: slice by slice."""
     while (records := log.read(start, bytes_max=1 << 12, end=log.log_end)) is not None:
         check_data(records)
-        for _, batch in batches_of(records):
-            found += batch.column("row").to_pylist()
+        yield from (batch for _, batch in batches_of(records))
         start = records.next_offset
-    return found
