@@ -68,6 +68,7 @@ class TopicSchema:
 
     def __init__(self, newest: pa.Schema, earlier_columns: tuple[int, ...] = ()) -> None:
         self.newest = newest
+        self.width = len(newest)
         self.versions = (newest, *(_first_columns(newest, count) for count in reversed(earlier_columns)))
         self.head = schema_to_bytes(newest)
 
@@ -143,7 +144,9 @@ def prepare(
         batch.validate(full=True)
     except pa.ArrowException as error:
         raise InvalidRequest(f"the batch is not sound Arrow data: {error}") from error
-    stored = filled(in_a_version(batch, topic), range(len(topic.newest)), topic.newest)
+    stored = in_a_version(batch, topic)
+    if stored.num_columns < topic.width:
+        stored = filled(stored, range(topic.width), topic.newest)
     try:
         message = stored.serialize() if compression == "none" else _compressed(stored, compression)
     except pa.ArrowException as error:
@@ -205,11 +208,13 @@ def check_data(records: LogSlice) -> None:
 def in_a_version(batch: pa.RecordBatch, topic: TopicSchema) -> pa.RecordBatch:
     """`batch` with exactly the schema of one of the topic's versions, its dictionaries decoded; SchemaMismatch names
     the first difference. UnknownSchemaVersion: it would fit if the topic were widened, as it may be elsewhere."""
-    version = next((version for version in topic.versions if batch.schema.equals(version)), None)
-    if version is not None:
-        stored = batch
+    schema = batch.schema
+    for version in topic.versions:
+        if schema.equals(version):
+            stored = batch
+            break
     else:
-        version = _version_meant(stored_schema(batch.schema), topic)
+        version = _version_meant(stored_schema(schema), topic)
         columns = [
             column if column.type == field.type else _plain(column, field)
             for column, field in zip(batch.columns, version, strict=True)
@@ -227,8 +232,8 @@ def _version_meant(schema: pa.Schema, topic: TopicSchema) -> pa.Schema:
     difference = _first_difference(schema, version, of="the batch")
     if not difference:
         return version
-    width = len(topic.newest)
-    if len(schema) > width and are_versions(schema, topic.newest) and not _first_unfit(schema, width):
+    wider = len(schema) > topic.width and are_versions(schema, topic.newest)
+    if wider and not _first_unfit(schema, topic.width):
         raise UnknownSchemaVersion(f"{difference}: widen the topic, or wait until its brokers know that it is")
     raise SchemaMismatch(f"{difference}: send batches of the topic's schema")
 
