@@ -85,6 +85,12 @@ class SchemaMismatch(ReplicationError):
     code = "SCHEMA_MISMATCH"
 
 
+class InvalidSchema(ReplicationError):
+    """A topic cannot have this schema after the one that it has; the message names the first difference."""
+
+    code = "INVALID_SCHEMA"
+
+
 class BatchTooLarge(ReplicationError):
     """A batch is over `batch.bytes.max`."""
 
@@ -160,6 +166,13 @@ class UnknownTopicOrPartition(ReplicationError):
     code = "UNKNOWN_TOPIC_OR_PARTITION"
     retriable = True
     stale_routes = True
+
+
+class UnknownSchemaVersion(SchemaMismatch):
+    """A batch has all columns of its topic and nullable ones after them: a version that is not known here (yet)."""
+
+    code = "UNKNOWN_SCHEMA_VERSION"
+    retriable = True
 
 
 class NotLeader(ReplicationError):

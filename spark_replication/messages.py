@@ -481,6 +481,13 @@ class Configure(Message, frozen=True, kw_only=True):
     settings: dict[str, Scalar | None]
 
 
+class WidenTopic(Message, frozen=True, kw_only=True):
+    """schema: the topic's own (IPC, base64) with nullable columns after its last."""
+
+    topic: str
+    schema: str
+
+
 Request = (
     CreateTopic
     | DeleteTopic
@@ -490,6 +497,7 @@ Request = (
     | CancelReassignment
     | ElectLeaders
     | Configure
+    | WidenTopic
 )
 
 

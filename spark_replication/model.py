@@ -6,6 +6,7 @@ Every value is frozen and whole from birth. One that comes from ZooKeeper, disk 
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
 import msgspec
@@ -185,10 +186,23 @@ class DirectoryIdentity(Value, frozen=True, kw_only=True):
 
 
 class TopicConfig(Value, frozen=True, kw_only=True):
-    """/config/topics/[topic]: settings that differ from the cluster's, and the topic's Arrow schema (IPC, base64)."""
+    """/config/topics/[topic]: settings that differ from the cluster's, and the topic's Arrow schema (IPC, base64).
+
+    schema: of the newest version. earlier_columns: how many of its columns each version before that had, oldest first.
+    """
 
     settings: dict[str, Scalar] = {}
     schema: str = ""
+    earlier_columns: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        rising = all(before < after for before, after in pairwise(self.earlier_columns))
+        require(rising, f"versions of a schema only gain columns, not {list(self.earlier_columns)}")
+
+    @property
+    def schema_version(self) -> int:
+        return len(self.earlier_columns)
 
 
 class ClusterSettings(Value, frozen=True, kw_only=True):

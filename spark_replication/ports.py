@@ -42,11 +42,15 @@ class IsrStore(Protocol):
 
 
 class PreparedBatch(msgspec.Struct, frozen=True):
-    """A producer's batch, serialised once and outside any lock: `message` is what disks and followers get."""
+    """A producer's batch, serialised once and outside any lock: `message` is what disks and followers get.
+
+    schema: the message of the schema that it was serialised with, and that the segment begins with which takes it.
+    """
 
     rows: int
     message: bytes | memoryview
     crc: int
+    schema: bytes
     producer: int = -1
     producer_epoch: int = -1
     sequence: int = -1
@@ -66,7 +70,8 @@ class LogSlice(msgspec.Struct, frozen=True):
     """Whole batches of one segment, as stored: index entries and bytes belong together, one entry a batch.
 
     first_offset is at or below what was asked for (a read may start within a batch); next_offset comes after the last.
-    schema: the segment's schema message when the slice starts at the segment's first batch, else empty.
+    schema: the segment's schema message. It goes over the wire with the segment's first batch only, so that what a
+    follower gets of later ones has none.
     """
 
     first_offset: Offset
@@ -75,6 +80,11 @@ class LogSlice(msgspec.Struct, frozen=True):
     entries: bytes | memoryview
     data: bytes | memoryview
     schema: bytes | memoryview = b""
+
+    @property
+    def head(self) -> bytes | memoryview:
+        """What a follower needs of the schema: all of it to begin the segment, nothing to go on with it."""
+        return self.schema if self.first_offset == self.segment_base else b""
 
 
 class StoredBytes(Protocol):
@@ -100,6 +110,11 @@ class StoredSlice(msgspec.Struct, frozen=True):
     entries: bytes
     data: StoredBytes
     schema: bytes = b""
+
+    @property
+    def head(self) -> bytes:
+        """See LogSlice."""
+        return self.schema if self.first_offset == self.segment_base else b""
 
     def loaded(self) -> LogSlice:
         """StorageFailed if the disk fails, or the file has become shorter."""
@@ -146,7 +161,7 @@ class ReplicaLog(Protocol):
         """As last checkpointed."""
 
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
-        """At the end, as leader."""
+        """At the end, as leader; in a segment of its schema."""
 
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
         """At the end, as follower, the same bytes (F2); CorruptLog if a checksum fails or offsets do not continue."""
@@ -205,7 +220,7 @@ class ReplicaLog(Protocol):
 class ReplicaLogs(Protocol):
     """A broker's log directory."""
 
-    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, settings: TopicSettings) -> ReplicaLog:
+    def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> ReplicaLog:
         """The replica's log, recovered; made if it is not there."""
 
     def found(self) -> Iterable[tuple[TopicPartition, str]]:

@@ -14,6 +14,7 @@ from spark_replication.admin.listing import Format, bootstrap, output, security,
 from spark_replication.admin.log_commands import log
 from spark_replication.admin.produce_command import produce
 from spark_replication.admin.sim_command import sim
+from spark_replication.admin.topics_command import topics
 from spark_replication.client.admin import Admin
 from spark_replication.config import described
 from spark_replication.errors import ReplicationError
@@ -26,27 +27,6 @@ from spark_replication.transport.security import Security
 @click.version_option(package_name="spark_replication")
 def cli() -> None:
     """A replicated, partitioned Arrow log inside a Spark cluster."""
-
-
-@cli.command()
-@bootstrap
-@security
-@output
-def topics(bootstrap: str, output: Format, security: Security) -> None:
-    """The topics, how large and how well replicated they are."""
-    with closing(Admin(bootstrap, security=security)) as admin:
-        rows = [
-            (
-                topic.name,
-                len(topic.partitions),
-                max((len(p.replicas) for p in topic.partitions), default=0),
-                sum(p.leader is None for p in topic.partitions),
-                sum(len(p.isr) < len(p.replicas) for p in topic.partitions),
-                topic.topic_id,
-            )
-            for topic in admin.describe_topics()
-        ]
-    show(("topic", "partitions", "replicas", "leaderless", "under_replicated", "topic_id"), rows, output=output)
 
 
 @cli.command()
@@ -112,6 +92,7 @@ cli.add_command(consume)
 cli.add_command(log)
 cli.add_command(produce)
 cli.add_command(sim)
+cli.add_command(topics)
 
 
 def main() -> None:

@@ -7,7 +7,7 @@ listing is to be.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,13 +22,15 @@ from spark_replication.transport.security import read_security
 
 Format = Literal["table", "json"]
 
-bootstrap = click.option(
+_bootstrap = partial(
+    click.option,
     "--bootstrap",
     "-b",
-    required=True,
     envvar=BOOTSTRAP_VARIABLE,
     help=f"host:port,… of any brokers, or zk://host:port/chroot (or in ${BOOTSTRAP_VARIABLE})",
 )
+bootstrap = _bootstrap(required=True)
+bootstrap_of_group = _bootstrap(required=False)  # its commands have it, too
 output = click.option(
     "--format",
     "output",

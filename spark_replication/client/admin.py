@@ -20,6 +20,8 @@ from spark_replication.errors import (
     LeaderNotAvailable,
     NotController,
     ReplicationError,
+    RequestTimedOut,
+    UnknownSchemaVersion,
     UnknownTopicOrPartition,
     error_of,
 )
@@ -39,6 +41,7 @@ from spark_replication.messages import (
     Request,
     RequestAnswer,
     TopicMetadata,
+    WidenTopic,
 )
 from spark_replication.model import BrokerId, How, Scalar
 from spark_replication.storage.batches import stored_schema
@@ -56,6 +59,7 @@ _ACTIONS: dict[type[Request], str] = {
     CancelReassignment: "cancel_reassignment",
     ElectLeaders: "elect_leaders",
     Configure: "configure",
+    WidenTopic: "widen_topic",
 }
 
 
@@ -80,13 +84,15 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """schema: IPC, base64; empty for a topic without one."""
+    """schema: of the newest version, IPC, base64; empty for a topic without one. schema_version: how often it has been
+    widened."""
 
     name: str
     topic_id: str
     partitions: tuple[PartitionDescription, ...]
     config: dict[str, Scalar]
     schema: str = ""
+    schema_version: int = 0
 
 
 class ReassignmentDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +157,18 @@ class Admin:
         deadline = Deadline(self._deadline_ms)
         self._ask(request, deadline, is_done=lambda: self._is_as_asked(request, deadline))
         return persistently(lambda: self._led(name, request.partitions, deadline), deadline)
+
+    def widen_topic(self, name: str, schema: pa.Schema) -> TopicDescription:
+        """The topic's schema is this one from now on: its own, with nullable columns after the last. Batches of earlier
+        versions are taken, and shown, with nulls in them. Returns once every broker that answers knows of it."""
+        request = WidenTopic(topic=name, schema=_schema_text(stored_schema(schema)))
+        deadline = Deadline(self._deadline_ms)
+        self._ask(request, deadline)
+        told = self._told(name, deadline)
+        version = 0 if told is None else told.config.schema_version
+        for address in self._broker_addresses(deadline):
+            persistently(partial(self._heard_of, address, name, version, deadline), deadline)
+        return _described(persistently(lambda: self._known((name,), deadline), deadline)[0])
 
     def delete_topic(self, name: str) -> None:
         """With all its records. Returns once no broker that answers tells of it any longer."""
@@ -342,13 +360,26 @@ class Admin:
         return [registration.address for registration in metadata.brokers.values()]
 
     def _forgotten(self, address: str, topic: str, deadline: Deadline) -> None:
+        if self._told_by(address, topic, deadline):
+            raise LeaderNotAvailable(f"{topic} is deleted, and {address} still tells of it: look again")
+
+    def _heard_of(self, address: str, topic: str, version: int, deadline: Deadline) -> None:
+        for found in self._told_by(address, topic, deadline):
+            if found.config.schema_version < version:
+                raise UnknownSchemaVersion(
+                    f"{topic} is widened, and {address} has not heard of its version {version} yet: look again",
+                    maybe_written=True,
+                )
+
+    def _told_by(self, address: str, topic: str, deadline: Deadline) -> tuple[TopicMetadata, ...]:
         try:
             request = DescribeTopics(topics=(topic,))
-            found = self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(TRY_MS)).topics
-        except ReplicationError:
-            return  # it does not answer, so it tells of nothing; when it does again, it will have heard
-        if found:
-            raise LeaderNotAvailable(f"{topic} is deleted, and {address} still tells of it: look again")
+            return self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(TRY_MS)).topics
+        except ReplicationError as error:
+            if deadline.passed:  # then it is no wonder
+                late = f"{address} did not say in time what it knows of {topic}: look again"
+                raise RequestTimedOut(late, maybe_written=True) from error
+            return ()  # it does not answer, so it tells of nothing; when it does again, it will have heard
 
     def _led(self, name: str, partitions: int | None, deadline: Deadline) -> TopicDescription:
         (topic,) = self._known((name,), deadline)
@@ -390,6 +421,7 @@ def _described(topic: TopicMetadata) -> TopicDescription:
         partitions=tuple(_partition(command) for command in sorted(topic.partitions, key=lambda each: each.partition)),
         config=dict(topic.config.settings),
         schema=topic.config.schema,
+        schema_version=topic.config.schema_version,
     )
 
 

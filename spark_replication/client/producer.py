@@ -6,7 +6,6 @@ send → sender (one a partition) → window → put_stream → transport.flight
 from __future__ import annotations
 
 import atexit
-import base64
 import concurrent.futures
 import logging
 import os
@@ -14,20 +13,19 @@ import threading
 import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
-from functools import lru_cache
 from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
 
-from spark_replication.client.deadline import Deadline
+from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Acks, Sender, SenderSettings
 from spark_replication.core.producers import REMEMBERED
 from spark_replication.errors import InvalidRequest, Overloaded, ReplicationError, RequestTimedOut, SchemaMismatch
 from spark_replication.messages import InitProducer, ProducerId
 from spark_replication.model import TopicPartition
-from spark_replication.storage.batches import as_stored, schema_from_bytes, stored_schema
+from spark_replication.storage.batches import in_a_version, topic_schema
 from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
@@ -37,8 +35,7 @@ LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
 PARTITIONS_MAX = 1_000  # that one producer writes to
-
-_SCHEMAS_REMEMBERED = 1_000
+UNKNOWN_VERSION_MS = 3_000  # how long a version of a schema that no broker knows is looked for
 
 log = logging.getLogger(__name__)
 
@@ -188,21 +185,23 @@ class Producer:
         return self._routes.partition_of(topic, key, deadline)
 
     def _as_stored(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:
-        """As the topic keeps it. SchemaMismatch only after a second look: the topic may have been made anew."""
-        schema = self._schema(partition, deadline)
-        if schema is None:
-            return batch
+        """In the version of the topic's schema that it has. SchemaMismatch only after a second look: the topic may have
+        been made anew. One that fits a version that no broker tells of is tried for long enough for them to hear."""
         try:
-            return as_stored(batch, schema)
+            return self._in_a_version(partition, batch, deadline)
         except SchemaMismatch:
-            self._routes.stale_topic(partition.topic)
-            again = self._schema(partition, deadline)
-            return batch if again is None else as_stored(batch, again)
+            within = deadline.within_ms(UNKNOWN_VERSION_MS)
 
-    def _schema(self, partition: TopicPartition, deadline: Deadline) -> pa.Schema | None:
-        """None: the topic names none, so that its brokers decide."""
-        text = self._routes.await_topic(partition.topic, deadline, partition.partition).config.schema
-        return _schema_of(text) if text else None
+            def look_again() -> pa.RecordBatch:
+                self._routes.stale_topic(partition.topic)
+                return self._in_a_version(partition, batch, deadline)
+
+            return persistently(look_again, within)
+
+    def _in_a_version(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:
+        config = self._routes.await_topic(partition.topic, deadline, partition.partition).config
+        # Where the topic names no schema, its brokers decide.
+        return in_a_version(batch, topic_schema(config)) if config.schema else batch
 
 
 _OPEN: weakref.WeakSet[Producer] = weakref.WeakSet()
@@ -213,11 +212,6 @@ def _close_all() -> None:
     # Daemon threads still run here, and end with the interpreter right after.
     for producer in list(_OPEN):
         producer._close_at_exit()
-
-
-@lru_cache(_SCHEMAS_REMEMBERED)
-def _schema_of(text: str) -> pa.Schema:
-    return stored_schema(schema_from_bytes(base64.b64decode(text), "the topic's metadata"))
 
 
 def _one_batch(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch:

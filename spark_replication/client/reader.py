@@ -29,6 +29,7 @@ from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, OffsetOutOfRange, ReplicationError
 from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
 from spark_replication.model import AtTime, BrokerId, NamedOffset, Offset
+from spark_replication.storage.batches import are_versions, filled
 from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
@@ -92,7 +93,8 @@ class Reader:
         columns: Sequence[str] | None = None,
     ) -> Iterator[LogBatch]:
         """From `start` on, up to `stop` (exclusive). Without follow it ends at the high watermark; with it, it waits
-        for more until the reader or the generator is closed.
+        for more until the reader or the generator is closed. All batches have the columns that the topic had as it
+        began, whatever is added to it meanwhile.
 
         start: an offset, "earliest" (what retention has left) or "latest" (only what comes). In its place start_time,
         a datetime with a time zone or ms since 1970: from the first batch on that was appended then or later.
@@ -107,7 +109,7 @@ class Reader:
             max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
             columns=None if columns is None else tuple(columns),
         )
-        return self._read(ticket)
+        return _in_one_schema(self._read(ticket))
 
     def close(self) -> None:
         """Ends every read, from whatever thread."""
@@ -126,7 +128,7 @@ class Reader:
     ) -> None:
         self.close()
 
-    def _read(self, ticket: ReadTicket) -> Iterator[LogBatch]:
+    def _read(self, ticket: ReadTicket) -> Generator[LogBatch, None, None]:
         deadline = Deadline(self._deadline_ms)
         failures = 0
         leaders_turn = False
@@ -248,6 +250,17 @@ class Reader:
             with self._lock:
                 self._streams.discard(stream)
             stream.cancel()
+
+
+def _in_one_schema(found: Generator[LogBatch, None, None]) -> Iterator[LogBatch]:
+    """Brokers hear of a topic's next version at different times, and each stream has the one that its broker knows."""
+    schema: pa.Schema | None = None
+    with closing(found):
+        for each in found:
+            if schema is None or not are_versions(each.batch.schema, schema):
+                schema = each.batch.schema  # of the first, or of a topic that was made again
+            batch = filled(each.batch, range(len(schema)), schema)
+            yield each if batch is each.batch else replace(each, batch=batch)
 
 
 def _next_chunk(stream: flight.FlightStreamReader) -> flight.FlightStreamChunk | None:

@@ -298,6 +298,8 @@ class Sender:
                 return None
             if pending is None:
                 self._sendable.wait()
+            elif not pending.kind.equals(stream.schema) and self._window.unanswered:
+                self._sendable.wait()  # given up now, the stream would take those answers with it, again and again
             elif not pending.kind.equals(stream.schema):
                 self._give_up(stream, None)  # the next stream has the other schema
             elif (joinable_s := self._joinable_s(pending)) > 0:

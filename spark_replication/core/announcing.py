@@ -17,6 +17,7 @@ from spark_replication.messages import (
     PartitionCommand,
     StopReplica,
     UpdateMetadata,
+    WidenTopic,
 )
 from spark_replication.model import BrokerId, TopicConfig, TopicPartition
 
@@ -103,9 +104,9 @@ def _told_everything(cluster: ClusterState, cause: Cause) -> frozenset[BrokerId]
 
 
 def _configured(cluster: ClusterState, cause: Cause) -> dict[str, TopicConfig]:
-    """A topic's settings are news, though none of its partitions may be."""
+    """A topic's settings and schema are news, though none of its partitions may be."""
     match cause:
-        case Requested(asked=Configure(topic=str() as topic)) if topic in cluster.topics:
+        case Requested(asked=Configure(topic=str() as topic) | WidenTopic(topic=topic)) if topic in cluster.topics:
             return {topic: cluster.topics[topic].config}
         case Requested(asked=Configure(topic=None)):
             return {topic: stored.config for topic, stored in sorted(cluster.topics.items())}

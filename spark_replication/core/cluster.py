@@ -18,6 +18,7 @@ from spark_replication.core.election import Policy
 from spark_replication.core.events import BrokersRead, Requested
 from spark_replication.core.recovery import Recovery
 from spark_replication.core.states import PARTITION, REPLICA, State, partition_state, retire, walk
+from spark_replication.core.widening import CompareSchemas, incomparable
 from spark_replication.core.writes import StoredPartition
 from spark_replication.messages import PartitionCommand
 from spark_replication.model import (
@@ -70,7 +71,8 @@ class ClusterState:
     move.
     """
 
-    def __init__(self, loaded: LoadedCluster) -> None:
+    def __init__(self, loaded: LoadedCluster, compare_schemas: CompareSchemas = incomparable) -> None:
+        self.compare_schemas = compare_schemas
         self.cluster_id = loaded.cluster_id
         self.controller_epoch = loaded.controller_epoch
         self.now_ms = 0

@@ -19,7 +19,15 @@ from spark_replication.core.plan import Advance, Cause, Delete, Elect, Plan, Rep
 from spark_replication.core.recovery import Recovery
 from spark_replication.core.settling import complete_together, creating_write, stops_of, write_of
 from spark_replication.core.topics import added, assignment_for, check_removed, check_replicas, existing
-from spark_replication.core.writes import DeletionMark, PartitionWrite, RequestRemoval, StoredPartition, TopicWrite
+from spark_replication.core.widening import widened
+from spark_replication.core.writes import (
+    DeletionMark,
+    PartitionWrite,
+    RequestRemoval,
+    StoredPartition,
+    TopicConfigWrite,
+    TopicWrite,
+)
 from spark_replication.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
@@ -37,6 +45,7 @@ from spark_replication.messages import (
     Reassign,
     RemovePartitions,
     Request,
+    WidenTopic,
 )
 from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicState
 
@@ -53,10 +62,8 @@ def plan_request(cluster: ClusterState, asked: Request) -> Plan:
 
 def _planned(cluster: ClusterState, asked: Request) -> Plan:
     match asked:
-        case CreateTopic():
-            return _create(cluster, asked)
-        case DeleteTopic(topic=topic):
-            return _delete(cluster, topic)
+        case CreateTopic() | DeleteTopic() | WidenTopic():
+            return _of_topic(cluster, asked)
         case AddPartitions():
             names = [*asked.counts, *(name for name in asked.assignments if name not in asked.counts)]
             return _each(names, lambda name: _add(cluster, name, asked))
@@ -87,7 +94,7 @@ def narrowed(asked: Request, names: Collection[str]) -> Request:
             return CancelReassignment(partitions=tuple(name for name in partitions if name in names))
         case ElectLeaders(partitions=partitions):
             return asked if partitions is None else replace(asked, partitions=tuple(names))
-        case CreateTopic() | DeleteTopic() | Configure():
+        case CreateTopic() | DeleteTopic() | Configure() | WidenTopic():
             return asked
         case _:
             assert_never(asked)
@@ -147,6 +154,18 @@ def _stored(cluster: ClusterState, partition: TopicPartition) -> StoredPartition
 # Topics
 
 
+def _of_topic(cluster: ClusterState, asked: CreateTopic | DeleteTopic | WidenTopic) -> Plan:
+    match asked:
+        case CreateTopic():
+            return _create(cluster, asked)
+        case DeleteTopic(topic=topic):
+            return _delete(cluster, topic)
+        case WidenTopic():
+            return _widen(cluster, asked)
+        case _:
+            assert_never(asked)
+
+
 def _create(cluster: ClusterState, creation: CreateTopic) -> Plan:
     assignment = assignment_for(creation, cluster)
     # Ordered, so that a broker can tell which of two topics of one name is the newer (E4).
@@ -164,6 +183,13 @@ def _delete(cluster: ClusterState, topic: str) -> Plan:
     """Marked first, so that whoever is controller then goes on with it."""
     existing(topic, cluster)
     return Plan(steps=(Step((DeletionMark(topic=topic),)),), then=(Delete(topic), Delete(topic, last=True)))
+
+
+def _widen(cluster: ClusterState, asked: WidenTopic) -> Plan:
+    existing(asked.topic, cluster)
+    config = cluster.topics[asked.topic].config
+    after = widened(asked.topic, config, asked.schema, cluster.compare_schemas)
+    return Plan(steps=(Step((TopicConfigWrite(topic=asked.topic, config=after),)),)) if after != config else Plan()
 
 
 def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Plan:

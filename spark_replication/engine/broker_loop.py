@@ -60,7 +60,6 @@ class BrokerLoop:
         flusher: Flusher,
         settings: Settings,
         guards: Guards,
-        schema_of: Callable[[TopicConfig], bytes],
     ) -> None:
         self.cluster_id = cluster_id
         self.me: Me | None = None
@@ -77,7 +76,6 @@ class BrokerLoop:
         self._settings = settings
         self._guards = guards
         self._guard = guards()
-        self._schema_of = schema_of
         self._controller_epoch = -1
         self._metadata_told = (-1, 0)  # by which controller, and with which of its commands
 
@@ -271,7 +269,7 @@ class BrokerLoop:
         if config is None:
             raise UnknownTopicOrPartition(f"nothing is known of topic {partition.topic} but its name: retry")
         settings = with_topic(self._settings, config.settings)
-        log = self._logs.open(partition, command.topic_id, self._schema_of(config), settings)
+        log = self._logs.open(partition, command.topic_id, settings)
         replica = ReplicaLoop(
             partition,
             command.topic_id,
@@ -331,11 +329,12 @@ class BrokerLoop:
             return msgspec.structs.replace(answer, error=error.code)
         return answer if found is None else msgspec.structs.replace(answer, epoch=found.epoch, end=found.end)
 
-    def schema(self, topic: str) -> bytes:
+    def config(self, topic: str) -> TopicConfig:
+        """With the topic's schema, as far as this broker has heard of its versions."""
         config = self._configs.get(topic)
         if config is None:
             raise UnknownTopicOrPartition(f"this broker knows no topic {topic}: check its name, or retry")
-        return self._schema_of(config)
+        return config
 
     def metadata(self, topics: Iterable[str] | None, controller: str | None) -> Metadata:
         """Of these topics (None: all); one that is not known is left out."""

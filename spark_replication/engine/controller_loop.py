@@ -37,6 +37,7 @@ from spark_replication.core.plan import (
     Stop,
 )
 from spark_replication.core.requests import moving, narrowed
+from spark_replication.core.widening import CompareSchemas
 from spark_replication.core.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
@@ -103,8 +104,9 @@ class ControllerLoop:
         answer: Answer,
         deposed: Callable[[], None],
         now_ms: int,
+        compare_schemas: CompareSchemas,
     ) -> None:
-        self.cluster = ClusterState(loaded)
+        self.cluster = ClusterState(loaded, compare_schemas)
         self.cluster.now_ms = now_ms
         self._store = store
         self._sender = sender

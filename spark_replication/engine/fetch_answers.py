@@ -47,7 +47,7 @@ def answer_to(
             answer,
             offset=records.first_offset,
             segment_base=records.segment_base,
-            schema_bytes=len(records.schema),
+            schema_bytes=len(records.head),
             entry_bytes=len(records.entries),
             data_bytes=len(records.data),
         )

@@ -13,9 +13,6 @@ import queue
 import threading
 import time
 import uuid
-from base64 import b64decode
-from binascii import Error as Base64Error
-from functools import lru_cache
 from pathlib import Path
 
 import msgspec
@@ -23,7 +20,7 @@ import msgspec
 from spark_replication.config import Settings
 from spark_replication.core.replica import Leading, Me
 from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.errors import CorruptState, NotReady, ReplicationError, StorageFailed, WrongCluster
+from spark_replication.errors import NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker_file import BrokerFile, read_broker_file, remove_broker_file, write_broker_file
 from spark_replication.live.clean_proof import losses, proven_epoch
 from spark_replication.live.clock import now_ms
@@ -31,8 +28,7 @@ from spark_replication.live.lease import Lease
 from spark_replication.live.open_files import open_files_max
 from spark_replication.live.timers import Timers
 from spark_replication.messages import NONE, LeaseAnswer, ProducerId, RenewLease
-from spark_replication.model import BrokerId, DirectoryIdentity, TopicConfig, TopicPartition
-from spark_replication.storage.batches import schema_from_bytes, schema_to_bytes, stored_schema
+from spark_replication.model import BrokerId, DirectoryIdentity, TopicPartition
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
     DirectoryLock,
@@ -205,7 +201,6 @@ class BrokerLife:
             flusher=self._flush_threads,
             settings=self._settings,
             guards=threading.RLock,
-            schema_of=schema_of,
         )
         port = 0 if before is None else port_again(options.host, before.port)
         self._flight = BrokerFlightServer(
@@ -430,17 +425,3 @@ class BrokerLife:
         if not failed:
             write_clean_shutdown(self._options.directory, CleanShutdown(broker_epoch=self._epoch))
         log.info("stopped", extra={"epoch": self._epoch})
-
-
-def schema_of(config: TopicConfig) -> bytes:
-    """The schema message of a topic's stored batches."""
-    return _stored(config.schema)
-
-
-@lru_cache(1_000)
-def _stored(schema: str) -> bytes:
-    try:
-        message = b64decode(schema, validate=True)
-    except Base64Error as error:
-        raise CorruptState(f"a topic's schema is no base64: {error}. Configure it again") from error
-    return schema_to_bytes(stored_schema(schema_from_bytes(message, "a topic's config")))

@@ -54,9 +54,11 @@ from spark_replication.messages import (
     ReplicaLogInfos,
     Request,
     RequestAnswer,
+    WidenTopic,
 )
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import MirrorFeed, NoMirror
+from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import Action, ActionServer
 from spark_replication.transport.security import Security
 from spark_replication.zk.controller_store import ControllerStore
@@ -75,6 +77,7 @@ REQUESTS: dict[str, type[Request]] = {
     "cancel_reassignment": CancelReassignment,
     "elect_leaders": ElectLeaders,
     "configure": Configure,
+    "widen_topic": WidenTopic,
 }
 
 Answer = TypeVar("Answer")
@@ -228,6 +231,7 @@ class Driver:
             answer=self._answer,
             deposed=deposed.set,
             now_ms=now_ms(),
+            compare_schemas=schema_change,
         )
         self._loop = loop
         log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))

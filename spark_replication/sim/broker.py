@@ -18,7 +18,7 @@ from spark_replication.errors import BrokerNotAvailable, ReplicationError, Stora
 from spark_replication.messages import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicConfig, TopicPartition
 from spark_replication.ports import Flush
-from spark_replication.sim.disk import SCHEMA, Disk
+from spark_replication.sim.disk import Disk
 from spark_replication.sim.network import Network
 from spark_replication.sim.replication import Links
 from spark_replication.sim.world import Process, World
@@ -99,7 +99,6 @@ class BrokerProcess(Process):
             flusher=_Flusher(self),
             settings=settings,
             guards=lambda: GUARD,
-            schema_of=schema_of,
         )
         host.disk.files.slowed = lambda: None
 
@@ -353,7 +352,3 @@ class _Flusher:
     def flush(self, flush: Flush, ended: Ended) -> None:
         world = self._process.world
         world.after(world.between(*FLUSH_MS), "flushes", lambda: ended(failure(flush)), on=self._process)
-
-
-def schema_of(config: TopicConfig) -> bytes:
-    return SCHEMA

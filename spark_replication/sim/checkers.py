@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from crc32c import crc32c
+
 from spark_replication.core.replica import Leading
 from spark_replication.core.writes import Group, PartitionWrite, StoredPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
@@ -222,7 +224,16 @@ class Checkers:
             )
         story.acked_end = max(story.acked_end, offset + 1)
 
-    def was_read(self, replica: ReplicaLoop, offset: int, contents: list[bytes]) -> None:
+    def appended(self, broker: BrokerId, replica: ReplicaLoop, offset: int, head: bytes) -> None:
+        """By a leader: a batch that was serialised with the schema of this head."""
+        image = self._hosts[broker].disk.image((replica.partition, replica.topic_id))
+        found = None if image is None else image.at(offset)
+        if found is None or found.head != crc32c(head):
+            raise InvariantBroken(
+                "batches_have_their_own_schema", f"broker {broker}: {replica.partition} at {offset} lies below another"
+            )
+
+    def was_read(self, replica: ReplicaLoop, offset: int, contents: list[bytes], head: bytes) -> None:
         part = replica.part
         assert part is not None, "it has served"
         leader_epoch = part.state.leader_epoch if isinstance(part, Leading) else part.leader_epoch
@@ -235,6 +246,10 @@ class Checkers:
         if len(committed) < len(contents) or not all(same):
             raise InvariantBroken(
                 "committed_prefixes_agree", f"a reader of {story.partition} got {contents} at {offset}"
+            )
+        if any(found is not None and found.head != crc32c(head) for found in committed):
+            raise InvariantBroken(
+                "batches_have_their_own_schema", f"a reader of {story.partition} got {offset} with another"
             )
 
     # ZooKeeper

@@ -24,6 +24,7 @@ from spark_replication.sim.checkers import Checkers
 from spark_replication.sim.disk import contents_of
 from spark_replication.sim.network import Network
 from spark_replication.sim.world import Process, World
+from spark_replication.storage.batches import topic_schema
 
 PAUSE_MS = (20, 170)
 RETRY_MS = (10, 60)
@@ -137,30 +138,35 @@ class Producer(Client):
             self._later("retries", RETRY_MS, self._retry)
             return
         content = f"{self._number}.{self._epoch}.{number}".encode()
-        batch = PreparedBatch(1, content, crc32c(content), self._number, self._epoch, number)
+        epoch = self._epoch
 
         def arrived() -> None:
-            self._produce(leader, target, batch, attempt)
+            self._produce(leader, target, content, (epoch, number), attempt)
 
         self.cluster.network.send(self.name, leader.name, "produce", arrived, to=leader, about=content)
         self.world.after(TIMEOUT_MS, "waits no longer", lambda: self._timed_out(attempt), on=self)
 
-    def _produce(self, leader: BrokerProcess, target: TopicPartition, batch: PreparedBatch, attempt: int) -> None:
-        """In the broker."""
+    def _produce(
+        self, leader: BrokerProcess, target: TopicPartition, content: bytes, place: tuple[int, int], attempt: int
+    ) -> None:
+        """In the broker, which stores it in the version of the schema that it knows. place: the producer's epoch
+        and its sequence."""
 
         def acknowledge(outcome: Place | ReplicationError) -> None:
             if isinstance(outcome, Place) and self._acks == "all":
-                self.cluster.checkers.acknowledged(
-                    leader.loop.replica(target), outcome.base_offset, bytes(batch.message)
-                )
+                self.cluster.checkers.acknowledged(leader.loop.replica(target), outcome.base_offset, content)
             self.cluster.network.send(
                 leader.name, self.name, "ack", lambda: self._answered(attempt, outcome), to=self, about=outcome
             )
 
         try:
-            leader.loop.replica(target).produce(
-                batch, acks=self._acks, now_ms=leader.clock_ms(), acknowledge=acknowledge
-            )
+            head = topic_schema(leader.loop.config(target.topic)).head
+            batch = PreparedBatch(1, content, crc32c(content), head, self._number, *place)
+            replica = leader.loop.replica(target)
+            offset = replica.log.log_end
+            replica.produce(batch, acks=self._acks, now_ms=leader.clock_ms(), acknowledge=acknowledge)
+            if replica.log.log_end > offset:  # it was not there already
+                self.cluster.checkers.appended(leader.broker, replica, offset, head)
         except ReplicationError as error:
             leader.failed(target, error)
             acknowledge(error)
@@ -245,5 +251,5 @@ class Reader(Client):
             self._offset = 0
             return
         contents = contents_of(found.loaded())
-        self.cluster.checkers.was_read(replica, found.first_offset, contents)
+        self.cluster.checkers.was_read(replica, found.first_offset, contents, found.schema)
         self._offset = found.next_offset

@@ -10,7 +10,7 @@ from spark_replication.sim.broker import BrokerProcess, Host
 from spark_replication.sim.checkers import Checkers
 from spark_replication.sim.clients import Cluster, Producer, Reader
 from spark_replication.sim.controllers import Candidate
-from spark_replication.sim.disk import SCHEMA
+from spark_replication.sim.disk import HEADS, SCHEMAS
 from spark_replication.sim.network import Network
 from spark_replication.sim.watched_store import WatchedStore
 from spark_replication.sim.world import World
@@ -21,7 +21,7 @@ SETTINGS: dict[str, Scalar] = {
     "unclean.recovery.timeout.ms": 250,
     "zookeeper.session.ms": 500,
     "replica.fetch.bytes.max": 60,
-    "segment.bytes": len(SCHEMA) + 60,  # ten records
+    "segment.bytes": len(HEADS[0]) + 60,  # ten records
     "log.delete.delay.ms": 700,
     "flush.interval.ms": 200,
     "log.retention.check.interval.ms": 300,
@@ -65,7 +65,7 @@ class SimulatedCluster:
 
     def _ensure_topic(self) -> None:
         if TOPIC not in self.store.topics and len(self.store.registered) >= 3:
-            self.ask(CreateTopic(name=TOPIC, partitions=2, replication_factor=3))
+            self.ask(CreateTopic(name=TOPIC, schema=SCHEMAS[0], partitions=2, replication_factor=3))
         if TOPIC not in self.store.topics:
             self.world.after(60, "asks for its topic", self._ensure_topic)
 

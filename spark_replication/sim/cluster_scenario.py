@@ -49,6 +49,7 @@ from spark_replication.sim.expectation import (
     milliseconds,
 )
 from spark_replication.sim.memory_store import ControllerDied, MemoryStore
+from spark_replication.storage.batches import schema_change
 
 _NO_LEADER = -1
 _PARTITION_KEYS = {
@@ -171,6 +172,7 @@ class ClusterScenario:
             answer=self._answered,
             deposed=lambda: None,
             now_ms=self._now_ms,
+            compare_schemas=schema_change,
         )
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:

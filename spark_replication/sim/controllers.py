@@ -41,6 +41,7 @@ from spark_replication.sim.broker import BrokerProcess
 from spark_replication.sim.network import Network
 from spark_replication.sim.world import Process, World
 from spark_replication.sim.zookeeper import Lost, Session, ZooKeeper
+from spark_replication.storage.batches import schema_change
 
 TICK_MS = 150
 TIMEOUT_MS = 120
@@ -136,6 +137,7 @@ class Candidate(Process):
             answer=self.replies.__setitem__,
             deposed=self._deposed,
             now_ms=self.clock_ms(),
+            compare_schemas=schema_change,
         )
         self.world.counts["controllers"] += 1
         self.handle(TookOver())

@@ -5,6 +5,7 @@ What a log holds is read from its files, by whoever sees everything: of a host t
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable
 from pathlib import Path
 
@@ -24,14 +25,33 @@ from spark_replication.storage.segment import DATA, INDEX, segment_bases
 Replica = tuple[TopicPartition, str]  # with the topic_id
 
 LOGS = Path("logs")
-SCHEMA = bytes(pa.schema([pa.field("content", pa.binary())]).serialize())
+VERSIONS_MAX = 3
 INDEX_CACHE_BYTES = 10 * ENTRY_BYTES  # so few that most indexes are read again
 
 
+def _schema(columns: int, padding: int = 0) -> pa.Schema:
+    fields = [pa.field("content", pa.binary()), *(pa.field(f"later {n}", pa.int8()) for n in range(1, columns))]
+    return pa.schema(fields, metadata={"padding": "." * padding})
+
+
+def _as_long_as_the_widest(columns: int) -> bytes:
+    """So that segments of every version roll after as many records."""
+    wanted = _schema(VERSIONS_MAX).serialize().size
+    padded = (bytes(_schema(columns, padding).serialize()) for padding in range(wanted))
+    return next(head for head in padded if len(head) == wanted)
+
+
+# Of each version, the message that its segments begin with.
+HEADS = tuple(_as_long_as_the_widest(columns) for columns in range(1, VERSIONS_MAX + 1))
+SCHEMAS = tuple(base64.b64encode(head).decode() for head in HEADS)
+
+
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A batch of one row. content: who wrote it as what, so that a lost, doubled or resurrected one is seen."""
+    """A batch of one row. content: who wrote it as what, so that a lost, doubled or resurrected one is seen. head: the
+    checksum of what its segment begins with."""
 
     epoch: int
+    head: int
     content: bytes
     producer: int
     producer_epoch: int
@@ -56,6 +76,7 @@ class LogImage:
         self._cuts: list[int] = []
         self._last = 0  # the segment that is read to its end, as far as it goes
         self._read = 0  # bytes of its index
+        self._head = 0  # the checksum of its schema
 
     @property
     def end(self) -> int:
@@ -94,8 +115,10 @@ class LogImage:
             content = bytes(data.content[entry.position : entry.position + entry.bytes])
             if encode_entry(entry) != stored or entry.crc != crc32c(content) or entry.base_offset != self.end:
                 return False
+            if self._read == 0:
+                self._head = crc32c(bytes(data.content[: entry.position]))
             self.records.append(
-                Record(entry.leader_epoch, content, entry.producer, entry.producer_epoch, entry.sequence)
+                Record(entry.leader_epoch, self._head, content, entry.producer, entry.producer_epoch, entry.sequence)
             )
             self._read += ENTRY_BYTES
         return True

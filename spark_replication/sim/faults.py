@@ -55,6 +55,7 @@ ADMIN = {
     "create_topic": 2,
     "delete_topic": 2,
     "remake_topic": 2,
+    "widen_topic": 4,
     "add_partitions": 2,
     "remove_partitions": 2,
     "readd_partitions": 3,

@@ -175,6 +175,7 @@ class LogScenario:
             rows=expect_int(keys["records"], "records"),
             message=name.encode(),
             crc=0,
+            schema=b"",
             producer=expect_int(keys.get("producer", -1), "producer"),
             producer_epoch=expect_int(keys.get("epoch", 0 if "producer" in keys else -1), "epoch"),
             sequence=expect_int(keys.get("sequence", 0 if "producer" in keys else -1), "sequence"),

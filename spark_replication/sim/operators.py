@@ -14,9 +14,11 @@ from spark_replication.messages import (
     ElectLeaders,
     Reassign,
     RemovePartitions,
+    WidenTopic,
 )
 from spark_replication.model import BrokerId, Scalar, TopicPartition
 from spark_replication.sim.cluster import TOPIC, SimulatedCluster
+from spark_replication.sim.disk import SCHEMAS
 from spark_replication.sim.faults import Fault
 
 OTHER = "other"
@@ -40,7 +42,9 @@ class Operators:
         return 0 if stored is None else len(stored.state.partitions)
 
     def create_topic(self, fault: Fault) -> bool:
-        self._cluster.ask(CreateTopic(name=OTHER, partitions=1, replication_factor=1 + fault.pick % 3))
+        self._cluster.ask(
+            CreateTopic(name=OTHER, schema=SCHEMAS[0], partitions=1, replication_factor=1 + fault.pick % 3)
+        )
         return True
 
     def delete_topic(self, fault: Fault) -> bool:
@@ -53,9 +57,15 @@ class Operators:
             return self.create_topic(fault)
         self._cluster.ask(DeleteTopic(topic=OTHER))
         world = self._cluster.world
-        again = CreateTopic(name=OTHER, partitions=1, replication_factor=1 + fault.pick % 3)
+        again = CreateTopic(name=OTHER, schema=SCHEMAS[0], partitions=1, replication_factor=1 + fault.pick % 3)
         world.after(world.between(5, 150), "asks for it again", lambda: self._cluster.ask(again))
         return True
+
+    def widen_topic(self, fault: Fault) -> bool:
+        """To the next version or the one after it; to one that it has had, which is refused."""
+        topic = OTHER if fault.pick & 1 and OTHER in self._cluster.store.topics else TOPIC
+        self._cluster.ask(WidenTopic(topic=topic, schema=SCHEMAS[(fault.pick >> 1) % len(SCHEMAS)]))
+        return topic in self._cluster.store.topics
 
     def add_partitions(self, fault: Fault) -> bool:
         count = self._count(TOPIC)

@@ -11,8 +11,7 @@ import msgspec
 
 from spark_replication.messages import ElectLeaders
 from spark_replication.model import Scalar, TopicPartition
-from spark_replication.sim.cluster import TOPIC, SimulatedCluster
-from spark_replication.sim.disk import SCHEMA
+from spark_replication.sim.cluster import SETTINGS, TOPIC, SimulatedCluster
 from spark_replication.sim.faults import DEFAULT, Fault, profile_of, schedule
 from spark_replication.sim.injector import Injector
 from spark_replication.sim.liveness import settle
@@ -82,7 +81,7 @@ def _settings(seed: int) -> dict[str, Scalar]:
         "recovery.trust.page.cache": seed % 7 > 2,
         "unclean.recovery.enabled": seed % 3 != 0,
         "flush": "always" if seed % 4 == 0 else "interval" if seed % 4 == 1 else "none",
-        "retention.bytes": 3 * len(SCHEMA) if seed % 2 else -1,
+        "retention.bytes": 2 * int(SETTINGS["segment.bytes"]) if seed % 2 else -1,
     }
 
 

@@ -1,8 +1,10 @@
 """Record batches as they are stored: made once by the leader, outside any lock, and read back without a copy.
 
 Rules:
-- A stored batch is the IPC message of a batch whose schema is exactly its topic's. Dictionary columns are decoded: in a
-  file their dictionaries would be messages of their own, and a slice of batches would not read.
+- A stored batch is the IPC message of a batch whose schema is exactly its segment's. Dictionary columns are decoded: in
+  a file their dictionaries would be messages of their own, and a slice of batches would not read.
+- A topic's schema only ever gains nullable columns at its end. So what an earlier version wrote is stored, and what a
+  version reads of another's is shown, with nulls in the columns that the one has and the other lacks.
 - Offsets count rows, so that a batch has at least one.
 - Compression is Arrow's own, of each buffer: readers of the files and of single batches need not be told. It is done
   here, once; followers and disks get the bytes as they are.
@@ -10,15 +12,30 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import base64
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 
 import pyarrow as pa
 from crc32c import crc32c
 
 from spark_replication.config import Compression
-from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
+from spark_replication.core.widening import SchemaChange
+from spark_replication.errors import (
+    BatchTooLarge,
+    CorruptLog,
+    CorruptState,
+    InvalidRequest,
+    InvalidSchema,
+    ReplicationError,
+    SchemaMismatch,
+    UnknownSchemaVersion,
+)
+from spark_replication.model import TopicConfig
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.index import ENTRY_BYTES, Buffer, IndexEntry, decode_entries
+
+SCHEMAS_REMEMBERED = 1_000
 
 
 def stored_schema(schema: pa.Schema) -> pa.Schema:
@@ -38,14 +55,81 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 def schema_from_bytes(message: Buffer, source: str) -> pa.Schema:
     """The inverse; CorruptLog, naming `source`, if it is none."""
     try:
-        return pa.ipc.read_schema(pa.py_buffer(message))
-    except (pa.ArrowException, OSError, EOFError) as error:
+        schema = pa.ipc.read_schema(pa.py_buffer(message))
+        str(schema)  # names that are no UTF-8 are found now, not by whoever asks for one
+        return schema
+    except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         raise CorruptLog(f"{source} holds no Arrow schema: {error}") from error
+
+
+segment_schema = lru_cache(SCHEMAS_REMEMBERED)(lambda head: schema_from_bytes(head, "a segment's head"))
+
+
+class TopicSchema:
+    """What a topic's batches may be. versions: newest first. head: the newest one's, as its segments begin with it."""
+
+    def __init__(self, newest: pa.Schema, earlier_columns: tuple[int, ...] = ()) -> None:
+        self.newest = newest
+        self.width = len(newest)
+        self.versions = (newest, *(_first_columns(newest, count) for count in reversed(earlier_columns)))
+        self.head = schema_to_bytes(newest)
+
+
+@lru_cache(SCHEMAS_REMEMBERED)
+def _topic_schema(text: str, earlier_columns: tuple[int, ...]) -> TopicSchema:
+    return TopicSchema(_schema_of_text(text, "a topic's config"), earlier_columns)
+
+
+def topic_schema(config: TopicConfig) -> TopicSchema:
+    return _topic_schema(config.schema, config.earlier_columns)
+
+
+def _schema_of_text(text: str, source: str) -> pa.Schema:
+    try:
+        message = base64.b64decode(text, validate=True)
+    except ValueError as error:
+        raise CorruptState(f"{source} holds a schema that is no base64: {error}. Configure it again") from error
+    return stored_schema(schema_from_bytes(message, source))
+
+
+def schema_change(before: str, after: str) -> SchemaChange:
+    """What core asks about the schema that a topic has, and the one that it is to have; both as IPC, base64."""
+    old = _schema_of_text(before, "a topic's config")
+    try:
+        new = _schema_of_text(after, "the request")
+    except ReplicationError as error:
+        raise InvalidSchema(f"there is no schema in it: {error.message}") from error
+    difference = _first_difference(_first_columns(new, len(old)), old, of="the new schema")
+    difference = difference or _first_unfit(new, len(old))
+    return SchemaChange(columns_before=len(old), columns_after=len(new), difference=difference)
+
+
+def _first_unfit(schema: pa.Schema, columns_before: int) -> str:
+    """The first column after these that cannot be new, since there are batches without it; "": all can."""
+    for place in range(columns_before, len(schema)):
+        field = schema.field(place)
+        if not field.nullable:
+            return f"column {place} ({field.name!r}) is new and not nullable"
+        if schema.names.index(field.name) < place:
+            return f"column {place} ({field.name!r}) is new and has the name of another"
+    return ""
+
+
+def are_versions(one: pa.Schema, other: pa.Schema) -> bool:
+    """Whether both may be of one topic."""
+    if one.equals(other):
+        return True
+    shared = min(len(one), len(other))
+    return not _first_difference(_first_columns(one, shared), _first_columns(other, shared), of="one")
+
+
+def _first_columns(schema: pa.Schema, count: int) -> pa.Schema:
+    return pa.schema(list(schema)[:count], metadata=schema.metadata)
 
 
 def prepare(
     batch: pa.RecordBatch,
-    schema: pa.Schema,
+    topic: TopicSchema,
     *,
     batch_bytes_max: int,
     compression: Compression = "none",
@@ -53,7 +137,7 @@ def prepare(
     producer_epoch: int = -1,
     sequence: int = -1,
 ) -> PreparedBatch:
-    """`batch` as the topic with this stored schema keeps it; SchemaMismatch or BatchTooLarge if it cannot."""
+    """`batch` as the topic keeps it, in its newest version; SchemaMismatch or BatchTooLarge if it cannot."""
     if batch.num_rows == 0:
         raise InvalidRequest("a batch without rows has no offsets: send at least one row")
     try:
@@ -62,7 +146,9 @@ def prepare(
         batch.validate(full=True)
     except pa.ArrowException as error:
         raise InvalidRequest(f"the batch is not sound Arrow data: {error}") from error
-    stored = as_stored(batch, schema)
+    stored = in_a_version(batch, topic)
+    if stored.num_columns < topic.width:
+        stored = filled(stored, range(topic.width), topic.newest)
     try:
         message = stored.serialize() if compression == "none" else _compressed(stored, compression)
     except pa.ArrowException as error:
@@ -77,6 +163,7 @@ def prepare(
         rows=batch.num_rows,
         message=view,
         crc=crc32c(view),
+        schema=topic.head,
         producer=producer,
         producer_epoch=producer_epoch,
         sequence=sequence,
@@ -92,8 +179,10 @@ def _compressed(batch: pa.RecordBatch, compression: Compression) -> pa.Buffer:
     return sink.getvalue().slice(head)  # the writer is not closed: its end marker would be part of the batch
 
 
-def batches_of(records: LogSlice, schema: pa.Schema) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
-    """The batches of a slice, as views of its bytes. Checksums are not looked at: `check_data` does that."""
+def batches_of(records: LogSlice) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
+    """The batches of a slice, as views of its bytes, with the schema of its segment. Checksums are not looked at:
+    `check_data` does that."""
+    schema = segment_schema(bytes(records.schema))
     data = pa.py_buffer(records.data)
     first = None
     for entry in decode_entries(records.entries):
@@ -118,20 +207,22 @@ def check_data(records: LogSlice) -> None:
         raise CorruptLog(f"the entries describe {start} bytes, the slice has {len(data)}")
 
 
-def as_stored(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """`batch` with exactly this stored schema, its dictionaries decoded; SchemaMismatch names the first difference."""
-    if batch.schema.equals(schema):
-        stored = batch
+def in_a_version(batch: pa.RecordBatch, topic: TopicSchema) -> pa.RecordBatch:
+    """`batch` with exactly the schema of one of the topic's versions, its dictionaries decoded; SchemaMismatch names
+    the first difference. UnknownSchemaVersion: it would fit if the topic were widened, as it may be elsewhere."""
+    schema = batch.schema
+    for version in topic.versions:
+        if schema.equals(version):
+            stored = batch
+            break
     else:
-        difference = _first_difference(stored_schema(batch.schema), schema)
-        if difference:
-            raise SchemaMismatch(f"{difference}: send batches of the topic's schema")
+        version = _version_meant(stored_schema(schema), topic)
         columns = [
             column if column.type == field.type else _plain(column, field)
-            for column, field in zip(batch.columns, schema, strict=True)
+            for column, field in zip(batch.columns, version, strict=True)
         ]
-        stored = pa.RecordBatch.from_arrays(columns, schema=schema)
-    for place, field in enumerate(schema):
+        stored = pa.RecordBatch.from_arrays(columns, schema=version)
+    for place, field in enumerate(version):
         if not field.nullable and stored.column(place).null_count:
             raise SchemaMismatch(f"column {place} ({field.name!r}) is not nullable and the batch has nulls in it")
     return stored
@@ -147,6 +238,30 @@ def projected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
     return pa.schema([schema.field(name) for name in columns], metadata=schema.metadata)
 
 
+def _version_meant(schema: pa.Schema, topic: TopicSchema) -> pa.Schema:
+    of_its_width = (version for version in topic.versions if len(version) == len(schema))
+    version = next(of_its_width, topic.newest)
+    difference = _first_difference(schema, version, of="the batch")
+    if not difference:
+        return version
+    wider = len(schema) > topic.width and are_versions(schema, topic.newest)
+    if wider and not _first_unfit(schema, topic.width):
+        raise UnknownSchemaVersion(f"{difference}: widen the topic, or wait until its brokers know that it is")
+    raise SchemaMismatch(f"{difference}: send batches of the topic's schema")
+
+
+def filled(batch: pa.RecordBatch, places: Iterable[int], schema: pa.Schema) -> pa.RecordBatch:
+    """The columns at these places of a newer or older version of the batch's schema, as `schema`: nulls where the batch
+    has none. The batch itself if that is all of it."""
+    if batch.schema.equals(schema):
+        return batch
+    columns = [
+        batch.column(place) if place < batch.num_columns else pa.nulls(batch.num_rows, field.type)
+        for place, field in zip(places, schema, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
 def _plain(column: pa.Array, field: pa.Field) -> pa.Array:
     try:
         return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column.cast(field.type)
@@ -154,23 +269,24 @@ def _plain(column: pa.Array, field: pa.Field) -> pa.Array:
         raise SchemaMismatch(f"column {field.name!r} cannot be decoded to {field.type}: {error}") from error
 
 
-def _first_difference(batch: pa.Schema, topic: pa.Schema) -> str:
-    for place, (ours, theirs) in enumerate(zip(batch, topic, strict=False)):
+def _first_difference(found: pa.Schema, topic: pa.Schema, *, of: str) -> str:
+    """of: what has the schema that was found."""
+    for place, (ours, theirs) in enumerate(zip(found, topic, strict=False)):
         if ours.name != theirs.name:
-            return f"column {place} is named {ours.name!r} in the batch and {theirs.name!r} in the topic"
+            return f"column {place} is named {ours.name!r} in {of} and {theirs.name!r} in the topic"
         if ours.type != theirs.type:
-            return f"column {place} ({ours.name!r}) is {ours.type} in the batch and {theirs.type} in the topic"
+            return f"column {place} ({ours.name!r}) is {ours.type} in {of} and {theirs.type} in the topic"
         if ours.nullable != theirs.nullable:
             words = {True: "nullable", False: "not nullable"}
             return (
-                f"column {place} ({ours.name!r}) is {words[ours.nullable]} in the batch "
+                f"column {place} ({ours.name!r}) is {words[ours.nullable]} in {of} "
                 f"and {words[theirs.nullable]} in the topic"
             )
-    shared = min(len(batch), len(topic))
-    if len(batch) > shared:
-        return f"column {shared} ({batch.field(shared).name!r}) of the batch is not in the topic"
+    shared = min(len(found), len(topic))
+    if len(found) > shared:
+        return f"column {shared} ({found.field(shared).name!r}) of {of} is not in the topic"
     if len(topic) > shared:
-        return f"column {shared} ({topic.field(shared).name!r}) of the topic is not in the batch"
+        return f"column {shared} ({topic.field(shared).name!r}) of the topic is not in {of}"
     return ""
 
 

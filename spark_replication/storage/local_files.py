@@ -15,7 +15,6 @@ from pathlib import Path
 from spark_replication.config import TopicSettings
 from spark_replication.errors import CorruptState, InvalidRequest, StorageFailed
 from spark_replication.model import TopicPartition, Value, decode, encode
-from spark_replication.storage.batches import schema_from_bytes
 from spark_replication.storage.files import Files
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
@@ -59,9 +58,8 @@ class LocalLogs:
             self._recovered[folder] = self._made_whole(folder)
         return [recovered.report for recovered in self._recovered.values()]
 
-    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, settings: TopicSettings) -> PartitionLog:
+    def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> PartitionLog:
         """The replica's log; its `recovery` says what was found. One that `recover` has not seen is recovered now."""
-        schema_from_bytes(schema, f"topic {partition.topic}")
         folder = self._folder(partition, topic_id)
         # Once only: after a close the files are read again, since somebody may have written in between.
         recovered = self._recovered.pop(folder, None)
@@ -71,7 +69,7 @@ class LocalLogs:
             except OSError as error:
                 raise StorageFailed(f"{folder} cannot be made: {error}. Free space or repair the disk") from error
             recovered = self._made_whole(folder)
-        return PartitionLog(recovered, schema=schema, settings=settings)
+        return PartitionLog(recovered, settings=settings)
 
     def found(self) -> list[tuple[TopicPartition, str]]:
         try:

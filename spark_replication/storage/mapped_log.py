@@ -29,7 +29,7 @@ from spark_replication.core.read_start import start_of
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset, Start
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import check_data, projected, schema_from_bytes
+from spark_replication.storage.batches import are_versions, check_data, filled, projected, schema_from_bytes
 from spark_replication.storage.files import Files, LocalFiles
 from spark_replication.storage.index import (
     ENTRY_BYTES,
@@ -263,9 +263,12 @@ class MappedLog:
         if offset >= end:
             return
         try:
-            wanted = None if columns is None else projected(self._last(bases).schema, columns)
+            newest = self._last(bases).schema if columns is not None else None
+            wanted = projected(newest, columns) if newest is not None else None
             for segment in self._segments(bases, offset):
-                choose = _choice(segment.schema, wanted) if wanted is not None and segment.end > segment.base else None
+                choose = None
+                if newest is not None and segment.end > segment.base:
+                    choose = _choice(segment, newest, wanted)
                 for records, batches in segment.runs(offset, end, verify=verify):
                     for base, last, epoch, timestamp_ms, stored in zip(*_columns(records), batches, strict=True):
                         batch = stored if choose is None else choose(stored)
@@ -326,23 +329,15 @@ def _columns(records: LogSlice) -> Iterator[list[int]]:
     return (entries[name].tolist() for name in ("base_offset", "last_offset", "leader_epoch", "timestamp_ms"))
 
 
-def _choice(stored: pa.Schema, wanted: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What makes of a batch the columns that are wanted, with nulls for those that came later than it."""
-    places = [stored.get_field_index(field.name) for field in wanted]
-    for place, field in zip(places, wanted, strict=True):
-        if (place < 0 and not field.nullable) or (place >= 0 and stored.field(place).type != field.type):
-            raise CorruptLog(f"column {field.name!r} is {field} in the last segment, and not so in an older one")
-    if min(places, default=0) >= 0:
+def _choice(segment: StoredSegment, newest: pa.Schema, wanted: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
+    """What makes of its batches what is wanted of the newest version, with nulls for columns that came later."""
+    stored = segment.schema
+    if not are_versions(stored, newest):
+        raise CorruptLog(f"segment {segment.base:020}: its schema is no earlier version of the last segment's")
+    places = [newest.get_field_index(name) for name in wanted.names]
+    if max(places, default=-1) < len(stored):
         return lambda batch: batch.select(places)
-
-    def filled(batch: pa.RecordBatch) -> pa.RecordBatch:
-        columns = [
-            batch.column(place) if place >= 0 else pa.nulls(batch.num_rows, field.type)
-            for place, field in zip(places, wanted, strict=True)
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=wanted)
-
-    return filled
+    return lambda batch: filled(batch, places, wanted)
 
 
 @contextmanager

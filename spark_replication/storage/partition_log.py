@@ -3,7 +3,8 @@
 Rules:
 - The log end moves after write(2) of data and index entry has returned, and by nothing else (F0).
 - A segment is made by the append that needs it, and unmade with it: none of the log's segments is ever empty.
-- A leader begins a segment when the last is full, old, or has another schema; a follower where its leader did (F2).
+- A leader begins a segment when the last is full, old, or has another schema than the batch that comes; a follower
+  where its leader did (F2).
 - The log's start is the base of its first segment, or the end of an empty log; it is on the disk before what lies below
   it goes, so that a crash leaves a log.
 - A write that fails is cut away again. If even that fails the log is offline: it serves what it has and takes no more.
@@ -51,7 +52,7 @@ class PartitionLog:
     [log_start, log_end), and an epoch that begins at log_end has no records yet.
     """
 
-    def __init__(self, recovered: Recovered, *, schema: bytes, settings: TopicSettings) -> None:
+    def __init__(self, recovered: Recovered, *, settings: TopicSettings) -> None:
         self.recovery: RecoveryReport = recovered.report
         self._folder: Path = recovered.folder
         self._files = recovered.files
@@ -61,7 +62,6 @@ class PartitionLog:
         self._high_watermark = recovered.high_watermark
         self._log_start = recovered.log_start
         self._log_end = recovered.report.log_end
-        self._schema = schema
         self._settings = settings
         self._offline = ""
         # An earlier process may have been killed before it flushed: all segments, and the folder, are due.
@@ -85,16 +85,11 @@ class PartitionLog:
     def high_watermark(self) -> Offset:
         return self._high_watermark
 
-    @property
-    def schema(self) -> bytes:
-        """The schema message that the next segment begins with."""
-        return self._schema
-
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
         assert leader_epoch == self._epochs.last_epoch, f"epoch {leader_epoch} has not begun here (F3)"
         self._refuse_if_offline()
         with self._disk("append"):
-            segment = self._segment_to_lead(timestamp_ms)
+            segment = self._segment_to_lead(batch.schema, timestamp_ms)
         base_offset = self._log_end
         last_offset = base_offset + batch.rows - 1
         entry = IndexEntry(
@@ -276,15 +271,15 @@ class PartitionLog:
             segment.release()
         self._offline = f"{self._folder} is closed"
 
-    def _segment_to_lead(self, timestamp_ms: int) -> Segment:
+    def _segment_to_lead(self, schema: bytes, timestamp_ms: int) -> Segment:
         """Where a leader appends what comes now; a new segment is not the log's own yet."""
         if self._segments:
             last = self._segments[-1]
             is_full = last.data_bytes >= self._settings.segment_bytes
             is_old = timestamp_ms - last.timestamp_first_ms >= self._settings.segment_ms
-            if not is_full and not is_old and last.schema == self._schema:
+            if not is_full and not is_old and last.schema == schema:
                 return last
-        return self._created(self._schema)
+        return self._created(schema)
 
     def _created(self, schema: bytes) -> Segment:
         return Segment.create(self._folder, self._log_end, schema, self._files, self._indexes)

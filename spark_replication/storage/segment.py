@@ -147,7 +147,7 @@ class Segment:
             segment_base=self.base,
             entries=bytes(memoryview(entries)[first * ENTRY_BYTES : fitting * ENTRY_BYTES]),
             data=self._files.stored(self.data_path, length, start.position),
-            schema=self.schema if first == 0 else b"",
+            schema=self.schema,
         )
 
     def bytes_from(self, offset: Offset) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
 from typing import Protocol
 
 import pyarrow as pa
@@ -46,7 +45,7 @@ from spark_replication.messages import (
     to_json,
 )
 from spark_replication.model import TopicPartition
-from spark_replication.storage.batches import schema_from_bytes
+from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight, told_to_client
 from spark_replication.transport.put_stream import AnswersInOrder, AnswersTogether, MetadataWriter, PutStream
 from spark_replication.transport.read_stream import ReadStream
@@ -61,10 +60,6 @@ __all__ = [
     "call",
     "error_of_flight",
 ]
-
-_SCHEMAS_REMEMBERED = 1_000
-
-_schema_of = lru_cache(_SCHEMAS_REMEMBERED)(lambda message: schema_from_bytes(message, "the topic"))
 
 
 class BrokerServices(Protocol):
@@ -137,15 +132,17 @@ class BrokerFlightServer(ActionServer):
             def replica_of(named: int | None) -> ReplicaLoop:
                 return self._replica(_meant(topic, number, named))
 
-            schema = self._schema(topic)
+            self._schema(topic)  # of a topic that is not known here, the stream is refused as a whole
             answers = AnswersTogether if number is None else AnswersInOrder
-            PutStream(replica_of, schema, answers, self._settings, self._now_ms).run(reader, writer)
+            PutStream(replica_of, lambda: self._schema(topic), answers, self._settings, self._now_ms).run(
+                reader, writer
+            )
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         with told_to_client():
             request = from_json(ticket.ticket, ReadTicket)
             partition = TopicPartition(request.topic, request.partition)
-            stream = ReadStream(lambda: self._replica(partition), self._schema(request.topic), request)
+            stream = ReadStream(lambda: self._replica(partition), self._schema(request.topic).newest, request)
             return flight.GeneratorStream(stream.schema, self._counted(stream))
 
     def get_flight_info(
@@ -182,7 +179,7 @@ class BrokerFlightServer(ActionServer):
             for known in partitions
             if (address := self._leader_address(known)) is not None
         ]
-        return flight.FlightInfo(self._schema(topic), descriptor, endpoints, -1, -1)
+        return flight.FlightInfo(self._schema(topic).newest, descriptor, endpoints, -1, -1)
 
     def _described(self, topics: tuple[str, ...] | None) -> tuple[TopicMetadata, ...]:
         _require_ready(self._broker)
@@ -197,9 +194,9 @@ class BrokerFlightServer(ActionServer):
         _require_ready(self._broker)
         return self._broker.replica(partition)
 
-    def _schema(self, topic: str) -> pa.Schema:
+    def _schema(self, topic: str) -> TopicSchema:
         _require_ready(self._broker)
-        return _schema_of(self._broker.schema(topic))
+        return topic_schema(self._broker.config(topic))
 
     @contextmanager
     def _stream(self) -> Iterator[None]:

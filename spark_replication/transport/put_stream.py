@@ -29,7 +29,7 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
 from spark_replication.messages import Ack, BatchMetadata, Refusal, from_json, to_json
 from spark_replication.ports import PreparedBatch
-from spark_replication.storage.batches import prepare
+from spark_replication.storage.batches import TopicSchema, prepare
 
 _DEFAULT = BatchMetadata()
 _NO_PRODUCER = -1
@@ -178,19 +178,19 @@ class AnswersTogether(Answers):
 
 
 class PutStream:
-    """replica_of: of the partition that a batch names, if it does. Looked up for each batch, since partitions may come
-    and go while a stream is open."""
+    """replica_of: of the partition that a batch names, if it does. This and schema_of are asked for each batch, since a
+    partition may come and go, and a topic be widened, while a stream is open."""
 
     def __init__(
         self,
         replica_of: Callable[[int | None], ReplicaLoop],
-        schema: pa.Schema,
+        schema_of: Callable[[], TopicSchema],
         answers: type[Answers],
         settings: Settings,
         now_ms: Callable[[], int],
     ) -> None:
         self._replica_of = replica_of
-        self._schema = schema
+        self._schema_of = schema_of
         self._batch_bytes_max = settings.batch_bytes_max
         self._now_ms = now_ms
         self._answers = answers(unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms)
@@ -230,7 +230,7 @@ class PutStream:
     def _prepared(self, batch: pa.RecordBatch, asked: BatchMetadata, compression: Compression) -> PreparedBatch:
         return prepare(
             batch,
-            self._schema,
+            self._schema_of(),
             batch_bytes_max=self._batch_bytes_max,
             compression=compression,
             producer=_NO_PRODUCER if asked.producer is None else asked.producer,

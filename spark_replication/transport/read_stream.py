@@ -1,5 +1,8 @@
 """DoGet of one partition: batches as they are stored, trimmed to what was asked, up to the high watermark.
 
+A stream has one schema, that of the topic as it begins. Each batch is decoded with the schema of its own segment: one
+of an earlier version has nulls in the columns that came later, one of a later version is shown without them.
+
 Where a stream begins that names a place or a time is decided once, with the first look, and is the first that it says:
 whoever goes on after a broken stream goes on from there. A wait for something new is a wait for the replica's progress,
 never a poll. No guard is held between two batches.
@@ -14,11 +17,11 @@ import pyarrow as pa
 
 from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import CorruptLog, StorageFailed
+from spark_replication.errors import CorruptLog, StorageFailed, UnknownTopicOrPartition
 from spark_replication.messages import BatchPosition, ReadTicket, to_json
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import batches_of, check_data, projected
+from spark_replication.storage.batches import are_versions, batches_of, check_data, filled, projected, segment_schema
 from spark_replication.storage.index import NO_TIMESTAMP
 from spark_replication.transport.actions import told_to_client
 
@@ -32,9 +35,14 @@ class ReadStream:
     def __init__(self, replica_of: Callable[[], ReplicaLoop], schema: pa.Schema, ticket: ReadTicket) -> None:
         """The first look is taken now, so that a request that cannot be served is refused as a whole."""
         self._replica_of = replica_of
-        self._stored_schema = schema
+        self._topic_schema = schema
         self._ticket = ticket
         self.schema = projected(schema, ticket.columns)
+        self._places = [
+            *(range(len(schema)) if ticket.columns is None else map(schema.get_field_index, ticket.columns))
+        ]
+        self._head = b""  # of the segment that was read last
+        self._is_of_topic_schema = False  # that segment
         self._progress = threading.Event()
         self._offset = ticket.start if isinstance(ticket.start, int) else UNDECIDED
         self._first = self._look()
@@ -109,13 +117,18 @@ class ReadStream:
         """All of a slice in one step. Flight asks for each batch from a thread that is new to Python every time, where
         the first call of a function takes 25 µs: more than everything else about a small batch."""
         delivered: list[BatchWithMetadata] = []
-        to = self._ticket.to
-        for entry, stored in batches_of(records, self._stored_schema):
+        to, columns = self._ticket.to, self._ticket.columns
+        if records.schema != self._head:
+            self._enter_segment(bytes(records.schema))
+        for entry, stored in batches_of(records):
             first = max(self._offset, entry.base_offset)
             beyond = entry.last_offset + 1 if to is None else min(to, entry.last_offset + 1)
             if first >= beyond:
                 break
-            batch = stored if self._ticket.columns is None else stored.select(list(self._ticket.columns))
+            if not self._is_of_topic_schema:
+                batch = filled(stored, self._places, self.schema)
+            else:
+                batch = stored if columns is None else stored.select(self._places)
             if beyond - first < batch.num_rows:
                 batch = batch.slice(first - entry.base_offset, beyond - first)
             self._offset = beyond
@@ -127,3 +140,11 @@ class ReadStream:
             )
             delivered.append((batch, to_json(position)))
         return delivered
+
+    def _enter_segment(self, head: bytes) -> None:
+        schema = segment_schema(head)
+        if not are_versions(schema, self._topic_schema):
+            raise UnknownTopicOrPartition(
+                f"{self._ticket.topic} was made again, with another schema, since this stream began: read it anew"
+            )
+        self._head, self._is_of_topic_schema = head, schema.equals(self._topic_schema)

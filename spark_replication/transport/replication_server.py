@@ -282,7 +282,7 @@ class FollowerConnection:
             if found is None:
                 continue
             number, answer, records = found
-            stored = (records.schema, records.entries, records.data) if records is not None else ()
+            stored = (records.head, records.entries, records.data) if records is not None else ()
             frame = encoded(FetchedFrame(number=number, partition=answer), *stored)
             parts += frame
             collected += sum(map(len, frame))

@@ -238,6 +238,23 @@ PLANTED_BUGS = (
         "followers_catch_up",
     ),
     bug(
+        "append a batch below the head of another schema",
+        "storage/partition_log.py",
+        "if not is_full and not is_old and last.schema == schema:",
+        "if not is_full and not is_old:",
+        "batches_have_their_own_schema",
+    ),
+    bug(
+        "begin a follower's segment with the schema of its last",
+        "storage/partition_log.py",
+        "            segment = continued or self._created(schema)\n",
+        "            schema = self._segments[-1].schema if self._segments else schema\n"
+        "            segment = continued or self._created(schema)\n",
+        "batches_have_their_own_schema",
+        *LOSS,
+        "followers_catch_up",
+    ),
+    bug(
         "take a killed process's clean chain for granted after a loss of power",
         "core/clean_chain.py",
         "    return started if same_boot_and_directory and trust_page_cache else None",

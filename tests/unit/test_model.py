@@ -33,6 +33,7 @@ VALUES: list[Value] = [
     BrokerEpoch(epoch=4, incarnation="x", clean_since=2),
     ControllerInfo(id="c", host="h", port=1, epoch=3),
     TopicConfig(settings={"min.insync.replicas": 1, "a": "b", "c": True}, schema="s"),
+    TopicConfig(schema="s", earlier_columns=(2, 5)),
     ClusterInfo(cluster_id="c", features={"f": 1}),
 ]
 
@@ -40,6 +41,19 @@ VALUES: list[Value] = [
 @pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
 def test_what_is_stored_is_read_again(value: Value) -> None:
     assert decode(encode(value), type(value), "/x") == value
+
+
+def test_a_topic_of_an_older_program_has_the_first_version_of_its_schema() -> None:
+    found = decode(b'{"v":1,"settings":{"a":1},"schema":"s"}', TopicConfig, "/config/topics/foo")
+    assert found == TopicConfig(settings={"a": 1}, schema="s")
+    assert found.schema_version == 0
+    assert TopicConfig(earlier_columns=(2, 5)).schema_version == 2
+
+
+@pytest.mark.parametrize("earlier", ["[2,2]", "[3,2]", "[-1]"])
+def test_versions_of_a_schema_only_gain_columns(earlier: str) -> None:
+    with pytest.raises(CorruptState, match="/config/topics/foo is not a TopicConfig"):
+        decode(b'{"earlier_columns":%b}' % earlier.encode(), TopicConfig, "/config/topics/foo")
 
 
 def test_the_same_value_always_gives_the_same_bytes() -> None:

@@ -49,10 +49,12 @@ from spark_replication.messages import (
     Request,
     RequestAnswer,
     TopicMetadata,
+    WidenTopic,
     from_json,
     to_json,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
+from spark_replication.storage.batches import topic_schema
 from tests.unit.client.tcp_proxy import TcpProxy
 
 REQUESTS: dict[str, type[Request]] = {
@@ -63,6 +65,7 @@ REQUESTS: dict[str, type[Request]] = {
     "reassign": Reassign,
     "cancel_reassignment": CancelReassignment,
     "configure": Configure,
+    "widen_topic": WidenTopic,
 }
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -150,6 +153,13 @@ class FakeCluster:
             self.topics[topic] = TopicConfig(schema=base64.b64encode(schema.serialize().to_pybytes()).decode())
             for partition in range(partitions):
                 self.logs[TopicPartition(topic, partition)] = FakeLog()
+
+    def widen(self, topic: str, schema: pa.Schema) -> None:
+        with self.changed:
+            before = topic_schema(self.topics[topic])
+            text = base64.b64encode(schema.serialize().to_pybytes()).decode()
+            earlier = (*self.topics[topic].earlier_columns, len(before.newest))
+            self.topics[topic] = TopicConfig(schema=text, earlier_columns=earlier)
 
     def log(self, topic: str = "orders", partition: int = 0) -> FakeLog:
         return self.logs[TopicPartition(topic, partition)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
@@ -13,6 +14,7 @@ from spark_replication.errors import (
     InvalidPartitions,
     InvalidRequest,
     NotController,
+    ReplicationError,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
@@ -25,6 +27,7 @@ from spark_replication.messages import (
     RemovePartitions,
     Request,
     RequestAnswer,
+    WidenTopic,
 )
 from spark_replication.model import TopicPartition
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster, FakeLog
@@ -192,6 +195,45 @@ def test_what_was_refused_comes_back_as_errors_of_the_tree(cluster: FakeCluster,
         Configure(topic="orders", settings={"min.insync.replicas": None}),
     ]
     assert admin.reassignments() == []
+
+
+WIDER = SCHEMA.append(pa.field("name", pa.string()))
+
+
+def widen(cluster: FakeCluster) -> None:
+    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        assert isinstance(request, WidenTopic)
+        if cluster.topics[request.topic].schema != request.schema:
+            cluster.widen(request.topic, WIDER)
+        return RequestAnswer()
+
+    cluster.carry_out = carry_out
+
+
+def test_a_topic_is_widened_once(cluster: FakeCluster, admin: Admin) -> None:
+    widen(cluster)
+    assert admin.describe_topics(["orders"])[0].schema_version == 0
+    found = [admin.widen_topic("orders", WIDER) for _ in range(2)]
+    assert [each.schema_version for each in found] == [1, 1]
+    assert found[0].schema == cluster.topics["orders"].schema
+    assert admin.describe_topics(["orders"]) == [found[0]]
+
+
+def test_a_widening_is_done_when_every_broker_that_answers_has_heard_of_it(cluster: FakeCluster) -> None:
+    widen(cluster)
+    cluster.brokers[2].frozen_metadata = cluster.metadata(None)
+    with (
+        Admin(cluster.bootstrap, deadline_ms=700) as hasty,
+        pytest.raises(ReplicationError, match=r"has not heard of its version 1|did not say in time") as refused,
+    ):
+        hasty.widen_topic("orders", WIDER)
+    assert (refused.value.retriable, refused.value.maybe_written) == (True, True)
+    with Admin(cluster.bootstrap, deadline_ms=10_000) as patient, ThreadPoolExecutor(1) as aside:
+        found = aside.submit(patient.widen_topic, "orders", WIDER)
+        cluster.brokers[2].frozen_metadata = None
+        assert found.result(10).schema_version == 1
+        cluster.brokers[2].proxy.down()
+        assert patient.widen_topic("orders", WIDER).schema_version == 1, "who is down hears of it when it comes back"
 
 
 def test_an_unknown_topic_is_named(admin: Admin) -> None:

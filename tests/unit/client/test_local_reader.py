@@ -14,10 +14,10 @@ import spark_replication as sr
 from spark_replication.client.reader import LogBatch
 from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.errors import CorruptLog, CorruptState, InvalidRequest, OffsetOutOfRange, StorageFailed
-from spark_replication.storage.batches import prepare
+from spark_replication.storage.batches import TopicSchema, prepare
 from spark_replication.storage.mapped_log import StoredSegment
 from spark_replication.storage.partition_log import PartitionLog
-from tests.unit.storage.storage_stories import SCHEMA, log_in, prepared, rows
+from tests.unit.storage.storage_stories import SCHEMA, WIDENED, WIDER, log_in, prepared, rows
 
 TIMES_MS = (1_000, 3_000, 2_000, 4_000, 4_000, 5_000)  # of six batches of three rows; the third's clock was behind
 END = 18
@@ -181,16 +181,11 @@ def test_columns_are_chosen_in_the_order_asked_for(log: PartitionLog, tmp_path: 
 
 
 def test_batches_have_their_segments_schema_and_nulls_for_what_came_later_if_it_is_asked_for(tmp_path: Path) -> None:
-    log_of_one_width(tmp_path, SCHEMA, 0)
-    wider = SCHEMA.append(pa.field("late", pa.int8()))
-    late = pa.record_batch([*rows(2, 2).columns, pa.array([7, 8], pa.int8())], schema=wider)
-    log = log_in(tmp_path, schema=wider)
-    log.append(prepare(late, wider, batch_bytes_max=1 << 20), leader_epoch=0, timestamp_ms=0)
-    log.checkpoint(4)
-    log.close()
+    late = pa.record_batch([*rows(2, 2).columns, pa.array([7, 8], pa.int8())], schema=WIDER)
+    log_of_two_schemas(tmp_path, late, WIDENED)
     assert [each.batch for each in sr.LocalReader(tmp_path).read()] == [rows(0, 2), late]
     chosen = [each.batch for each in sr.LocalReader(tmp_path).read(columns=["late", "row"])]
-    schema = pa.schema([wider.field("late"), wider.field("row")])
+    schema = pa.schema([WIDER.field("late"), WIDER.field("row")])
     assert [batch.schema for batch in chosen] == [schema, schema]
     assert [batch.to_pydict() for batch in chosen] == [
         {"late": [None, None], "row": [0, 1]},
@@ -198,24 +193,22 @@ def test_batches_have_their_segments_schema_and_nulls_for_what_came_later_if_it_
     ]
 
 
-def log_of_one_width(folder: Path, schema: pa.Schema, first: int) -> None:
-    log = log_in(folder, schema=schema)
+def log_of_two_schemas(folder: Path, batch: pa.RecordBatch, topic: TopicSchema) -> None:
+    """Two rows of SCHEMA, then this batch."""
+    log = log_in(folder)
     log.begin_epoch(0)
-    log.append(prepared(first), leader_epoch=0, timestamp_ms=0)
-    log.checkpoint(first + 2)
+    log.append(prepared(0), leader_epoch=0, timestamp_ms=0)
+    log.append(prepare(batch, topic, batch_bytes_max=1 << 20), leader_epoch=0, timestamp_ms=0)
+    log.checkpoint(4)
     log.close()
 
 
 @pytest.mark.parametrize("field", [pa.field("row", pa.int32()), pa.field("late", pa.int8(), nullable=False)])
 def test_segments_whose_schemas_do_not_continue_are_no_log(tmp_path: Path, field: pa.Field) -> None:
-    log_of_one_width(tmp_path, SCHEMA, 0)
     other = pa.schema([field])
-    log = log_in(tmp_path, schema=other)
     batch = pa.record_batch([pa.array([1, 2], field.type)], schema=other)
-    log.append(prepare(batch, other, batch_bytes_max=1 << 20), leader_epoch=0, timestamp_ms=0)
-    log.checkpoint(4)
-    log.close()
-    with pytest.raises(CorruptLog, match="and not so in an older one"):
+    log_of_two_schemas(tmp_path, batch, TopicSchema(other))
+    with pytest.raises(CorruptLog, match="its schema is no earlier version of the last segment's"):
         next(sr.LocalReader(tmp_path).read(columns=[field.name]))
 
 

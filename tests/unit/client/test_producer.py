@@ -9,6 +9,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
+from spark_replication.client import producer as producers
 from spark_replication.client.producer import BATCH_BYTES, Producer
 from spark_replication.client.sender import SEND_BYTES, Ack
 from spark_replication.errors import (
@@ -21,6 +22,7 @@ from spark_replication.errors import (
     ReplicationError,
     RequestTimedOut,
     SchemaMismatch,
+    UnknownSchemaVersion,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import BatchMetadata
@@ -217,6 +219,75 @@ def test_a_topic_made_again_with_another_schema_is_noticed(cluster: FakeCluster,
     cluster.create("orders", 3, words.schema)
     assert producer.send("orders", words).result(WAIT_S).base_offset == 0
     assert cluster.log().batches[0].batch.equals(words)
+
+
+WIDER = SCHEMA.append(pa.field("name", pa.string()))
+
+
+def named(number: int) -> pa.RecordBatch:
+    return pa.record_batch([pa.array([number]), pa.array(["a"])], schema=WIDER)
+
+
+def test_who_sends_an_earlier_version_does_not_notice_and_who_sends_the_newest_finds_it(
+    cluster: FakeCluster, producer: Producer
+) -> None:
+    producer.send("orders", numbers(0)).result(WAIT_S)
+    stale = cluster.metadata(None)
+    cluster.widen("orders", WIDER)
+    asked = cluster.asked_metadata
+    producer.send("orders", numbers(1)).result(WAIT_S)
+    assert cluster.asked_metadata == asked
+    cluster.brokers[1].frozen_metadata = stale  # it hears later than the other
+    assert offsets([producer.send("orders", batch) for batch in (named(2), numbers(3), named(4))]) == [2, 3, 4]
+    assert [stored.batch.schema.equals(WIDER) for stored in cluster.log().batches] == [False, False, True, False, True]
+
+
+def test_versions_may_alternate(cluster: FakeCluster, producer: Producer) -> None:
+    cluster.widen("orders", WIDER)
+    batches = [named(number) if number % 2 else numbers(number) for number in range(10)]
+    assert offsets([producer.send("orders", batch) for batch in batches]) == list(range(10))
+    assert cluster.log().numbers == list(range(10))
+    assert len(cluster.received) == 10, "none is sent again"
+
+
+def test_a_version_that_no_broker_tells_of_is_looked_for_and_then_refused(
+    cluster: FakeCluster, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(producers, "UNKNOWN_VERSION_MS", 200)
+    asked = cluster.asked_metadata
+    error = failure(producer.send("orders", named(0)))
+    assert isinstance(error, UnknownSchemaVersion)
+    assert "column 1 ('name') of the batch is not in the topic: widen the topic" in str(error)
+    assert cluster.asked_metadata > asked + 1
+    assert cluster.received == []
+    cluster.widen("orders", WIDER)
+    assert producer.send("orders", named(0)).result(WAIT_S).base_offset == 0
+
+
+def test_a_leader_that_has_not_heard_of_a_version_is_tried_again(cluster: FakeCluster, producer: Producer) -> None:
+    cluster.widen("orders", WIDER)
+    left = [3]
+
+    def refuse(batch: pa.RecordBatch, _metadata: BatchMetadata) -> ReplicationError | None:
+        left[0] -= batch.schema.equals(WIDER)
+        unknown = batch.schema.equals(WIDER) and left[0] > 0
+        return UnknownSchemaVersion("column 1: widen the topic, or wait") if unknown else None
+
+    cluster.refuse = refuse
+    futures = [producer.send("orders", batch) for batch in (numbers(0), named(1), numbers(2))]
+    assert offsets(futures) == [0, 1, 2]
+    assert left[0] <= 0
+    assert cluster.log().numbers == [0, 1, 2], "none is lost, doubled or overtaken"
+
+
+def test_a_leader_that_never_hears_of_a_version_is_given_up_in_time(cluster: FakeCluster) -> None:
+    cluster.widen("orders", WIDER)
+    cluster.refuse = lambda _batch, _metadata: UnknownSchemaVersion("column 1: widen the topic, or wait")
+    with Producer(cluster.bootstrap, deadline_ms=700) as producer:
+        error = failure(producer.send("orders", named(0)))
+    assert isinstance(error, UnknownSchemaVersion)
+    assert "given up after 700 ms, nothing is written" in str(error)
+    assert len(cluster.received) > 1
 
 
 @pytest.mark.parametrize("batch", [numbers(), pa.table({"number": pa.array([], pa.int64())}), [1, 2]])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from spark_replication.client.deadline import Deadline
-from spark_replication.client.reader import LogBatch, Preference, Reader
+from spark_replication.client.reader import LogBatch, Preference, Reader, _in_one_schema
 from spark_replication.errors import (
     BrokerNotAvailable,
     CorruptLog,
@@ -337,3 +337,42 @@ def test_the_deadline_ends_the_search_for_a_leader(cluster: FakeCluster) -> None
         broker.proxy.down()
     with Reader(cluster.bootstrap, deadline_ms=300) as reader, pytest.raises(BrokerNotAvailable):
         list(reader.read("orders"))
+
+
+def test_a_read_has_one_schema_whatever_the_brokers_that_serve_it_know() -> None:
+    wider = SCHEMA.append(pa.field("name", pa.string()))
+    narrow, wide = (
+        pa.record_batch([pa.array([1, 2])], schema=SCHEMA),
+        pa.record_batch([pa.array([3]), pa.array(["c"])], schema=wider),
+    )
+    words = pa.record_batch({"word": pa.array(["one"])})
+    closed: list[bool] = []
+
+    def given(*batches: pa.RecordBatch) -> Generator[LogBatch, None, None]:
+        try:
+            for offset, batch in enumerate(batches):
+                yield LogBatch(
+                    batch=batch, base_offset=offset, last_offset=offset, leader_epoch=0, timestamp=0, high_watermark=9
+                )
+        finally:
+            closed.append(True)
+
+    def shown(*batches: pa.RecordBatch) -> list[pa.RecordBatch]:
+        found = list(_in_one_schema(given(*batches)))
+        assert [each.base_offset for each in found] == list(range(len(batches)))
+        return [each.batch for each in found]
+
+    first, second, third = shown(narrow, wide, narrow)
+    assert first is third is narrow
+    assert second.equals(pa.record_batch([pa.array([3])], schema=SCHEMA))
+    first, second = shown(wide, narrow)
+    assert first is wide
+    assert second.schema == wider
+    assert second.to_pydict() == {"number": [1, 2], "name": [None, None]}
+    assert shown(narrow, words, wide) == [narrow, words, wide], "a topic that was made again has its own"
+    following = _in_one_schema(given(narrow, wide))
+    next(following)
+    assert isinstance(following, Generator)
+    closed.clear()
+    following.close()
+    assert closed == [True], "and with it the stream of who wants no more"

@@ -193,7 +193,7 @@ class Logs:
         self.quarantined: list[tuple[TopicPartition, str]] = []
         self.sick: frozenset[TopicPartition] = frozenset()
 
-    def open(self, partition: TopicPartition, topic_id: str, schema: bytes, settings: TopicSettings) -> FailingLog:
+    def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> FailingLog:
         if partition in self.sick:
             raise StorageFailed(f"{partition} cannot be opened")
         found = self.logs.get((partition, topic_id))

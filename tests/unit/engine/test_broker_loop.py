@@ -61,7 +61,6 @@ class Story:
             flusher=HeldFlushes(),
             settings=settings(),
             guards=nullcontext,
-            schema_of=lambda config: config.schema.encode(),
         )
 
     def registered(
@@ -158,7 +157,7 @@ def test_a_lost_session_ends_every_leadership_and_every_following() -> None:
     story = Story()
     story.registered(LED, FOLLOWED)
     answers: list[Place | ReplicationError] = []
-    story.loop.replica(FOO).produce(PreparedBatch(1, b"x", 0), acks="all", now_ms=0, acknowledge=answers.append)
+    story.loop.replica(FOO).produce(PreparedBatch(1, b"x", 0, b""), acks="all", now_ms=0, acknowledge=answers.append)
     assert story.loop.session_lost() == {}
     assert (story.parts(), story.links.following) == ({FOO: "NoneType", FOO_1: "NoneType"}, {})
     (error,) = answers
@@ -189,12 +188,12 @@ def test_what_is_gone_after_the_next_registration_is_put_aside_and_not_known_any
     assert (story.parts(), story.logs.quarantined, log.closed) == ({}, [(FOO, FOO_ID)], True)
     assert story.loop.metadata(None, None).topics == ()
     with pytest.raises(UnknownTopicOrPartition, match="knows no topic foo"):
-        story.loop.schema("foo")
+        story.loop.config("foo")
 
 
 def test_a_directory_that_is_not_assigned_is_put_aside_and_the_present_one_served() -> None:
     story = Story()
-    story.logs.open(FOO, "old", b"", settings())
+    story.logs.open(FOO, "old", settings())
     story.registered(LED)
     assert (story.logs.quarantined, story.parts()) == ([(FOO, "old")], {FOO: "Leading"})
 
@@ -361,7 +360,7 @@ def test_it_tells_of_topics_what_it_knows() -> None:
     everything = Metadata(cluster_id="cluster", brokers=LIVE, controller="host:1", topics=(bar, foo))
     assert story.loop.metadata(None, "host:1") == everything
     assert story.loop.metadata(["foo", "baz"], None).topics == (foo,)
-    assert story.loop.schema("bar") == b"bar's"
+    assert story.loop.config("bar").schema == "bar's"
     story.loop.brokers_read({2: registration(2)})
     assert story.loop.metadata([], None).brokers == {2: registration(2)}
 
@@ -450,7 +449,7 @@ def test_what_is_here_and_not_assigned_any_longer_goes_once_that_was_read() -> N
 def test_a_leader_tells_where_its_epochs_end_and_who_is_none_says_so() -> None:
     story = Story()
     story.registered(LED, FOLLOWED)
-    story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0), acks=1, now_ms=0, acknowledge=lambda _: None)
+    story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0, b""), acks=1, now_ms=0, acknowledge=lambda _: None)
 
     def wanted(epoch: int, **changed: Any) -> EndOfEpochWanted:
         known: dict[str, Any] = {"topic": "foo", "partition": 0, "topic_id": FOO_ID, "leader_epoch": 4} | changed

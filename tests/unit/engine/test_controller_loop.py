@@ -18,6 +18,7 @@ from spark_replication.core.events import (
     TookOver,
 )
 from spark_replication.core.plan import Reconsider, Reply
+from spark_replication.core.widening import SchemaChange
 from spark_replication.core.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
@@ -49,12 +50,21 @@ from spark_replication.messages import (
     Request,
     StopReplica,
     UpdateMetadata,
+    WidenTopic,
 )
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, FOO_ID, state, topic, zookeeper
 from tests.unit.engine.ports_in_memory import Answers, HeldStore, Mirrored, Sent
 
 FOO_1, BAR = TopicPartition("foo", 1), TopicPartition("bar", 0)
+
+
+def compare(before: str, after: str) -> SchemaChange:
+    """Schemas of these stories name a column by each letter."""
+    difference = "" if after.startswith(before) else f"{after} does not go on from {before}"
+    return SchemaChange(columns_before=len(before), columns_after=len(after), difference=difference)
+
+
 CREATION = CreateTopic(name="baz", assignment={0: (1, 2)})
 BAZ = TopicPartition("baz", 0)
 LED = state(1, [1, 2])
@@ -89,6 +99,7 @@ class Story:
             answer=self._on_answer,
             deposed=self._on_deposed,
             now_ms=self.now_ms,
+            compare_schemas=compare,
         )
 
     def _on_deposed(self) -> None:
@@ -340,6 +351,22 @@ def test_settings_hold_from_the_step_that_stored_them() -> None:
     assert story.store.partitions[FOO].state.min_isr == 1
     assert story.loop.cluster.settings_of("foo").min_insync_replicas == 1
     assert not story.loop.cluster.settings.unclean_recovery_enabled
+
+
+def test_a_widened_topic_is_stored_and_then_told() -> None:
+    story = Story(1, 2, 3)
+    story.loop.cluster.apply_topic_config("foo", TopicConfig(schema="ab"))
+    story.asks(WidenTopic(topic="foo", schema="abc"), 8)
+    assert story.sent.commands == []
+    story.answered("config of foo")
+    after = TopicConfig(schema="abc", earlier_columns=(2,))
+    assert story.store.topics["foo"].config == story.loop.cluster.topics["foo"].config == after
+    told = [command.topics for _, command in story.sent.commands if isinstance(command, UpdateMetadata)]
+    assert told == [{"foo": after}] * 3
+    story.asks(WidenTopic(topic="foo", schema="abc"), 9)
+    story.asks(WidenTopic(topic="foo", schema="b"), 10)
+    assert story.answers.given == [(8, "NONE"), (9, "NONE"), (10, "INVALID_SCHEMA")]
+    assert story.store.topics["foo"].config == after
 
 
 def test_a_reassignment_below_admin_is_removed_once_it_is_complete() -> None:

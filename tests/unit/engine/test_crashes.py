@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from spark_replication.core.events import Event, PartitionsRead, Requested, TookOver
 from spark_replication.core.isr import changed
 from spark_replication.core.plan import Reply
+from spark_replication.core.widening import incomparable
 from spark_replication.core.writes import IsrWrite
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.messages import (
@@ -49,6 +50,7 @@ def controller(store: MemoryStore) -> ControllerLoop:
         answer=_no_answer,
         deposed=lambda: None,
         now_ms=0,
+        compare_schemas=incomparable,
     )
 
 

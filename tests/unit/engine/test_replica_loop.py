@@ -59,7 +59,7 @@ class Story:
 
     def produce(self, rows: int = 1, *, acks: int | str = "all", sequence: int = -1, now_ms: int = 0) -> None:
         producer, epoch = (9, 0) if sequence >= 0 else (-1, -1)
-        batch = PreparedBatch(rows, b"x", 0, producer, epoch, sequence)
+        batch = PreparedBatch(rows, b"x", 0, b"", producer, epoch, sequence)
         self.loop.produce(batch, acks=acks, now_ms=now_ms, acknowledge=self.answers.append)
 
     def fetch(self, by: BrokerId, offset: int, *, now_ms: int = 0, **changed: Any) -> None:
@@ -250,7 +250,7 @@ def test_what_producers_wrote_before_is_read_from_the_log() -> None:
         guard=nullcontext(),
     )
     again.command(command(LED, 7), ME, 0)
-    again.produce(PreparedBatch(1, b"x", 0, 9, 0, 0), acks=1, now_ms=0, acknowledge=story.answers.append)
+    again.produce(PreparedBatch(1, b"x", 0, b"", 9, 0, 0), acks=1, now_ms=0, acknowledge=story.answers.append)
     assert (story.answers, story.log.log_end) == ([Place(0, 0)], 1)
 
 

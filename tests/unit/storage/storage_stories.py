@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
 
 from spark_replication.config import TopicSettings
 from spark_replication.ports import LogSlice, PreparedBatch
-from spark_replication.storage.batches import batches_of, check_data, prepare, schema_to_bytes
+from spark_replication.storage.batches import TopicSchema, batches_of, check_data, prepare
 from spark_replication.storage.files import Files, LocalFiles
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import recover
 
 SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("text", pa.string())])
+TOPIC = TopicSchema(SCHEMA)
+WIDER = SCHEMA.append(pa.field("late", pa.int8()))
+WIDENED = TopicSchema(WIDER, (2,))
 
 Open = Callable[..., PartitionLog]
 
@@ -25,7 +28,6 @@ def log_in(
     *,
     segment_bytes: int = 1 << 20,
     segment_ms: int = 1 << 40,
-    schema: pa.Schema = SCHEMA,
     before_cut: Callable[[], None] = lambda: None,
     files: Files | None = None,
 ) -> PartitionLog:
@@ -33,7 +35,7 @@ def log_in(
     files = files or LocalFiles(open_files_max=10)
     recovered = recover(folder, before_cut, files=files, indexes=IndexCache(bytes_max=1 << 20))
     settings = TopicSettings(segment_bytes=segment_bytes, segment_ms=segment_ms)
-    return PartitionLog(recovered, schema=schema_to_bytes(schema), settings=settings)
+    return PartitionLog(recovered, settings=settings)
 
 
 def rows(first: int, count: int) -> pa.RecordBatch:
@@ -41,10 +43,12 @@ def rows(first: int, count: int) -> pa.RecordBatch:
     return pa.record_batch([pa.array(numbers, pa.int64()), pa.array([f"row {n}" for n in numbers])], schema=SCHEMA)
 
 
-def prepared(first: int, count: int = 2, *, producer: int = -1, sequence: int = -1) -> PreparedBatch:
+def prepared(
+    first: int, count: int = 2, *, topic: TopicSchema = TOPIC, producer: int = -1, sequence: int = -1
+) -> PreparedBatch:
     return prepare(
         rows(first, count),
-        SCHEMA,
+        topic,
         batch_bytes_max=1 << 20,
         producer=producer,
         producer_epoch=0 if producer >= 0 else -1,
@@ -64,11 +68,13 @@ def read(log: PartitionLog, offset: int, *, bytes_max: int, end: int) -> LogSlic
 
 
 def read_rows(log: PartitionLog, start: int = 0) -> list[int]:
-    """Every row from the batch that holds `start`, as a reader gets them: slice by slice."""
-    found: list[int] = []
+    """Every row from the batch that holds `start`."""
+    return [row for batch in read_batches(log, start) for row in batch.column("row").to_pylist()]
+
+
+def read_batches(log: PartitionLog, start: int = 0) -> Iterator[pa.RecordBatch]:
+    """As a reader gets them: slice by slice."""
     while (records := read(log, start, bytes_max=1 << 12, end=log.log_end)) is not None:
         check_data(records)
-        for _, batch in batches_of(records, SCHEMA):
-            found += batch.column("row").to_pylist()
+        yield from (batch for _, batch in batches_of(records))
         start = records.next_offset
-    return found

@@ -8,7 +8,14 @@ from crc32c import crc32c
 
 from spark_replication.config import Compression
 from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
-from spark_replication.storage.batches import batches_of, prepare, schema_from_bytes, schema_to_bytes, stored_schema
+from spark_replication.storage.batches import (
+    TopicSchema,
+    batches_of,
+    prepare,
+    schema_from_bytes,
+    schema_to_bytes,
+    stored_schema,
+)
 from tests.unit.storage.storage_stories import SCHEMA, Open, prepared, read, rows
 
 TOPIC = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
@@ -45,30 +52,33 @@ def test_the_first_difference_is_named(fields: list[pa.Field], message: str) -> 
         for column, field in zip(columns, fields, strict=True)
     ]
     with pytest.raises(SchemaMismatch, match=message):
-        prepare(pa.RecordBatch.from_arrays(arrays, schema=schema), TOPIC, batch_bytes_max=1000)
+        prepare(pa.RecordBatch.from_arrays(arrays, schema=schema), TopicSchema(TOPIC), batch_bytes_max=1000)
 
 
 def test_nulls_in_a_column_without_nulls_are_refused() -> None:
     batch = pa.RecordBatch.from_arrays([pa.array([1, None]), pa.array(["a", "b"])], schema=TOPIC)
     with pytest.raises(SchemaMismatch, match=r"column 0 \('id'\) is not nullable and the batch has nulls"):
-        prepare(batch, TOPIC, batch_bytes_max=1000)
+        prepare(batch, TopicSchema(TOPIC), batch_bytes_max=1000)
 
 
 def test_metadata_makes_no_difference() -> None:
-    assert prepare(rows(0, 1).replace_schema_metadata({"from": "pandas"}), SCHEMA, batch_bytes_max=1000).rows == 1
+    assert (
+        prepare(rows(0, 1).replace_schema_metadata({"from": "pandas"}), TopicSchema(SCHEMA), batch_bytes_max=1000).rows
+        == 1
+    )
 
 
 def test_a_batch_over_the_cap_and_one_without_rows_are_refused() -> None:
     size = len(prepared(0, 5).message)
-    assert prepare(rows(0, 5), SCHEMA, batch_bytes_max=size).rows == 5
+    assert prepare(rows(0, 5), TopicSchema(SCHEMA), batch_bytes_max=size).rows == 5
     with pytest.raises(BatchTooLarge, match=f"takes {size} bytes as it is stored, over batch.bytes.max={size - 1}"):
-        prepare(rows(0, 5), SCHEMA, batch_bytes_max=size - 1)
+        prepare(rows(0, 5), TopicSchema(SCHEMA), batch_bytes_max=size - 1)
     with pytest.raises(InvalidRequest, match="without rows"):
-        prepare(rows(0, 0), SCHEMA, batch_bytes_max=size)
+        prepare(rows(0, 0), TopicSchema(SCHEMA), batch_bytes_max=size)
 
 
 def test_a_slice_of_a_batch_is_stored_alone() -> None:
-    sliced = prepare(rows(0, 1000).slice(500, 2), SCHEMA, batch_bytes_max=1 << 20)
+    sliced = prepare(rows(0, 1000).slice(500, 2), TopicSchema(SCHEMA), batch_bytes_max=1 << 20)
     assert len(sliced.message) < 400
     assert sliced.crc == crc32c(sliced.message)
 
@@ -87,7 +97,7 @@ def test_dictionaries_are_decoded_wherever_they_are() -> None:
     stored = stored_schema(schema)
     assert stored.types == [pa.string(), pa.list_(pa.string()), pa.struct([("word", pa.string())])]
     batch = pa.RecordBatch.from_arrays([words, listed, held], schema=schema)
-    message = prepare(batch, stored, batch_bytes_max=10_000).message
+    message = prepare(batch, TopicSchema(stored), batch_bytes_max=10_000).message
     found = pa.ipc.read_record_batch(pa.py_buffer(message), stored)
     assert found.to_pylist() == batch.to_pylist()
 
@@ -105,7 +115,7 @@ def test_batches_come_back_as_views_of_the_slice(open_log: Open) -> None:
         log.append(prepared(first, 3), leader_epoch=0, timestamp_ms=0)
     records = read(log, 0, bytes_max=1 << 20, end=6)
     assert records is not None
-    found = list(batches_of(records, SCHEMA))
+    found = list(batches_of(records))
     assert [batch for _, batch in found] == [rows(0, 3), rows(3, 3)]
     assert [(entry.base_offset, entry.last_offset) for entry, _ in found] == [(0, 2), (3, 5)]
     whole = pa.py_buffer(records.data)
@@ -116,29 +126,29 @@ def test_batches_come_back_as_views_of_the_slice(open_log: Open) -> None:
 
 @pytest.mark.parametrize("compression", ["lz4", "zstd"])
 def test_a_compressed_batch_is_smaller_and_reads_like_any_other(compression: Compression, open_log: Open) -> None:
-    plain = len(prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=1 << 20).message)
+    plain = len(prepare(rows(0, 1_000), TopicSchema(SCHEMA), batch_bytes_max=1 << 20).message)
     log = open_log()
     log.begin_epoch(0)
     for first, used in ((0, compression), (1_000, "none")):
-        batch = prepare(rows(first, 1_000), SCHEMA, batch_bytes_max=1 << 20, compression=used)
+        batch = prepare(rows(first, 1_000), TopicSchema(SCHEMA), batch_bytes_max=1 << 20, compression=used)
         assert (len(batch.message) < plain / 1.5) == (used != "none")
         assert (len(batch.message) % 8, batch.crc) == (0, crc32c(batch.message))
         log.append(batch, leader_epoch=0, timestamp_ms=0)
     records = read(log, 0, bytes_max=1 << 20, end=2_000)
     assert records is not None
     expected = [rows(0, 1_000), rows(1_000, 1_000)]
-    assert [batch for _, batch in batches_of(records, SCHEMA)] == expected
+    assert [batch for _, batch in batches_of(records)] == expected
     stream = pa.py_buffer(bytes(records.schema) + bytes(records.data))
     assert list(pa.ipc.open_stream(stream)) == expected
 
 
 def test_the_cap_is_on_what_is_stored() -> None:
-    size = len(prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=1 << 20, compression="zstd").message)
-    prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=size, compression="zstd")
+    size = len(prepare(rows(0, 1_000), TopicSchema(SCHEMA), batch_bytes_max=1 << 20, compression="zstd").message)
+    prepare(rows(0, 1_000), TopicSchema(SCHEMA), batch_bytes_max=size, compression="zstd")
     refused: list[tuple[Compression, int]] = [("zstd", size - 1), ("none", size)]
     for compression, cap in refused:
         with pytest.raises(BatchTooLarge, match="as it is stored"):
-            prepare(rows(0, 1_000), SCHEMA, batch_bytes_max=cap, compression=compression)
+            prepare(rows(0, 1_000), TopicSchema(SCHEMA), batch_bytes_max=cap, compression=compression)
 
 
 def test_a_schema_comes_back_and_rubbish_is_named() -> None:

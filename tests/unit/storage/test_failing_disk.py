@@ -89,7 +89,7 @@ def test_a_follower_keeps_its_epochs_when_the_slice_that_begins_one_fails(
         assert records is not None
         before = files_of(tmp_path / "follower"), (follower.log_end, follower.epochs)
         # The history is in its file when the data does not fit.
-        files.room = 100 + len(records.schema)
+        files.room = 100 + len(records.head)
         with pytest.raises(StorageFailed):
             follower.append_slice(records)
         assert (files_of(tmp_path / "follower"), (follower.log_end, follower.epochs)) == before

@@ -147,11 +147,11 @@ import resource, sys
 from pathlib import Path
 resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
 from spark_replication.model import TopicPartition
-from tests.unit.storage.storage_stories import prepared, read, read_rows
-from tests.unit.storage.test_local_files import SCHEMA_BYTES, SETTINGS, logs_in
+from tests.unit.storage.storage_stories import prepared, read_rows
+from tests.unit.storage.test_local_files import SETTINGS, logs_in
 logs = logs_in(Path(sys.argv[1]), open_files_max=512)
 batches = [prepared(0), prepared(2)]
-opened = [logs.open(TopicPartition("many", number), "id", SCHEMA_BYTES, SETTINGS) for number in range(10_000)]
+opened = [logs.open(TopicPartition("many", number), "id", SETTINGS) for number in range(10_000)]
 for log in opened:
     log.begin_epoch(0)
 for batch in batches:

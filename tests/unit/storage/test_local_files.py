@@ -10,14 +10,12 @@ import pytest
 
 from spark_replication.config import TopicSettings
 from spark_replication.errors import (
-    CorruptLog,
     CorruptState,
     DirectoryInUse,
     InvalidRequest,
     WrongCluster,
 )
 from spark_replication.model import DirectoryIdentity, TopicPartition
-from spark_replication.storage.batches import schema_to_bytes
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
     DirectoryLock,
@@ -37,9 +35,8 @@ from spark_replication.storage.broker_directory import (
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
-from tests.unit.storage.storage_stories import SCHEMA, prepared, read_rows
+from tests.unit.storage.storage_stories import prepared, read_rows
 
-SCHEMA_BYTES = schema_to_bytes(SCHEMA)
 SETTINGS = TopicSettings()
 ORDERS = TopicPartition("orders", 3)
 DOTTED = TopicPartition("a.b-c", 0)
@@ -56,7 +53,7 @@ def logs_in(directory: Path, now_ms: int = 0, *, open_files_max: int = 10) -> Lo
 
 
 def write_one(logs: LocalLogs, partition: TopicPartition, topic_id: str) -> None:
-    log = logs.open(partition, topic_id, SCHEMA_BYTES, SETTINGS)
+    log = logs.open(partition, topic_id, SETTINGS)
     log.begin_epoch(0)
     log.append(prepared(0), leader_epoch=0, timestamp_ms=0)
     log.close()
@@ -76,13 +73,8 @@ def test_replicas_are_found_and_strangers_left_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("topic", "topic_id"), [("../up", "id"), ("orders", "a.b"), ("orders", ""), ("orders", "a/b")])
 def test_a_name_that_would_not_be_found_again_is_not_made(tmp_path: Path, topic: str, topic_id: str) -> None:
     with pytest.raises(InvalidRequest, match="cannot name a replica's folder"):
-        logs_in(tmp_path).open(TopicPartition(topic, 0), topic_id, SCHEMA_BYTES, SETTINGS)
+        logs_in(tmp_path).open(TopicPartition(topic, 0), topic_id, SETTINGS)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_log_needs_a_schema(tmp_path: Path) -> None:
-    with pytest.raises(CorruptLog, match="topic orders holds no Arrow schema"):
-        logs_in(tmp_path).open(ORDERS, "id", b"rubbish", SETTINGS)
 
 
 def test_recovery_comes_first_and_drops_the_proofs_before_it_cuts(tmp_path: Path) -> None:
@@ -96,9 +88,9 @@ def test_recovery_comes_first_and_drops_the_proofs_before_it_cuts(tmp_path: Path
     logs = logs_in(tmp_path)
     assert [(report.log_end, report.entries_cut) for report in logs.recover()] == [(2, 0), (0, 1)]
     assert read_start_record(tmp_path) is None
-    assert logs.open(ORDERS, "id1", SCHEMA_BYTES, SETTINGS).recovery.entries_cut == 1
-    assert logs.open(ORDERS, "id1", SCHEMA_BYTES, SETTINGS).recovery.entries_cut == 0
-    kept = logs.open(DOTTED, "id1", SCHEMA_BYTES, SETTINGS)
+    assert logs.open(ORDERS, "id1", SETTINGS).recovery.entries_cut == 1
+    assert logs.open(ORDERS, "id1", SETTINGS).recovery.entries_cut == 0
+    kept = logs.open(DOTTED, "id1", SETTINGS)
     assert read_rows(kept) == [0, 1]
     kept.close()
 

@@ -7,19 +7,33 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+import pyarrow as pa
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.errors import StorageFailed
+from spark_replication.storage.batches import TopicSchema
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.storage.failing_files import Crash, FailingFiles
-from tests.unit.storage.storage_stories import files_of, log_in, prepared, read, read_rows
+from tests.unit.storage.storage_stories import (
+    TOPIC,
+    WIDENED,
+    files_of,
+    log_in,
+    prepared,
+    read,
+    read_batches,
+    read_rows,
+)
 
 
 class LogMachine(RuleBasedStateMachine):
-    """Model: one (epoch, offset of the batch's first row) a row, from offset 0, and how many of them are forgotten."""
+    """Model: one (epoch, offset of the batch's first row) a row, from offset 0, and how many of them are forgotten.
+
+    schemas: of the batches, by the offset of their first row.
+    """
 
     @initialize(segment_bytes=st.sampled_from([1, 900, 1 << 20]), segment_ms=st.sampled_from([3, 20, 1 << 40]))
     def start(self, segment_bytes: int, segment_ms: int) -> None:
@@ -29,6 +43,7 @@ class LogMachine(RuleBasedStateMachine):
         self.checkpoint = 0
         self.log_start = 0
         self.rows: list[tuple[int, int]] = []
+        self.schemas: dict[int, pa.Schema] = {}
         for name in ("leader", "follower"):
             (self.directory / name).mkdir()
         self.files = FailingFiles()
@@ -47,25 +62,28 @@ class LogMachine(RuleBasedStateMachine):
         self.files = FailingFiles()
         self.leader = self.opened("leader", crashed=True)
 
-    @rule(count=st.integers(1, 5))
-    def append(self, count: int) -> None:
+    @rule(count=st.integers(1, 5), topic=st.sampled_from([TOPIC, WIDENED]))
+    def append(self, count: int, topic: TopicSchema) -> None:
         base = len(self.rows)
-        place = self.leader.append(prepared(base, count), leader_epoch=self.epoch, timestamp_ms=base)
+        self.schemas[base] = topic.newest
+        place = self.leader.append(prepared(base, count, topic=topic), leader_epoch=self.epoch, timestamp_ms=base)
         assert (place.base_offset, place.last_offset) == (base, base + count - 1)
         self.rows += [(self.epoch, base)] * count
 
-    @rule(changes=st.integers(0, 4))
-    def crash_within_an_append(self, changes: int) -> None:
+    @rule(changes=st.integers(0, 4), topic=st.sampled_from([TOPIC, WIDENED]))
+    def crash_within_an_append(self, changes: int, topic: TopicSchema) -> None:
         base = len(self.rows)
+        self.schemas[base] = topic.newest
         self.files.changes_left = changes
         with suppress(Crash):
-            self.leader.append(prepared(base), leader_epoch=self.epoch, timestamp_ms=base)
+            self.leader.append(prepared(base, topic=topic), leader_epoch=self.epoch, timestamp_ms=base)
             self.rows += [(self.epoch, base)] * 2
         self.reopened_after_crash()
 
     @rule(room=st.integers(0, 2_000))
     def fill_the_disk(self, room: int) -> None:
         base = len(self.rows)
+        self.schemas[base] = TOPIC.newest
         self.files.room = room
         try:
             self.leader.append(prepared(base), leader_epoch=self.epoch, timestamp_ms=base)
@@ -156,6 +174,8 @@ class LogMachine(RuleBasedStateMachine):
         log, start, end = self.leader, self.log_start, len(self.rows)
         assert (log.log_start, log.log_end, log.high_watermark) == (start, end, self.checkpoint)
         assert read_rows(log, start) == list(range(start, end))
+        bases = list(dict.fromkeys(base for _, base in self.rows[start:]))
+        assert [batch.schema for batch in read_batches(log, start)] == [self.schemas[base] for base in bases]
         epochs = [epoch for epoch, _ in self.rows[start:]]
         assert [log.epochs.epoch_at(offset) for offset in range(start, end)] == epochs
         assert log.epochs.epoch_at(start - 1) == NO_EPOCH

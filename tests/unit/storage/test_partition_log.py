@@ -6,12 +6,24 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.core.epochs import EpochHistory
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.ports import BatchPlace, LogSlice
 from spark_replication.storage.partition_log import PartitionLog
-from tests.unit.storage.storage_stories import SCHEMA, Open, files_of, prepared, read, read_rows, rows
+from tests.unit.storage.storage_stories import (
+    SCHEMA,
+    TOPIC,
+    WIDENED,
+    WIDER,
+    Open,
+    files_of,
+    prepared,
+    read,
+    read_rows,
+    rows,
+)
 from tests.unit.storage.test_files import open_files
 
 SMALL_SEGMENT = 1000
@@ -49,7 +61,8 @@ def test_a_read_takes_whole_batches_that_fit_and_at_least_one(open_log: Open) ->
     lead(log, 0, 5)
     one = read(log, 3, bytes_max=1, end=log.log_end)
     assert one is not None
-    assert (one.first_offset, one.next_offset, one.segment_base, one.schema) == (2, 4, 0, b"")
+    assert (one.first_offset, one.next_offset, one.segment_base, one.head) == (2, 4, 0, b"")
+    assert one.schema == TOPIC.head, "who reads from here on must know it"
     size = len(one.data)
     two = read(log, 2, bytes_max=2 * size, end=log.log_end)
     almost_three = read(log, 2, bytes_max=3 * size - 1, end=log.log_end)
@@ -58,7 +71,7 @@ def test_a_read_takes_whole_batches_that_fit_and_at_least_one(open_log: Open) ->
     assert (two.next_offset, len(two.entries)) == (6, 160)
     first = read(log, 0, bytes_max=1 << 20, end=7)
     assert first is not None
-    assert (first.next_offset, bytes(first.schema)) == (6, log.schema), "a batch that ends past `end` stays out"
+    assert (first.next_offset, first.head) == (6, TOPIC.head), "a batch that ends past `end` stays out"
     assert read(log, 6, bytes_max=1 << 20, end=7) is None
 
 
@@ -81,15 +94,40 @@ def test_a_closed_segment_is_a_plain_arrow_stream(open_log: Open, tmp_path: Path
     assert pa.concat_tables(tables).equals(pa.Table.from_batches([rows(0, 24)]))
 
 
-def test_a_new_schema_starts_a_segment(open_log: Open, tmp_path: Path) -> None:
+def test_a_batch_of_another_schema_begins_a_segment_of_it(open_log: Open, tmp_path: Path) -> None:
+    """Of an earlier one too: a leader that has not heard of the newest goes on with what it knows."""
     log = open_log()
-    lead(log, 0, 2)
+    log.begin_epoch(0)
+    for place, topic in enumerate((TOPIC, WIDENED, WIDENED, TOPIC)):
+        log.append(prepared(place * 2, topic=topic), leader_epoch=0, timestamp_ms=0)
+    bases, schemas = (0, 2, 6), (SCHEMA, WIDER, SCHEMA)
+    paths = sorted((tmp_path / "leader").glob("*.arrow"))
+    assert [path.name for path in paths] == [f"{base:020}.arrow" for base in bases]
+    assert tuple(pa.ipc.open_stream(path.read_bytes()).schema for path in paths) == schemas
+    for offset, (base, head) in enumerate(
+        [(0, TOPIC.head), (0, TOPIC.head), *[(2, WIDENED.head)] * 4, (6, TOPIC.head)]
+    ):
+        records = read(log, offset, bytes_max=1, end=log.log_end)
+        assert records is not None
+        assert (records.segment_base, records.schema) == (base, head)
     log.close()
-    wider = SCHEMA.append(pa.field("late", pa.int8()))
-    log = open_log(schema=wider)
-    lead(log, 0, 1)
-    assert sorted(path.name for path in (tmp_path / "leader").glob("*.arrow")) == [f"{0:020}.arrow", f"{4:020}.arrow"]
-    assert pa.ipc.open_stream((tmp_path / "leader" / f"{4:020}.arrow").read_bytes()).schema == wider
+    again = open_log()
+    assert read_rows(again) == list(range(8))
+    again.append(prepared(8, topic=TOPIC), leader_epoch=0, timestamp_ms=0)
+    assert [each.base for each in again.segments()] == list(bases), "the last segment's head was found again"
+
+
+def test_a_follower_begins_segments_where_its_leader_did(open_log: Open, tmp_path: Path) -> None:
+    log, follower = open_log(), open_log("follower")
+    log.begin_epoch(0)
+    for place, topic in enumerate((TOPIC, TOPIC, WIDENED, WIDENED)):
+        log.append(prepared(place * 2, topic=topic), leader_epoch=0, timestamp_ms=0)
+    while (records := read(log, follower.log_end, bytes_max=1, end=log.log_end)) is not None:
+        over_the_wire = replace(records, schema=memoryview(records.head))
+        assert bool(over_the_wire.schema) == (records.first_offset in (0, 4))
+        follower.append_slice(over_the_wire)
+    assert files_of(tmp_path / "leader") == files_of(tmp_path / "follower")
+    assert read_rows(follower) == list(range(8))
 
 
 def test_a_leader_appends_only_in_the_epoch_that_it_began(open_log: Open) -> None:

@@ -33,7 +33,7 @@ from spark_replication.messages import (
 )
 from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import batches_of, prepare, schema_from_bytes
+from spark_replication.storage.batches import TopicSchema, batches_of, prepare, schema_from_bytes
 from spark_replication.storage.index import IndexEntry, encode_entry
 from spark_replication.transport.frames import FrameReceiver, encoded
 from spark_replication.transport.replication_client import _records
@@ -130,7 +130,7 @@ def test_batches_of_a_producer(seed: int) -> None:
             batch = pa.ipc.read_record_batch(pa.py_buffer(damaged(rng, sound)), SCHEMA)
         except (pa.ArrowException, OSError, EOFError) as error:
             raise InvalidRequest(f"Flight refuses it: {error}") from error
-        message = prepare(batch, SCHEMA, batch_bytes_max=Settings().batch_bytes_max).message
+        message = prepare(batch, TopicSchema(SCHEMA), batch_bytes_max=Settings().batch_bytes_max).message
         pa.ipc.read_record_batch(pa.py_buffer(message), SCHEMA).validate(full=True)
 
     assert 0 < refusals(seed, take) < ROUNDS
@@ -143,7 +143,7 @@ def test_a_batch_whose_offsets_lead_out_of_its_buffers_is_refused() -> None:
     wild = sound.replace(offsets, struct.pack("<4i", 1 << 20, 1 << 20, 1 << 20, 1 << 21))
     batch = pa.ipc.read_record_batch(pa.py_buffer(wild), SCHEMA)
     with pytest.raises(InvalidRequest, match="not sound Arrow data"):
-        prepare(batch, SCHEMA, batch_bytes_max=1 << 20)
+        prepare(batch, TopicSchema(SCHEMA), batch_bytes_max=1 << 20)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -153,8 +153,8 @@ def test_stored_batches(seed: int) -> None:
 
     def look(rng: random.Random) -> None:
         data = damaged(rng, sound)
-        records = LogSlice(first_offset=0, next_offset=3, segment_base=0, entries=entries, data=data)
-        for _entry, _batch in batches_of(records, SCHEMA):
+        records = LogSlice(0, 3, 0, entries, data, TopicSchema(SCHEMA).head)
+        for _entry, _batch in batches_of(records):
             pass
 
     assert refusals(seed, look) > 0
@@ -222,4 +222,4 @@ def test_a_sound_frame_is_read() -> None:
     assert (frame, bytes(payload)) == (FetchFrame(number=1, partitions=(FETCH, FETCH)), b"abc")
     for kind, text in TEXTS.items():
         from_json(text, kind)
-    prepare(BATCH, SCHEMA, batch_bytes_max=1 << 20)
+    prepare(BATCH, TopicSchema(SCHEMA), batch_bytes_max=1 << 20)
