@@ -76,8 +76,11 @@ def batches_in(folder: Path, base: Offset) -> Iterator[tuple[IndexEntry, pa.Reco
     entries = list(entries_of(folder, base))
     path = data_path(folder, base)
     with path.open("rb") as file:
-        schema = schema_from_bytes(os.pread(file.fileno(), entries[0].position, 0), str(path)) if entries else None
+        head = os.pread(file.fileno(), entries[0].position, 0) if entries else b""
+        schema = schema_from_bytes(head, str(path)) if entries else None
         for entry in entries:
+            if entry.schema_crc not in (0, crc32c(head)):
+                raise CorruptLog(f"{path} does not begin with the schema that the entry of {entry.base_offset} names")
             yield entry, _batch(os.pread(file.fileno(), entry.bytes, entry.position), entry, schema)
 
 

@@ -34,7 +34,7 @@ ENTRY_TYPE = numpy.dtype(
         ("crc", "<u4"),
         ("leader_epoch", "<i4"),
         ("producer_epoch", "<i4"),
-        ("flags", "<u4"),
+        ("schema_crc", "<u4"),
         ("entry_crc", "<u4"),
     ]
 )
@@ -56,6 +56,8 @@ class IndexEntry(NamedTuple):
     """One batch. `position` and `bytes` say where its IPC message lies in the `.arrow` file, `crc` is its CRC-32C.
 
     timestamp_ms: when its leader appended it. producer, producer_epoch and sequence are -1 without idempotence.
+    schema_crc: the CRC-32C of what its segment begins with, without which nobody can read it; 0: written by an older
+    program, which did not say.
     """
 
     base_offset: Offset
@@ -69,7 +71,7 @@ class IndexEntry(NamedTuple):
     crc: int
     leader_epoch: int
     producer_epoch: int
-    flags: int = 0
+    schema_crc: int = 0
 
 
 class Prefix(NamedTuple):
@@ -141,6 +143,13 @@ def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, 
         if places[place] and place < worst.kept:
             worst = Prefix(place, f"{why} at entry {place}")
     return worst
+
+
+def count_below(head: Buffer, entries: Buffer) -> int:
+    """How many of them, from the first on, may lie in a segment that begins with this schema message."""
+    named = as_array(entries)["schema_crc"]
+    others = (named != 0) & (named != crc32c(head))
+    return int(others.argmax()) if others.any() else len(named)
 
 
 def _sound_prefix(entries: Buffer) -> Prefix:
