@@ -34,7 +34,7 @@ ENTRY_TYPE = numpy.dtype(
         ("crc", "<u4"),
         ("leader_epoch", "<i4"),
         ("producer_epoch", "<i4"),
-        ("flags", "<u4"),
+        ("schema_crc", "<u4"),
         ("entry_crc", "<u4"),
     ]
 )
@@ -47,6 +47,7 @@ _CHECKSUM = struct.Struct("<I")
 _OFFSET = struct.Struct("<q")
 _LAST_OFFSET_AT = 8
 _TIMESTAMP_MAX_AT = 32
+_SCHEMA_CRC_AT = 72
 assert _ENTRY.size == ENTRY_BYTES == _BODY.size + _CHECKSUM.size == 80
 
 Entries = numpy.ndarray[Any, Any]
@@ -56,6 +57,8 @@ class IndexEntry(NamedTuple):
     """One batch. `position` and `bytes` say where its IPC message lies in the `.arrow` file, `crc` is its CRC-32C.
 
     timestamp_ms: when its leader appended it. producer, producer_epoch and sequence are -1 without idempotence.
+    schema_crc: the CRC-32C of what its segment begins with, without which nobody can read it; 0: written by an older
+    program, which did not say.
     """
 
     base_offset: Offset
@@ -69,7 +72,7 @@ class IndexEntry(NamedTuple):
     crc: int
     leader_epoch: int
     producer_epoch: int
-    flags: int = 0
+    schema_crc: int = 0
 
 
 class Prefix(NamedTuple):
@@ -140,3 +143,13 @@ def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, 
             return Prefix(place, f"the data ends before the batch does at entry {place}")
         base, position, epoch = last + 1, at + size, began
     return Prefix(len(entries) // ENTRY_BYTES, "")
+
+
+def count_below(head: Buffer, entries: Buffer) -> int:
+    """How many of them, from the first on, may lie in a segment that begins with this schema message."""
+    known = crc32c(head)
+    for place in range(len(entries) // ENTRY_BYTES):
+        (named,) = _CHECKSUM.unpack_from(entries, place * ENTRY_BYTES + _SCHEMA_CRC_AT)
+        if named not in (0, known):
+            return place
+    return len(entries) // ENTRY_BYTES

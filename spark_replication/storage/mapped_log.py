@@ -36,6 +36,7 @@ from spark_replication.storage.index import (
     NO_TIMESTAMP,
     IndexEntry,
     as_array,
+    count_below,
     decode_entries,
     entry_at,
     place_of_offset,
@@ -84,7 +85,10 @@ class StoredSegment:
     def schema(self) -> pa.Schema:
         """Of its batches; not asked of a segment without any."""
         with self._data() as data:
-            return schema_from_bytes(data(0, entry_at(self._index, 0).position), f"segment {self.base:020}")
+            head = data(0, entry_at(self._index, 0).position)
+            if count_below(head, self._index) < self._count:
+                raise CorruptLog(f"segment {self.base:020}: its schema does not have the CRC-32C that its entries name")
+            return schema_from_bytes(head, f"segment {self.base:020}")
 
     @property
     def bytes_behind(self) -> tuple[int, int]:

@@ -27,8 +27,10 @@ from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, 
 from spark_replication.storage.batches import check_data, schema_from_bytes
 from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
+    ENTRY_BYTES,
     Buffer,
     IndexEntry,
+    count_below,
     decode_entries,
     encode_entry,
     whole_prefix,
@@ -104,6 +106,7 @@ class PartitionLog:
             crc=batch.crc,
             leader_epoch=leader_epoch,
             producer_epoch=batch.producer_epoch,
+            schema_crc=segment.schema_crc,
         )
         self._write(segment, batch.message, encode_entry(entry), last_offset + 1)
         return BatchPlace(batch.producer, batch.producer_epoch, batch.sequence, base_offset, last_offset)
@@ -115,6 +118,9 @@ class PartitionLog:
         schema = bytes(records.schema)
         position = continued.data_bytes if continued else len(schema)
         end, epochs = self._continuation(records, position)
+        head = continued.schema if continued else schema
+        if count_below(head, records.entries) < len(records.entries) // ENTRY_BYTES:
+            raise CorruptLog(f"segment {records.segment_base} in {self._folder} does not have its leader's schema")
         if continued is None:
             schema_from_bytes(schema, f"segment {records.segment_base} of the leader")
         with self._disk("append"):

@@ -22,7 +22,15 @@ from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset, Value, decode, encode
 from spark_replication.storage.batches import schema_from_bytes
 from spark_replication.storage.files import Files
-from spark_replication.storage.index import ENTRY_BYTES, NO_TIMESTAMP, Entries, Prefix, as_array, whole_prefix
+from spark_replication.storage.index import (
+    ENTRY_BYTES,
+    NO_TIMESTAMP,
+    Entries,
+    Prefix,
+    as_array,
+    count_below,
+    whole_prefix,
+)
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files, segment_bases
 from spark_replication.storage.state_files import BESIDE, read_checked, write_checked
@@ -291,6 +299,11 @@ def _whole_batches(
         return prefix, schema
     entries = as_array(index)[: prefix.kept]
     head = files.read(data_file, int(entries["position"][0]), 0)
+    below = count_below(head, index[: prefix.kept * ENTRY_BYTES])
+    if below < prefix.kept:
+        prefix = Prefix(below, f"its schema does not have the CRC-32C that entry {below} names")
+    if below == 0:
+        return prefix, schema
     if head != schema:
         try:
             schema_from_bytes(head, str(data_file))

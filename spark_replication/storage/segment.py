@@ -18,6 +18,8 @@ from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import Path
 
+from crc32c import crc32c
+
 from spark_replication.model import Offset
 from spark_replication.ports import StoredSlice
 from spark_replication.storage.files import Files
@@ -110,6 +112,10 @@ class Segment:
     @cached_property
     def index_path(self) -> Path:
         return index_path(self.folder, self.base)
+
+    @cached_property
+    def schema_crc(self) -> int:
+        return crc32c(self.schema)
 
     @cached_property
     def timestamp_first_ms(self) -> int:

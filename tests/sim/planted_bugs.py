@@ -245,6 +245,16 @@ PLANTED_BUGS = (
         "batches_have_their_own_schema",
     ),
     bug(
+        "believe a head that a loss of power has torn",
+        "storage/recovery.py",
+        "    below = count_below(head, index[: prefix.kept * ENTRY_BYTES])\n",
+        "    below = prefix.kept\n",
+        "batches_have_their_own_schema",
+        *LOSS,
+        "followers_catch_up",
+        profile="power",
+    ),
+    bug(
         "begin a follower's segment with the schema of its last",
         "storage/partition_log.py",
         "            segment = continued or self._created(schema)\n",

@@ -120,7 +120,7 @@ def damaged_epochs(folder: Path) -> None:
         (more_data, "4 bytes of data and 0 of its index are behind its last entry"),
         (lose_segment, "it starts at offset 8, the log before it ends at 4"),
         (lose_index, "No such file"),
-        (lose_schema, "holds no Arrow schema"),
+        (lose_schema, "its schema does not have the CRC-32C"),
         (lower_epoch, "offsets do not continue at entry 0"),
         (wrong_epochs, "epochs.json says [], the entries say [(3, 0), (5, 4)]"),
         (damaged_epochs, "does not have its checksum"),

@@ -8,7 +8,10 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
+from msgspec.structs import replace
 
+from spark_replication.admin.log_files import verify
 from spark_replication.core.widening import SchemaChange
 from spark_replication.errors import CorruptLog, CorruptState, InvalidSchema, SchemaMismatch, UnknownSchemaVersion
 from spark_replication.model import TopicConfig
@@ -23,7 +26,8 @@ from spark_replication.storage.batches import (
     schema_to_bytes,
     topic_schema,
 )
-from tests.unit.storage.storage_stories import SCHEMA, WIDENED, WIDER, Open, prepared, read_rows, rows
+from spark_replication.storage.index import decode_entries, encode_entry
+from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, Open, prepared, read, read_rows, rows
 
 ID, NAME, LATE = pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string()), pa.field("late", pa.int8())
 LATEST = pa.field("latest", pa.list_(pa.float64()))
@@ -175,6 +179,70 @@ def test_schemas_are_of_one_topic_if_one_goes_on_from_the_other() -> None:
     assert are_versions(SCHEMA, WIDER)
     assert are_versions(WIDER, SCHEMA)
     assert not are_versions(WIDER, pa.schema([SCHEMA.field(1), SCHEMA.field(0)]))
+
+
+def torn_head(folder: Path) -> None:
+    """As a loss of power may leave it: it still is a schema, of another column."""
+    path = folder / f"{0:020}.arrow"
+    data = path.read_bytes()
+    assert data.count(b"text") == 1
+    path.write_bytes(data.replace(b"text", b"te\0\0"))
+    assert pa.ipc.open_stream(path.read_bytes()).schema != SCHEMA
+
+
+def without_names_of_schemas(index: bytes) -> bytes:
+    """As an older program has written it."""
+    return b"".join(encode_entry(entry._replace(schema_crc=0)) for entry in decode_entries(index))
+
+
+def test_a_segment_whose_head_is_torn_does_not_survive_recovery(open_log: Open) -> None:
+    log = open_log(segment_bytes=1)
+    log.begin_epoch(0)
+    for first in (0, 2):
+        log.append(prepared(first), leader_epoch=0, timestamp_ms=0)
+    folder = Path(log.recovery.folder)
+    log.close()
+    assert verify(folder).problems == []
+    torn_head(folder)
+    (problem,) = verify(folder).problems
+    assert "its schema does not have the CRC-32C that its entries name" in problem
+    again = open_log()
+    assert (again.log_end, again.recovery.entries_cut, again.recovery.lossless) == (0, 2, False)
+    assert "its schema does not have the CRC-32C that entry 0 names" in again.recovery.why
+
+
+def test_a_segment_of_a_program_that_named_no_schema_is_read_and_gone_on_with(open_log: Open) -> None:
+    log = open_log()
+    log.begin_epoch(0)
+    log.append(prepared(0), leader_epoch=0, timestamp_ms=0)
+    folder = Path(log.recovery.folder)
+    log.close()
+    index = folder / f"{0:020}.index"
+    index.write_bytes(without_names_of_schemas(index.read_bytes()))
+    again = open_log()
+    again.append(prepared(2), leader_epoch=0, timestamp_ms=0)
+    again.close()
+    assert [entry.schema_crc for entry in decode_entries(index.read_bytes())] == [0, crc32c(TOPIC.head)]
+    assert (read_rows(open_log()), verify(folder).problems) == ([0, 1, 2, 3], [])
+
+
+@pytest.mark.parametrize("start", [0, 2])
+def test_a_follower_takes_nothing_for_a_segment_with_another_head(open_log: Open, start: int) -> None:
+    leader, follower = open_log(), open_log("follower")
+    leader.begin_epoch(0)
+    for first in (0, 2):
+        leader.append(prepared(first), leader_epoch=0, timestamp_ms=0)
+    for offset in (0, 2):
+        records = read(leader, offset, bytes_max=1, end=4)
+        assert records is not None
+        on_the_wire = replace(records, schema=records.head)
+        if offset == start:
+            named = [entry._replace(schema_crc=crc32c(WIDENED.head)) for entry in decode_entries(records.entries)]
+            with pytest.raises(CorruptLog, match=r"segment 0 in .* does not have its leader's schema"):
+                follower.append_slice(replace(on_the_wire, entries=b"".join(map(encode_entry, named))))
+            assert follower.log_end == start
+        follower.append_slice(on_the_wire)
+    assert read_rows(follower) == [0, 1, 2, 3]
 
 
 def test_a_crash_between_the_roll_and_its_first_batch_leaves_the_log_as_it_was(open_log: Open) -> None:
