@@ -147,19 +147,19 @@ class MirrorThread:
         try:
             self._table.merge(rows)
         except ReplicationError as error:
-            with self._moved:
-                first, self._error = self._error is None, error
-                self._rows.failed()
-            if first:
+            if self._error is None:
                 log.warning("%s; it is tried again, and %d partitions are kept until then", error, len(rows))
+            with self._moved:
+                self._error = error
+                self._rows.failed()
             return False
+        if self._error is not None:  # said before anybody who waits for the rows goes on
+            log.info("the mirror at %s is written again", self._table.path)
         with self._moved:
-            recovered, self._error = self._error is not None, None
+            self._error = None
             self._rows.written()
             self._written = self._writing_up_to
             self._moved.notify_all()
-        if recovered:
-            log.info("the mirror at %s is written again", self._table.path)
         return True
 
     def _wait(self, seconds: float) -> None:
