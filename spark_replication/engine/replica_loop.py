@@ -59,7 +59,7 @@ class ReplicaLoop:
         self._links = links
         self._order = (-1, -1)
         self._clean_since = 0  # of the registration under which it was commanded last
-        self._waiters = Waiters()  # for the high watermark
+        self.waiters = Waiters()  # for the high watermark
         self._unflushed = Waiters()  # of acks=1, for the disk, with flush=always
         self._flushing = Flushing(log, flusher, settings, self._flush_ended)
         self._unanswered = False
@@ -150,7 +150,7 @@ class ReplicaLoop:
         self._wake_consumers()
 
     def _refuse_waiters(self, error: ReplicationError) -> None:
-        self._waiters.refuse(error)
+        self.waiters.refuse(error)
         self._unflushed.refuse(error)
 
     def _answer_waiting_fetches(self) -> None:
@@ -205,13 +205,10 @@ class ReplicaLoop:
         leading = self.leading()
         acks_all = acks == "all"
         replica.check_append(leading, acks_all=acks_all, topic=str(self.partition))
-        waiters = self._waiters if acks_all else self._unflushed
+        waiters = self.waiters if acks_all else self._unflushed
         if acks != 0 and len(waiters) >= self._settings.partition_waiters_max:
             whom = "followers" if acks_all else "the disk"
             raise Overloaded(f"{len(waiters)} appends of {self.partition} wait for {whom}: retry later")
-        if batch.rows == 0:
-            acknowledge(Place(self.log.log_end, self.log.log_end - 1))
-            return
         idempotent = batch.producer >= 0
         place = self._producers.check(batch.producer, batch.producer_epoch, batch.sequence) if idempotent else None
         if place is None:
@@ -494,7 +491,7 @@ class ReplicaLoop:
         high_watermark = self.part.high_watermark
         if high_watermark == before:
             return
-        self._waiters.reached(high_watermark)
+        self.waiters.reached(high_watermark)
         self._wake_consumers()
 
     def checkpoint(self) -> None:

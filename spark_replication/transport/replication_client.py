@@ -41,6 +41,7 @@ BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
 CONNECT_TIMEOUT_S = 2.0
 FETCHES_PER_FRAME_MAX = 1_000
+RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
 CLOSE_TIMEOUT_S = 3.0
 
 log = logging.getLogger(__name__)
@@ -210,6 +211,8 @@ class LeaderLink:
         waiting = select.poll()
         waiting.register(self._wake, select.POLLIN)
         waiting.register(connection, select.POLLIN)
+        arrived = select.poll()
+        arrived.register(connection, select.POLLIN)
         self._outstanding.clear()
         with self._lock:
             self._later.clear()
@@ -220,8 +223,17 @@ class LeaderLink:
                 if ready == self._wake:
                     self._clear_wake()
                 else:
-                    for received in receiver.receive():
-                        self._received(received)
+                    self._receive(receiver, arrived)
+
+    def _receive(self, receiver: FrameReceiver, arrived: select.poll) -> None:
+        """What the leader has sent, until it pauses: asked for again together, it comes together."""
+        taken = 0
+        while taken < RECEIVED_BYTES_MAX:
+            for received in receiver.receive():
+                self._received(received)
+                taken += len(received.payload)
+            if not arrived.poll(0):
+                return
 
     def _connect(self) -> socket.socket:
         self._address = self._client.address_of(self._leader)

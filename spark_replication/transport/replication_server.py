@@ -6,8 +6,8 @@ something to say, never a queue of bytes: an answer is made when it can be sent,
 Rules:
 - No guard is held while sending, or while waiting for anything.
 - A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
-  several batches. Else every batch would cost two threads a wake-up each, here and there. One that waits at the log end
-  is answered at once.
+  several batches. Else every batch would cost two threads a wake-up each, here and there, and what limits a busy leader
+  is its threads' waking each other. One that waits at the log end is answered at once.
 - A partition's fetch and its number are set and taken together, under the partition's guard.
 - What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
@@ -53,6 +53,8 @@ SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are smal
 ANSWERS_PER_SEND_MAX = 128
 SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
 GATHER_S = 0.001  # between two answers to a follower that is behind
+GATHER_MANY_S = 0.010  # likewise, where many batches wait for it: nobody waits for each of them
+MANY = 32
 WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
 CLOSE_TIMEOUT_S = 2.0
 
@@ -185,7 +187,8 @@ class ReplicationServer:
 
 class FollowerConnection:
     """_waiting: the fetches that are not answered, with their numbers. _ready: those of them that can be, in the order
-    in which they became so; both are bounded by the number of partitions. _behind: its last fetch found something."""
+    in which they became so; both are bounded by the number of partitions. _behind: there was something for it as it
+    asked last."""
 
     def __init__(self, server: ReplicationServer, connection: Channel, broker: BrokerId, broker_epoch: int) -> None:
         self.broker = broker
@@ -198,6 +201,7 @@ class FollowerConnection:
         self._changed = threading.Condition(threading.Lock())
         self._over = False
         self._behind = False
+        self._gather_s = GATHER_S
         self._gathers_until_s = 0.0
 
     def ready(self, partition: TopicPartition) -> None:
@@ -222,8 +226,9 @@ class FollowerConnection:
                 for frame, _ in frames:
                     if not isinstance(frame, FetchFrame):
                         raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
-                    for fetch in frame.partitions:
-                        self._fetch(frame.number, fetch)
+                    waiting = sum(self._fetch(frame.number, fetch) for fetch in frame.partitions)
+                    self._behind = bool(self._ready)
+                    self._gather_s = GATHER_MANY_S if waiting >= MANY else GATHER_S
                 frames = receiver.receive()
         finally:
             with self._changed:
@@ -234,7 +239,8 @@ class FollowerConnection:
                 hang_up(self._connection)  # it is stuck in a full socket
                 writer.join()
 
-    def _fetch(self, number: int, fetch: FetchPartition) -> None:
+    def _fetch(self, number: int, fetch: FetchPartition) -> int:
+        """How many appends wait for this partition's followers."""
         partition = fetch.topic_partition
         try:
             replica = self._server.replica_of(partition)
@@ -242,20 +248,21 @@ class FollowerConnection:
                 # The engine knows one fetch of each follower: a late one of a connection that was replaced would be
                 # answered over the new one, as if it had been asked there.
                 if not self._server.is_current(self):
-                    return
+                    return 0
                 self._waiting[partition] = (number, fetch)
                 replica.fetch(fetch, by=self.broker, broker_epoch=self.broker_epoch, now_ms=self._server.now_ms())
-                self._behind = partition in self._ready
+                return len(replica.waiters)
         except ReplicationError as error:
             log.info("a fetch of %s by broker %s: %s", partition, self.broker, error, extra={"partition": partition})
             self._waiting[partition] = (number, fetch)
             self.ready(partition)
+            return 0
 
     def _write(self) -> None:
         try:
             while (partitions := self._take_ready()) is not None:
                 self._answer(partitions)
-                self._gathers_until_s = time.monotonic() + GATHER_S
+                self._gathers_until_s = time.monotonic() + self._gather_s
         except OSError as error:
             log.info("broker %s takes no answers: %s", self.broker, error)
             hang_up(self._connection)

@@ -324,20 +324,23 @@ def test_frames_must_have_room_for_a_batch() -> None:
         )
 
 
+@pytest.mark.parametrize(("waiting", "setting"), [(1, "GATHER_S"), (replication_server.MANY, "GATHER_MANY_S")])
 def test_a_follower_that_is_behind_gets_several_batches_at_once(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, waiting: int, setting: str
 ) -> None:
-    monkeypatch.setattr(replication_server, "GATHER_S", 0.5)
+    monkeypatch.setattr(replication_server, "GATHER_S", 0.0)
+    monkeypatch.setattr(replication_server, "GATHER_MANY_S", 0.0)
+    monkeypatch.setattr(replication_server, setting, 0.5)
     leader = brokers.start(1)
     leader.command(ORDERS, 1, (1, 2))
-    leader.produce(ORDERS, 1)
+    leader.produce(ORDERS, waiting)
     peer = Peer(leader)
     peer.fetch(1)
     first = peer.hears_answer().partition
     peer.fetch(2)  # behind again, and asked too soon
     leader.produce(ORDERS, 3)
     second = peer.hears_answer().partition
-    assert (first.entry_bytes, second.entry_bytes) == (ENTRY_BYTES, 4 * ENTRY_BYTES)
+    assert (first.entry_bytes, second.entry_bytes) == (waiting * ENTRY_BYTES, (waiting + 3) * ENTRY_BYTES)
 
 
 def test_a_follower_that_waits_at_the_log_end_is_answered_at_once(
