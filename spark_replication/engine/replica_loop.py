@@ -59,7 +59,7 @@ class ReplicaLoop:
         self._links = links
         self._order = (-1, -1)
         self._clean_since = 0  # of the registration under which it was commanded last
-        self.waiters = Waiters()  # for the high watermark
+        self._waiters = Waiters()  # for the high watermark
         self._unflushed = Waiters()  # of acks=1, for the disk, with flush=always
         self._flushing = Flushing(log, flusher, settings, self._flush_ended)
         self._unanswered = False
@@ -150,7 +150,7 @@ class ReplicaLoop:
         self._wake_consumers()
 
     def _refuse_waiters(self, error: ReplicationError) -> None:
-        self.waiters.refuse(error)
+        self._waiters.refuse(error)
         self._unflushed.refuse(error)
 
     def _answer_waiting_fetches(self) -> None:
@@ -205,7 +205,7 @@ class ReplicaLoop:
         leading = self.leading()
         acks_all = acks == "all"
         replica.check_append(leading, acks_all=acks_all, topic=str(self.partition))
-        waiters = self.waiters if acks_all else self._unflushed
+        waiters = self._waiters if acks_all else self._unflushed
         if acks != 0 and len(waiters) >= self._settings.partition_waiters_max:
             whom = "followers" if acks_all else "the disk"
             raise Overloaded(f"{len(waiters)} appends of {self.partition} wait for {whom}: retry later")
@@ -491,7 +491,7 @@ class ReplicaLoop:
         high_watermark = self.part.high_watermark
         if high_watermark == before:
             return
-        self.waiters.reached(high_watermark)
+        self._waiters.reached(high_watermark)
         self._wake_consumers()
 
     def checkpoint(self) -> None:

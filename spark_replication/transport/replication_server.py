@@ -53,8 +53,9 @@ SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are smal
 ANSWERS_PER_SEND_MAX = 128
 SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
 GATHER_S = 0.001  # between two answers to a follower that is behind
-GATHER_MANY_S = 0.010  # likewise, where many batches wait for it: nobody waits for each of them
-MANY = 32
+GATHER_BUSY_S = 0.010  # likewise, of a leader that is busy
+BUSY_CORES = 0.6  # how much of a core it has used then, of which the GIL gives it not much more than one
+BUSY_LOOK_S = 0.05
 WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
 CLOSE_TIMEOUT_S = 2.0
 
@@ -85,6 +86,7 @@ class ReplicationServer:
         self._closed = False
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._followers: dict[BrokerId, FollowerConnection] = {}
+        self._load = (time.monotonic(), time.process_time(), False)  # as it was looked at last: when, used, busy since
         try:
             self._listener = socket.create_server((host, 0), backlog=CONNECTIONS_MAX)
         except OSError as error:
@@ -100,6 +102,16 @@ class ReplicationServer:
         connection = self._followers.get(follower)
         if connection is not None:
             connection.ready(partition)
+
+    def gather_s(self) -> float:
+        """What it is to wait between two answers to a follower that is behind."""
+        now_s = time.monotonic()
+        looked_s, used_s, _ = self._load
+        if now_s - looked_s >= BUSY_LOOK_S:
+            now_used_s = time.process_time()
+            is_busy = now_used_s - used_s >= BUSY_CORES * (now_s - looked_s)
+            self._load = (now_s, now_used_s, is_busy)
+        return GATHER_BUSY_S if self._load[2] else GATHER_S
 
     def close(self) -> None:
         with self._lock:
@@ -201,7 +213,6 @@ class FollowerConnection:
         self._changed = threading.Condition(threading.Lock())
         self._over = False
         self._behind = False
-        self._gather_s = GATHER_S
         self._gathers_until_s = 0.0
 
     def ready(self, partition: TopicPartition) -> None:
@@ -226,9 +237,9 @@ class FollowerConnection:
                 for frame, _ in frames:
                     if not isinstance(frame, FetchFrame):
                         raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
-                    waiting = sum(self._fetch(frame.number, fetch) for fetch in frame.partitions)
+                    for fetch in frame.partitions:
+                        self._fetch(frame.number, fetch)
                     self._behind = bool(self._ready)
-                    self._gather_s = GATHER_MANY_S if waiting >= MANY else GATHER_S
                 frames = receiver.receive()
         finally:
             with self._changed:
@@ -239,8 +250,7 @@ class FollowerConnection:
                 hang_up(self._connection)  # it is stuck in a full socket
                 writer.join()
 
-    def _fetch(self, number: int, fetch: FetchPartition) -> int:
-        """How many appends wait for this partition's followers."""
+    def _fetch(self, number: int, fetch: FetchPartition) -> None:
         partition = fetch.topic_partition
         try:
             replica = self._server.replica_of(partition)
@@ -248,21 +258,19 @@ class FollowerConnection:
                 # The engine knows one fetch of each follower: a late one of a connection that was replaced would be
                 # answered over the new one, as if it had been asked there.
                 if not self._server.is_current(self):
-                    return 0
+                    return
                 self._waiting[partition] = (number, fetch)
                 replica.fetch(fetch, by=self.broker, broker_epoch=self.broker_epoch, now_ms=self._server.now_ms())
-                return len(replica.waiters)
         except ReplicationError as error:
             log.info("a fetch of %s by broker %s: %s", partition, self.broker, error, extra={"partition": partition})
             self._waiting[partition] = (number, fetch)
             self.ready(partition)
-            return 0
 
     def _write(self) -> None:
         try:
             while (partitions := self._take_ready()) is not None:
                 self._answer(partitions)
-                self._gathers_until_s = time.monotonic() + self._gather_s
+                self._gathers_until_s = time.monotonic() + self._server.gather_s()
         except OSError as error:
             log.info("broker %s takes no answers: %s", self.broker, error)
             hang_up(self._connection)

@@ -324,23 +324,24 @@ def test_frames_must_have_room_for_a_batch() -> None:
         )
 
 
-@pytest.mark.parametrize(("waiting", "setting"), [(1, "GATHER_S"), (replication_server.MANY, "GATHER_MANY_S")])
+@pytest.mark.parametrize(("busy_cores", "setting"), [(1_000.0, "GATHER_S"), (0.0, "GATHER_BUSY_S")])
 def test_a_follower_that_is_behind_gets_several_batches_at_once(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, waiting: int, setting: str
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, busy_cores: float, setting: str
 ) -> None:
-    monkeypatch.setattr(replication_server, "GATHER_S", 0.0)
-    monkeypatch.setattr(replication_server, "GATHER_MANY_S", 0.0)
-    monkeypatch.setattr(replication_server, setting, 0.5)
+    for gather in ("GATHER_S", "GATHER_BUSY_S"):
+        monkeypatch.setattr(replication_server, gather, 0.5 if gather == setting else 0.0)
+    monkeypatch.setattr(replication_server, "BUSY_CORES", busy_cores)
+    monkeypatch.setattr(replication_server, "BUSY_LOOK_S", 0.0)
     leader = brokers.start(1)
     leader.command(ORDERS, 1, (1, 2))
-    leader.produce(ORDERS, waiting)
+    leader.produce(ORDERS, 1)
     peer = Peer(leader)
     peer.fetch(1)
     first = peer.hears_answer().partition
     peer.fetch(2)  # behind again, and asked too soon
     leader.produce(ORDERS, 3)
     second = peer.hears_answer().partition
-    assert (first.entry_bytes, second.entry_bytes) == (waiting * ENTRY_BYTES, (waiting + 3) * ENTRY_BYTES)
+    assert (first.entry_bytes, second.entry_bytes) == (ENTRY_BYTES, 4 * ENTRY_BYTES)
 
 
 def test_a_follower_that_waits_at_the_log_end_is_answered_at_once(
