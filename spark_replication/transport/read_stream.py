@@ -44,7 +44,7 @@ class ReadStream:
         self._head = b""  # of the segment that was read last
         self._is_of_topic_schema = False  # that segment
         self._progress = threading.Event()
-        self._offset = ticket.start if isinstance(ticket.start, int) else UNDECIDED
+        self._offset = UNDECIDED
         self._first = self._look()
 
     def batches(self) -> Iterator[BatchWithMetadata]:

@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
 from spark_replication.errors import CorruptLog
 from spark_replication.messages import ReadTicket
-from spark_replication.model import Offset, TopicPartition
+from spark_replication.model import Offset, Start, TopicPartition
 from spark_replication.ports import StoredSlice
 from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, prepared
 from tests.unit.transport.replicas import Brokers
 
 ORDERS = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[Brokers]:
-    found = Brokers(tmp_path)
-    yield found
-    found.close()
 
 
 class CutMeanwhile:
@@ -36,6 +26,9 @@ class CutMeanwhile:
         self.guard = self._replica.guard
         self.high_watermark: Offset = self._replica.high_watermark
         self.looks = 0
+
+    def start_of(self, start: Start, *, any_replica: bool) -> Offset:
+        return self._replica.start_of(start, any_replica=any_replica)
 
     def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool) -> StoredSlice | None:
         found = self._replica.read(offset, bytes_max=bytes_max, to=to, any_replica=any_replica)

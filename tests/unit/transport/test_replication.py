@@ -6,7 +6,6 @@ import os
 import socket
 import threading
 from collections.abc import Collection, Iterator, Mapping
-from pathlib import Path
 
 import pytest
 
@@ -32,13 +31,6 @@ from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 
 ORDERS = TopicPartition("orders", 0)
-
-
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[Brokers]:
-    found = Brokers(tmp_path)
-    yield found
-    found.close()
 
 
 def all_answered(leader: Broker, partition: TopicPartition, count: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -38,13 +38,6 @@ from tests.unit.transport.test_security import SECRET, token_settings
 ORDERS = TopicPartition("orders", 0)
 HUGE_EPOCH = 1 << 60
 OTHER_SECRET = "not-the-secret"
-
-
-@pytest.fixture
-def brokers(tmp_path: Path) -> Iterator[Brokers]:
-    found = Brokers(tmp_path)
-    yield found
-    found.close()
 
 
 class Modes:
