@@ -1,6 +1,7 @@
 """Writes batches to topics: idempotent, pipelined per partition, and going on with the next leader when one is lost.
 
-send → sender (one a partition) → window → put_stream → transport.flight; answers come back as futures.
+send → sender (one a partition) → window → put_stream (one a leader and topic) → transport.flight; answers come back as
+futures.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from typing import Any
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.put_stream import PutStreams
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Acks, Sender, SenderSettings
 from spark_replication.core.producers import REMEMBERED
@@ -35,6 +37,7 @@ LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
 PARTITIONS_MAX = 1_000  # that one producer writes to
+CLOSE_S = 1.0  # how long streams with nothing in flight may take to end
 UNKNOWN_VERSION_MS = 3_000  # how long a version of a schema that no broker knows is looked for
 
 log = logging.getLogger(__name__)
@@ -76,6 +79,7 @@ class Producer:
         if not 0 <= batch_bytes <= BATCH_BYTES_MAX:
             raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
         self._routes = Routes(bootstrap, Security.of(security))
+        self._streams = PutStreams()
         self._settings = SenderSettings(
             acks=acks,
             deadline_ms=deadline_ms,
@@ -129,6 +133,7 @@ class Producer:
         deadline = Deadline(self._settings.deadline_ms + 2_000)
         for sender in senders:
             sender.join(deadline.remaining_s)
+        self._streams.join(CLOSE_S)
         self._routes.close()
         _OPEN.discard(self)
 
@@ -168,7 +173,9 @@ class Producer:
             if partition not in self._senders:
                 if len(self._senders) >= PARTITIONS_MAX:
                     raise Overloaded(f"one producer writes to at most {PARTITIONS_MAX} partitions: open another")
-                self._senders[partition] = Sender(partition, self._routes, self._producer_id, self._settings)
+                self._senders[partition] = Sender(
+                    partition, self._routes, self._streams, self._producer_id, self._settings
+                )
             return self._senders[partition]
 
     def _producer_id(self, deadline: Deadline) -> int:

@@ -1,12 +1,21 @@
-"""One DoPut to one leader, in two threads: one sends what the owner gives it, the other hands the answers back.
+"""DoPut streams, one for each leader, topic and schema: all partitions that a producer writes to there share it.
 
-It lives until the owner gives it nothing more, the connection ends, or it is `STREAM_S_MAX` old; it is never reused. A
-stream that the owner has given up ends by itself, at the latest with its age, and its answers say nothing any more.
+A lane is a partition's place on a stream. One thread of a stream asks the lanes' owners for batches, in turn, and sends
+them; the other hands the answers back, to each owner in the order of its batches, whatever order they came in.
+
+A stream lives until no lane is left on it, the connection ends, or it is `STREAM_S_MAX` old. Of a lane that its owner
+has left, answers say nothing any more.
 """
 
 from __future__ import annotations
 
+import heapq
+import itertools
+import math
+import queue
 import threading
+import time
+from collections import deque
 from typing import NamedTuple, Protocol
 
 import msgspec
@@ -19,6 +28,7 @@ from spark_replication.errors import BrokerNotAvailable, InvalidRequest, Replica
 from spark_replication.messages import BatchMetadata, from_json, to_json
 
 STREAM_S_MAX = 600.0
+AT_ONCE = 0.0  # of Lane.ask_at
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,45 +55,115 @@ class Outgoing(NamedTuple):
 
 
 class Owner(Protocol):
-    """Called from the stream's threads."""
+    """Called from the stream's threads, with none of its locks held."""
 
-    def next_batch(self, stream: PutStream) -> Outgoing | None:
-        """Waits for one; None: there will be none for this stream."""
+    def next_batch(self, lane: Lane) -> Outgoing | None:
+        """The time that it gave to `ask_at` has come. None: nothing is to be sent now."""
 
-    def answered(self, stream: PutStream, answer: Answer) -> None:
+    def answered(self, lane: Lane, answers: list[Answer]) -> None:
         """One a batch, in their order."""
 
-    def broken(self, stream: PutStream) -> None:
-        """No answer comes any more: it takes no batch either, so that it can end."""
+    def ended(self, lane: Lane, error: ReplicationError) -> None:
+        """The last call, with the reason; not for a lane that was left before."""
 
-    def ended(self, stream: PutStream, error: ReplicationError) -> None:
-        """The last call, with the reason; also if all is as it should be."""
+
+class Lane:
+    """Of one partition, in one producer epoch. asked_at_s: when the owner is asked for a batch next; the owner guards
+    it. Batches that are without an answer: `_owed`, by number; of these, `_early` have theirs already."""
+
+    def __init__(self, stream: PutStream, route: Route, epoch: int, owner: Owner) -> None:
+        self.route = route
+        self.epoch = epoch
+        self.owner = owner
+        self.asked_at_s = math.inf
+        self._stream = stream
+        self._owed: deque[int] = deque()
+        self._early: dict[int, Answer] = {}
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self._stream.schema
+
+    @property
+    def client(self) -> flight.FlightClient:
+        return self._stream.client
+
+    def ask_at(self, at_s: float) -> None:
+        """Let the owner be asked for a batch then, unless it is so sooner. Each asking needs another call."""
+        if at_s < self.asked_at_s:
+            self.asked_at_s = at_s
+            self._stream.ask_at(at_s, self)
+
+    def leave(self) -> None:
+        self._stream.leave(self)
+
+    def sends(self, number: int) -> None:
+        self._owed.append(number)
+
+    def in_order(self, answer: Answer) -> list[Answer]:
+        """Those that can be handed on, now that this one is there."""
+        self._early[answer.number] = answer
+        found = []
+        while self._owed and (first := self._early.pop(self._owed[0], None)) is not None:
+            self._owed.popleft()
+            found.append(first)
+        return found
 
 
 class PutStream:
-    def __init__(
-        self, client: flight.FlightClient, route: Route, schema: pa.Schema, *, epoch: int, owner: Owner
-    ) -> None:
-        """epoch: the producer epoch that its batches are numbered in."""
+    def __init__(self, client: flight.FlightClient, topic: str, schema: pa.Schema) -> None:
         self.client = client
-        self.route = route
         self.schema = schema
-        self.epoch = epoch
-        self._owner = owner
-        self._sending = threading.Thread(target=self._send, name=f"put {route.topic}-{route.partition}", daemon=True)
+        self._topic = topic
+        self._lock = threading.Lock()
+        self._lanes: dict[Lane, None] = {}
+        self._over = False
+        # What the sending thread is to do: ask a lane's owner, at this time; None: end.
+        self._asked: queue.SimpleQueue[tuple[float, Lane] | None] = queue.SimpleQueue()
+        self._later: list[tuple[float, int, Lane]] = []
+        self._count = itertools.count()
+        self._owing: dict[int, Lane] = {}  # by the batch's number
+        self._sending = threading.Thread(target=self._send, name=f"put {topic}", daemon=True)
 
     def start(self) -> None:
         self._sending.start()
 
     def join(self, timeout_s: float) -> None:
-        self._sending.join(timeout_s)
+        if self._sending.ident is not None:
+            self._sending.join(timeout_s)
+
+    @property
+    def over(self) -> bool:
+        return self._over
+
+    def enter(self, lane: Lane) -> bool:
+        """False: too late, it is ending."""
+        with self._lock:
+            if not self._over:
+                self._lanes[lane] = None
+            return not self._over
+
+    def leave(self, lane: Lane) -> None:
+        with self._lock:
+            self._lanes.pop(lane, None)
+            if not self._lanes:
+                self._end_sending()
+
+    def ask_at(self, at_s: float, lane: Lane) -> None:
+        self._asked.put((at_s, lane))
+
+    def _end_sending(self) -> None:
+        self._over = True
+        self._asked.put(None)
+
+    # The sending thread
 
     def _send(self) -> None:
-        descriptor = flight.FlightDescriptor.for_path(self.route.topic, str(self.route.partition))
+        descriptor = flight.FlightDescriptor.for_path(self._topic)
         try:
             writer, reader = self.client.do_put(descriptor, self.schema, flight.FlightCallOptions(timeout=STREAM_S_MAX))
         except FLIGHT_ERRORS as error:
-            self._owner.ended(self, error_of_stream(error))
+            self._tell_the_end(error_of_stream(error))
             return
         sent = threading.Event()
         reading = threading.Thread(
@@ -91,8 +171,7 @@ class PutStream:
         )
         reading.start()
         try:
-            while (outgoing := self._owner.next_batch(self)) is not None:
-                writer.write_with_metadata(outgoing.batch, pa.py_buffer(to_json(outgoing.metadata)))
+            self._send_batches(writer)
             writer.done_writing()
         except FLIGHT_ERRORS:
             pass  # the stream is broken: its reader ends, too, and learns why
@@ -100,21 +179,103 @@ class PutStream:
             sent.set()
         reading.join()
 
+    def _send_batches(self, writer: flight.FlightStreamWriter) -> None:
+        number = 0
+        while (lane := self._next_lane()) is not None:
+            outgoing = lane.owner.next_batch(lane)
+            if outgoing is not None:
+                self._owing[number] = lane
+                lane.sends(number)
+                number += 1
+                writer.write_with_metadata(outgoing.batch, pa.py_buffer(to_json(outgoing.metadata)))
+
+    def _next_lane(self) -> Lane | None:
+        """The next one whose time has come."""
+        while True:
+            now_s = time.monotonic()
+            if self._later and self._later[0][0] <= now_s:
+                return heapq.heappop(self._later)[2]
+            try:
+                asked = self._asked.get(timeout=self._later[0][0] - now_s if self._later else None)
+            except queue.Empty:
+                continue
+            if asked is None:
+                return None
+            at_s, lane = asked
+            if at_s <= now_s:
+                return lane
+            heapq.heappush(self._later, (at_s, next(self._count), lane))
+
+    # The reading thread
+
     def _read(
         self, writer: flight.FlightStreamWriter, reader: flight.FlightMetadataReader, sent: threading.Event
     ) -> None:
         reason: ReplicationError = BrokerNotAvailable("the broker ended the stream: reload routes and retry")
         try:
-            while (answer := reader.read()) is not None:
-                self._owner.answered(self, from_json(answer.to_pybytes(), Answer))
+            while (message := reader.read()) is not None:
+                self._hand_on(from_json(message.to_pybytes(), AnswersOfStream))
         except FLIGHT_ERRORS as error:
             reason = error_of_stream(error)
         except InvalidRequest as error:
             reason = error
-        self._owner.broken(self)
+        with self._lock:
+            self._end_sending()
         sent.wait()  # close() must not meet a write
         try:
             writer.close()
         except FLIGHT_ERRORS as error:
             reason = error_of_stream(error)
-        self._owner.ended(self, reason)
+        self._tell_the_end(reason)
+
+    def _hand_on(self, told: AnswersOfStream) -> None:
+        ready: dict[Lane, list[Answer]] = {}
+        for answer in told.answers:
+            lane = self._owing.pop(answer.number, None)
+            if lane is None:
+                raise InvalidRequest(f"the broker answered batch {answer.number} of {self._topic}, which is not owed")
+            ready.setdefault(lane, []).extend(lane.in_order(answer))
+        for lane, answers in ready.items():
+            if answers:
+                lane.owner.answered(lane, answers)
+
+    def _tell_the_end(self, reason: ReplicationError) -> None:
+        with self._lock:
+            self._over = True
+            lanes, self._lanes = self._lanes, {}
+        for lane in lanes:
+            lane.owner.ended(lane, reason)
+
+
+class PutStreams:
+    """Those of a producer."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._streams: dict[tuple[str, str, pa.Schema], PutStream] = {}
+
+    def lane(self, client: flight.FlightClient, route: Route, schema: pa.Schema, *, epoch: int, owner: Owner) -> Lane:
+        """At the route's leader, over `client` unless there is a stream already. The owner must not hear of its end
+        before it knows of the lane: it calls this under the lock that its own methods take."""
+        key = (route.address, route.topic_id, schema)
+        with self._lock:
+            stream = self._streams.get(key)
+            if stream is not None:
+                lane = Lane(stream, route, epoch, owner)
+                if stream.enter(lane):
+                    return lane
+            # What has ended is forgotten here: brokers that restart have new addresses.
+            self._streams = {each: found for each, found in self._streams.items() if not found.over}
+            stream = self._streams[key] = PutStream(client, route.topic, schema)
+            lane = Lane(stream, route, epoch, owner)
+            stream.enter(lane)
+            stream.start()
+            return lane
+
+    def join(self, timeout_s: float) -> None:
+        """Until all have ended: their lanes were left before."""
+        deadline_s = time.monotonic() + timeout_s
+        with self._lock:
+            streams = list(self._streams.values())
+        for stream in streams:
+            stream.join(max(0.0, deadline_s - time.monotonic()))

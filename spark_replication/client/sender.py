@@ -1,16 +1,17 @@
-"""The way of one partition's batches to its leader, whoever that is: window → stream → answers → futures.
+"""The way of one partition's batches to its leader, whoever that is: window → lane → answers → futures.
 
 A batch that more may join waits for `linger_ms`, and for one of `IN_FLIGHT_ALONE` batches to be answered: a producer
 that sends faster than that sends larger batches, and one that does not waits for nothing.
 
-One thread watches: it opens a stream at the leader while there are batches and none is open, fails what has run out of
-time, and looks whether the leader has changed when answers stay away. The stream's own threads send and receive. What
-an event means for the batches is the window's to say; everything here is guarded by one lock, and futures are resolved
-outside it, since they call back.
+One thread watches: it takes a lane of a stream to the leader while there are batches and none is open, fails what has
+run out of time, and looks whether the leader has changed when answers stay away. The stream's own threads send and
+receive. What an event means for the batches is the window's to say; everything here is guarded by one lock, and futures
+are resolved outside it, since they call back.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -21,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, back_off_s
-from spark_replication.client.put_stream import Answer, Outgoing, PutStream
+from spark_replication.client.put_stream import AT_ONCE, Answer, Lane, Outgoing, PutStreams
 from spark_replication.client.routes import Routes
 from spark_replication.client.window import Failed, Pending, Send, Window
 from spark_replication.errors import (
@@ -39,7 +40,6 @@ from spark_replication.messages import BatchMetadata
 from spark_replication.model import Offset, TopicPartition
 
 STALL_S = 1.0  # without an answer for this long, the route is asked for again
-CLOSE_S = 1.0  # how long a stream with nothing in flight may take to end
 IN_FLIGHT_ALONE = 4  # batches in flight up to which the next one waits for nothing
 SEND_BYTES = 1_024  # what a send counts beside its Arrow message: about what is kept for it here
 
@@ -76,28 +76,28 @@ class Sender:
         self,
         partition: TopicPartition,
         routes: Routes,
+        streams: PutStreams,
         producer_id: Callable[[Deadline], int],
         settings: SenderSettings,
     ) -> None:
         self.partition = partition
         self._routes = routes
+        self._streams = streams
         self._producer_id = producer_id
         self._producer = -1
         self._settings = settings
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)  # send() waits for it
-        self._sendable = threading.Condition(self._lock)  # the stream's sending thread
         self._attention = threading.Condition(self._lock)  # the watching thread
         self._window: Window[Ack] = Window(
             batches_max=settings.in_flight_batches_max,
             bytes_max=settings.in_flight_bytes_max,
             batch_bytes=settings.batch_bytes,
         )
-        self._stream: PutStream | None = None
-        self._broken: PutStream | None = None
+        self._lane: Lane | None = None
         self._trouble: ReplicationError | None = None  # since the last acknowledgement
         self._failures = 0  # likewise
-        self._progress_s = 0.0  # when the stream was opened, had an answer, or nothing to answer
+        self._progress_s = 0.0  # when the lane was taken, had an answer, or nothing to answer
         self._expired = 0  # batches that ran out of time, ever
         self._dozing = False  # the watching thread waits without a limit
         self._closing = False
@@ -125,7 +125,7 @@ class Sender:
             if not self._window:
                 self._progress_s = now_s
             if self._window.add(send, now_s):
-                self._sendable.notify()
+                self._ask_for_next()
             if self._dozing:
                 self._attention.notify()
         return future
@@ -153,7 +153,7 @@ class Sender:
 
     def _close_last(self) -> None:
         self._window.close_last()
-        self._sendable.notify_all()
+        self._ask_for_next()
 
     def close(self) -> None:
         """Takes no more; ends when the last batch has its answer, or is out of time."""
@@ -171,12 +171,12 @@ class Sender:
     def _watch(self) -> None:
         while self._has_batches():
             try:
-                stream = self._open()
+                lane = self._open()
             except ReplicationError as error:
                 self._settle(self._failed_to_open(error))
             else:
-                self._watch_stream(stream)
-                self._report(stream)
+                self._watch_lane(lane)
+                self._report(lane)
             self._back_off()
 
     def _has_batches(self) -> bool:
@@ -186,18 +186,18 @@ class Sender:
                 self._doze()
             return bool(self._window)
 
-    def _open(self) -> PutStream:
+    def _open(self) -> Lane:
         with self._lock:
             schema, epoch = self._window.first.kind, self._window.epoch
             deadline = self._first_deadline()
         self._producer = self._producer_id(deadline)
         route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
-        stream = PutStream(self._routes.client(route.address), route, schema, epoch=epoch, owner=self)
+        client = self._routes.client(route.address)
         with self._lock:
-            self._stream = stream
+            lane = self._lane = self._streams.lane(client, route, schema, epoch=epoch, owner=self)
             self._progress_s = time.monotonic()
-        stream.start()
-        return stream
+            self._ask_for_next()
+        return lane
 
     def _failed_to_open(self, error: ReplicationError) -> Settled:
         with self._lock:
@@ -208,23 +208,22 @@ class Sender:
             self._room.notify_all()
             return _because_of(error, self._window.fail_all())
 
-    def _watch_stream(self, stream: PutStream) -> None:
-        """Until the stream is over."""
+    def _watch_lane(self, lane: Lane) -> None:
+        """Until it is over."""
         while True:
             with self._lock:
-                if self._stream is not stream:
+                if self._lane is not lane:
                     return
                 failed = self._expire()
-                stalled = not failed and self._stream is stream and self._wait_for_trouble()
+                stalled = not failed and self._lane is lane and self._wait_for_trouble(lane)
             self._settle(failed)
             if stalled:
-                self._look_for_another_leader(stream)
+                self._look_for_another_leader(lane)
 
-    def _wait_for_trouble(self) -> bool:
-        """True: answers stay away. Else something may have run out of time, or the stream has ended."""
+    def _wait_for_trouble(self, lane: Lane) -> bool:
+        """True: answers stay away. Else something may have run out of time, or the lane has ended."""
         if not self._window and self._closing:
-            self._attention.wait(CLOSE_S)
-            self._stream = None
+            self._give_up(lane, None)
             return False
         if not self._window:
             self._doze()
@@ -242,29 +241,26 @@ class Sender:
         self._attention.wait()
         self._dozing = False
 
-    def _look_for_another_leader(self, stream: PutStream) -> None:
+    def _look_for_another_leader(self, lane: Lane) -> None:
         with self._lock:
             deadline = self._first_deadline()
-        self._routes.stale(stream.route)
+        self._routes.stale(lane.route)
         try:
             route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
         except ReplicationError:
-            return  # the stream may still get its answers
-        if route != stream.route:
-            moved = f"{self.partition} has moved from {stream.route.address} to {route.address}"
+            return  # the lane may still get its answers
+        if route != lane.route:
+            moved = f"{self.partition} has moved from {lane.route.address} to {route.address}"
             with self._lock:
-                self._give_up(stream, BrokerNotAvailable(f"{moved}: retry", maybe_written=True))
+                self._give_up(lane, BrokerNotAvailable(f"{moved}: retry", maybe_written=True))
 
-    def _report(self, stream: PutStream) -> None:
-        """What the end of a stream says about the route, and about the connection."""
+    def _report(self, lane: Lane) -> None:
+        """What the end of a lane says about the route, and about the connection."""
         with self._lock:
             trouble = self._trouble
-        if trouble is None:
-            stream.join(CLOSE_S if self._closing else 0.0)
-            return
-        if trouble.stale_routes:
-            self._routes.stale(stream.route)
-            self._routes.forget(stream.route.address, stream.client)
+        if trouble is not None and trouble.stale_routes:
+            self._routes.stale(lane.route)
+            self._routes.forget(lane.route.address, lane.client)
 
     def _back_off(self) -> None:
         with self._lock:
@@ -277,73 +273,76 @@ class Sender:
 
     # What the stream's threads call
 
-    def next_batch(self, stream: PutStream) -> Outgoing | None:
+    def next_batch(self, lane: Lane) -> Outgoing | None:
         with self._lock:
-            pending = self._await_sendable(stream)
-            if pending is None:
+            lane.asked_at_s = math.inf
+            pending = self._window.next_unsent
+            if self._lane is not lane or pending is None or self._sendable_at_s(lane, pending) > time.monotonic():
+                self._ask_for_next()
                 return None
             self._window.send_next()
+            self._ask_for_next()
             sends, sequence = pending.sends, pending.sequence
         # Outside the lock: this may copy as much as a batch holds. Sends of a batch with a number stay as they are.
         batch = sends[0].batch if len(sends) == 1 else pa.concat_batches([send.batch for send in sends])
         return Outgoing(
             batch,
-            BatchMetadata(acks=self._settings.acks, producer=self._producer, epoch=stream.epoch, sequence=sequence),
+            BatchMetadata(
+                acks=self._settings.acks,
+                producer=self._producer,
+                epoch=lane.epoch,
+                sequence=sequence,
+                partition=self.partition.partition,
+            ),
         )
 
-    def _await_sendable(self, stream: PutStream) -> Pending[Ack] | None:
-        while self._stream is stream and self._broken is not stream:
-            pending = self._window.next_unsent
-            if pending is None and self._closing and not self._window:
-                return None
-            if pending is None:
-                self._sendable.wait()
-            elif not pending.kind.equals(stream.schema) and self._window.unanswered:
-                self._sendable.wait()  # given up now, the stream would take those answers with it, again and again
-            elif not pending.kind.equals(stream.schema):
-                self._give_up(stream, None)  # the next stream has the other schema
-            elif (joinable_s := self._joinable_s(pending)) > 0:
-                self._sendable.wait(joinable_s)
-            else:
-                return pending
-        return None
-
-    def _joinable_s(self, pending: Pending[Ack]) -> float:
-        """How long this batch still waits for more to join it, unless it is full or closed before."""
-        if pending.closed:
-            return 0.0
-        if self._window.unanswered >= IN_FLIGHT_ALONE:
-            return threading.TIMEOUT_MAX  # an answer wakes it
-        return pending.opened_s + self._settings.linger_ms / 1000 - time.monotonic()
-
-    def answered(self, stream: PutStream, answer: Answer) -> None:
+    def answered(self, lane: Lane, answers: list[Answer]) -> None:
+        settled: Settled = []
         with self._lock:
-            if self._stream is not stream or not self._window.unanswered:
+            if self._lane is not lane:
                 return
             self._progress_s = time.monotonic()
-            settled = self._refused(stream, answer) if answer.error else self._acknowledged(answer)
+            for answer in answers:
+                if answer.error:
+                    settled += self._refused(lane, answer)
+                    break  # the lane is given up: what comes after that says nothing any more
+                settled += self._acknowledged(answer)
             self._room.notify_all()
-            self._sendable.notify_all()
+            self._ask_for_next()
         self._settle(settled)
 
-    def broken(self, stream: PutStream) -> None:
+    def ended(self, lane: Lane, error: ReplicationError) -> None:
         with self._lock:
-            if self._stream is stream:  # of an older one it is no news, and must not hide the present one's
-                self._broken = stream
-                self._sendable.notify_all()
-
-    def ended(self, stream: PutStream, error: ReplicationError) -> None:
-        with self._lock:
-            if self._stream is not stream:
+            if self._lane is not lane:
                 return
             idle = not self._window
-            self._give_up(stream, None if idle else error)
+            self._give_up(lane, None if idle else error)
             failed = []
             if not idle and not error.retriable:
                 failed = _because_of(error, self._window.fail_all())
         self._settle(failed)
 
     # Under the lock
+
+    def _ask_for_next(self) -> None:
+        """Lets the stream ask for the next batch once that can go."""
+        lane, pending = self._lane, self._window.next_unsent
+        if lane is None or pending is None:
+            return
+        if pending.kind.equals(lane.schema):
+            lane.ask_at(self._sendable_at_s(lane, pending))
+        elif not self._window.unanswered:  # left before, the lane would take those answers with it, again and again
+            self._give_up(lane, None)  # the next one is of the other schema's stream
+
+    def _sendable_at_s(self, lane: Lane, pending: Pending[Ack]) -> float:
+        """Until when this batch still waits for more to join it, unless it is full or closed before."""
+        if not pending.kind.equals(lane.schema):
+            return math.inf
+        if pending.closed:
+            return AT_ONCE
+        if self._window.unanswered >= IN_FLIGHT_ALONE:
+            return math.inf  # an answer lets it go
+        return pending.opened_s + self._settings.linger_ms / 1000
 
     def _acknowledged(self, answer: Answer) -> Settled:
         self._trouble = None
@@ -359,7 +358,7 @@ class Sender:
             base_offset = end
         return settled
 
-    def _refused(self, stream: PutStream, answer: Answer) -> Settled:
+    def _refused(self, lane: Lane, answer: Answer) -> Settled:
         failed = self._window.refused(
             retriable=answer.retriable,
             out_of_order=answer.error == OutOfOrderSequence.code,
@@ -367,16 +366,16 @@ class Sender:
             maybe_written=answer.maybe_written,
         )
         error = error_of(answer.error, answer.message, maybe_written=answer.maybe_written)
-        self._give_up(stream, error if answer.retriable else None)
+        self._give_up(lane, error if answer.retriable else None)
         return _because_of(error, failed)
 
-    def _give_up(self, stream: PutStream, error: ReplicationError | None) -> None:
+    def _give_up(self, lane: Lane, error: ReplicationError | None) -> None:
         """What was sent on it is sent again on the next one."""
-        if self._stream is stream:
-            self._stream = None
+        if self._lane is lane:
+            self._lane = None
+            lane.leave()
             self._window.interrupted()
             self._note(error)
-            self._sendable.notify_all()
             self._attention.notify_all()
 
     def _note(self, error: ReplicationError | None) -> None:
@@ -389,8 +388,8 @@ class Sender:
         if failed:
             self._expired += len(failed)
             self._room.notify_all()
-        if self._stream is not None and self._stream.epoch != self._window.epoch:
-            self._give_up(self._stream, None)
+        if self._lane is not None and self._lane.epoch != self._window.epoch:
+            self._give_up(self._lane, None)
         return [(each.send, self._out_of_time(maybe_written=each.maybe_written)) for each in failed]
 
     def _out_of_time(self, *, maybe_written: bool) -> ReplicationError:

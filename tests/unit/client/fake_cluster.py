@@ -30,6 +30,7 @@ from spark_replication.errors import (
 from spark_replication.messages import (
     Ack,
     AddPartitions,
+    AnswersTogether,
     BatchMetadata,
     BatchPosition,
     CancelReassignment,
@@ -129,8 +130,10 @@ class FakeCluster:
         self.controller: int | None = 1
         self.asked_metadata = 0
         self.received: list[tuple[int, BatchMetadata]] = []
+        self.streams: list[tuple[int, str]] = []  # that took batches: the broker, and the topic
         self.served: list[int] = []  # who served the batches that were read
         self.in_sync: set[int] | None = None  # None: every broker
+        self.first_number = 0  # what the first batch of a stream is called in its answer
         self.serving = True
         self.closed = False
         self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
@@ -289,20 +292,19 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         return Done()
 
     def do_put(self, context: object, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
-        topic, partition = (part.decode() for part in descriptor.path)
+        (topic,) = (part.decode() for part in descriptor.path)
         with _told():
             if topic not in self.cluster.topics:
                 raise UnknownTopicOrPartition(f"no topic {topic}")
-        for chunk in reader:
-            answer = self._append(
-                TopicPartition(topic, int(partition)),
-                chunk.data,
-                from_json(chunk.app_metadata.to_pybytes(), BatchMetadata),
-            )
+        self.cluster.streams.append((self.id, topic))
+        for number, chunk in enumerate(reader, self.cluster.first_number):
+            metadata = from_json(chunk.app_metadata.to_pybytes(), BatchMetadata)
+            assert metadata.partition is not None
+            answer = self._append(TopicPartition(topic, metadata.partition), chunk.data, metadata)
             self.cluster.before_answer(self)
-            writer.write(to_json(answer))
+            writer.write(to_json(AnswersTogether(answers=(msgspec.structs.replace(answer, number=number),))))
 
-    def _append(self, partition: TopicPartition, batch: pa.RecordBatch, metadata: BatchMetadata) -> msgspec.Struct:
+    def _append(self, partition: TopicPartition, batch: pa.RecordBatch, metadata: BatchMetadata) -> Ack | Refusal:
         cluster = self.cluster
         with cluster.changed:
             cluster.received.append((self.id, metadata))

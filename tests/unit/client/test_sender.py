@@ -3,29 +3,148 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import Future
 from typing import Any, cast
 
-from spark_replication.client.put_stream import PutStream
+import pyarrow as pa
+import pytest
+
+from spark_replication.client.deadline import Deadline
+from spark_replication.client.put_stream import Answer, Lane, PutStream, PutStreams
 from spark_replication.client.routes import Routes
-from spark_replication.client.sender import Sender, SenderSettings
+from spark_replication.client.sender import Ack, Sender, SenderSettings
+from spark_replication.core.routing import Route
+from spark_replication.errors import BrokerNotAvailable, NotEnoughReplicas
 from spark_replication.model import TopicPartition
 
 TIMEOUT_S = 10.0
+BATCH = pa.record_batch({"number": pa.array([1, 2])})
+ROUTE = Route(topic="orders", partition=0, topic_id="id", leader=1, leader_epoch=0, address="127.0.0.1:1")
+SETTINGS = SenderSettings(
+    acks="all",
+    deadline_ms=60_000,
+    in_flight_batches_max=9,
+    in_flight_bytes_max=1 << 20,
+    linger_ms=0,
+    batch_bytes=0,
+)
 
 
-def test_the_late_end_of_an_older_stream_does_not_hide_that_of_the_present_one() -> None:
-    """Else the present one's sending thread would wait for a batch for ever, and its reader for that thread."""
-    settings = SenderSettings(
-        acks="all", deadline_ms=1_000, in_flight_batches_max=1, in_flight_bytes_max=1, linger_ms=0, batch_bytes=0
+class NoStream(PutStream):
+    """Neither sends nor receives: the test does, in its order."""
+
+    def start(self) -> None: ...
+
+
+class OneStream:
+    """Gives lanes of streams that the test steps."""
+
+    def __init__(self) -> None:
+        self.lanes: list[Lane] = []
+        self.taken = threading.Semaphore(0)
+
+    def lane(self, client: Any, _route: Route, schema: pa.Schema, *, epoch: int, owner: Sender) -> Lane:
+        stream = NoStream(client, "orders", schema)
+        lane = Lane(stream, ROUTE, epoch, owner)
+        assert stream.enter(lane)
+        self.lanes.append(lane)
+        self.taken.release()
+        return lane
+
+
+class OneRoute:
+    def route(self, _topic: str, _partition: int, _deadline: Deadline) -> Route:
+        return ROUTE
+
+    def client(self, _address: str) -> None: ...
+    def stale(self, _route: Route) -> None: ...
+    def forget(self, _address: str, _client: object) -> None: ...
+
+
+def sender_of(streams: OneStream) -> Sender:
+    return Sender(
+        TopicPartition("orders", 0), cast(Routes, OneRoute()), cast(PutStreams, streams), lambda _: 7, SETTINGS
     )
-    sender = Sender(TopicPartition("orders", 0), cast(Routes, None), lambda _deadline: 7, settings)
-    older, present = cast(Any, object()), cast(PutStream, object())
-    sender._stream = present
-    sender.broken(present)
-    sender.broken(older)
-    given: list[object] = []
-    sending = threading.Thread(target=lambda: given.append(sender.next_batch(present)), daemon=True)
-    sending.start()
-    sending.join(TIMEOUT_S)
-    assert given == [None]
+
+
+def sent_on(lane: Lane, number: int) -> int | None:
+    """The sequence of what the owner gives, which the stream sends as its batch `number`."""
+    outgoing = lane.owner.next_batch(lane)
+    if outgoing is None:
+        return None
+    lane.sends(number)
+    return outgoing.metadata.sequence
+
+
+def next_lane(streams: OneStream, sender: Sender) -> Lane:
+    """Once the watching thread has taken it."""
+    assert streams.taken.acquire(timeout=TIMEOUT_S)
+    with sender._lock:  # it is taken under this lock
+        assert sender._lane is streams.lanes[-1]
+    return streams.lanes[-1]
+
+
+def send(sender: Sender, count: int) -> list[Future[Ack]]:
+    return [sender.send(BATCH, Deadline(60_000)) for _ in range(count)]
+
+
+def place(number: int) -> Answer:
+    return Answer(number=number, base_offset=2 * number, last_offset=2 * number + 1)
+
+
+def close(sender: Sender) -> None:
     sender.close()
+    sender.join(TIMEOUT_S)
+    assert not sender._watching.is_alive()
+
+
+def test_the_late_end_of_an_older_lane_does_not_take_the_present_one() -> None:
+    streams = OneStream()
+    sender = sender_of(streams)
+    (future,) = send(sender, 1)
+    older = next_lane(streams, sender)
+    assert sent_on(older, 0) == 0
+    sender.ended(older, BrokerNotAvailable("the connection ended"))
+    present = next_lane(streams, sender)
+    sender.ended(older, BrokerNotAvailable("the connection ended"))
+    assert sender._lane is present
+    assert sent_on(older, 1) is None, "nothing goes on a lane that was left"
+    assert sent_on(present, 0) == 0, "sent again under its number"
+    sender.answered(older, [place(9)])
+    assert not future.done(), "what an older lane is answered says nothing"
+    sender.answered(present, present.in_order(place(0)))
+    assert future.result(TIMEOUT_S).last_offset == 1
+    close(sender)
+
+
+def test_what_comes_after_a_refusal_says_nothing() -> None:
+    streams = OneStream()
+    sender = sender_of(streams)
+    futures = send(sender, 3)
+    lane = next_lane(streams, sender)
+    assert [sent_on(lane, number) for number in range(4)] == [0, 1, 2, None]
+    refusal = Answer(number=1, error=NotEnoughReplicas.code, message="wait", retriable=True)
+    sender.answered(lane, [place(0), refusal, place(2)])
+    assert futures[0].result(TIMEOUT_S).base_offset == 0
+    again = next_lane(streams, sender)
+    assert [sent_on(again, number) for number in range(3)] == [1, 2, None], "in their order, under their numbers"
+    assert not any(future.done() for future in futures[1:])
+    sender.answered(again, [place(0), place(1)])
+    assert [future.result(TIMEOUT_S).base_offset for future in futures] == [0, 0, 2]
+    close(sender)
+
+
+@pytest.mark.parametrize(
+    ("came", "handed"),
+    [
+        ([0, 1, 2], [[0], [1], [2]]),
+        ([2, 1, 0], [[], [], [0, 1, 2]]),
+        ([1, 0, 2], [[], [0, 1], [2]]),
+    ],
+)
+def test_a_lane_hands_answers_on_in_the_order_of_its_batches(came: list[int], handed: list[list[int]]) -> None:
+    streams = OneStream()
+    lane = streams.lane(None, ROUTE, BATCH.schema, epoch=0, owner=cast(Sender, None))
+    for number in range(3):
+        lane.sends(number)
+    assert [[answer.number for answer in lane.in_order(place(number))] for number in came] == handed
