@@ -219,6 +219,18 @@ class BrokerDied(Message, frozen=True, kw_only=True):
     broker_epoch: Epoch
 
 
+class DiskFailed(Message, frozen=True, kw_only=True):
+    """This life of the broker cannot keep these (`orders-3`): its disk is full or failing."""
+
+    broker_id: BrokerId
+    broker_epoch: Epoch
+    partitions: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        for name in self.partitions:
+            TopicPartition.parse(name)
+
+
 class Guarding(Message, frozen=True, kw_only=True):
     """A guardian says, again and again, whom it guards; the answer says whether it is still to."""
 

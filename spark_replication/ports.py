@@ -242,6 +242,12 @@ class FollowerLinks(Protocol):
     def unfollow(self, partition: TopicPartition) -> None: ...
 
 
+class FailureReports(Protocol):
+    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+        """The disk refuses what this replica must keep: let the controller know, if there is one. Never blocks; said
+        again with each further failure."""
+
+
 class MirrorFeed(Protocol):
     """Where the controller says what changed, after it is in ZooKeeper. Never blocks (M4)."""
 

@@ -43,7 +43,7 @@ from spark_replication.messages import (
     UpdateMetadata,
 )
 from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
-from spark_replication.ports import Flusher, FollowerLinks, IsrStore, ReplicaLogs
+from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
 NOTHING: tuple[str, tuple[int, float]] = ("", (-1, -1))
 Guards = Callable[[], AbstractContextManager[object]]
@@ -58,6 +58,7 @@ class BrokerLoop:
         isr_store: IsrStore,
         links: FollowerLinks,
         flusher: Flusher,
+        failures: FailureReports,
         settings: Settings,
         guards: Guards,
     ) -> None:
@@ -73,6 +74,7 @@ class BrokerLoop:
         self._isr_store = isr_store
         self._links = links
         self._flusher = flusher
+        self._failures = failures
         self._settings = settings
         self._guards = guards
         self._guard = guards()
@@ -278,6 +280,7 @@ class BrokerLoop:
             isr_store=self._isr_store,
             links=self._links,
             flusher=self._flusher,
+            failures=self._failures,
             guard=self._guards(),
         )
         self.replicas[partition] = replica

@@ -17,12 +17,13 @@ import msgspec
 from spark_replication.config import Compression, Settings
 from spark_replication.core import isr, replica, retention
 from spark_replication.core.epochs import EpochEnd
-from spark_replication.core.producers import Place, Producers
+from spark_replication.core.producers import Place
 from spark_replication.core.read_start import start_of
 from spark_replication.core.replica import Following, Leading, LogView, Me, PendingIsr
 from spark_replication.core.writes import IsrAnswer, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.engine.fetch_answers import answer_to, fetch_asked
 from spark_replication.engine.flushing import Flushing
+from spark_replication.engine.numbered_log import NumberedLog
 from spark_replication.engine.waiters import Acknowledge, Waiters
 from spark_replication.errors import CorruptLog, NotLeader, Overloaded, ReplicationError, StorageFailed
 from spark_replication.messages import (
@@ -33,7 +34,16 @@ from spark_replication.messages import (
     ReplicaLogInfo,
 )
 from spark_replication.model import BrokerId, Offset, Start, TopicPartition
-from spark_replication.ports import Flusher, FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog, StoredSlice
+from spark_replication.ports import (
+    FailureReports,
+    Flusher,
+    FollowerLinks,
+    IsrStore,
+    LogSlice,
+    PreparedBatch,
+    ReplicaLog,
+    StoredSlice,
+)
 
 
 class ReplicaLoop:
@@ -47,6 +57,7 @@ class ReplicaLoop:
         isr_store: IsrStore,
         links: FollowerLinks,
         flusher: Flusher,
+        failures: FailureReports,
         guard: AbstractContextManager[object],
     ) -> None:
         self.partition = partition
@@ -57,6 +68,7 @@ class ReplicaLoop:
         self._settings = settings
         self._isr_store = isr_store
         self._links = links
+        self._failures = failures
         self._order = (-1, -1)
         self._clean_since = 0  # of the registration under which it was commanded last
         self._waiters = Waiters()  # for the high watermark
@@ -67,10 +79,7 @@ class ReplicaLoop:
         self._fetches: dict[BrokerId, FetchPartition] = {}  # of followers that wait for something new
         self._on_progress: list[Callable[[], None]] = []  # consumers that wait for the high watermark
         self._retention_checked_ms = 0
-        self._producers = Producers(log.log_start)
-        for found in log.places():
-            place = Place(found.base_offset, found.last_offset)
-            self._producers.wrote(found.producer, found.producer_epoch, found.sequence, place)
+        self._numbered = NumberedLog(log)
 
     @property
     def view(self) -> LogView:
@@ -209,8 +218,7 @@ class ReplicaLoop:
         if acks != 0 and len(waiters) >= self._settings.partition_waiters_max:
             whom = "followers" if acks_all else "the disk"
             raise Overloaded(f"{len(waiters)} appends of {self.partition} wait for {whom}: retry later")
-        idempotent = batch.producer >= 0
-        place = self._producers.check(batch.producer, batch.producer_epoch, batch.sequence) if idempotent else None
+        place = self._numbered.known(batch)
         if place is None:
             place = self._append(leading, batch, now_ms)
         reached = self.high_watermark if acks_all else self._flushing.vouched_end
@@ -222,10 +230,11 @@ class ReplicaLoop:
 
     def _append(self, leading: Leading, batch: PreparedBatch, now_ms: int) -> Place:
         end_before = self.log.log_end
-        found = self.log.append(batch, leader_epoch=leading.state.leader_epoch, timestamp_ms=now_ms)
-        place = Place(found.base_offset, found.last_offset)
-        if batch.producer >= 0:
-            self._producers.wrote(batch.producer, batch.producer_epoch, batch.sequence, place)
+        try:
+            place = self._numbered.append(batch, leader_epoch=leading.state.leader_epoch, timestamp_ms=now_ms)
+        except StorageFailed as error:
+            self._disk_refuses(error)
+            raise
         self._take(replica.appended(leading, end_before=end_before, end=self._flushing.vouched_end, now_ms=now_ms))
         for follower, fetch in self._fetches.items():
             if fetch.offset < self.log.log_end:
@@ -313,16 +322,21 @@ class ReplicaLoop:
         following = self.part
         if not isinstance(following, Following) or answer.leader_epoch != following.leader_epoch:
             return
+        try:
+            self._take_records(following, answer, records)
+        except StorageFailed as error:
+            self._disk_refuses(error)
+            raise
+
+    def _take_records(self, following: Following, answer: FetchedPartition, records: LogSlice | None) -> None:
         if answer.diverging is not None:
-            self._truncate(replica.truncation(self.view, answer.diverging))
+            self._numbered.truncate(replica.truncation(self.view, answer.diverging))
         elif answer.log_start > self.log.log_end:
-            self._begin_anew(answer.log_start)
+            self._numbered.begin_anew(answer.log_start)
         if records is not None:
             if records.first_offset != self.log.log_end:
                 raise CorruptLog(f"{self.partition}: asked for {self.log.log_end}, got {records.first_offset}")
-            for found in self.log.append_slice(records):
-                place = Place(found.base_offset, found.last_offset)
-                self._producers.wrote(found.producer, found.producer_epoch, found.sequence, place)
+            self._numbered.append_slice(records)
         high_watermark = min(max(answer.high_watermark, following.high_watermark), self.log.log_end)
         high_watermark = max(high_watermark, self.log.log_start)
         served = following.served
@@ -330,27 +344,16 @@ class ReplicaLoop:
             served = min(max(answer.high_watermark, served or 0), self.log.log_end)
         self.part = msgspec.structs.replace(following, high_watermark=high_watermark, served=served)
         if answer.log_start > self.log.log_start:
-            self._forget(min(answer.log_start, high_watermark))
+            self._numbered.forget(min(answer.log_start, high_watermark))
         if served != following.served:
             self._wake_consumers()
         self._flushing.written()
 
-    def _truncate(self, end: Offset) -> None:
-        if end < self.log.log_start:
-            self._begin_anew(end)
-        elif end < self.log.log_end:
-            self.log.truncate(end)
-            self._producers.truncated(end)
-
-    def _begin_anew(self, log_start: Offset) -> None:
-        self.log.begin_anew(log_start)
-        self._producers = Producers(log_start)
-
-    def _forget(self, before: Offset) -> None:
-        start = self.log.log_start
-        self.log.forget(before)
-        if self.log.log_start > start:
-            self._producers.trimmed(self.log.log_start)
+    def _disk_refuses(self, error: StorageFailed) -> None:
+        """Whoever else is in sync takes over (B4). Where nobody is, this replica stays: what it has can be read, and it
+        goes on as soon as its disk does."""
+        if not isinstance(self.part, Leading) or self.part.state.isr != {self.part.me}:
+            self._failures.failed(self.partition, error)
 
     # Consumers
 
@@ -406,6 +409,7 @@ class ReplicaLoop:
         with self.guard:
             self._flushing.end(failed)
             if failed is not None:
+                self._disk_refuses(failed)
                 self._refuse_waiters(StorageFailed(failed.message, maybe_written=True))
                 return
             if isinstance(self.part, Leading):
@@ -424,7 +428,7 @@ class ReplicaLoop:
             self.log.segments(), self._settings, high_watermark=self.high_watermark, now_ms=now_ms
         )
         if start is not None:
-            self._forget(start)
+            self._numbered.forget(start)
 
     def _propose(self, leading: Leading, now_ms: int) -> None:
         self.part = isr.propose(

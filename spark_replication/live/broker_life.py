@@ -20,14 +20,15 @@ import msgspec
 from spark_replication.config import Settings
 from spark_replication.core.replica import Leading, Me
 from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.errors import NotReady, ReplicationError, StorageFailed, WrongCluster
+from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker_file import BrokerFile, read_broker_file, remove_broker_file, write_broker_file
 from spark_replication.live.clean_proof import losses, proven_epoch
 from spark_replication.live.clock import now_ms
+from spark_replication.live.failure_reports import FailureReports
 from spark_replication.live.lease import Lease
 from spark_replication.live.open_files import open_files_max
 from spark_replication.live.timers import Timers
-from spark_replication.messages import NONE, LeaseAnswer, ProducerId, RenewLease
+from spark_replication.messages import NONE, DiskFailed, Done, LeaseAnswer, ProducerId, RenewLease
 from spark_replication.model import BrokerId, DirectoryIdentity, TopicPartition
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
@@ -45,6 +46,7 @@ from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.flush_threads import FlushThreads
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
+from spark_replication.transport.actions import call
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.loopback import port_again
 from spark_replication.transport.replication import Address, Replication
@@ -193,12 +195,14 @@ class BrokerLife:
             now_ms=now_ms,
         )
         self._flush_threads = FlushThreads(self._settings.flush_threads)
+        self._failure_reports = FailureReports(self._tell_failed)
         self._loop = BrokerLoop(
             options.cluster_id,
             logs=self._logs,
             isr_store=self._store,
             links=self._replication,
             flusher=self._flush_threads,
+            failures=self._failure_reports,
             settings=self._settings,
             guards=threading.RLock,
         )
@@ -357,6 +361,16 @@ class BrokerLife:
             except StorageFailed as error:
                 log.error("%s has no checkpoint: %s", partition, error, extra={"partition": partition})
 
+    def _tell_failed(self, partitions: tuple[TopicPartition, ...]) -> None:
+        address = self.controller_address()
+        if address is None or self._epoch is None:
+            raise NotController("there is none: start one, or wait until a standby takes over")
+        told = DiskFailed(
+            broker_id=self._options.broker_id, broker_epoch=self._epoch, partitions=tuple(map(str, partitions))
+        )
+        with self._security.client(address) as client:
+            call(client, "disk_failed", told, Done, self._settings.request_timeout_ms)
+
     def _check_lease(self) -> None:
         if self._lease.expired(now_ms()):
             self._news.put(News.LEASE_EXPIRED)
@@ -412,6 +426,7 @@ class BrokerLife:
         assert self._epoch is not None, "it has registered"
         self._replica_timers.stop()
         self._slow_timers.stop()
+        self._failure_reports.close()
         self._flush_threads.close()  # a flush that fails after the last one would go unnoticed
         failed = self._loop.close()
         self._replication.close()

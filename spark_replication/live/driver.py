@@ -45,6 +45,7 @@ from spark_replication.messages import (
     CreateTopic,
     DeleteTopic,
     DescribeTopics,
+    DiskFailed,
     Done,
     ElectLeaders,
     Metadata,
@@ -286,6 +287,7 @@ class Driver:
             **{name: Action(kind, self._carry_out) for name, kind in REQUESTS.items()},
             "metadata": Action(DescribeTopics, self._metadata),
             "broker_died": Action(BrokerDied, self._broker_died),
+            "disk_failed": Action(DiskFailed, self._disk_failed),
         }
 
     def _carry_out(self, asked: Request) -> RequestAnswer:
@@ -318,6 +320,12 @@ class Driver:
         if not self.active:
             raise self._not_controller()
         self._post(BrokerDeathReported(died.broker_id, died.broker_epoch))
+        return Done()
+
+    def _disk_failed(self, told: DiskFailed) -> Done:
+        if not self.active:
+            raise self._not_controller()
+        self._post(ReplicasFailed(told.broker_id, told.broker_epoch, tuple(map(TopicPartition.parse, told.partitions))))
         return Done()
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:

@@ -97,6 +97,7 @@ class BrokerProcess(Process):
             isr_store=self,
             links=self.links,
             flusher=_Flusher(self),
+            failures=self,
             settings=settings,
             guards=lambda: GUARD,
         )
@@ -121,9 +122,9 @@ class BrokerProcess(Process):
             registered = self.loop.brokers.get(broker)
         return None if registered is None else self._find(broker, registered.port)
 
-    def failed(self, partition: TopicPartition, error: ReplicationError) -> None:
-        if isinstance(error, StorageFailed):
-            self._failed(self, partition)
+    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+        """ports.FailureReports."""
+        self._failed(self, partition)
 
     # Starting (B1)
 
@@ -261,15 +262,13 @@ class BrokerProcess(Process):
 
     def _tick(self) -> None:
         self._ticks += 1
-        for partition, replica in list(self.loop.replicas.items()):
-            try:
-                if isinstance(replica.part, Leading):
-                    replica.tick(self.clock_ms())
-                    replica.tell_high_watermark()
-                if self._ticks % TICKS_PER_CHECKPOINT == 0:
+        for replica in list(self.loop.replicas.values()):
+            if isinstance(replica.part, Leading):
+                replica.tick(self.clock_ms())
+                replica.tell_high_watermark()
+            if self._ticks % TICKS_PER_CHECKPOINT == 0:
+                with suppress(StorageFailed):
                     replica.checkpoint()
-            except ReplicationError as error:
-                self.failed(partition, error)
         if self.world.chance(WRITE_BACK_PROBABILITY):
             self.host.disk.files.write_back()
         if self.world.chance(CLEAN_UP_PROBABILITY):
@@ -296,13 +295,10 @@ class BrokerProcess(Process):
             return IsrRefused(current if topic is not None and topic.state.topic_id == write.topic_id else None)
 
         def answered(answer: StoredPartition | IsrRefused | Lost) -> None:
-            try:
-                if isinstance(answer, Lost):
-                    then(IsrUnanswered())
-                else:
-                    then(answer if isinstance(answer, IsrRefused) else IsrCommitted(answer.version))
-            except ReplicationError as error:
-                self.failed(write.partition, error)
+            if isinstance(answer, Lost):
+                then(IsrUnanswered())
+            else:
+                then(answer if isinstance(answer, IsrRefused) else IsrCommitted(answer.version))
 
         self.session.request("changes an ISR", operate, answered, write.partition)
 

@@ -168,7 +168,6 @@ class Producer(Client):
             if replica.log.log_end > offset:  # it was not there already
                 self.cluster.checkers.appended(leader.broker, replica, offset, head)
         except ReplicationError as error:
-            leader.failed(target, error)
             acknowledge(error)
 
     def _answered(self, attempt: int, outcome: Place | ReplicationError) -> None:

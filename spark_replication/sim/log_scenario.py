@@ -22,7 +22,7 @@ from spark_replication.core.writes import (
     StoredPartition,
 )
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.messages import NONE, FetchedPartition, FetchPartition, PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.ports import LogSlice, PreparedBatch
@@ -109,6 +109,10 @@ class LogScenario:
         """ports.IsrStore: kept until the file says what ZooKeeper answered."""
         self._writes.append((write, then))
 
+    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+        """ports.FailureReports. A log in memory never fails."""
+        raise error
+
     def _known(self, replica: Any) -> BrokerId:
         if expect_int(replica, "a replica") not in self._replicas:
             raise BadScenario(f"replica {replica} is not among {list(self._replicas)}")
@@ -133,6 +137,7 @@ class LogScenario:
             isr_store=self,
             links=self._links,
             flusher=FlushAtOnce(),
+            failures=self,
             guard=nullcontext(),
         )
 

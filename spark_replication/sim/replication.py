@@ -257,8 +257,7 @@ class LeaderLink:
                 replica = self._me.loop.replica(partition)
                 if replica.topic_id == answer.topic_id:
                     replica.fetched(answer, records)
-            except ReplicationError as error:
-                self._me.failed(partition, error)
+            except ReplicationError:
                 failed = True
             if partition in self._followed:
                 self._due[partition] = None

@@ -11,7 +11,7 @@ from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrit
 from spark_replication.errors import StorageFailed
 from spark_replication.messages import Command, PartitionCommand
 from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
-from spark_replication.ports import BatchPlace, Flush, PreparedBatch
+from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog
 from spark_replication.sim.memory_store import MemoryStore
 
@@ -83,6 +83,16 @@ class IsrWrites:
         return write
 
 
+class Failures:
+    """ports.FailureReports."""
+
+    def __init__(self) -> None:
+        self.told: list[TopicPartition] = []
+
+    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+        self.told.append(partition)
+
+
 class Links:
     """ports.FollowerLinks."""
 
@@ -148,6 +158,10 @@ class FailingLog(MemoryLog):
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
         self._disk("append")
         return super().append(batch, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)
+
+    def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
+        self._disk("append_slice")
+        return super().append_slice(records)
 
     def begin_epoch(self, epoch: int) -> None:
         self._disk("begin_epoch")

@@ -38,7 +38,7 @@ from spark_replication.messages import (
 from spark_replication.model import TopicConfig, TopicPartition
 from spark_replication.ports import PreparedBatch
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, settings, state
-from tests.unit.engine.ports_in_memory import FailingLog, HeldFlushes, IsrWrites, Links, Logs
+from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes, IsrWrites, Links, Logs
 
 ME = Me(1, 0, 0)
 FOO_1, BAR = TopicPartition("foo", 1), TopicPartition("bar", 0)
@@ -59,6 +59,7 @@ class Story:
             isr_store=self.isr_store,
             links=self.links,
             flusher=HeldFlushes(),
+            failures=Failures(),
             settings=settings(),
             guards=nullcontext,
         )

@@ -27,7 +27,7 @@ from spark_replication.model import AtTime, BrokerId, PartitionState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
-from tests.unit.engine.ports_in_memory import FailingLog, HeldFlushes, IsrWrites, Links
+from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes, IsrWrites, Links
 
 ME = Me(1, 0, 0)
 LED = state(1, [1, 2])
@@ -39,7 +39,7 @@ class Story:
     def __init__(self, *records: tuple[int, int, int], **given: Any) -> None:
         runs = MemoryLog.of_runs(list(records), 0)
         self.log = FailingLog(runs.log_start, runs.records, runs.epochs, 0)
-        self.isr_store, self.links, self.flushes = IsrWrites(), Links(), HeldFlushes()
+        self.isr_store, self.links, self.flushes, self.failures = IsrWrites(), Links(), HeldFlushes(), Failures()
         self.loop = ReplicaLoop(
             FOO,
             FOO_ID,
@@ -48,6 +48,7 @@ class Story:
             isr_store=self.isr_store,
             links=self.links,
             flusher=self.flushes,
+            failures=self.failures,
             guard=nullcontext(),
         )
         self.answers: list[Place | ReplicationError] = []
@@ -247,6 +248,7 @@ def test_what_producers_wrote_before_is_read_from_the_log() -> None:
         isr_store=story.isr_store,
         links=story.links,
         flusher=story.flushes,
+        failures=story.failures,
         guard=nullcontext(),
     )
     again.command(command(LED, 7), ME, 0)
@@ -267,6 +269,38 @@ def test_a_disk_that_refuses_an_append_refuses_it_to_the_producer() -> None:
     with pytest.raises(StorageFailed):
         story.produce()
     assert (story.answers, story.log.log_end) == ([], 0)
+    assert story.failures.told == [FOO], "the controller may have another one lead"
+
+
+def test_a_leader_that_is_alone_in_sync_keeps_what_its_disk_refuses_to_itself() -> None:
+    """Nobody could take over: what it has can be read, and it goes on when its disk does."""
+    story = Story(min_insync_replicas=1).told(state(1, [1], min_isr=1))
+    story.log.failing = frozenset({"append"})
+    with pytest.raises(StorageFailed):
+        story.produce()
+    assert story.failures.told == []
+    story.log.failing = frozenset()
+    story.produce()
+    assert story.answers == [Place(0, 0)]
+
+
+def test_a_follower_whose_disk_refuses_says_so_and_takes_the_same_records_later() -> None:
+    leader, story = Story().told(), Story().told(state(2, [1, 2]))
+    leader.produce()
+    story.log.failing = frozenset({"append_slice"})
+    with pytest.raises(StorageFailed):
+        fetched(story, leader)
+    assert (story.failures.told, story.log.log_end) == ([FOO], 0)
+    story.log.failing = frozenset()
+    fetched(story, leader)
+    assert (story.failures.told, story.log.log_end) == ([FOO], 1)
+
+
+def test_a_flush_that_failed_is_told_of() -> None:
+    story = Story(flush="always").told()
+    story.produce()
+    story.flushes.end(StorageFailed("the disk refuses to flush"))
+    assert story.failures.told == [FOO]
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from spark_replication.errors import OffsetOutOfRange, ReplicationError
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
-from tests.unit.engine.ports_in_memory import IsrWrites, Links
+from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
 from tests.unit.storage.storage_stories import Open, files_of, prepared
 
 HOUR_MS = 3_600_000
@@ -43,6 +43,7 @@ class Replicas:
             isr_store=self.isr_store,
             links=Links(),
             flusher=FlushAtOnce(),
+            failures=Failures(),
             guard=nullcontext(),
         )
         replica.command(command(LED, 7), Me(broker, 0, 0), 0)

@@ -18,6 +18,7 @@ from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.security import NO_SECURITY, Security
+from tests.unit.engine.ports_in_memory import Failures
 from tests.unit.storage.storage_stories import files_of, log_in, prepared
 
 CLUSTER = "cluster"
@@ -97,6 +98,7 @@ class Broker:
             isr_store=NoIsrStore(),
             links=self.replication,
             flusher=FlushAtOnce(),
+            failures=Failures(),
             guard=threading.RLock(),
         )
         return self.replicas[partition]

@@ -1,0 +1,74 @@
+"""Tells the controller which replicas this broker's disk refuses, so that others take over what they lead (B4).
+
+The first time at once, then again after `REPEAT_S` if it refuses still: while disks are full everywhere, a replica that
+nothing was written to meanwhile is in sync again soon, may be made leader, and refuses anew.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from spark_replication.errors import ReplicationError, StorageFailed
+from spark_replication.model import TopicPartition
+
+REPEAT_S = 30.0
+RETRY_S = 1.0  # when nobody could be told
+STOP_TIMEOUT_S = 2.0
+
+log = logging.getLogger(__name__)
+
+
+class FailureReports:
+    """ports.FailureReports. `tell` is called on a thread of its own; it raises if the controller has not heard it.
+
+    Both dictionaries hold a partition at most once: they are bounded by the partitions of this broker.
+    """
+
+    def __init__(
+        self, tell: Callable[[tuple[TopicPartition, ...]], None], now_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._tell = tell
+        self._now_s = now_s
+        self._changed = threading.Condition()
+        self._waiting: dict[TopicPartition, StorageFailed] = {}
+        self._quiet_until_s: dict[TopicPartition, float] = {}
+        self._closed = False
+        self._thread = threading.Thread(target=self._run, name="failure-reports", daemon=True)
+        self._thread.start()
+
+    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+        with self._changed:
+            if self._now_s() >= self._quiet_until_s.get(partition, 0.0):
+                self._waiting[partition] = error
+                self._changed.notify()
+
+    def close(self) -> None:
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join(STOP_TIMEOUT_S)
+
+    def _run(self) -> None:
+        while (failed := self._take()) is not None:
+            for partition, error in failed.items():
+                log.error("%s: its disk refuses: %s", partition, error, extra={"partition": partition})
+            try:
+                self._tell(tuple(failed))
+                quiet_s = REPEAT_S
+            except ReplicationError as error:
+                log.warning("the controller does not know that this disk refuses %s partitions: %s", len(failed), error)
+                quiet_s = RETRY_S
+            with self._changed:
+                self._quiet_until_s |= dict.fromkeys(failed, self._now_s() + quiet_s)
+                for partition in failed:
+                    self._waiting.pop(partition, None)  # it has failed again while that was told
+
+    def _take(self) -> dict[TopicPartition, StorageFailed] | None:
+        with self._changed:
+            while not self._waiting and not self._closed:
+                self._changed.wait()
+            taken, self._waiting = self._waiting, {}
+            return None if self._closed else taken
