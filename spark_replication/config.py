@@ -92,6 +92,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     replica_lag_bytes: Annotated[
         int, Meta(ge=0, description="a follower that lags by more than this leaves the ISR; 0 = never for that")
     ] = field(name="replica.lag.bytes", default=0)
+    disk_retry_ms: Annotated[
+        Milliseconds, Meta(description="how long a replica whose disk refused asks its leader for nothing")
+    ] = field(name="disk.retry.ms", default=10_000)
     replica_fetch_bytes_max: Annotated[Bytes, Meta(description="of one partition in one replication frame")] = field(
         name="replica.fetch.bytes.max", default=8 << 20
     )

@@ -8,7 +8,6 @@ high watermark → acknowledgements. A wait for the high watermark is a callback
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 
@@ -21,10 +20,11 @@ from spark_replication.core.producers import Place
 from spark_replication.core.read_start import start_of
 from spark_replication.core.replica import Following, Leading, LogView, Me, PendingIsr
 from spark_replication.core.writes import IsrAnswer, IsrUnanswered, IsrWrite, StoredPartition
+from spark_replication.engine.disk_trouble import DiskTrouble
 from spark_replication.engine.fetch_answers import answer_to, fetch_asked
 from spark_replication.engine.flushing import Flushing
 from spark_replication.engine.numbered_log import NumberedLog
-from spark_replication.engine.waiters import Acknowledge, Waiters
+from spark_replication.engine.waiters import Acknowledge, Progress, Waiters
 from spark_replication.errors import CorruptLog, NotLeader, Overloaded, ReplicationError, StorageFailed
 from spark_replication.messages import (
     EndOfEpochWanted,
@@ -65,10 +65,11 @@ class ReplicaLoop:
         self.log = log
         self.part: Leading | Following | None = None
         self.guard = guard
+        self.progress = Progress()  # of the high watermark, or another role: consumers wait for it
         self._settings = settings
         self._isr_store = isr_store
         self._links = links
-        self._failures = failures
+        self._disk_trouble = DiskTrouble(partition, failures)
         self._order = (-1, -1)
         self._clean_since = 0  # of the registration under which it was commanded last
         self._waiters = Waiters()  # for the high watermark
@@ -77,7 +78,6 @@ class ReplicaLoop:
         self._unanswered = False
         self._left_high_watermark = log.high_watermark
         self._fetches: dict[BrokerId, FetchPartition] = {}  # of followers that wait for something new
-        self._on_progress: list[Callable[[], None]] = []  # consumers that wait for the high watermark
         self._retention_checked_ms = 0
         self._numbered = NumberedLog(log)
 
@@ -156,7 +156,7 @@ class ReplicaLoop:
         """No longer leading: whoever waits here is told, and asks the new leader."""
         self._refuse_waiters(NotLeader(f"{why}: reload routes and retry", maybe_written=True))
         self._answer_waiting_fetches()
-        self._wake_consumers()
+        self.progress.wake()
 
     def _refuse_waiters(self, error: ReplicationError) -> None:
         self._waiters.refuse(error)
@@ -233,7 +233,7 @@ class ReplicaLoop:
         try:
             place = self._numbered.append(batch, leader_epoch=leading.state.leader_epoch, timestamp_ms=now_ms)
         except StorageFailed as error:
-            self._disk_refuses(error)
+            self._disk_trouble.refused(self.part, error)
             raise
         self._take(replica.appended(leading, end_before=end_before, end=self._flushing.vouched_end, now_ms=now_ms))
         for follower, fetch in self._fetches.items():
@@ -298,9 +298,9 @@ class ReplicaLoop:
     # Following
 
     def next_fetch(self) -> FetchPartition | None:
-        """What to ask the leader for; None: this replica follows nobody, or is to be asked again when what it has is on
-        the disk, since a fetch says that it has it."""
-        if not isinstance(self.part, Following) or self.part.leader is None:
+        """What to ask the leader for; None: this replica follows nobody, or is to be asked again when its disk may do
+        again, or when what it has is on it, since a fetch says that it has it."""
+        if not isinstance(self.part, Following) or self.part.leader is None or self._disk_trouble.is_recent:
             return None
         view = self.view
         if view.vouched_end < view.log_end:
@@ -325,7 +325,7 @@ class ReplicaLoop:
         try:
             self._take_records(following, answer, records)
         except StorageFailed as error:
-            self._disk_refuses(error)
+            self._disk_trouble.refused(self.part, error)
             raise
 
     def _take_records(self, following: Following, answer: FetchedPartition, records: LogSlice | None) -> None:
@@ -346,14 +346,8 @@ class ReplicaLoop:
         if answer.log_start > self.log.log_start:
             self._numbered.forget(min(answer.log_start, high_watermark))
         if served != following.served:
-            self._wake_consumers()
+            self.progress.wake()
         self._flushing.written()
-
-    def _disk_refuses(self, error: StorageFailed) -> None:
-        """Whoever else is in sync takes over (B4). Where nobody is, this replica stays: what it has can be read, and it
-        goes on as soon as its disk does."""
-        if not isinstance(self.part, Leading) or self.part.state.isr != {self.part.me}:
-            self._failures.failed(self.partition, error)
 
     # Consumers
 
@@ -373,20 +367,6 @@ class ReplicaLoop:
         served = self.part.served if any_replica and isinstance(self.part, Following) else None
         return self.leading().high_watermark if served is None else served
 
-    def on_progress(self, call: Callable[[], None]) -> None:
-        """Once, when the high watermark has moved, or this replica is told to lead or follow otherwise."""
-        self._on_progress.append(call)
-
-    def off_progress(self, call: Callable[[], None]) -> None:
-        """It no longer waits: one that was called already is gone."""
-        if call in self._on_progress:
-            self._on_progress.remove(call)
-
-    def _wake_consumers(self) -> None:
-        waiting, self._on_progress = self._on_progress, []
-        for call in waiting:
-            call()
-
     # Time, and ZooKeeper's answers
 
     def tick(self, now_ms: int) -> None:
@@ -398,25 +378,31 @@ class ReplicaLoop:
             with suppress(StorageFailed):
                 self._retain(now_ms)
         self._flushing.tick(now_ms)
+        if self._disk_trouble.tick(now_ms, self._settings.disk_retry_ms):
+            self._ask_leader()
 
     @property
     def timed(self) -> bool:
         """Whether a tick means anything to it."""
-        return isinstance(self.part, Leading) or self._flushing.by_interval
+        return isinstance(self.part, Leading) or self._flushing.by_interval or self._disk_trouble.is_recent
+
+    def _ask_leader(self) -> None:
+        if isinstance(self.part, Following) and self.part.leader is not None:
+            self._links.follow(self.partition, self.part.leader)
 
     def _flush_ended(self, failed: StorageFailed | None) -> None:
         """Called by the flusher, from its own thread."""
         with self.guard:
             self._flushing.end(failed)
             if failed is not None:
-                self._disk_refuses(failed)
+                self._disk_trouble.refused(self.part, failed)
                 self._refuse_waiters(StorageFailed(failed.message, maybe_written=True))
                 return
             if isinstance(self.part, Leading):
                 self._take(self.part)
                 self._unflushed.reached(self._flushing.vouched_end)
-            elif self.part is not None and self.part.leader is not None and self._flushing.always:
-                self._links.follow(self.partition, self.part.leader)
+            elif self._flushing.always:
+                self._ask_leader()
             if self.part is not None:
                 self._flushing.written()
 
@@ -496,7 +482,7 @@ class ReplicaLoop:
         if high_watermark == before:
             return
         self._waiters.reached(high_watermark)
-        self._wake_consumers()
+        self.progress.wake()
 
     def checkpoint(self) -> None:
         if self.part is not None and self.high_watermark != self.log.high_watermark:

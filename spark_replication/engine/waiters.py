@@ -1,4 +1,5 @@
-"""Appends that wait for an offset to be reached: by the high watermark, or by what is on the disk."""
+"""Who waits here: appends, for an offset to be reached, by the high watermark or on the disk; consumers, for what comes
+next."""
 
 from __future__ import annotations
 
@@ -43,3 +44,22 @@ class Waiters:
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
             waiter.acknowledge(error)
+
+
+class Progress:
+    def __init__(self) -> None:
+        self._waiting: list[Callable[[], None]] = []
+
+    def await_next(self, call: Callable[[], None]) -> None:
+        """It is called once."""
+        self._waiting.append(call)
+
+    def leave(self, call: Callable[[], None]) -> None:
+        """It no longer waits: one that was called already is gone."""
+        if call in self._waiting:
+            self._waiting.remove(call)
+
+    def wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()

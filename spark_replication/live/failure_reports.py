@@ -1,7 +1,6 @@
 """Tells the controller which replicas this broker's disk refuses, so that others take over what they lead (B4).
 
-The first time at once, then again after `REPEAT_S` if it refuses still: while disks are full everywhere, a replica that
-nothing was written to meanwhile is in sync again soon, may be made leader, and refuses anew.
+At once, and then at most every `REPEAT_S`, however often producers try.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable
 from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.model import TopicPartition
 
-REPEAT_S = 30.0
+REPEAT_S = 5.0  # less than disk.retry.ms: what fails anew after that is told anew
 RETRY_S = 1.0  # when nobody could be told
 STOP_TIMEOUT_S = 2.0
 

@@ -263,7 +263,7 @@ class BrokerProcess(Process):
     def _tick(self) -> None:
         self._ticks += 1
         for replica in list(self.loop.replicas.values()):
-            if isinstance(replica.part, Leading):
+            if replica.timed:
                 replica.tick(self.clock_ms())
                 replica.tell_high_watermark()
             if self._ticks % TICKS_PER_CHECKPOINT == 0:

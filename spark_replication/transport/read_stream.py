@@ -82,7 +82,7 @@ class ReadStream:
             )
             if found is None and self._ticket.max_wait_ms:
                 self._progress.clear()
-                replica.on_progress(self._progress.set)
+                replica.progress.await_next(self._progress.set)
             records = found.loaded() if found is not None and guarded else None
         if found is None:
             return None, high_watermark
@@ -103,7 +103,7 @@ class ReadStream:
             return True
         replica = self._replica_of()
         with replica.guard:
-            replica.off_progress(self._progress.set)
+            replica.progress.leave(self._progress.set)
         return False
 
     def _beginning(self, high_watermark: Offset) -> BatchWithMetadata:

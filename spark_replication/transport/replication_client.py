@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -29,7 +30,7 @@ from spark_replication.errors import (
     error_of,
 )
 from spark_replication.messages import NONE, ErrorFrame, FetchedFrame, FetchedPartition, FetchFrame, HelloFrame
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, Offset, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
 from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded, hang_up, send, tune
@@ -300,7 +301,10 @@ class LeaderLink:
             records = _records(answer, payload)
             with replica.guard:
                 if replica.topic_id == answer.topic_id:  # else it was made again under its old name meanwhile
+                    end, high_watermark = replica.log.log_end, replica.high_watermark
                     replica.fetched(answer, records)
+                    if replica.log.log_end < end:
+                        self._tell_cut(replica, end, high_watermark)
         except ReplicationError as error:
             self._failed(partition, error)
             return
@@ -308,6 +312,19 @@ class LeaderLink:
         with self._lock:
             if partition in self._followed:
                 self._due[partition] = None
+
+    def _tell_cut(self, replica: ReplicaLoop, end: Offset, high_watermark: Offset) -> None:
+        """Rows that no leader has any longer; after an unclean election some of them may have been acknowledged."""
+        lost = max(0, high_watermark - replica.log.log_end)
+        text = (
+            "%s: cut from %d to %d, where it parts from the log of broker %d; %d of these rows were known as committed"
+        )
+        log.log(
+            logging.ERROR if lost else logging.INFO,
+            text,
+            *(replica.partition, end, replica.log.log_end, self._leader, lost),
+            extra={"partition": replica.partition},
+        )
 
     def _failed(self, partition: TopicPartition, error: ReplicationError) -> None:
         failures = self._failures.get(partition, 0)

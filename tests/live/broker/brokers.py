@@ -215,8 +215,8 @@ def rows(first: int, count: int) -> pa.RecordBatch:
 class Put:
     """A plain DoPut stream."""
 
-    def __init__(self, client: flight.FlightClient, topic: str, schema: pa.Schema = SCHEMA) -> None:
-        self._writer, self._answers = client.do_put(flight.FlightDescriptor.for_path(topic, "0"), schema)
+    def __init__(self, client: flight.FlightClient, topic: str, schema: pa.Schema = SCHEMA, partition: int = 0) -> None:
+        self._writer, self._answers = client.do_put(flight.FlightDescriptor.for_path(topic, str(partition)), schema)
 
     def send(self, batch: pa.RecordBatch, metadata: bytes | None = None) -> None:
         if metadata is None:

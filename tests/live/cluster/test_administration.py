@@ -13,13 +13,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
-from pyarrow import flight
 
 import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
 from spark_replication.errors import InvalidPartitions, ReplicationError, UnknownTopicOrPartition
-from spark_replication.messages import Done, Shutdown
-from spark_replication.transport.actions import call
 from tests.live.broker import brokers
 from tests.live.cluster.history import SCHEMA, Load
 
@@ -228,27 +225,6 @@ def test_what_a_person_writes_below_admin_is_done(cluster: sr.LocalCluster, name
     assert f"/admin/partitions_add/{name}/2 is refused: INVALID_PARTITIONS" in said
 
 
-def test_a_controlled_stop_hands_over_and_costs_producers_nothing(cluster: sr.LocalCluster, name: str) -> None:
-    cluster.admin.create_topic(name, SCHEMA, partitions=3)
-    with Load(cluster.zookeeper, name, 3) as load:
-        load.wait_for_more(50)
-        leader = partitions_of(cluster, name)[0].leader
-        assert leader is not None
-        stopped = cluster.brokers[leader]
-        began = time.monotonic()
-        with flight.connect(f"grpc://{stopped.host}:{stopped.port}") as client:
-            call(client, "shutdown", Shutdown(), Done, 5_000)
-        eventually(lambda: cluster.brokers.get(leader, stopped).pid != stopped.pid, "it was started again")
-        stop_s = time.monotonic() - began
-        load.wait_for_more(50)
-    load.check_history()
-    assert stop_s < CONTROLLED_STOP_S
-    said = (cluster.directory / "logs" / f"broker-{leader}" / "broker.log").read_text()
-    assert "still leading" not in said
-    assert "without handing over" not in said
-    cluster.wait_healthy()
-
-
 CONTROLLED_STOP_S = 8.0  # far below controlled.shutdown.timeout.ms and the restart
 
 
@@ -258,22 +234,6 @@ def test_a_whole_cluster_stops_without_waiting_for_leaders_that_cannot_come() ->
     began = time.monotonic()
     cluster.stop()
     assert time.monotonic() - began < CONTROLLED_STOP_S
-
-
-def test_brokers_that_may_all_have_lost_records_are_led_by_the_longest_log() -> None:
-    """No page cache is trusted, so after a kill nobody is in the ISR or the ELR by right: their logs decide (L4)."""
-    config = {**CONFIG, "recovery.trust.page.cache": False, "unclean.recovery.timeout.ms": 5_000}
-    with sr.LocalCluster.start(brokers=3, config=config) as cluster:
-        cluster.admin.create_topic("orders", SCHEMA, partitions=3)
-        with Load(cluster.zookeeper, "orders", 3) as load:
-            load.wait_for_more(20)
-            for broker in cluster.brokers.values():
-                os.kill(broker.pid, signal.SIGKILL)
-            load.wait_for_more(20)
-        cluster.wait_healthy()
-        load.check_history()
-        elected = [partition.elected for partition in partitions_of(cluster, "orders").values()]
-        assert elected == ["unclean_recovery"] * 3
 
 
 def test_what_no_topic_has_any_longer_goes_when_a_new_controller_takes_over(

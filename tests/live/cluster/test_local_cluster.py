@@ -40,65 +40,6 @@ def topic(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
     return name
 
 
-def leader_of(cluster: sr.LocalCluster, topic: str, partition: int = 0) -> int:
-    (found,) = cluster.admin.describe_topics([topic])
-    leader = found.partitions[partition].leader
-    assert leader is not None
-    return leader
-
-
-def test_a_killed_leader_costs_no_acknowledged_row(cluster: sr.LocalCluster, topic: str) -> None:
-    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
-        load.wait_for_more(50)
-        leader = leader_of(cluster, topic)
-        pid = cluster.brokers[leader].pid
-        os.kill(pid, signal.SIGKILL)
-        load.wait_for_more(50)
-        cluster.wait_healthy()
-        load.wait_for_more(50)
-    load.check_history()
-    assert cluster.brokers[leader].pid != pid, "it was started again"
-    # The old leader was told to be dead by its guardian, long before its session would have ended.
-    (found,) = cluster.admin.describe_topics([topic])
-    assert found.partitions[0].leader_epoch >= 1
-
-
-def test_two_of_three_brokers_killed_one_after_the_other(cluster: sr.LocalCluster, topic: str) -> None:
-    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
-        load.wait_for_more(20)
-        for _ in range(2):
-            os.kill(cluster.brokers[leader_of(cluster, topic)].pid, signal.SIGKILL)
-            load.wait_for_more(20)
-            cluster.wait_healthy()
-    load.check_history()
-
-
-def test_all_brokers_killed_at_once_come_back_with_every_acknowledged_row(cluster: sr.LocalCluster, topic: str) -> None:
-    """Their page caches live on: each comes back cleanly, and whoever is eligible leads again (I7, I8). They take their
-    ports again, so the list of addresses that the producers were given goes on to work."""
-    with Load(cluster.bootstrap, topic, PARTITIONS) as load:
-        load.wait_for_more(20)
-        for broker in cluster.brokers.values():
-            os.kill(broker.pid, signal.SIGKILL)
-        load.wait_for_more(20, timeout_s=60)
-    cluster.wait_healthy()
-    load.check_history()
-
-
-def test_a_killed_controller_is_followed_by_one_of_the_next_epoch(cluster: sr.LocalCluster, topic: str) -> None:
-    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
-        load.wait_for_more(20)
-        pid = cluster.controller_pid
-        assert pid is not None
-        began = time.monotonic()
-        os.kill(pid, signal.SIGKILL)
-        load.wait_for_more(200)
-        assert load.longest_wait_s(began) < 5, "produce needs no controller"
-        cluster.wait_healthy()
-        cluster.admin.create_topic(f"{topic}.after", SCHEMA, partitions=1)
-    load.check_history()
-
-
 def test_production_goes_on_while_zookeeper_is_away(cluster: sr.LocalCluster, topic: str) -> None:
     with Load(cluster.zookeeper, topic, PARTITIONS) as load:
         load.wait_for_more(20)

@@ -99,12 +99,14 @@ class Links:
     def __init__(self) -> None:
         self.readied: list[BrokerId] = []
         self.following: dict[TopicPartition, BrokerId] = {}
+        self.asked = 0
 
     def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
         self.readied.append(follower)
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
         self.following[partition] = leader
+        self.asked += 1
 
     def unfollow(self, partition: TopicPartition) -> None:
         self.following.pop(partition, None)

@@ -31,6 +31,7 @@ from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes,
 
 ME = Me(1, 0, 0)
 LED = state(1, [1, 2])
+DISK_RETRY_MS = settings().disk_retry_ms
 
 
 class Story:
@@ -89,7 +90,7 @@ class Story:
         def call() -> None:
             self.progress += 1
 
-        self.loop.on_progress(call)
+        self.loop.progress.await_next(call)
 
     @property
     def leading(self) -> Leading:
@@ -292,8 +293,24 @@ def test_a_follower_whose_disk_refuses_says_so_and_takes_the_same_records_later(
         fetched(story, leader)
     assert (story.failures.told, story.log.log_end) == ([FOO], 0)
     story.log.failing = frozenset()
+    asked = story.links.asked
+    story.loop.tick(1_000)
+    story.loop.tick(1_000 + DISK_RETRY_MS - 1)
+    assert (story.loop.timed, story.loop.next_fetch(), story.links.asked) == (True, None, asked), "it would be in sync"
+    story.loop.tick(1_000 + DISK_RETRY_MS)
+    assert (story.loop.timed, story.links.asked) == (False, asked + 1)
     fetched(story, leader)
     assert (story.failures.told, story.log.log_end) == ([FOO], 1)
+
+
+def test_who_leads_by_the_time_that_its_disk_is_tried_again_asks_nobody() -> None:
+    story = Story().told(state(1, [1, 2]))
+    story.log.failing = frozenset({"append"})
+    with pytest.raises(StorageFailed):
+        story.produce()
+    story.loop.tick(1_000)
+    story.loop.tick(1_000 + DISK_RETRY_MS)
+    assert story.links.asked == 0
 
 
 def test_a_flush_that_failed_is_told_of() -> None:
@@ -570,12 +587,12 @@ def test_a_consumer_that_waits_no_longer_is_not_called() -> None:
     story = Story().told()
     called: list[str] = []
     waiting, gone = (lambda: called.append("waiting")), (lambda: called.append("gone"))
-    story.loop.on_progress(waiting)
-    story.loop.on_progress(gone)
-    story.loop.off_progress(gone)
+    story.loop.progress.await_next(waiting)
+    story.loop.progress.await_next(gone)
+    story.loop.progress.leave(gone)
     story.produce()
     story.fetch(2, 1)
-    story.loop.off_progress(waiting)
+    story.loop.progress.leave(waiting)
     assert called == ["waiting"]
 
 

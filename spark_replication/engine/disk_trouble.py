@@ -1,0 +1,42 @@
+"""What follows when the disk refuses what a replica must keep (B4).
+
+Rules:
+- The controller hears of it, so that whoever else is in sync takes over, and nobody waits for this replica. A leader
+  that is alone in sync stays: what it has can be read, and it goes on as soon as its disk does.
+- It asks its leader for nothing for `disk.retry.ms`: at the end of an idle partition it would be in sync again before
+  its disk was tried, and hold up the next batch.
+"""
+
+from __future__ import annotations
+
+from spark_replication.core.replica import Following, Leading
+from spark_replication.errors import StorageFailed
+from spark_replication.model import TopicPartition
+from spark_replication.ports import FailureReports
+
+_FROM_NEXT_TICK = -1
+
+
+class DiskTrouble:
+    def __init__(self, partition: TopicPartition, failures: FailureReports) -> None:
+        self._partition = partition
+        self._failures = failures
+        self._since_ms: int | None = None
+
+    @property
+    def is_recent(self) -> bool:
+        return self._since_ms is not None
+
+    def refused(self, part: Leading | Following | None, error: StorageFailed) -> None:
+        self._since_ms = _FROM_NEXT_TICK
+        if not isinstance(part, Leading) or part.state.isr != {part.me}:
+            self._failures.failed(self._partition, error)
+
+    def tick(self, now_ms: int, retry_ms: int) -> bool:
+        """True: it is to be tried again, from now on."""
+        if self._since_ms == _FROM_NEXT_TICK:
+            self._since_ms = now_ms
+        if self._since_ms is None or now_ms - self._since_ms < retry_ms:
+            return False
+        self._since_ms = None
+        return True

@@ -1,0 +1,72 @@
+"""What is done to the processes of a cluster, and undone."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import spark_replication as sr
+from spark_replication.errors import DirectoryInUse
+from spark_replication.storage.broker_directory import DirectoryLock
+from spark_replication.zk.locked_process import wait_ended
+from tests.live.broker.brokers import eventually
+
+END_TIMEOUT_S = 10.0
+
+
+def kill(*pids: int | None) -> None:
+    """SIGKILL, to all of them before any is waited for."""
+    found = [pid for pid in pids if pid is not None]
+    assert len(found) == len(pids), "each is alive"
+    ends = [os.pidfd_open(pid) for pid in found]
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    for end in ends:
+        assert wait_ended(end, END_TIMEOUT_S)
+        os.close(end)
+
+
+@contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """SIGSTOP: it keeps its connections, its locks and its memory, and does nothing."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+@contextmanager
+def full_disk(pid: int, allowed_bytes: int) -> Iterator[None]:
+    """No file of this process grows beyond that."""
+    before = resource.prlimit(pid, resource.RLIMIT_FSIZE)
+    resource.prlimit(pid, resource.RLIMIT_FSIZE, (allowed_bytes, before[1]))
+    try:
+        yield
+    finally:
+        resource.prlimit(pid, resource.RLIMIT_FSIZE, before)
+
+
+@contextmanager
+def held_down(cluster: sr.LocalCluster, broker: int) -> Iterator[None]:
+    """Killed, and kept from starting again: somebody else has its directory."""
+    found = cluster.brokers[broker]
+    kill(found.pid)
+    with ExitStack() as held:
+
+        def taken() -> bool:
+            try:
+                lock = DirectoryLock.take(Path(found.log_dir))
+            except DirectoryInUse:  # its guardian was faster
+                kill(cluster.brokers[broker].pid)
+                return False
+            held.callback(lock.release)
+            return True
+
+        eventually(taken, f"broker {broker} is kept from starting")
+        yield
