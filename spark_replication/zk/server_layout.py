@@ -61,12 +61,22 @@ def check_servers(directory: Path | None, servers: int) -> None:
     """InvalidRequest: no directory may have so many. StartFailed: this one was made with another number."""
     if servers not in SERVER_COUNTS:
         raise InvalidRequest(f"{servers} ZooKeeper servers: there may be {' or '.join(map(str, SERVER_COUNTS))}")
-    made_with = None if directory is None else _made_with(directory)
+    made_with = None if directory is None else servers_made(directory)
     if made_with not in (None, servers):
         raise StartFailed(
             f"{directory} was made with {made_with} ZooKeeper server{'s' * (made_with != 1)}, not {servers}: start "
             f"{made_with} there, or take another directory (a SparkCluster uses an ensemble by zookeeper.connect)"
         )
+
+
+def servers_made(directory: Path) -> int | None:
+    """How many the directory was made with: its data says so, too, since a person may have removed the ports, so that
+    others are chosen. None: it is new."""
+    if (directory / ENSEMBLE_FILE).exists() or len(server_directories(directory)) > 1:
+        return max(SERVER_COUNTS)
+    if (directory / PORT_FILE).exists() or (directory / "data").exists():
+        return 1
+    return None
 
 
 def stored_places(directory: Path) -> tuple[Place, ...] | None:
@@ -134,15 +144,6 @@ def replace_text(path: Path, text: str) -> None:
     fresh = path.with_suffix(".new")
     fresh.write_text(text)
     fresh.replace(path)
-
-
-def _made_with(directory: Path) -> int | None:
-    """By its data too: the ports may have been forgotten, so that others are chosen. None: it is new."""
-    if (directory / ENSEMBLE_FILE).exists() or len(server_directories(directory)) > 1:
-        return max(SERVER_COUNTS)
-    if (directory / PORT_FILE).exists() or (directory / "data").exists():
-        return 1
-    return None
 
 
 def _places(directory: Path, ensemble: Ensemble) -> tuple[Place, ...]:
