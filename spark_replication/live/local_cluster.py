@@ -75,6 +75,7 @@ class LocalCluster:
         self._zookeepers = zookeepers
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._store: BrokerStore | None = None
+        self._store_lock = threading.Lock()
         self._admin: Admin | None = None
 
     @classmethod
@@ -107,8 +108,8 @@ class LocalCluster:
         self._logs.mkdir(exist_ok=True)
         zookeeper = self._start_zookeeper()
         self._start_controller()
-        self._store = BrokerStore(self._connect)
-        info = self._store.wait_for_cluster(START_TIMEOUT_S)
+        store = self._store = BrokerStore(self._connect)
+        info = store.wait_for_cluster(START_TIMEOUT_S)
         controller = self._wait_for_controller()
         lease = Lease(controller.epoch, time.time_ns())
         found = found_directories(self._logs, info.cluster_id)
@@ -121,7 +122,7 @@ class LocalCluster:
             overrides=dict(overrides_of(self._settings)),
         )
         for taken in assigned.values():
-            broker_id = self._store.allocate_broker_id() if taken is None else taken
+            broker_id = store.allocate_broker_id() if taken is None else taken
             self._guardians[broker_id] = Guardian(
                 broker_id,
                 assignment,
@@ -204,11 +205,17 @@ class LocalCluster:
                 log.warning("the controller has ended: starting it again")
                 self._start_controller()
 
+    def _found_controller(self) -> ControllerInfo | None:
+        """In a session that lives: whoever holds this cluster may have been stopped for longer than the last one."""
+        with self._store_lock:
+            if self._store is None or self._store.session_lost:
+                self._store = BrokerStore(self._connect)
+            return self._store.controller()
+
     def _wait_for_controller(self) -> ControllerInfo:
-        assert self._store is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            found = self._store.controller()
+            found = self._found_controller()
             if found is not None:
                 return found
             if not self._controller.alive():
@@ -217,8 +224,7 @@ class LocalCluster:
         raise StartFailed(f"no controller within {START_TIMEOUT_S} s: see {self._controller.log_path}")
 
     def _report(self, died: BrokerDied) -> None:
-        assert self._store is not None
-        controller = self._store.controller()
+        controller = self._found_controller()
         if controller is not None:
             with self.security.client(controller.address) as client:
                 call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
@@ -285,8 +291,7 @@ class LocalCluster:
         raise RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(reasons[:5])}")
 
     def _controllers_view(self) -> Metadata:
-        assert self._store is not None
-        controller = self._store.controller()
+        controller = self._found_controller()
         if controller is None:
             raise NotReady("there is no controller")
         with self.security.client(controller.address) as client:

@@ -12,7 +12,9 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.errors import ReplicationError
+from spark_replication.messages import InitProducer, ProducerId
 from spark_replication.model import PartitionState, TopicPartition
+from spark_replication.transport.actions import call
 from spark_replication.zk import paths
 from spark_replication.zk.embedded import EmbeddedZooKeeper
 from spark_replication.zk.locked_process import wait_ended
@@ -20,6 +22,7 @@ from spark_replication.zk.reading import read_brokers, read_partitions
 from spark_replication.zk.session import Session
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.witness import Witness
+from tests.live.zk.helpers import expire
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -115,6 +118,15 @@ def controller_epoch(truth: Session) -> int:
     return node.version
 
 
+def new_producers(cluster: sr.LocalCluster) -> int:
+    """How many there are if each broker is asked for one."""
+    numbers = set()
+    for broker in cluster.brokers.values():
+        with cluster.security.client(f"{broker.host}:{broker.port}") as client:
+            numbers.add(call(client, "init_producer", InitProducer(), ProducerId, 5_000).producer)
+    return len(numbers)
+
+
 def test_the_leader_of_the_ensemble_is_killed_and_nobody_waits_for_it(cluster: sr.LocalCluster, topic: str) -> None:
     with Witness(cluster, topic, PARTITIONS) as witness:
         with Load(cluster.zookeeper, topic, PARTITIONS) as load:
@@ -150,6 +162,7 @@ def test_zookeeper_is_away_for_20_s_which_no_session_ends_by(
             assert cluster.zookeeper_pids == []
             with sr.Reader(cluster.bootstrap) as reader:
                 assert sum(found.batch.num_rows for found in reader.read(topic, partition=1)) > 100
+            assert new_producers(cluster) == len(cluster.brokers), "each broker lets a producer begin"
             cluster.restart_zookeeper()
             cluster.wait_healthy()
             load.wait_for_more(20)
@@ -185,6 +198,19 @@ def test_a_leader_that_hung_while_zookeeper_came_back_leads_on_nowhere(
     again = cluster.brokers[hung]
     assert again.pid == broker.pid, "the same process"
     assert again.epoch > broker.epoch, "in another session"
+
+
+def test_who_holds_the_cluster_may_lose_its_session_and_still_finds_the_next_controller(
+    cluster: sr.LocalCluster,
+) -> None:
+    """A notebook that was stopped for longer than its session lasts, say."""
+    assert cluster._store is not None
+    expire(cluster._store._session)
+    before = cluster.controller_pid
+    assert before is not None
+    kill(before)
+    cluster.wait_healthy()
+    assert cluster.controller_pid != before
 
 
 def test_a_minute_without_a_controller(cluster: sr.LocalCluster, topic: str, truth: Session) -> None:
