@@ -15,6 +15,7 @@ from spark_replication.admin.log_commands import log
 from spark_replication.admin.produce_command import produce
 from spark_replication.admin.sim_command import sim
 from spark_replication.admin.topics_command import topics
+from spark_replication.admin.zookeeper_command import zookeeper
 from spark_replication.client.admin import Admin
 from spark_replication.config import described
 from spark_replication.errors import ReplicationError
@@ -93,6 +94,7 @@ cli.add_command(log)
 cli.add_command(produce)
 cli.add_command(sim)
 cli.add_command(topics)
+cli.add_command(zookeeper)
 
 
 def main() -> None:

@@ -104,7 +104,7 @@ class BrokerLife:
         self._news: queue.SimpleQueue[News | RegistrationGone | Crashed] = queue.SimpleQueue()
         self._incarnation = str(uuid.uuid4())
         self._epoch: int | None = None
-        self._producer_ids = iter(range(0))
+        self._producer_ids = range(0)
         self._producer_ids_lock = threading.Lock()
         self._replica_timers = Timers("replica-timers")
         self._slow_timers = Timers("slow-timers")
@@ -145,11 +145,13 @@ class BrokerLife:
 
     def new_producer(self) -> ProducerId:
         with self._producer_ids_lock:
-            number = next(self._producer_ids, None)
-            if number is None:
-                self._producer_ids = iter(self._store.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK))
-                number = next(self._producer_ids)
+            self._fill_producer_ids()
+            number, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
             return ProducerId(producer=number)
+
+    def _fill_producer_ids(self) -> None:
+        if not self._producer_ids:
+            self._producer_ids = self._store.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK)
 
     def renew_lease(self, request: RenewLease) -> LeaseAnswer:
         self._lease.renew(request.controller_epoch, request.attempt, lease_ms=request.lease_ms, now_ms=now_ms())
@@ -255,6 +257,8 @@ class BrokerLife:
         remove_clean_shutdown(options.directory)
         self._store.watch_own_registration(lambda: self._news.put(RegistrationGone(epoch.epoch)))
         self._replication.registered(epoch.epoch)
+        with self._producer_ids_lock:
+            self._fill_producer_ids()  # now: producers may begin while ZooKeeper is away
         read = self._store.read_all()
         me = Me(options.broker_id, epoch.epoch, epoch.clean_since)
         errors = self._loop.registered(me, read.partitions, read.topics, read.brokers.brokers, now_ms())

@@ -35,9 +35,11 @@ from spark_replication.transport.security import Security, read_security
 from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.embedded import EmbeddedZooKeeper
 from spark_replication.zk.locked_process import LockedProcess, last_lines
+from spark_replication.zk.server_layout import check_servers
 from spark_replication.zk.session import Session
 
 HOST = "127.0.0.1"
+ZOOKEEPER = "zookeeper"
 START_TIMEOUT_S = 60.0
 POLL_S = 0.05
 REPORT_TIMEOUT_MS = 1_000
@@ -58,7 +60,9 @@ class BrokerInfo(msgspec.Struct, frozen=True, kw_only=True):
 class LocalCluster:
     """Use `start`. A context manager: leaving it stops everything."""
 
-    def __init__(self, directory: Path, settings: Settings, security: Security, *, temporary: bool) -> None:
+    def __init__(
+        self, directory: Path, settings: Settings, security: Security, *, zookeepers: int, temporary: bool
+    ) -> None:
         self.directory = directory
         self.security = security
         self._settings = settings
@@ -68,8 +72,10 @@ class LocalCluster:
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._guardians: dict[BrokerId, Guardian] = {}
+        self._zookeepers = zookeepers
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._store: BrokerStore | None = None
+        self._store_lock = threading.Lock()
         self._admin: Admin | None = None
 
     @classmethod
@@ -80,15 +86,16 @@ class LocalCluster:
         zookeepers: int = 1,
         config: Mapping[str, Any] | None = None,
     ) -> LocalCluster:
-        """Running and healthy. directory: None = a temporary one, which `stop` removes."""
+        """Running and healthy. directory: None = a temporary one, which `stop` removes. zookeepers: 1 or 3, as it was
+        when the directory was made."""
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
-        if zookeepers != 1:
-            raise InvalidRequest(f"{zookeepers} ZooKeeper servers: an ensemble is not supported yet, 1 is")
         settings = settings_from(config or {})
         security = read_security(settings)
+        # Now, since a failure from here on stops what lives in the directory.
+        check_servers(None if directory is None else Path(directory).resolve() / ZOOKEEPER, zookeepers)
         path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
-        cluster = cls(path, settings, security, temporary=directory is None)
+        cluster = cls(path, settings, security, zookeepers=zookeepers, temporary=directory is None)
         try:
             cluster._start(brokers)
         except BaseException:
@@ -99,10 +106,10 @@ class LocalCluster:
     def _start(self, brokers: int) -> None:
         self.directory.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(exist_ok=True)
-        self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", START_TIMEOUT_S)
+        zookeeper = self._start_zookeeper()
         self._start_controller()
-        self._store = BrokerStore(self._connect)
-        info = self._store.wait_for_cluster(START_TIMEOUT_S)
+        store = self._store = BrokerStore(self._connect)
+        info = store.wait_for_cluster(START_TIMEOUT_S)
         controller = self._wait_for_controller()
         lease = Lease(controller.epoch, time.time_ns())
         found = found_directories(self._logs, info.cluster_id)
@@ -110,12 +117,12 @@ class LocalCluster:
         assignment = Assignment(
             log_directory=str(self._logs),
             cluster_id=info.cluster_id,
-            zookeeper=self._zookeeper.address,
+            zookeeper=zookeeper.address,
             host=HOST,
             overrides=dict(overrides_of(self._settings)),
         )
         for taken in assigned.values():
-            broker_id = self._store.allocate_broker_id() if taken is None else taken
+            broker_id = store.allocate_broker_id() if taken is None else taken
             self._guardians[broker_id] = Guardian(
                 broker_id,
                 assignment,
@@ -130,6 +137,10 @@ class LocalCluster:
         self._thread("controller-guardian", self._guard_controller)
         self._admin = Admin(self.zookeeper, security=self.security)
         self.wait_healthy(START_TIMEOUT_S)
+
+    def _start_zookeeper(self) -> EmbeddedZooKeeper:
+        self._zookeeper = EmbeddedZooKeeper.start(self.directory / ZOOKEEPER, START_TIMEOUT_S, self._zookeepers)
+        return self._zookeeper
 
     def _connect(self) -> Session:
         assert self._zookeeper is not None
@@ -194,11 +205,17 @@ class LocalCluster:
                 log.warning("the controller has ended: starting it again")
                 self._start_controller()
 
+    def _found_controller(self) -> ControllerInfo | None:
+        """In a session that lives: whoever holds this cluster may have been stopped for longer than the last one."""
+        with self._store_lock:
+            if self._store is None or self._store.session_lost:
+                self._store = BrokerStore(self._connect)
+            return self._store.controller()
+
     def _wait_for_controller(self) -> ControllerInfo:
-        assert self._store is not None
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
-            found = self._store.controller()
+            found = self._found_controller()
             if found is not None:
                 return found
             if not self._controller.alive():
@@ -207,8 +224,7 @@ class LocalCluster:
         raise StartFailed(f"no controller within {START_TIMEOUT_S} s: see {self._controller.log_path}")
 
     def _report(self, died: BrokerDied) -> None:
-        assert self._store is not None
-        controller = self._store.controller()
+        controller = self._found_controller()
         if controller is not None:
             with self.security.client(controller.address) as client:
                 call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
@@ -252,12 +268,12 @@ class LocalCluster:
 
     @property
     def zookeeper_pids(self) -> list[int]:
-        pid = None if self._zookeeper is None else self._zookeeper.pid
-        return [] if pid is None else [pid]
+        """Of the servers that live."""
+        return [] if self._zookeeper is None else self._zookeeper.pids
 
     def restart_zookeeper(self) -> None:
-        """Start it again, where it was, after it was killed."""
-        self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", START_TIMEOUT_S)
+        """Start again, where they were, the servers that were killed."""
+        self._start_zookeeper()
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
         """Every broker is registered, every partition led, every replica in sync; else an error that names what is
@@ -275,8 +291,7 @@ class LocalCluster:
         raise RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(reasons[:5])}")
 
     def _controllers_view(self) -> Metadata:
-        assert self._store is not None
-        controller = self._store.controller()
+        controller = self._found_controller()
         if controller is None:
             raise NotReady("there is no controller")
         with self.security.client(controller.address) as client:

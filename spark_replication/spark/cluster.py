@@ -222,8 +222,7 @@ class SparkCluster:
 
     @property
     def zookeeper_pids(self) -> list[int]:
-        pid = None if self._zookeeper is None else self._zookeeper.pid
-        return [] if pid is None else [pid]
+        return [] if self._zookeeper is None else self._zookeeper.pids
 
     @property
     def brokers(self) -> dict[BrokerId, BrokerInfo]:

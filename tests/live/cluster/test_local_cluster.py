@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -38,20 +35,6 @@ def topic(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
     cluster.wait_healthy()
     cluster.admin.create_topic(name, SCHEMA, partitions=PARTITIONS)
     return name
-
-
-def test_production_goes_on_while_zookeeper_is_away(cluster: sr.LocalCluster, topic: str) -> None:
-    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
-        load.wait_for_more(20)
-        (pid,) = cluster.zookeeper_pids
-        began = time.monotonic()
-        os.kill(pid, signal.SIGKILL)
-        load.wait_for_more(200)
-        assert load.longest_wait_s(began) < 5
-        cluster.restart_zookeeper()
-        cluster.wait_healthy()
-        load.wait_for_more(20)
-    load.check_history()
 
 
 def test_a_second_start_in_the_directory_adopts_what_lives(tmp_path: Path) -> None:

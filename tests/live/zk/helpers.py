@@ -116,7 +116,7 @@ def expire(session: Session) -> None:
     identity, password = session._client.client_id
     connect = Connect(0, 0, 6_000, identity, password, False).serialize()
     close = struct.pack("!ii", 1, Close.type)
-    host, port = session.address.split(":")
+    host, port = session.address.split(",")[0].split(":")
     for _ in range(EXPIRE_ATTEMPTS_MAX):
         with socket.create_connection((host, int(port)), timeout=DEADLINE_S) as thief, contextlib.suppress(OSError):
             thief.sendall(b"".join(struct.pack("!i", len(request)) + request for request in (connect, close)))

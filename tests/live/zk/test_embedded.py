@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
-from spark_replication.zk import embedded
+from spark_replication.zk import server_layout
 from spark_replication.zk.embedded import EmbeddedZooKeeper, stop_directory
 from spark_replication.zk.locked_process import wait_ended
 from spark_replication.zk.session import Create, Session
@@ -31,10 +31,14 @@ def session(server: EmbeddedZooKeeper) -> Session:
     return Session.connect(server.address, "/x", session_timeout_ms=2_000, request_timeout_ms=10_000)
 
 
-def kill(server: EmbeddedZooKeeper) -> None:
-    assert server.pid is not None
-    process = os.pidfd_open(server.pid)
-    os.kill(server.pid, signal.SIGKILL)
+def port_of(server: EmbeddedZooKeeper) -> int:
+    return server.servers[0].place.client
+
+
+def kill(pid: int | None) -> None:
+    assert pid is not None
+    process = os.pidfd_open(pid)
+    os.kill(pid, signal.SIGKILL)
     assert wait_ended(process, 10)
     os.close(process)
 
@@ -42,13 +46,12 @@ def kill(server: EmbeddedZooKeeper) -> None:
 def test_a_second_start_adopts_and_stop_leaves_no_process(directory: Path) -> None:
     first = EmbeddedZooKeeper.start(directory, timeout_s=60)
     second = EmbeddedZooKeeper.start(directory, timeout_s=60)
-    pid = first.pid
-    assert pid is not None
-    assert (second.pid, second.address) == (pid, first.address)
+    (pid,) = first.pids
+    assert (second.pids, second.address) == ([pid], first.address)
     assert os.getsid(pid) == pid, "in a session of its own"
     second.stop()
     assert not first.alive()
-    assert first.pid is None
+    assert first.pids == []
     deadline = time.monotonic() + 10
     while Path(f"/proc/{pid}").exists():  # its parent, this process, reaps it on a thread of its own
         assert time.monotonic() < deadline
@@ -58,7 +61,7 @@ def test_a_second_start_adopts_and_stop_leaves_no_process(directory: Path) -> No
 def test_starts_at_once_make_one_server(directory: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         servers = list(pool.map(lambda _: EmbeddedZooKeeper.start(directory, timeout_s=60), range(3)))
-    assert len({server.pid for server in servers}) == 1
+    assert len({tuple(server.pids) for server in servers}) == 1
     assert len({server.address for server in servers}) == 1
 
 
@@ -66,7 +69,7 @@ def test_a_killed_server_comes_back_on_its_port_with_its_data_and_sessions(direc
     server = EmbeddedZooKeeper.start(directory, timeout_s=60)
     client = Session.connect(server.address, "/x", session_timeout_ms=20_000, request_timeout_ms=20_000)
     client.commit_now((Create("/kept", b"data"), Create("/mine", b"", ephemeral=True)))
-    kill(server)
+    kill(server.servers[0].pid)
     assert not server.alive()
     restarted = EmbeddedZooKeeper.start(directory, timeout_s=60)
     assert restarted.address == server.address
@@ -84,11 +87,11 @@ def test_a_port_taken_at_the_first_start_is_left_to_who_has_it(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free = embedded._free_port
-        ports = iter([taken])
-        monkeypatch.setattr(embedded, "_free_port", lambda: next(ports, None) or free())
+        free = server_layout._free_ports
+        ports = iter([[taken]])
+        monkeypatch.setattr(server_layout, "_free_ports", lambda count: next(ports, None) or free(count))
         server = EmbeddedZooKeeper.start(directory, timeout_s=60)
-        assert server.port != taken
+        assert port_of(server) != taken
         session(server).close()
 
 
@@ -96,11 +99,11 @@ def test_a_restart_does_not_move_to_another_port(directory: Path) -> None:
     server = EmbeddedZooKeeper.start(directory, timeout_s=60)
     server.stop()
     with (
-        socket.create_server(("127.0.0.1", server.port)),
-        pytest.raises(StartFailed, match=f"port {server.port} .* is taken"),
+        socket.create_server(("127.0.0.1", port_of(server))),
+        pytest.raises(StartFailed, match=f"port {port_of(server)} .* is taken"),
     ):
         EmbeddedZooKeeper.start(directory, timeout_s=0.5)
-    assert EmbeddedZooKeeper.start(directory, timeout_s=60).port == server.port
+    assert EmbeddedZooKeeper.start(directory, timeout_s=60).address == server.address
 
 
 def test_without_java_it_says_what_to_install(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +114,13 @@ def test_without_java_it_says_what_to_install(directory: Path, monkeypatch: pyte
 
 def test_a_reused_pid_is_not_taken_for_the_server(directory: Path) -> None:
     server = EmbeddedZooKeeper.start(directory, timeout_s=60)
-    pid = server.pid
+    (pid,) = server.pids
     (directory / "pid").write_text(str(os.getpid()))
     assert server.alive()
-    assert server.pid is None
+    assert server.pids == []
     (directory / "pid").write_text(str(pid))
     server.stop()
     (directory / "pid").write_text(str(os.getpid()))
     assert not server.alive()
-    assert server.pid is None
+    assert server.pids == []
     server.stop()

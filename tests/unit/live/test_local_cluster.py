@@ -14,7 +14,7 @@ import spark_replication as sr
     ("options", "error", "says"),
     [
         ({"brokers": 0}, sr.errors.InvalidRequest, "0 brokers: a cluster has at least 1"),
-        ({"zookeepers": 3}, sr.errors.InvalidRequest, "3 ZooKeeper servers"),
+        ({"zookeepers": 2}, sr.errors.InvalidRequest, "2 ZooKeeper servers: there may be 1 or 3"),
         ({"config": {"min.insync.replica": 1}}, sr.errors.InvalidConfig, r"did you mean min\.insync\.replicas"),
     ],
 )

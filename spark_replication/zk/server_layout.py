@@ -1,0 +1,167 @@
+"""Which servers live below a directory, and at which ports: decided once, since clients keep the addresses.
+
+One server: `<directory>` is its own, and `port` there holds its port. Three: `server-<n>/` each, and `ensemble.json`
+holds all ports. The number never changes: a server alone and an ensemble do not read each other's data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+from pathlib import Path
+
+import msgspec
+
+from spark_replication.errors import CorruptState, InvalidRequest, StartFailed
+from spark_replication.model import Value, decode, encode
+
+HOST = "127.0.0.1"
+SERVER_COUNTS = (1, 3)  # two survive no more than one does
+PORT_FILE = "port"
+ENSEMBLE_FILE = "ensemble.json"
+SERVER_DIRECTORY = "server-{}"
+
+
+class Peering(Value, frozen=True, kw_only=True):
+    """What the servers of an ensemble say to each other: what was written, and who is to lead."""
+
+    quorum: int
+    election: int
+
+
+class EnsembleServer(Value, frozen=True, kw_only=True):
+    client: int
+    peering: Peering
+
+
+class Ensemble(Value, frozen=True, kw_only=True):
+    """<directory>/ensemble.json: the ports of all servers, in the order of their numbers from 1."""
+
+    servers: tuple[EnsembleServer, ...]
+
+
+class Place(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one server. peering: None, if it is alone."""
+
+    number: int
+    directory: Path
+    client: int
+    peering: Peering | None = None
+
+    @property
+    def address(self) -> str:
+        return f"{HOST}:{self.client}"
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        return (self.client,) if self.peering is None else (self.client, self.peering.quorum, self.peering.election)
+
+
+def check_servers(directory: Path | None, servers: int) -> None:
+    """InvalidRequest: no directory may have so many. StartFailed: this one was made with another number."""
+    if servers not in SERVER_COUNTS:
+        raise InvalidRequest(f"{servers} ZooKeeper servers: there may be {' or '.join(map(str, SERVER_COUNTS))}")
+    made_with = None if directory is None else servers_made(directory)
+    if made_with not in (None, servers):
+        raise StartFailed(
+            f"{directory} was made with {made_with} ZooKeeper server{'s' * (made_with != 1)}, not {servers}: start "
+            f"{made_with} there, or take another directory (a SparkCluster uses an ensemble by zookeeper.connect)"
+        )
+
+
+def servers_made(directory: Path) -> int | None:
+    """How many the directory was made with: its data says so, too, since a person may have removed the ports, so that
+    others are chosen. None: it is new."""
+    if (directory / ENSEMBLE_FILE).exists() or len(server_directories(directory)) > 1:
+        return max(SERVER_COUNTS)
+    if (directory / PORT_FILE).exists() or (directory / "data").exists():
+        return 1
+    return None
+
+
+def stored_places(directory: Path) -> tuple[Place, ...] | None:
+    """None: the ports have not been chosen yet."""
+    with contextlib.suppress(FileNotFoundError):
+        path = directory / ENSEMBLE_FILE
+        return _places(directory, decode(path.read_bytes(), Ensemble, str(path)))
+    with contextlib.suppress(FileNotFoundError):
+        path = directory / PORT_FILE
+        try:
+            return (Place(number=1, directory=directory, client=int(path.read_text())),)
+        except ValueError as error:
+            raise CorruptState(f"{path} holds no port: remove it, to let ZooKeeper choose another") from error
+    return None
+
+
+def choose_places(directory: Path, servers: int) -> tuple[Place, ...]:
+    """At ports that are free now, and kept from now on."""
+    if servers == 1:
+        (port,) = _free_ports(1)
+        replace_text(directory / PORT_FILE, str(port))
+        return (Place(number=1, directory=directory, client=port),)
+    ports = iter(_free_ports(3 * servers))
+    chosen = Ensemble(
+        servers=tuple(
+            EnsembleServer(client=client, peering=Peering(quorum=quorum, election=election))
+            for client, quorum, election in zip(ports, ports, ports, strict=True)
+        )
+    )
+    replace_text(directory / ENSEMBLE_FILE, encode(chosen).decode())
+    return _places(directory, chosen)
+
+
+def forget_places(directory: Path) -> None:
+    """Another choice is to be made: nobody has heard of these."""
+    (directory / ENSEMBLE_FILE).unlink(missing_ok=True)
+    (directory / PORT_FILE).unlink(missing_ok=True)
+
+
+def server_directories(directory: Path) -> list[Path]:
+    """Where servers may live, whatever the directory was made with."""
+    return [directory, *sorted(directory.glob(SERVER_DIRECTORY.format("*")))]
+
+
+def ports_file(directory: Path) -> Path:
+    """What a person removes to have other ports chosen."""
+    ensemble = directory / ENSEMBLE_FILE
+    return ensemble if ensemble.exists() else directory / PORT_FILE
+
+
+def taken_port(place: Place) -> int | None:
+    """The first of its ports that another process has. None: all are free."""
+    for port in place.ports:
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                return port
+    return None
+
+
+def replace_text(path: Path, text: str) -> None:
+    """Whole or not at all: others read while it is written."""
+    fresh = path.with_suffix(".new")
+    fresh.write_text(text)
+    fresh.replace(path)
+
+
+def _places(directory: Path, ensemble: Ensemble) -> tuple[Place, ...]:
+    return tuple(
+        Place(
+            number=number,
+            directory=directory / SERVER_DIRECTORY.format(number),
+            client=server.client,
+            peering=server.peering,
+        )
+        for number, server in enumerate(ensemble.servers, 1)
+    )
+
+
+def _free_ports(count: int) -> list[int]:
+    """All held at one time, so that none is given twice."""
+    with contextlib.ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind((HOST, 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -1,0 +1,260 @@
+"""A cluster on an ensemble, under acks=all load: ZooKeeper goes, in part or as a whole, or the controller does."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import spark_replication as sr
+from spark_replication.errors import ReplicationError
+from spark_replication.messages import InitProducer, ProducerId
+from spark_replication.model import PartitionState, TopicPartition
+from spark_replication.transport.actions import call
+from spark_replication.zk import paths
+from spark_replication.zk.embedded import EmbeddedZooKeeper
+from spark_replication.zk.locked_process import wait_ended
+from spark_replication.zk.reading import read_brokers, read_partitions
+from spark_replication.zk.session import Session
+from tests.live.cluster.history import SCHEMA, Load
+from tests.live.cluster.witness import Witness
+from tests.live.zk.helpers import expire
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+PARTITIONS = 2  # of three brokers, one follows only
+SERVERS = 3
+SESSION_S = 6.0
+LAG_S = 3.0
+ZOOKEEPER_AWAY_S = 20.0
+HEADLESS_S = 60.0
+STALL_S_MAX = 3.0  # of a partition that nothing has happened to; the machine may be busy
+CONFIG = {"zookeeper.session.ms": int(SESSION_S * 1000), "replica.lag.time.ms": int(LAG_S * 1000)}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[sr.LocalCluster]:
+    with sr.LocalCluster.start(brokers=3, zookeepers=SERVERS, config=CONFIG) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def topic(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
+    name = str(request.node.name)
+    cluster.wait_healthy()
+    cluster.admin.create_topic(name, SCHEMA, partitions=PARTITIONS)
+    return name
+
+
+@pytest.fixture
+def truth(cluster: sr.LocalCluster) -> Iterator[Session]:
+    """What ZooKeeper has: while there is no controller, nobody tells brokers."""
+    address, slash, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
+    session = Session.connect(address, slash + chroot, session_timeout_ms=60_000, request_timeout_ms=20_000)
+    yield session
+    session.close()
+
+
+@contextlib.contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """SIGSTOP: it keeps its connections, its locks and its memory, and does nothing."""
+    assert pid is not None
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def kill(*pids: int) -> None:
+    ends = [os.pidfd_open(pid) for pid in pids]
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
+    for end in ends:
+        assert wait_ended(end, 10)
+        os.close(end)
+
+
+def produce_for(load: Load, span_s: float) -> None:
+    """Each partition goes on all the time."""
+    end = time.monotonic() + span_s
+    while time.monotonic() < end:
+        load.wait_for_more(1, timeout_s=STALL_S_MAX)
+
+
+def produce_until(load: Load, holds: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    """It is asked again with every row of each partition."""
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"
+        load.wait_for_more(1, timeout_s=timeout_s)
+
+
+def leader_among(cluster: sr.LocalCluster) -> int:
+    """The pid of the ZooKeeper server that leads."""
+    found = EmbeddedZooKeeper.found_in(cluster.directory / "zookeeper")
+    assert found is not None
+    (pid,) = [server.pid for server in found.servers if server.mode() == "leader"]
+    assert pid is not None
+    return pid
+
+
+def partition_state(truth: Session, topic: str, partition: int = 0) -> PartitionState:
+    wanted = TopicPartition(topic, partition)
+    return read_partitions(truth, [wanted])[wanted].state
+
+
+def epochs(cluster: sr.LocalCluster) -> dict[int, int]:
+    return {broker: info.epoch for broker, info in cluster.brokers.items()}
+
+
+def controller_epoch(truth: Session) -> int:
+    node = truth.read_now(paths.CONTROLLER_EPOCH)
+    assert node is not None
+    return node.version
+
+
+def new_producers(cluster: sr.LocalCluster) -> int:
+    """How many there are if each broker is asked for one."""
+    numbers = set()
+    for broker in cluster.brokers.values():
+        with cluster.security.client(f"{broker.host}:{broker.port}") as client:
+            numbers.add(call(client, "init_producer", InitProducer(), ProducerId, 5_000).producer)
+    return len(numbers)
+
+
+def test_the_leader_of_the_ensemble_is_killed_and_nobody_waits_for_it(cluster: sr.LocalCluster, topic: str) -> None:
+    with Witness(cluster, topic, PARTITIONS) as witness:
+        with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+            load.wait_for_more(20)
+            before, pids, began = epochs(cluster), cluster.zookeeper_pids, time.monotonic()
+            killed = leader_among(cluster)
+            kill(killed)
+            cluster.admin.create_topic(f"{topic}.after", SCHEMA, partitions=PARTITIONS)
+            assert time.monotonic() - began < 20, "two servers are enough for a topic"
+            load.wait_for_more(100)
+            assert load.longest_wait_s(began) < STALL_S_MAX
+            cluster.wait_healthy()
+            assert epochs(cluster) == before, "sessions went on with the other servers"
+            cluster.restart_zookeeper()
+            assert len(set(cluster.zookeeper_pids) & set(pids)) == SERVERS - 1
+            assert len(cluster.zookeeper_pids) == SERVERS
+            load.wait_for_more(20)
+        load.check_history()
+        witness.check(load)
+
+
+def test_zookeeper_is_away_for_20_s_which_no_session_ends_by(
+    cluster: sr.LocalCluster, topic: str, truth: Session
+) -> None:
+    """Longer than a session may be silent; but only ZooKeeper ends one, and it counts from when it is back (B2)."""
+    with Witness(cluster, topic, PARTITIONS) as witness:
+        with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+            load.wait_for_more(20)
+            before, controllers = epochs(cluster), controller_epoch(truth)
+            kill(*cluster.zookeeper_pids)
+            began = time.monotonic()
+            produce_for(load, ZOOKEEPER_AWAY_S)
+            assert cluster.zookeeper_pids == []
+            with sr.Reader(cluster.bootstrap) as reader:
+                assert sum(found.batch.num_rows for found in reader.read(topic, partition=1)) > 100
+            assert new_producers(cluster) == len(cluster.brokers), "each broker lets a producer begin"
+            cluster.restart_zookeeper()
+            cluster.wait_healthy()
+            load.wait_for_more(20)
+            assert load.longest_wait_s(began) < STALL_S_MAX
+            assert (epochs(cluster), controller_epoch(truth)) == (before, controllers)
+            cluster.admin.create_topic(f"{topic}.after", SCHEMA, partitions=PARTITIONS)
+        load.check_history()
+        witness.check(load)
+
+
+def test_a_leader_that_hung_while_zookeeper_came_back_leads_on_nowhere(
+    cluster: sr.LocalCluster, topic: str, truth: Session
+) -> None:
+    """Its session ends without its knowing: what it is asked for then it must not answer by what it remembers (B2)."""
+    hung = partition_state(truth, topic).leader
+    assert hung is not None
+    broker = cluster.brokers[hung]
+    with Witness(cluster, topic, PARTITIONS) as witness:
+        with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+            load.wait_for_more(20)
+            kill(*cluster.zookeeper_pids)
+            load.wait_for_more(20)
+            with stopped(broker.pid):
+                cluster.restart_zookeeper()
+                load.wait_for_more(20)
+                state = partition_state(truth, topic)
+                assert state.leader != hung
+                assert hung not in read_brokers(truth).brokers
+            cluster.wait_healthy()
+            load.wait_for_more(20)
+        load.check_history()
+        witness.check(load)
+    again = cluster.brokers[hung]
+    assert again.pid == broker.pid, "the same process"
+    assert again.epoch > broker.epoch, "in another session"
+
+
+def test_who_holds_the_cluster_may_lose_its_session_and_still_finds_the_next_controller(
+    cluster: sr.LocalCluster,
+) -> None:
+    """A notebook that was stopped for longer than its session lasts, say."""
+    assert cluster._store is not None
+    expire(cluster._store._session)
+    before = cluster.controller_pid
+    assert before is not None
+    kill(before)
+    cluster.wait_healthy()
+    assert cluster.controller_pid != before
+
+
+def test_a_minute_without_a_controller(cluster: sr.LocalCluster, topic: str, truth: Session) -> None:
+    """Production goes on, and a follower that stops leaves the ISR and comes back: once within its session, once after
+    that has ended. Nobody starts another controller: the one that hangs holds its lock."""
+    leaders = {partition_state(truth, topic, partition).leader for partition in range(PARTITIONS)}
+    (follower,) = set(cluster.brokers) - leaders
+    broker, commanded = cluster.brokers[follower], controller_epoch(truth)
+
+    def in_sync() -> bool:
+        return all(follower in partition_state(truth, topic, partition).isr for partition in range(PARTITIONS))
+
+    def out_of_sync() -> bool:
+        return all(follower not in partition_state(truth, topic, partition).isr for partition in range(PARTITIONS))
+
+    def registered() -> int | None:
+        found = read_brokers(truth).brokers.get(follower)
+        return None if found is None else found.epoch
+
+    with Witness(cluster, topic, PARTITIONS) as witness:
+        with Load(cluster.zookeeper, topic, PARTITIONS) as load, stopped(cluster.controller_pid):
+            began = time.monotonic()
+            produce_until(load, lambda: truth.read_now(paths.CONTROLLER) is None, "the controller's session ends")
+            with stopped(broker.pid):
+                produce_until(load, out_of_sync, "the follower leaves the ISR")
+                load.wait_for_more(20)
+            produce_until(load, in_sync, "the follower comes back")
+            assert registered() == broker.epoch, "in the same session"
+            with stopped(broker.pid):
+                produce_until(load, lambda: registered() is None, "the follower's session ends")
+                produce_until(load, out_of_sync, "the follower leaves the ISR")
+            produce_until(load, in_sync, "the follower comes back")
+            again = registered()
+            assert again is not None
+            assert again > broker.epoch, "in another session"
+            produce_for(load, began + HEADLESS_S - time.monotonic())
+            # A follower that says nothing holds acknowledgements up for as long as it may lag, and no longer.
+            assert load.longest_wait_s(began) < LAG_S + STALL_S_MAX
+            assert controller_epoch(truth) == commanded
+            assert truth.read_now(paths.CONTROLLER) is None
+            with pytest.raises(ReplicationError) as refused:
+                sr.Admin(cluster.bootstrap, deadline_ms=2_000).create_topic(f"{topic}.none", SCHEMA)
+            assert refused.value.retriable
+        cluster.wait_healthy()
+        assert controller_epoch(truth) > commanded
+        load.check_history()
+        witness.check(load)

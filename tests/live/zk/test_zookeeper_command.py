@@ -1,0 +1,89 @@
+"""`spark-replication zookeeper` as a person runs it: in the foreground until Ctrl-C, or detached."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_replication.zk.embedded import EmbeddedZooKeeper, stop_directory
+from spark_replication.zk.session import Session
+
+pytestmark = pytest.mark.live
+
+DEADLINE_S = 60.0
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Iterator[Path]:
+    yield tmp_path / "zookeeper"
+    stop_directory(tmp_path / "zookeeper")
+
+
+def command(directory: Path, *arguments: str) -> list[str]:
+    return [sys.executable, "-m", "spark_replication", "zookeeper", f"--directory={directory}", *arguments]
+
+
+def ran(directory: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command(directory, *arguments), capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
+
+
+def status(directory: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(ran(directory, "status", "--format=json").stdout)
+    return found
+
+
+def eventually(holds: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S} s"
+
+
+def test_in_the_foreground_it_guards_its_server_and_ctrl_c_ends_both(directory: Path) -> None:
+    with subprocess.Popen(command(directory), stdout=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        said = [running.stdout.readline() for _ in range(4)]
+        found = EmbeddedZooKeeper.found_in(directory)
+        assert found is not None
+        assert found.address in said[0]
+        assert f"--set zookeeper.connect={found.address}\n" in said[1]
+        assert f"zk://{found.address}/spark_replication\n" in said[2]
+        assert said[3] == "Ctrl-C ends it\n"
+        Session.connect(found.address, "/x", session_timeout_ms=4_000, request_timeout_ms=10_000).close()
+
+        refused = ran(directory)
+        assert refused.returncode == 1
+        assert f"runs in {directory} already, at {found.address}" in refused.stderr
+
+        (killed,) = found.pids
+        os.kill(killed, signal.SIGKILL)
+        eventually(lambda: found.pids not in ([], [killed]), "a killed server is started again")
+        running.send_signal(signal.SIGINT)
+        assert running.wait(DEADLINE_S) == 0
+    assert found.pids == []
+
+
+def test_detached_it_outlives_the_command_and_the_next_one_starts_what_is_dead(directory: Path) -> None:
+    first = ran(directory, "--servers=3", "--detach")
+    assert (first.returncode, first.stderr) == (0, "")
+    servers = status(directory)
+    assert sorted(server["mode"] for server in servers) == ["follower", "follower", "leader"]
+    assert ",".join(server["address"] for server in servers) in first.stdout
+    os.kill(servers[0]["pid"], signal.SIGKILL)
+    eventually(lambda: status(directory)[0]["pid"] is None, "one is dead")
+    assert ran(directory, "--detach").stdout == first.stdout, "three again, without being told so"
+    again = status(directory)
+    assert [server["pid"] for server in again[1:]] == [server["pid"] for server in servers[1:]]
+    assert again[0]["mode"] is not None
+    assert ran(directory, "stop").returncode == 0
+    assert {server["pid"] for server in status(directory)} == {None}
