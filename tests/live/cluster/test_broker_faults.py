@@ -14,9 +14,17 @@ from pyarrow import flight
 
 import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
+from spark_replication.config import settings_from
+from spark_replication.core.cluster import ClusterState, LoadedCluster
+from spark_replication.core.controller import plan
+from spark_replication.core.events import TookOver
 from spark_replication.errors import ReplicationError
 from spark_replication.messages import Done, Shutdown
+from spark_replication.model import TopicPartition, encode
 from spark_replication.transport.actions import call
+from spark_replication.zk import paths
+from spark_replication.zk.reading import read_brokers, read_partitions, read_topics
+from spark_replication.zk.session import Session
 from tests.live.broker import brokers
 from tests.live.cluster.faults import full_disk, held_down, kill, stopped
 from tests.live.cluster.history import SCHEMA, Load
@@ -234,6 +242,37 @@ def test_a_rolling_restart_costs_producers_no_error(cluster: sr.LocalCluster, to
         said = said_by(cluster, broker)
         assert "still leading" not in said
         assert "without handing over" not in said
+
+
+def test_what_zookeeper_holds_after_all_of_that_is_what_the_model_would_have_left(cluster: sr.LocalCluster) -> None:
+    """The code that the simulator runs takes every node as it is, byte for byte, and finds nothing to settle."""
+    cluster.wait_healthy()
+    address, slash, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
+    session = Session.connect(address, slash + chroot, session_timeout_ms=60_000, request_timeout_ms=20_000)
+    try:
+        topics, brokers_now = read_topics(session), read_brokers(session)
+        assigned = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
+        stored = read_partitions(session, assigned)
+        node = session.read_now(paths.CONTROLLER_EPOCH)
+        assert node is not None
+        state = ClusterState(
+            LoadedCluster(
+                cluster_id="live",
+                controller_epoch=node.version,
+                settings=settings_from(CONFIG),
+                topics=topics,
+                partitions=stored,
+                brokers=brokers_now.brokers,
+                broker_epochs=brokers_now.broker_epochs,
+            )
+        )
+        nodes = session.read_many([paths.leader_and_isr(each) for each in assigned])
+    finally:
+        session.close()
+    assert [found and found.data for found in nodes] == [encode(stored[each].state) for each in assigned]
+    assert {each.partition for each in assigned} >= set(range(PARTITIONS))
+    assert plan(state, TookOver()).steps == ()
+    assert all(found.state.isr == set(brokers_now.brokers) for found in stored.values())
 
 
 STRATEGIES = ("manual", "balanced", "proactive")
