@@ -453,10 +453,21 @@ class RemovePartitions(Message, frozen=True, kw_only=True):
     partitions: dict[str, tuple[int, ...]]
 
 
+class PlannedFrom(Part, frozen=True, kw_only=True):
+    """How a partition was when its move was planned."""
+
+    topic_id: str
+    replicas: tuple[BrokerId, ...]
+
+
 class Reassign(Message, frozen=True, kw_only=True):
-    """By partition (`orders-3`), the replicas that it is to have, in order of preference."""
+    """By partition (`orders-3`), the replicas that it is to have, in order of preference.
+
+    planned_from: of those that a plan says: one that is otherwise by now is refused.
+    """
 
     targets: dict[str, tuple[BrokerId, ...]]
+    planned_from: dict[str, PlannedFrom] = {}
 
 
 class CancelReassignment(Message, frozen=True, kw_only=True):
@@ -527,6 +538,32 @@ class Metadata(Message, frozen=True, kw_only=True):
     brokers: dict[BrokerId, Registration]
     topics: tuple[TopicMetadata, ...]
     controller: str | None = None
+
+
+class DescribeReplicas(Message, frozen=True, kw_only=True):
+    """How large are the logs of these that you have (None: of all)?"""
+
+    partitions: tuple[TopicPartition, ...] | None = None
+
+
+class ReplicaSize(Part, frozen=True, kw_only=True):
+    """leads: this broker does, and so it knows best."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    leads: bool
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class ReplicaSizes(Message, frozen=True, kw_only=True):
+    """The answer to DescribeReplicas: of those that are here."""
+
+    replicas: tuple[ReplicaSize, ...]
 
 
 class InitProducer(Message, frozen=True, kw_only=True):

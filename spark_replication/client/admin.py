@@ -6,7 +6,7 @@ Each call finds the controller or a broker by itself, and tries again until its 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,10 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.replica_sizes import bytes_of, replica_sizes
 from spark_replication.client.routes import Routes
+from spark_replication.core.moves import Plan
+from spark_replication.core.planning import Goal, plan_for
 from spark_replication.errors import (
     LeaderNotAvailable,
     NotController,
@@ -239,6 +242,43 @@ class Admin:
         request = Reassign(targets={name: tuple(replicas) for name, replicas in targets.items()})
         return self._ask(request, Deadline(self._deadline_ms))
 
+    def plan_reassignment(
+        self,
+        targets: Mapping[str, Sequence[BrokerId]] | None = None,
+        *,
+        over: Collection[BrokerId] | None = None,
+        without: Collection[BrokerId] | None = None,
+        topics: Collection[str] | None = None,
+    ) -> Plan:
+        """What would move, and how many bytes, before anything does. One of: `targets`, by partition (`orders-3`) the
+        replicas that it is to have; `over`, the brokers that the topics are to be spread over; `without`, the brokers
+        that they are to leave. topics: None = all. `apply` carries the plan out; Plan.from_json reads one again."""
+        goal = Goal(
+            targets=None if targets is None else {name: tuple(replicas) for name, replicas in targets.items()},
+            over=None if over is None else tuple(over),
+            without=None if without is None else tuple(without),
+            topics=None if topics is None else tuple(topics),
+        )
+        deadline = Deadline(self._deadline_ms)
+        metadata = persistently(lambda: self._told_all(deadline), deadline)
+        sizes = replica_sizes(self._routes, metadata.brokers, None, deadline)
+        return plan_for(goal, metadata, bytes_of(sizes))
+
+    def apply(self, plan: Plan) -> dict[str, ReplicationError]:
+        """Begins every move of the plan, and returns which were refused, and why: StalePlan, where a partition is no
+        longer as it was planned. `reassignments` says how the others go on, with or without this process."""
+        refused: dict[str, ReplicationError] = {}
+        for request in plan.requests():
+            refused |= self._ask(request, Deadline(self._deadline_ms))
+        return refused
+
+    def drain_broker(self, broker: BrokerId) -> Plan:
+        """Begins to move every replica away from it, and returns that plan; it is refused as a whole if too few brokers
+        would be left. It stays a broker like any other: stop it once `reassignments` has nothing of it left."""
+        plan = self.plan_reassignment(without=(broker,))
+        self._raise_any(self.apply(plan))
+        return plan
+
     def cancel_reassignment(self, partitions: Sequence[str]) -> dict[str, ReplicationError]:
         """Back to the replicas that they had before. Returns which were refused, and why."""
         return self._ask(CancelReassignment(partitions=tuple(partitions)), Deadline(self._deadline_ms))
@@ -354,6 +394,11 @@ class Admin:
             )
 
         return next(iter(persistently(ask, deadline).topics), None)
+
+    def _told_all(self, deadline: Deadline) -> Metadata:
+        """Of every topic, as the controller knows it."""
+        address = self._controller(deadline)
+        return self._routes.call(address, "metadata", DescribeTopics(), Metadata, deadline.within_ms(TRY_MS))
 
     def _broker_addresses(self, deadline: Deadline) -> list[str]:
         metadata = persistently(lambda: self._metadata((), deadline), deadline)

@@ -33,6 +33,7 @@ from spark_replication.errors import (
     InvalidRequest,
     NoReassignmentInProgress,
     ReplicationError,
+    StalePlan,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import (
@@ -42,6 +43,7 @@ from spark_replication.messages import (
     CreateTopic,
     DeleteTopic,
     ElectLeaders,
+    PlannedFrom,
     Reassign,
     RemovePartitions,
     Request,
@@ -88,8 +90,8 @@ def narrowed(asked: Request, names: Collection[str]) -> Request:
             return AddPartitions(counts=_only(counts, names), assignments=_only(assignments, names))
         case RemovePartitions(partitions=partitions):
             return RemovePartitions(partitions=_only(partitions, names))
-        case Reassign(targets=targets):
-            return Reassign(targets=_only(targets, names))
+        case Reassign(targets=targets, planned_from=planned_from):
+            return Reassign(targets=_only(targets, names), planned_from=_only(planned_from, names))
         case CancelReassignment(partitions=partitions):
             return CancelReassignment(partitions=tuple(name for name in partitions if name in names))
         case ElectLeaders(partitions=partitions):
@@ -247,6 +249,8 @@ def _reassign(cluster: ClusterState, asked: Reassign) -> Plan:
             partition = partition_named(cluster, name)
             _stored(cluster, partition)
             check_replicas(name, target, cluster)
+            if name in asked.planned_from:
+                _check_planned(cluster, partition, target, asked.planned_from[name])
             wanted.setdefault(partition.topic, {})[partition] = target
         except ReplicationError as refusal:
             errors[name] = refusal
@@ -255,6 +259,21 @@ def _reassign(cluster: ClusterState, asked: Reassign) -> Plan:
     # One that has no leader may find one among those that are being added.
     then: tuple[Cause, ...] = (*(Elect(topic) for topic in wanted), Advance(moving))
     return Plan(steps=tuple(steps), then=then, reply=Reply(errors=errors))
+
+
+def _check_planned(
+    cluster: ClusterState, partition: TopicPartition, target: tuple[int, ...], planned_from: PlannedFrom
+) -> None:
+    """One that goes there already is as planned: it may have been begun by a try that got no answer."""
+    topic = cluster.topics[partition.topic].state
+    if topic.topic_id != planned_from.topic_id:
+        raise StalePlan(f"topic {partition.topic} was made again since this was planned: plan again")
+    present = cluster.replicas(partition)
+    if present != planned_from.replicas and reassignment.target(topic, partition.partition) != target:
+        raise StalePlan(
+            f"{partition} was on {list(planned_from.replicas)} when this was planned, and is on {list(present)} now: "
+            "plan again"
+        )
 
 
 def _grow(cluster: ClusterState, topic: str, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Iterable[Step]:

@@ -31,6 +31,7 @@ from spark_replication.messages import (
     FetchPartition,
     PartitionCommand,
     ReplicaLogInfo,
+    ReplicaSize,
 )
 from spark_replication.model import BrokerId, Offset, Start, TopicPartition
 from spark_replication.ports import Flusher, FollowerLinks, IsrStore, LogSlice, PreparedBatch, ReplicaLog, StoredSlice
@@ -184,6 +185,15 @@ class ReplicaLoop:
         """The session expired: what is read in ZooKeeper after the next registration counts, whatever its epoch."""
         self._order = (-1, -1)
         self._leave(why)
+
+    def size(self) -> ReplicaSize:
+        return ReplicaSize(
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            topic_id=self.topic_id,
+            leads=isinstance(self.part, Leading),
+            bytes=self.log.bytes_from(self.log.log_start),
+        )
 
     @property
     def compression(self) -> Compression:

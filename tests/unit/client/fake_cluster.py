@@ -36,6 +36,7 @@ from spark_replication.messages import (
     Configure,
     CreateTopic,
     DeleteTopic,
+    DescribeReplicas,
     DescribeTopics,
     Done,
     ElectLeaders,
@@ -46,6 +47,7 @@ from spark_replication.messages import (
     Reassign,
     Refusal,
     RemovePartitions,
+    ReplicaSizes,
     Request,
     RequestAnswer,
     TopicMetadata,
@@ -130,7 +132,8 @@ class FakeCluster:
         self.asked_metadata = 0
         self.received: list[tuple[int, BatchMetadata]] = []
         self.served: list[int] = []  # who served the batches that were read
-        self.in_sync: set[int] | None = None  # None: every broker
+        self.hosted: tuple[int, ...] | None = None  # who has replicas; None: every broker
+        self.in_sync: set[int] | None = None  # None: every replica
         self.serving = True
         self.closed = False
         self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
@@ -138,6 +141,7 @@ class FakeCluster:
         self.before_read: Callable[[FakeBroker, StoredBatch], None] = lambda _broker, _stored: None
         self.before_beginning: Callable[[FakeBroker], None] = lambda _broker: None
         self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
+        self.sizes: dict[int, ReplicaSizes | ReplicationError] = {}  # what each broker says of its logs
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         self._producers = 0
@@ -216,7 +220,7 @@ class FakeCluster:
             broker.close()
 
     def _commands(self, topic: str) -> tuple[PartitionCommand, ...]:
-        replicas = tuple(self.brokers)
+        replicas = tuple(self.brokers) if self.hosted is None else self.hosted
         isr = frozenset(replicas if self.in_sync is None else self.in_sync)
         return tuple(
             PartitionCommand(
@@ -267,6 +271,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
                     from_json(body, DescribeTopics).topics
                 )
+            elif action.type == "describe_replicas":
+                answer = self._sizes(from_json(body, DescribeReplicas))
             elif action.type == "init_producer":
                 answer = self.cluster.new_producer()
             elif action.type == "create_topic":
@@ -276,6 +282,15 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             else:
                 raise InvalidRequest(f"no action {action.type}")
             return [to_json(answer)]
+
+    def _sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
+        found = self.cluster.sizes.get(self.id, ReplicaSizes(replicas=()))
+        if isinstance(found, ReplicationError):
+            raise found
+        named = asked.partitions
+        return ReplicaSizes(
+            replicas=tuple(each for each in found.replicas if named is None or each.topic_partition in named)
+        )
 
     def _create(self, request: CreateTopic) -> Done:
         if self.cluster.controller != self.id:

@@ -149,6 +149,10 @@ class FailingLog(MemoryLog):
         self._disk("append")
         return super().append(batch, leader_epoch=leader_epoch, timestamp_ms=timestamp_ms)
 
+    def bytes_from(self, offset: Offset) -> int:
+        self._disk("read")
+        return super().bytes_from(offset)
+
     def begin_epoch(self, epoch: int) -> None:
         self._disk("begin_epoch")
         super().begin_epoch(epoch)

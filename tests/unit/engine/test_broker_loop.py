@@ -21,6 +21,7 @@ from spark_replication.errors import (
 from spark_replication.messages import (
     NONE,
     CommandAnswer,
+    DescribeReplicas,
     EndOfEpochWanted,
     GetReplicaLogInfo,
     LeaderAndIsr,
@@ -30,6 +31,8 @@ from spark_replication.messages import (
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
+    ReplicaSize,
+    ReplicaSizes,
     StopPartition,
     StopReplica,
     TopicMetadata,
@@ -517,3 +520,18 @@ def test_what_was_told_before_a_stop_and_comes_after_it_opens_nothing_again(dele
     story.loop.stop_replica(stop(LATER_ID, delete=delete, leader_epoch=6))
     story.registered(again)
     assert story.parts() == {FOO: "Leading"}
+
+
+def test_it_tells_how_large_its_replicas_are_of_those_that_are_asked_for() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0, b""), acks=0, now_ms=0, acknowledge=lambda _answer: None)
+
+    def size(partition: TopicPartition, count: int, *, leads: bool) -> ReplicaSize:
+        return ReplicaSize(topic="foo", partition=partition.partition, topic_id=FOO_ID, leads=leads, bytes=count)
+
+    led, followed = size(FOO, 3, leads=True), size(FOO_1, 0, leads=False)
+    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(led, followed))
+    assert story.loop.replica_sizes(DescribeReplicas(partitions=(FOO, BAR))) == ReplicaSizes(replicas=(led,))
+    story.log().failing = frozenset({"read"})
+    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(followed,))
