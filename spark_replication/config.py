@@ -231,6 +231,14 @@ def _names(kind: type[TopicSettings]) -> Mapping[str, str]:
 
 TOPIC_SETTINGS = frozenset(_names(TopicSettings))
 
+# What a running broker takes over as it is set for the cluster; the others are those that its process started with.
+LIVE_ON_BROKERS = TOPIC_SETTINGS | {
+    "log.retention.check.interval.ms",
+    "partition.waiters.max",
+    "replica.lag.bytes",
+    "replica.lag.time.ms",
+}
+
 
 def settings_from(*layers: Mapping[str, Any]) -> Settings:
     """The settings that later layers (file, environment, --set, ZooKeeper) make of the defaults."""

@@ -123,7 +123,8 @@ class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     """What any broker tells clients: these partitions changed; these are all the brokers that live.
 
     deleted: topics that are no more; removed: partitions of topics that live on. complete: `partitions` are all there
-    are, whatever an earlier controller had no time to take back.
+    are, whatever an earlier controller had no time to take back. settings: of the cluster, all that are set; None: as
+    they were.
     """
 
     partitions: tuple[PartitionCommand, ...]
@@ -132,6 +133,7 @@ class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     deleted: tuple[str, ...] = ()
     removed: tuple[TopicPartition, ...] = ()
     complete: bool = False
+    settings: dict[str, Scalar] | None = None
 
 
 LOG_INFO_PARTITIONS_MAX = 2_000  # of one GetReplicaLogInfo

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 
 import msgspec
 
-from spark_replication.config import Settings, with_topic
+from spark_replication.config import LIVE_ON_BROKERS, Settings, settings_from, with_topic
 from spark_replication.core.replica import Me
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
@@ -44,7 +44,7 @@ from spark_replication.messages import (
     TopicMetadata,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Registration, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
 NOTHING: tuple[str, tuple[int, float]] = ("", (-1, -1))
@@ -75,6 +75,7 @@ class BrokerLoop:
         self._isr_store = isr_store
         self._links = links
         self._flusher = flusher
+        self._defaults = msgspec.to_builtins(settings)
         self._settings = settings
         self._guards = guards
         self._guard = guards()
@@ -90,15 +91,18 @@ class BrokerLoop:
         configs: Mapping[str, TopicConfig],
         brokers: Mapping[BrokerId, Registration],
         now_ms: int,
+        *,
+        settings: Mapping[str, Scalar],
     ) -> dict[str, str]:
         """The broker has registered, and read all of this from ZooKeeper after that (B1): what it knew before and is
-        not there any longer is gone. One sick partition keeps no other from starting: the error code of each, NONE
-        for those that started."""
+        not there any longer is gone. settings: those of the cluster. One sick partition keeps no other from starting:
+        the error code of each, NONE for those that started."""
         with self._guard:
             self._known.clear()
             self._configs.clear()
             self._topic_ids.clear()
             self._over.clear()
+            self._configure(settings)
             self._learn(known, configs, brokers)
             mine = [command for command in self._known.values() if me.broker in command.replicas]
             self._quarantine_unassigned(mine)
@@ -172,6 +176,8 @@ class BrokerLoop:
             if told <= self._metadata_told:
                 return CommandAnswer(broker_epoch=me.epoch)  # late: this, or what is newer, was carried out already
             self._metadata_told = told
+            if command.settings is not None:
+                self._configure(command.settings)
             if command.complete:
                 self._forget(self._known.keys() - {known.topic_partition for known in command.partitions})
                 self._configs = {topic: known for topic, known in self._configs.items() if topic in command.topics}
@@ -389,6 +395,14 @@ class BrokerLoop:
         if changed:
             self._reconfigure(changed)
         self.brokers = dict(brokers)
+
+    def _configure(self, of_cluster: Mapping[str, Scalar]) -> None:
+        """The cluster's settings as they are now, over those of this process."""
+        live = {name: value for name, value in of_cluster.items() if name in LIVE_ON_BROKERS}
+        settings = settings_from(self._defaults, live)
+        if settings != self._settings:
+            self._settings = settings
+            self._reconfigure(self._configs)
 
     def _reconfigure(self, changed: Mapping[str, TopicConfig]) -> None:
         """What lives already takes its topic's settings as they are now."""

@@ -253,7 +253,9 @@ class BrokerLife:
         self._replication.registered(epoch.epoch)
         read = self._store.read_all()
         me = Me(options.broker_id, epoch.epoch, epoch.clean_since)
-        errors = self._loop.registered(me, read.partitions, read.topics, read.brokers.brokers, now_ms())
+        errors = self._loop.registered(
+            me, read.partitions, read.topics, read.brokers.brokers, now_ms(), settings=read.settings.settings
+        )
         for partition, error in errors.items():
             if error != NONE:
                 log.error("%s did not start: %s", partition, error, extra={"partition": partition})
