@@ -92,6 +92,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     replica_lag_bytes: Annotated[
         int, Meta(ge=0, description="a follower that lags by more than this leaves the ISR; 0 = never for that")
     ] = field(name="replica.lag.bytes", default=0)
+    reassignment_bytes_per_second: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="what a broker sends in all to replicas that reassignments add elsewhere; in-sync followers "
+            "and consumers are not held up; 0 = no limit",
+        ),
+    ] = field(name="reassignment.bytes.per.second", default=0)
     replica_fetch_bytes_max: Annotated[Bytes, Meta(description="of one partition in one replication frame")] = field(
         name="replica.fetch.bytes.max", default=8 << 20
     )
@@ -235,6 +243,7 @@ TOPIC_SETTINGS = frozenset(_names(TopicSettings))
 LIVE_ON_BROKERS = TOPIC_SETTINGS | {
     "log.retention.check.interval.ms",
     "partition.waiters.max",
+    "reassignment.bytes.per.second",
     "replica.lag.bytes",
     "replica.lag.time.ms",
 }

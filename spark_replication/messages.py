@@ -548,14 +548,24 @@ class DescribeReplicas(Message, frozen=True, kw_only=True):
     partitions: tuple[TopicPartition, ...] | None = None
 
 
+class CopySize(Part, frozen=True, kw_only=True):
+    """Of a replica that is being added: what it lacks, and by how much that became less each second, copied less
+    appended; None: that is not known yet."""
+
+    bytes_left: Annotated[int, msgspec.Meta(ge=0)]
+    bytes_per_second: int | None
+
+
 class ReplicaSize(Part, frozen=True, kw_only=True):
-    """leads: this broker does, and so it knows best."""
+    """leads: this broker does, and so it knows best. copies: of the replicas that are being added and are not in the
+    ISR yet, as their leader sees them."""
 
     topic: str
     partition: int
     topic_id: str
     leads: bool
     bytes: Annotated[int, msgspec.Meta(ge=0)]
+    copies: dict[BrokerId, CopySize] = {}
 
     @property
     def topic_partition(self) -> TopicPartition:

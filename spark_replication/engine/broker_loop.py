@@ -14,6 +14,7 @@ import msgspec
 
 from spark_replication.config import LIVE_ON_BROKERS, Settings, settings_from, with_topic
 from spark_replication.core.replica import Me
+from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     NotReady,
@@ -77,6 +78,8 @@ class BrokerLoop:
         self._flusher = flusher
         self._defaults = msgspec.to_builtins(settings)
         self._settings = settings
+        self._throttle = CopyThrottle(links, guards())
+        self._throttle.configure(settings.reassignment_bytes_per_second)
         self._guards = guards
         self._guard = guards()
         self._controller_epoch = -1
@@ -286,6 +289,7 @@ class BrokerLoop:
             isr_store=self._isr_store,
             links=self._links,
             flusher=self._flusher,
+            throttle=self._throttle,
             guard=self._guards(),
         )
         self.replicas[partition] = replica
@@ -336,6 +340,10 @@ class BrokerLoop:
         except ReplicationError as error:
             return msgspec.structs.replace(answer, error=error.code)
         return answer if found is None else msgspec.structs.replace(answer, epoch=found.epoch, end=found.end)
+
+    def give_turns(self, now_ms: int) -> None:
+        """Time has passed: replicas that are being copied may be sent more (A3)."""
+        self._throttle.tick(now_ms)
 
     def replica_sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
         """Of what is here: one that is unknown, or whose disk fails, is left out. One guard at a time: an answer about
@@ -402,6 +410,7 @@ class BrokerLoop:
         settings = settings_from(self._defaults, live)
         if settings != self._settings:
             self._settings = settings
+            self._throttle.configure(settings.reassignment_bytes_per_second)
             self._reconfigure(self._configs)
 
     def _reconfigure(self, changed: Mapping[str, TopicConfig]) -> None:

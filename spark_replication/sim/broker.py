@@ -265,6 +265,7 @@ class BrokerProcess(Process):
 
     def _tick(self) -> None:
         self._ticks += 1
+        self.loop.give_turns(self.clock_ms())
         for partition, replica in list(self.loop.replicas.items()):
             try:
                 if isinstance(replica.part, Leading):

@@ -21,6 +21,7 @@ from spark_replication.core.writes import (
     IsrWrite,
     StoredPartition,
 )
+from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError
 from spark_replication.messages import NONE, FetchedPartition, FetchPartition, PartitionCommand
@@ -133,6 +134,7 @@ class LogScenario:
             isr_store=self,
             links=self._links,
             flusher=FlushAtOnce(),
+            throttle=CopyThrottle(self._links, nullcontext()),
             guard=nullcontext(),
         )
 
