@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from spark_replication.messages import PartitionCommand, ReplicaSize
+
 WINDOW_MS = 5_000  # of an observation: shorter ones follow every pause of a throttle
 
 
@@ -34,3 +36,16 @@ def time_left_ms(bytes_left: int, bytes_per_second: int | None) -> int | None:
     if bytes_per_second is None or bytes_per_second <= 0:
         return None
     return bytes_left * 1000 // bytes_per_second
+
+
+def left_of(command: PartitionCommand, leaders: ReplicaSize | None) -> tuple[int | None, int | None]:
+    """Bytes and time until every replica that is being added is in sync, by what the leader says; None: unknown."""
+    absent = [replica for replica in command.adding if replica not in command.state.isr]
+    if not absent:
+        return 0, 0
+    if leaders is None or not leaders.copies.keys() >= set(absent):
+        return None, None
+    copies = [leaders.copies[replica] for replica in absent]
+    times = [time_left_ms(copy.bytes_left, copy.bytes_per_second) for copy in copies]
+    known = [time for time in times if time is not None]
+    return sum(copy.bytes_left for copy in copies), max(known) if len(known) == len(times) else None

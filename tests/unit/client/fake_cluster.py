@@ -134,6 +134,7 @@ class FakeCluster:
         self.served: list[int] = []  # who served the batches that were read
         self.hosted: tuple[int, ...] | None = None  # who has replicas; None: every broker
         self.in_sync: set[int] | None = None  # None: every replica
+        self.adding: dict[TopicPartition, tuple[int, ...]] = {}
         self.serving = True
         self.closed = False
         self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
@@ -236,6 +237,7 @@ class FakeCluster:
                     epochs=dict.fromkeys(isr, 0),
                 ),
                 partition_epoch=log.leader_epoch,
+                adding=self.adding.get(partition, ()),
             )
             for partition, log in sorted(self.logs.items())
             if partition.topic == topic

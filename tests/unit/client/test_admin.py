@@ -7,8 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.client.admin import Admin, BrokerDescription, ClusterDescription, PartitionDescription
+from spark_replication.client.replica_sizes import ReassignmentDescription
 from spark_replication.core.moves import Move, Plan
 from spark_replication.errors import (
     ElectionNotNeeded,
@@ -18,6 +20,7 @@ from spark_replication.errors import (
     NotController,
     NotReady,
     ReplicationError,
+    RequestTimedOut,
     StalePlan,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -25,6 +28,7 @@ from spark_replication.errors import (
 from spark_replication.messages import (
     CancelReassignment,
     Configure,
+    CopySize,
     ElectLeaders,
     PlannedFrom,
     Reassign,
@@ -322,3 +326,56 @@ def test_a_drain_is_a_plan_without_the_broker_that_is_applied() -> None:
                 larger.drain_broker(1)
     finally:
         cluster.close()
+
+
+def reassigning(cluster: FakeCluster) -> ReassignmentDescription:
+    """orders-1 is led by 1; 2 is being added, and lacks half of it."""
+    cluster.in_sync = {1}
+    cluster.adding[TopicPartition("orders", 1)] = (2,)
+    copy = {2: CopySize(bytes_left=50, bytes_per_second=25)}
+    cluster.sizes = {
+        1: ReplicaSizes(replicas=(replace(size(1, 100, leads=True), copies=copy),)),
+        2: ReplicaSizes(replicas=(size(1, 50, leads=False),)),
+    }
+    return ReassignmentDescription(
+        partition="orders-1",
+        replicas=(1, 2),
+        adding=(2,),
+        removing=(),
+        isr=(1,),
+        bytes_left=50,
+        time_left_ms=2_000,
+    )
+
+
+def test_a_reassignment_tells_how_much_is_left(cluster: FakeCluster, admin: Admin) -> None:
+    told = reassigning(cluster)
+    assert admin.reassignments() == [told]
+    # Of another topic of that name, from who leads no longer, from nobody.
+    (leaders,) = cluster.sizes[1].replicas if isinstance(cluster.sizes[1], ReplicaSizes) else ()
+    for answer in (
+        ReplicaSizes(replicas=(replace(leaders, topic_id="id-earlier"),)),
+        ReplicaSizes(replicas=(replace(leaders, leads=False),)),
+        NotReady("starting"),
+    ):
+        cluster.sizes[1] = answer
+        assert admin.reassignments() == [replace(told, bytes_left=None, time_left_ms=None)]
+
+
+def test_without_a_controller_a_broker_tells_what_is_under_way(cluster: FakeCluster, admin: Admin) -> None:
+    told = reassigning(cluster)
+    cluster.controller = None
+    assert admin.reassignments() == [told]
+
+
+def test_who_waits_for_a_reassignment_is_told_when_it_has_ended_or_that_it_has_not(
+    cluster: FakeCluster, admin: Admin
+) -> None:
+    reassigning(cluster)
+    admin.wait_reassigned(["orders-0"], timeout_s=5)
+    with pytest.raises(RequestTimedOut, match="1 reassignments are under way, orders-1 is the first"):
+        admin.wait_reassigned(["orders-0", "orders-1"], timeout_s=0.2)
+    with ThreadPoolExecutor(1) as aside:
+        waiting = aside.submit(admin.wait_reassigned, ["orders-1"], 20)
+        cluster.adding.clear()
+        assert waiting.result(20) is None
