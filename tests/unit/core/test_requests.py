@@ -58,6 +58,7 @@ from spark_replication.model import (
     TopicConfig,
     TopicPartition,
     TopicState,
+    encode,
 )
 from tests.unit.core.stories import FOO, cluster_of, state, topic
 
@@ -218,6 +219,23 @@ def test_a_reassignment_begins_for_those_that_may_move_a_topic_at_a_time() -> No
 def test_one_to_where_it_cannot_go_is_refused(target: tuple[BrokerId, ...], code: str) -> None:
     planned = plan_request(cluster(), Reassign(targets={"foo-0": target}))
     assert (codes(planned), planned.steps, planned.then) == ((None, {"foo-0": code}), (), (Advance(()),))
+
+
+def test_no_more_of_a_topic_begin_than_its_assignment_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that find no room are asked for again, once others have ended."""
+    monkeypatch.setattr(requests, "BEGUN_TOGETHER_MAX", 1)
+    targets: dict[str, tuple[BrokerId, ...]] = {"foo-0": (1, 3), "foo-1": (2, 3), "bar-0": (3, 2)}
+    first = topic((1, 3, 2), (2, 1), adding={0: (3,)}, removing={0: (2,)}, origin={0: (1, 2)})
+    monkeypatch.setattr(requests, "ASSIGNMENT_BYTES_MAX", len(encode(first)))
+    planned = plan_request(cluster(), Reassign(targets=targets))
+    assert [step.names for step in planned.steps] == [("foo-0",), ("bar-0",)]
+    assert codes(planned) == (None, {"foo-1": "THROTTLING_QUOTA_EXCEEDED"})
+    assert planned.reply.errors["foo-1"].retriable
+    # Where nothing has room, what needs none is done all the same: a smaller assignment, another order.
+    monkeypatch.setattr(requests, "ASSIGNMENT_BYTES_MAX", 1)
+    planned = plan_request(cluster(), Reassign(targets={"foo-0": (2, 1), "foo-1": (2, 3)}))
+    assert [step.names for step in planned.steps] == [("foo-0",)]
+    assert codes(planned) == (None, {"foo-1": "THROTTLING_QUOTA_EXCEEDED"})
 
 
 PLANNED = PlannedFrom(topic_id="id-foo", replicas=(1, 2))
