@@ -95,6 +95,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     disk_retry_ms: Annotated[
         Milliseconds, Meta(description="how long a replica whose disk refused asks its leader for nothing")
     ] = field(name="disk.retry.ms", default=10_000)
+    reassignment_bytes_per_second: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="what a broker sends in all to replicas that reassignments add elsewhere; in-sync followers "
+            "and consumers are not held up; 0 = no limit",
+        ),
+    ] = field(name="reassignment.bytes.per.second", default=0)
     replica_fetch_bytes_max: Annotated[Bytes, Meta(description="of one partition in one replication frame")] = field(
         name="replica.fetch.bytes.max", default=8 << 20
     )
@@ -233,6 +241,15 @@ def _names(kind: type[TopicSettings]) -> Mapping[str, str]:
 
 
 TOPIC_SETTINGS = frozenset(_names(TopicSettings))
+
+# What a running broker takes over as it is set for the cluster; the others are those that its process started with.
+LIVE_ON_BROKERS = TOPIC_SETTINGS | {
+    "log.retention.check.interval.ms",
+    "partition.waiters.max",
+    "reassignment.bytes.per.second",
+    "replica.lag.bytes",
+    "replica.lag.time.ms",
+}
 
 
 def settings_from(*layers: Mapping[str, Any]) -> Settings:

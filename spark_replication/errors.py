@@ -79,6 +79,12 @@ class InvalidReplicaAssignment(ReplicationError):
     code = "INVALID_REPLICA_ASSIGNMENT"
 
 
+class StalePlan(ReplicationError):
+    """A partition is no longer as it was when its move was planned: plan again."""
+
+    code = "STALE_PLAN"
+
+
 class SchemaMismatch(ReplicationError):
     """A batch has another Arrow schema than its topic; the message names the first difference."""
 

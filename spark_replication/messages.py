@@ -123,7 +123,8 @@ class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     """What any broker tells clients: these partitions changed; these are all the brokers that live.
 
     deleted: topics that are no more; removed: partitions of topics that live on. complete: `partitions` are all there
-    are, whatever an earlier controller had no time to take back.
+    are, whatever an earlier controller had no time to take back. settings: of the cluster, all that are set; None: as
+    they were.
     """
 
     partitions: tuple[PartitionCommand, ...]
@@ -132,6 +133,7 @@ class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     deleted: tuple[str, ...] = ()
     removed: tuple[TopicPartition, ...] = ()
     complete: bool = False
+    settings: dict[str, Scalar] | None = None
 
 
 LOG_INFO_PARTITIONS_MAX = 2_000  # of one GetReplicaLogInfo
@@ -465,10 +467,21 @@ class RemovePartitions(Message, frozen=True, kw_only=True):
     partitions: dict[str, tuple[int, ...]]
 
 
+class PlannedFrom(Part, frozen=True, kw_only=True):
+    """How a partition was when its move was planned."""
+
+    topic_id: str
+    replicas: tuple[BrokerId, ...]
+
+
 class Reassign(Message, frozen=True, kw_only=True):
-    """By partition (`orders-3`), the replicas that it is to have, in order of preference."""
+    """By partition (`orders-3`), the replicas that it is to have, in order of preference.
+
+    planned_from: of those that a plan says: one that is otherwise by now is refused.
+    """
 
     targets: dict[str, tuple[BrokerId, ...]]
+    planned_from: dict[str, PlannedFrom] = {}
 
 
 class CancelReassignment(Message, frozen=True, kw_only=True):
@@ -539,6 +552,42 @@ class Metadata(Message, frozen=True, kw_only=True):
     brokers: dict[BrokerId, Registration]
     topics: tuple[TopicMetadata, ...]
     controller: str | None = None
+
+
+class DescribeReplicas(Message, frozen=True, kw_only=True):
+    """How large are the logs of these that you have (None: of all)?"""
+
+    partitions: tuple[TopicPartition, ...] | None = None
+
+
+class CopySize(Part, frozen=True, kw_only=True):
+    """Of a replica that is being added: what it lacks, and by how much that became less each second, copied less
+    appended; None: that is not known yet."""
+
+    bytes_left: Annotated[int, msgspec.Meta(ge=0)]
+    bytes_per_second: int | None
+
+
+class ReplicaSize(Part, frozen=True, kw_only=True):
+    """leads: this broker does, and so it knows best. copies: of the replicas that are being added and are not in the
+    ISR yet, as their leader sees them."""
+
+    topic: str
+    partition: int
+    topic_id: str
+    leads: bool
+    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    copies: dict[BrokerId, CopySize] = {}
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.topic, self.partition)
+
+
+class ReplicaSizes(Message, frozen=True, kw_only=True):
+    """The answer to DescribeReplicas: of those that are here."""
+
+    replicas: tuple[ReplicaSize, ...]
 
 
 class InitProducer(Message, frozen=True, kw_only=True):

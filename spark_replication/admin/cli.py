@@ -10,9 +10,11 @@ import click
 
 from spark_replication.admin.bench import bench
 from spark_replication.admin.consume_command import consume
+from spark_replication.admin.leader_command import leader
 from spark_replication.admin.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.log_commands import log
 from spark_replication.admin.produce_command import produce
+from spark_replication.admin.reassign_command import reassign
 from spark_replication.admin.sim_command import sim
 from spark_replication.admin.topics_command import topics
 from spark_replication.admin.zookeeper_command import zookeeper
@@ -90,8 +92,10 @@ def scenario(paths: tuple[Path, ...], *, quiet: bool) -> None:
 
 cli.add_command(bench)
 cli.add_command(consume)
+cli.add_command(leader)
 cli.add_command(log)
 cli.add_command(produce)
+cli.add_command(reassign)
 cli.add_command(sim)
 cli.add_command(topics)
 cli.add_command(zookeeper)

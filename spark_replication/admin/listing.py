@@ -6,7 +6,7 @@ listing is to be.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal
@@ -18,6 +18,7 @@ from rich.table import Table
 
 from spark_replication.client.settings_file import read_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment
+from spark_replication.errors import ReplicationError
 from spark_replication.transport.security import read_security
 
 Format = Literal["table", "json"]
@@ -77,6 +78,14 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Forma
         table.add_row(*(_cell(value) for value in row))
     console = Console()
     (console if console.is_terminal else Console(width=WIDE)).print(table)
+
+
+def tell_refused(refused: Mapping[str, ReplicationError]) -> None:
+    """What of a request was refused: a line each on stderr, and exit 1, if there is any."""
+    for name, error in refused.items():
+        click.echo(f"error: {name}: {error}", err=True)
+    if refused:
+        raise click.exceptions.Exit(1)
 
 
 def _cell(value: Any) -> str:

@@ -6,7 +6,7 @@ Each call finds the controller or a broker by itself, and tries again until its 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 from typing import Any
@@ -15,7 +15,16 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.replica_sizes import (
+    ReassignmentDescription,
+    bytes_of,
+    moving_of,
+    reassignments_of,
+    replica_sizes,
+)
 from spark_replication.client.routes import Routes
+from spark_replication.core.moves import Plan
+from spark_replication.core.planning import Goal, plan_for
 from spark_replication.errors import (
     LeaderNotAvailable,
     NotController,
@@ -93,17 +102,6 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Scalar]
     schema: str = ""
     schema_version: int = 0
-
-
-class ReassignmentDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """replicas: the target in its order, then those that are being removed. It completes once all of `adding` are in
-    the ISR."""
-
-    partition: str
-    replicas: tuple[BrokerId, ...]
-    adding: tuple[BrokerId, ...]
-    removing: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
 
 
 class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,26 +237,66 @@ class Admin:
         request = Reassign(targets={name: tuple(replicas) for name, replicas in targets.items()})
         return self._ask(request, Deadline(self._deadline_ms))
 
+    def plan_reassignment(
+        self,
+        targets: Mapping[str, Sequence[BrokerId]] | None = None,
+        *,
+        over: Collection[BrokerId] | None = None,
+        without: Collection[BrokerId] | None = None,
+        topics: Collection[str] | None = None,
+    ) -> Plan:
+        """What would move, and how many bytes, before anything does. One of: `targets`, by partition (`orders-3`) the
+        replicas that it is to have; `over`, the brokers that the topics are to be spread over; `without`, the brokers
+        that they are to leave. topics: None = all. `apply` carries the plan out; Plan.from_json reads one again."""
+        goal = Goal(
+            targets=None if targets is None else {name: tuple(replicas) for name, replicas in targets.items()},
+            over=None if over is None else tuple(over),
+            without=None if without is None else tuple(without),
+            topics=None if topics is None else tuple(topics),
+        )
+        deadline = Deadline(self._deadline_ms)
+        metadata = persistently(lambda: self._told_by_controller(None, deadline), deadline)
+        sizes = replica_sizes(self._routes, metadata.brokers, None, deadline)
+        return plan_for(goal, metadata, bytes_of(sizes))
+
+    def apply(self, plan: Plan) -> dict[str, ReplicationError]:
+        """Begins every move of the plan, and returns which were refused, and why: StalePlan, where a partition is no
+        longer as it was planned. `reassignments` says how the others go on, with or without this process."""
+        refused: dict[str, ReplicationError] = {}
+        for request in plan.requests():
+            refused |= self._ask(request, Deadline(self._deadline_ms))
+        return refused
+
+    def drain_broker(self, broker: BrokerId) -> Plan:
+        """Begins to move every replica away from it, and returns that plan; it is refused as a whole if too few brokers
+        would be left. It stays a broker like any other: stop it once `reassignments` has nothing of it left."""
+        plan = self.plan_reassignment(without=(broker,))
+        self._raise_any(self.apply(plan))
+        return plan
+
     def cancel_reassignment(self, partitions: Sequence[str]) -> dict[str, ReplicationError]:
         """Back to the replicas that they had before. Returns which were refused, and why."""
         return self._ask(CancelReassignment(partitions=tuple(partitions)), Deadline(self._deadline_ms))
 
     def reassignments(self) -> list[ReassignmentDescription]:
-        """Those under way, as the broker that was asked has heard of them."""
+        """Those under way, as the controller knows them (or a broker, while there is none), and how far they are."""
         deadline = Deadline(self._deadline_ms)
-        metadata = persistently(lambda: self._metadata(None, deadline), deadline)
-        found = [command for topic in metadata.topics for command in topic.partitions]
-        return [
-            ReassignmentDescription(
-                partition=str(command.topic_partition),
-                replicas=command.replicas,
-                adding=command.adding,
-                removing=command.removing,
-                isr=tuple(broker for broker in command.replicas if broker in command.state.isr),
-            )
-            for command in sorted(found, key=lambda command: command.topic_partition)
-            if command.adding or command.removing
-        ]
+        metadata = self._told_best(deadline)
+        moving = moving_of(metadata)
+        named = tuple(command.topic_partition for command in moving)
+        return reassignments_of(moving, replica_sizes(self._routes, metadata.brokers, named, deadline))
+
+    def wait_reassigned(self, partitions: Collection[str], timeout_s: float) -> None:
+        """Returns once nothing of these is under way; RequestTimedOut names what is. It need not be waited for."""
+        deadline = Deadline(round(timeout_s * 1000))
+
+        def ended() -> None:
+            left = [str(c.topic_partition) for c in moving_of(self._told_best(deadline))]
+            left = [name for name in left if name in partitions]
+            if left:
+                raise RequestTimedOut(f"{len(left)} reassignments are under way, {left[0]} is the first: wait longer")
+
+        persistently(ended, deadline)
 
     def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicDescription]:
         """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that no broker knows."""
@@ -347,13 +385,25 @@ class Admin:
     def _told(self, topic: str, deadline: Deadline) -> TopicMetadata | None:
         """As the controller knows it, which is ahead of every broker; None: there is no such topic."""
 
-        def ask() -> Metadata:
-            request = DescribeTopics(topics=(topic,))
-            return self._routes.call(
-                self._controller(deadline), "metadata", request, Metadata, deadline.within_ms(TRY_MS)
-            )
+        found = persistently(lambda: self._told_by_controller((topic,), deadline), deadline)
+        return next(iter(found.topics), None)
 
-        return next(iter(persistently(ask, deadline).topics), None)
+    def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
+        address, request = self._controller(deadline), DescribeTopics(topics=topics)
+        return self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(TRY_MS))
+
+    def _told_best(self, deadline: Deadline) -> Metadata:
+        """By the controller, which is ahead of every broker; by any broker while there is none."""
+
+        def ask() -> Metadata:
+            try:
+                return self._told_by_controller(None, deadline)
+            except ReplicationError as error:
+                if not error.retriable:
+                    raise
+                return self._metadata(None, deadline)
+
+        return persistently(ask, deadline)
 
     def _broker_addresses(self, deadline: Deadline) -> list[str]:
         metadata = persistently(lambda: self._metadata((), deadline), deadline)

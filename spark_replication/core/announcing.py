@@ -43,7 +43,8 @@ def announce(
         changed += tuple(cluster.command(partition) for partition in read)
     deleted = (cause.topic,) if isinstance(cause, Delete) and cause.topic not in cluster.topics else ()
     configured = _configured(cluster, cause)
-    news = bool(changed or removed or deleted or configured) or isinstance(cause, BrokersMoved)
+    tells_settings = _is_about_cluster(cause)
+    news = bool(changed or removed or deleted or configured or tells_settings) or isinstance(cause, BrokersMoved)
     for broker in sorted(cluster.brokers.live):
         if broker in everything:
             leader_and_isr[broker] = _hosted(cluster, broker)
@@ -67,6 +68,7 @@ def announce(
                 deleted=deleted,
                 removed=tuple(removed),
                 complete=broker in everything,
+                settings=cluster.stored_settings.settings if tells_settings or broker in everything else None,
             ),
         )
         for broker, partitions in sorted(metadata.items())
@@ -112,6 +114,14 @@ def _configured(cluster: ClusterState, cause: Cause) -> dict[str, TopicConfig]:
             return {topic: stored.config for topic, stored in sorted(cluster.topics.items())}
         case _:
             return {}
+
+
+def _is_about_cluster(cause: Cause) -> bool:
+    match cause:
+        case Requested(asked=Configure(topic=None)):
+            return True
+        case _:
+            return False
 
 
 def _for_replicas(

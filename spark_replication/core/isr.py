@@ -4,7 +4,7 @@ ZooKeeper for it (I1), and what its answer means (I4). Nothing else may propose 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -28,7 +28,7 @@ from spark_replication.errors import (
     ReplicationError,
     StaleBrokerEpoch,
 )
-from spark_replication.model import BrokerId, Offset, PartitionState
+from spark_replication.model import BrokerId, Offset, PartitionState, TopicPartition
 
 
 def propose(
@@ -55,6 +55,28 @@ def propose(
         return leading
     wanted = changed(leading.state, isr, joining, void)
     return replace(leading, pending=PendingIsr(wanted, leading.partition_epoch, joining))
+
+
+def too_far(
+    leading: Leading, lag_bytes_max: int, log_start: Offset, bytes_from: Callable[[Offset], int]
+) -> frozenset[BrokerId]:
+    """The members that lag by more than replica.lag.bytes; 0: nobody does (I2)."""
+    if not lag_bytes_max:
+        return NOBODY
+    others = leading.state.isr - {leading.me}
+    return frozenset(m for m in others if bytes_from(max(leading.followers[m].end, log_start)) > lag_bytes_max)
+
+
+def write_of(leading: Leading, change: PendingIsr, partition: TopicPartition, topic_id: str) -> IsrWrite:
+    return IsrWrite(
+        partition=partition,
+        topic_id=topic_id,
+        broker=leading.me,
+        broker_epoch=leading.broker_epoch,
+        state=change.state,
+        version=change.version,
+        joining=change.joining,
+    )
 
 
 def changed(

@@ -13,7 +13,7 @@ While it runs, `replicas` is the target in its order, then those that are being 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -59,40 +59,70 @@ def replication_factor(topic: TopicState, partition: int) -> int:
     return len(origin(topic, partition) if in_flight(topic, partition) else topic.partitions[partition])
 
 
-def grown(topic: TopicState, partition: int, wanted: tuple[BrokerId, ...]) -> TopicState:
-    """With the reassignment begun, or given another target: what an earlier one added, and this one does not want, is
-    being removed. One that adds and removes nothing is complete at once."""
-    came_from = origin(topic, partition)
-    present = topic.partitions[partition]
-    adding = tuple(replica for replica in wanted if replica not in came_from)
-    removing = tuple(replica for replica in present if replica not in wanted)
-    if not adding and not removing:
-        return settled(topic, partition, wanted)
-    return replace(
-        topic,
-        partitions={**topic.partitions, partition: (*wanted, *removing)},
-        adding=_with(topic.adding, partition, adding),
-        removing=_with(topic.removing, partition, removing),
-        origin={**topic.origin, partition: came_from},
+def grown(topic: TopicState, targets: Mapping[int, tuple[BrokerId, ...]]) -> TopicState:
+    """With these reassignments begun, or given other targets: what an earlier one added, and this one does not want, is
+    being removed. One that adds and removes nothing is complete at once. Cost: the topic's partitions, once."""
+    parts = _Parts.of(topic)
+    for partition, wanted in targets.items():
+        came_from = origin(topic, partition)
+        adding = tuple(replica for replica in wanted if replica not in came_from)
+        removing = tuple(replica for replica in topic.partitions[partition] if replica not in wanted)
+        parts.set(partition, (*wanted, *removing), adding, removing, came_from)
+    return parts.of_topic(topic)
+
+
+def settled(topic: TopicState, assignments: Mapping[int, tuple[BrokerId, ...]]) -> TopicState:
+    """With these assignments, and nothing under way there."""
+    parts = _Parts.of(topic)
+    for partition, replicas in assignments.items():
+        parts.set(partition, replicas, (), (), ())
+    return parts.of_topic(topic)
+
+
+def differs(before: TopicState, after: TopicState, partition: int) -> bool:
+    return any(
+        of_before.get(partition) != of_after.get(partition)
+        for of_before, of_after in (
+            (before.partitions, after.partitions),
+            (before.adding, after.adding),
+            (before.removing, after.removing),
+            (before.origin, after.origin),
+        )
     )
 
 
-def settled(topic: TopicState, partition: int, replicas: tuple[BrokerId, ...]) -> TopicState:
-    """With this assignment, and nothing under way."""
-    return replace(
-        topic,
-        partitions={**topic.partitions, partition: replicas},
-        adding=_with(topic.adding, partition, ()),
-        removing=_with(topic.removing, partition, ()),
-        origin={other: stored for other, stored in topic.origin.items() if other != partition},
-    )
+class _Parts(msgspec.Struct):
+    """A TopicState in the making: many partitions of a large topic change at one time."""
 
+    partitions: dict[int, tuple[BrokerId, ...]]
+    adding: dict[int, tuple[BrokerId, ...]]
+    removing: dict[int, tuple[BrokerId, ...]]
+    origin: dict[int, tuple[BrokerId, ...]]
 
-def _with(
-    of: dict[int, tuple[BrokerId, ...]], partition: int, replicas: tuple[BrokerId, ...]
-) -> dict[int, tuple[BrokerId, ...]]:
-    rest = {other: found for other, found in of.items() if other != partition}
-    return {**rest, partition: replicas} if replicas else rest
+    @classmethod
+    def of(cls, topic: TopicState) -> _Parts:
+        return cls(dict(topic.partitions), dict(topic.adding), dict(topic.removing), dict(topic.origin))
+
+    def set(
+        self,
+        partition: int,
+        replicas: tuple[BrokerId, ...],
+        adding: tuple[BrokerId, ...],
+        removing: tuple[BrokerId, ...],
+        came_from: tuple[BrokerId, ...],
+    ) -> None:
+        self.partitions[partition] = replicas
+        under_way = ((self.adding, adding), (self.removing, removing))
+        for kept, found in (*under_way, (self.origin, came_from if adding or removing else ())):
+            if found:
+                kept[partition] = found
+            else:
+                kept.pop(partition, None)
+
+    def of_topic(self, topic: TopicState) -> TopicState:
+        return replace(
+            topic, partitions=self.partitions, adding=self.adding, removing=self.removing, origin=self.origin
+        )
 
 
 def next_step(topic: TopicState, partition: int, state: PartitionState, brokers: Brokers) -> Lead | Complete | None:

@@ -88,6 +88,7 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
     epoch_start: the offset where this leader epoch starts. end_at_start: the log end when this process began to lead.
     state: as stored at partition_epoch; pending: the change in flight, never against another state than this leader's.
     barred: whom ZooKeeper refused to let join, at these broker epochs: not asked for again before the next tick.
+    adding: of the replicas, those that a reassignment brings.
     """
 
     me: BrokerId
@@ -101,6 +102,12 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
     followers: Mapping[BrokerId, Follower]
     pending: PendingIsr | None = None
     barred: Mapping[BrokerId, int] = {}
+    adding: frozenset[BrokerId] = frozenset()
+
+    @property
+    def copying(self) -> frozenset[BrokerId]:
+        """Whom a throttle may hold up: no acknowledgement waits for them (A3)."""
+        return self.adding - self.maximal_isr if self.adding else self.adding
 
     @property
     def maximal_isr(self) -> frozenset[BrokerId]:
@@ -156,18 +163,18 @@ def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset
         high_watermark=min(high_watermark, log.log_end),
         followers={},
     )
-    return advanced(assigned(leading, command.replicas, now_ms), log.vouched_end)
+    return advanced(assigned(leading, command, now_ms), log.vouched_end)
 
 
-def assigned(leading: Leading, replicas: tuple[BrokerId, ...], now_ms: int) -> Leading:
-    """The leadership with these replicas: one that is new is counted from now on, one that is gone no longer.
+def assigned(leading: Leading, command: PartitionCommand, now_ms: int) -> Leading:
+    """The leadership with the command's replicas: one that is new is counted from now on, one that is gone no longer.
 
     A member of the ISR is followed whatever the assignment says: the two are read one after the other.
     """
-    others = sorted({*replicas, *leading.state.isr} - {leading.me})
+    others = sorted({*command.replicas, *leading.state.isr} - {leading.me})
     unheard = Follower(UNKNOWN_END, NO_EPOCH, caught_up_ms=now_ms)
     followers = {other: leading.followers.get(other, unheard) for other in others}
-    return replace(leading, replicas=replicas, followers=followers)
+    return replace(leading, replicas=command.replicas, followers=followers, adding=frozenset(command.adding))
 
 
 def advanced(leading: Leading, own_end: Offset) -> Leading:

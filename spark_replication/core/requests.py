@@ -32,7 +32,9 @@ from spark_replication.errors import (
     InvalidReplicaAssignment,
     InvalidRequest,
     NoReassignmentInProgress,
+    Overloaded,
     ReplicationError,
+    StalePlan,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import (
@@ -42,15 +44,18 @@ from spark_replication.messages import (
     CreateTopic,
     DeleteTopic,
     ElectLeaders,
+    PlannedFrom,
     Reassign,
     RemovePartitions,
     Request,
     WidenTopic,
 )
-from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicState
+from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicState, encode
 
 # Reassignments of one topic that begin in one multi(): its assignment and so many leaderAndISRs.
 BEGUN_TOGETHER_MAX = 200
+# Of a topic's znode while its partitions move: with what is stored beside it, it must fit what ZooKeeper takes at once.
+ASSIGNMENT_BYTES_MAX = 512 << 10
 
 
 def plan_request(cluster: ClusterState, asked: Request) -> Plan:
@@ -88,8 +93,8 @@ def narrowed(asked: Request, names: Collection[str]) -> Request:
             return AddPartitions(counts=_only(counts, names), assignments=_only(assignments, names))
         case RemovePartitions(partitions=partitions):
             return RemovePartitions(partitions=_only(partitions, names))
-        case Reassign(targets=targets):
-            return Reassign(targets=_only(targets, names))
+        case Reassign(targets=targets, planned_from=planned_from):
+            return Reassign(targets=_only(targets, names), planned_from=_only(planned_from, names))
         case CancelReassignment(partitions=partitions):
             return CancelReassignment(partitions=tuple(name for name in partitions if name in names))
         case ElectLeaders(partitions=partitions):
@@ -247,33 +252,65 @@ def _reassign(cluster: ClusterState, asked: Reassign) -> Plan:
             partition = partition_named(cluster, name)
             _stored(cluster, partition)
             check_replicas(name, target, cluster)
+            if name in asked.planned_from:
+                _check_planned(cluster, partition, target, asked.planned_from[name])
             wanted.setdefault(partition.topic, {})[partition] = target
         except ReplicationError as refusal:
             errors[name] = refusal
-    steps = [step for topic, targets in wanted.items() for step in _grow(cluster, topic, targets)]
+    steps = [step for topic, targets in wanted.items() for step in _grow(cluster, topic, targets, errors)]
     moving = tuple(partition for targets in wanted.values() for partition in targets)
     # One that has no leader may find one among those that are being added.
     then: tuple[Cause, ...] = (*(Elect(topic) for topic in wanted), Advance(moving))
     return Plan(steps=tuple(steps), then=then, reply=Reply(errors=errors))
 
 
-def _grow(cluster: ClusterState, topic: str, targets: Mapping[TopicPartition, tuple[int, ...]]) -> Iterable[Step]:
+def _check_planned(
+    cluster: ClusterState, partition: TopicPartition, target: tuple[int, ...], planned_from: PlannedFrom
+) -> None:
+    """One that goes there already is as planned: it may have been begun by a try that got no answer."""
+    topic = cluster.topics[partition.topic].state
+    if topic.topic_id != planned_from.topic_id:
+        raise StalePlan(f"topic {partition.topic} was made again since this was planned: plan again")
+    present = cluster.replicas(partition)
+    if present != planned_from.replicas and reassignment.target(topic, partition.partition) != target:
+        raise StalePlan(
+            f"{partition} was on {list(planned_from.replicas)} when this was planned, and is on {list(present)} now: "
+            "plan again"
+        )
+
+
+def _grow(
+    cluster: ClusterState,
+    topic: str,
+    targets: Mapping[TopicPartition, tuple[int, ...]],
+    errors: dict[str, ReplicationError],
+) -> Iterable[Step]:
+    """While they run, the topic's assignment tells of each where it goes and where it came from: no more begin than its
+    znode has room for."""
     known = cluster.topics[topic]
     state, version = known.state, known.version
     ordered = sorted(targets)
     for start in range(0, len(ordered), BEGUN_TOGETHER_MAX):
-        before, writes = state, []
-        for partition in ordered[start : start + BEGUN_TOGETHER_MAX]:
-            grown = reassignment.grown(state, partition.partition, targets[partition])
-            if grown != state:
-                stored = cluster.partitions[partition]
-                # The state is as it was: written again, since brokers take news by its version (E2).
-                writes.append(write_of(cluster, partition, stored, stored.state))
-                state = grown
-        if state != before:
-            names = tuple(str(partition) for partition in ordered[start : start + BEGUN_TOGETHER_MAX])
-            yield Step((TopicWrite(topic=topic, state=state, version=version), *writes), names=names)
-            version += 1
+        together = ordered[start : start + BEGUN_TOGETHER_MAX]
+        after = reassignment.grown(state, {partition.partition: targets[partition] for partition in together})
+        if after == state:
+            continue
+        if len(encode(after)) > max(ASSIGNMENT_BYTES_MAX, len(encode(state))):
+            full = Overloaded(
+                f"as many partitions of {topic} are being reassigned as its assignment has room for: ask again for "
+                "these when others have ended"
+            )
+            errors.update((str(partition), full) for partition in together)
+            continue
+        # The states are as they were: written again, since brokers take news by its version (E2).
+        writes = [
+            write_of(cluster, partition, cluster.partitions[partition], cluster.partitions[partition].state)
+            for partition in together
+            if reassignment.differs(state, after, partition.partition)
+        ]
+        names = tuple(str(partition) for partition in together)
+        yield Step((TopicWrite(topic=topic, state=after, version=version), *writes), names=names)
+        state, version = after, version + 1
 
 
 def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Plan:

@@ -190,12 +190,12 @@ def complete_together(
     for start in range(0, len(ordered), COMPLETED_TOGETHER_MAX):
         writes: list[PartitionWrite] = []
         stops: list[Stop] = []
-        for partition in ordered[start : start + COMPLETED_TOGETHER_MAX]:
-            complete = completing[partition]
-            write, stopped = _completion(cluster, state, partition, complete)
-            state = reassignment.settled(state, partition.partition, complete.replicas)
+        together = ordered[start : start + COMPLETED_TOGETHER_MAX]
+        for partition in together:
+            write, stopped = _completion(cluster, state, partition, completing[partition])
             writes.append(write)
             stops.extend(stopped)
+        state = reassignment.settled(state, {p.partition: completing[p].replicas for p in together})
         names = tuple(str(write.partition) for write in writes)
         yield Step((TopicWrite(topic=topic_name, state=state, version=version), *writes), tuple(stops), names)
         version += 1

@@ -12,8 +12,9 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 
 import msgspec
 
-from spark_replication.config import Settings, with_topic
+from spark_replication.config import LIVE_ON_BROKERS, Settings, settings_from, with_topic
 from spark_replication.core.replica import Me
+from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     NotReady,
@@ -26,6 +27,7 @@ from spark_replication.errors import (
 from spark_replication.messages import (
     NONE,
     CommandAnswer,
+    DescribeReplicas,
     EndOfEpoch,
     EndOfEpochWanted,
     GetReplicaLogInfo,
@@ -37,12 +39,13 @@ from spark_replication.messages import (
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
+    ReplicaSizes,
     StopReplica,
     ToBroker,
     TopicMetadata,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Registration, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
 NOTHING: tuple[str, tuple[int, float]] = ("", (-1, -1))
@@ -75,7 +78,10 @@ class BrokerLoop:
         self._links = links
         self._flusher = flusher
         self._failures = failures
+        self._defaults = msgspec.to_builtins(settings)
         self._settings = settings
+        self._throttle = CopyThrottle(links, guards())
+        self._throttle.configure(settings.reassignment_bytes_per_second)
         self._guards = guards
         self._guard = guards()
         self._controller_epoch = -1
@@ -90,15 +96,18 @@ class BrokerLoop:
         configs: Mapping[str, TopicConfig],
         brokers: Mapping[BrokerId, Registration],
         now_ms: int,
+        *,
+        settings: Mapping[str, Scalar],
     ) -> dict[str, str]:
         """The broker has registered, and read all of this from ZooKeeper after that (B1): what it knew before and is
-        not there any longer is gone. One sick partition keeps no other from starting: the error code of each, NONE
-        for those that started."""
+        not there any longer is gone. settings: those of the cluster. One sick partition keeps no other from starting:
+        the error code of each, NONE for those that started."""
         with self._guard:
             self._known.clear()
             self._configs.clear()
             self._topic_ids.clear()
             self._over.clear()
+            self._configure(settings)
             self._learn(known, configs, brokers)
             mine = [command for command in self._known.values() if me.broker in command.replicas]
             self._quarantine_unassigned(mine)
@@ -172,6 +181,8 @@ class BrokerLoop:
             if told <= self._metadata_told:
                 return CommandAnswer(broker_epoch=me.epoch)  # late: this, or what is newer, was carried out already
             self._metadata_told = told
+            if command.settings is not None:
+                self._configure(command.settings)
             if command.complete:
                 self._forget(self._known.keys() - {known.topic_partition for known in command.partitions})
                 self._configs = {topic: known for topic, known in self._configs.items() if topic in command.topics}
@@ -281,6 +292,7 @@ class BrokerLoop:
             links=self._links,
             flusher=self._flusher,
             failures=self._failures,
+            throttle=self._throttle,
             guard=self._guards(),
         )
         self.replicas[partition] = replica
@@ -332,6 +344,22 @@ class BrokerLoop:
             return msgspec.structs.replace(answer, error=error.code)
         return answer if found is None else msgspec.structs.replace(answer, epoch=found.epoch, end=found.end)
 
+    def give_turns(self, now_ms: int) -> None:
+        """Time has passed: replicas that are being copied may be sent more (A3)."""
+        self._throttle.tick(now_ms)
+
+    def replica_sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
+        """Of what is here: one that is unknown, or whose disk fails, is left out. One guard at a time: an answer about
+        many partitions holds none of them up."""
+        named = self.replicas if asked.partitions is None else asked.partitions
+        found = []
+        for partition in sorted(named):
+            replica = self.replicas.get(partition)
+            if replica is not None:
+                with replica.guard, suppress(StorageFailed):
+                    found.append(replica.size())
+        return ReplicaSizes(replicas=tuple(found))
+
     def config(self, topic: str) -> TopicConfig:
         """With the topic's schema, as far as this broker has heard of its versions."""
         config = self._configs.get(topic)
@@ -378,6 +406,15 @@ class BrokerLoop:
         if changed:
             self._reconfigure(changed)
         self.brokers = dict(brokers)
+
+    def _configure(self, of_cluster: Mapping[str, Scalar]) -> None:
+        """The cluster's settings as they are now, over those of this process."""
+        live = {name: value for name, value in of_cluster.items() if name in LIVE_ON_BROKERS}
+        settings = settings_from(self._defaults, live)
+        if settings != self._settings:
+            self._settings = settings
+            self._throttle.configure(settings.reassignment_bytes_per_second)
+            self._reconfigure(self._configs)
 
     def _reconfigure(self, changed: Mapping[str, TopicConfig]) -> None:
         """What lives already takes its topic's settings as they are now."""

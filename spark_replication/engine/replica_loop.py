@@ -19,10 +19,13 @@ from spark_replication.core.epochs import EpochEnd
 from spark_replication.core.producers import Place
 from spark_replication.core.read_start import start_of
 from spark_replication.core.replica import Following, Leading, LogView, Me, PendingIsr
-from spark_replication.core.writes import IsrAnswer, IsrUnanswered, IsrWrite, StoredPartition
+from spark_replication.core.writes import IsrAnswer, IsrUnanswered, StoredPartition
+from spark_replication.engine.copy_progress import CopyProgress
+from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.disk_trouble import DiskTrouble
 from spark_replication.engine.fetch_answers import answer_to, fetch_asked
 from spark_replication.engine.flushing import Flushing
+from spark_replication.engine.follower_fetches import FollowerFetches
 from spark_replication.engine.numbered_log import NumberedLog
 from spark_replication.engine.waiters import Acknowledge, Progress, Waiters
 from spark_replication.errors import CorruptLog, NotLeader, Overloaded, ReplicationError, StorageFailed
@@ -32,6 +35,7 @@ from spark_replication.messages import (
     FetchPartition,
     PartitionCommand,
     ReplicaLogInfo,
+    ReplicaSize,
 )
 from spark_replication.model import BrokerId, Offset, Start, TopicPartition
 from spark_replication.ports import (
@@ -58,6 +62,7 @@ class ReplicaLoop:
         links: FollowerLinks,
         flusher: Flusher,
         failures: FailureReports,
+        throttle: CopyThrottle,
         guard: AbstractContextManager[object],
     ) -> None:
         self.partition = partition
@@ -77,7 +82,8 @@ class ReplicaLoop:
         self._flushing = Flushing(log, flusher, settings, self._flush_ended)
         self._unanswered = False
         self._left_high_watermark = log.high_watermark
-        self._fetches: dict[BrokerId, FetchPartition] = {}  # of followers that wait for something new
+        self._fetches = FollowerFetches(partition, links, throttle)
+        self._copies = CopyProgress(log)
         self._retention_checked_ms = 0
         self._numbered = NumberedLog(log)
 
@@ -143,11 +149,11 @@ class ReplicaLoop:
         leading = self.part
         if isinstance(leading, Leading) and leading.state.leader_epoch == command.state.leader_epoch:
             told = isr.told(leading, StoredPartition(command.state, command.partition_epoch))
-            self._take(None if told is None else replica.assigned(told, command.replicas, now_ms))
+            self._take(None if told is None else replica.assigned(told, command, now_ms))
             return
         high_watermark = self.high_watermark
         self._links.unfollow(self.partition)
-        self._answer_waiting_fetches()  # they are of an earlier leader epoch
+        self._fetches.answer_all()  # they are of an earlier leader epoch
         if self.log.epochs.last_epoch < command.state.leader_epoch:
             self.log.begin_epoch(command.state.leader_epoch)
         self._take(replica.lead(command, me, self.view, high_watermark, now_ms))
@@ -155,16 +161,12 @@ class ReplicaLoop:
     def _step_aside(self, why: str) -> None:
         """No longer leading: whoever waits here is told, and asks the new leader."""
         self._refuse_waiters(NotLeader(f"{why}: reload routes and retry", maybe_written=True))
-        self._answer_waiting_fetches()
+        self._fetches.answer_all()
         self.progress.wake()
 
     def _refuse_waiters(self, error: ReplicationError) -> None:
         self._waiters.refuse(error)
         self._unflushed.refuse(error)
-
-    def _answer_waiting_fetches(self) -> None:
-        for follower in sorted(self._fetches):
-            self._links.ready(follower, self.partition)
 
     def _leave(self, why: str) -> None:
         """Neither lead nor follow, until a newer command says so; whatever the disk does about the checkpoint."""
@@ -193,6 +195,16 @@ class ReplicaLoop:
         """The session expired: what is read in ZooKeeper after the next registration counts, whatever its epoch."""
         self._order = (-1, -1)
         self._leave(why)
+
+    def size(self) -> ReplicaSize:
+        return ReplicaSize(
+            topic=self.partition.topic,
+            partition=self.partition.partition,
+            topic_id=self.topic_id,
+            leads=isinstance(self.part, Leading),
+            copies=self._copies.sizes(self.part),
+            bytes=self.log.bytes_from(self.log.log_start),
+        )
 
     @property
     def compression(self) -> Compression:
@@ -236,29 +248,29 @@ class ReplicaLoop:
             self._disk_trouble.refused(self.part, error)
             raise
         self._take(replica.appended(leading, end_before=end_before, end=self._flushing.vouched_end, now_ms=now_ms))
-        for follower, fetch in self._fetches.items():
-            if fetch.offset < self.log.log_end:
-                self._links.ready(follower, self.partition)
+        self._fetches.appended(self.log.log_end, leading.copying, now_ms)
         return place
 
     # Followers, seen from the leader
 
     def fetch(self, fetch: FetchPartition, *, by: BrokerId, broker_epoch: int, now_ms: int) -> None:
         """A follower's fetch arrives. It is answered by `take_answer`, when `links.ready` says there is something."""
-        self._fetches[by] = fetch
+        self._fetches.came(by, fetch)
         if isinstance(self.part, Leading) and fetch.topic_id == self.topic_id:
             asked = fetch_asked(fetch, by, broker_epoch)
             try:
                 replica.check_fetch(self.part, asked)
             except ReplicationError:
-                self._links.ready(by, self.partition)
+                self._fetches.ready(by)
                 return
             if replica.on_log(asked, self.view):
                 self._take(replica.fetched(self.part, asked, self.view, now_ms))
                 self._propose(self.part, now_ms)
                 if fetch.offset == self.log.log_end:
                     return  # nothing to say: it waits, and hears of the high watermark with what comes next
-        self._links.ready(by, self.partition)
+                self._fetches.records_for(by, self.part.copying, now_ms)
+                return
+        self._fetches.ready(by)
 
     def end_of_epoch(self, wanted: EndOfEpochWanted) -> EpochEnd | None:
         leading = self.leading()
@@ -272,9 +284,11 @@ class ReplicaLoop:
 
     def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, StoredSlice | None] | None:
         """What the follower's waiting fetch is answered with, now; None: it has been answered."""
-        fetch = self._fetches.pop(by, None)
-        if fetch is None:
+        taken = self._fetches.take(by)
+        if taken is None:
             return None
+        fetch, allowed = taken
+        records: StoredSlice | None = None
         answer = partial(answer_to, fetch, high_watermark=self.high_watermark, log_start=self.log.log_start)
         try:
             leading = self.leading()
@@ -286,11 +300,16 @@ class ReplicaLoop:
                 return answer(diverging=parted), None
             if fetch.offset < self.log.log_start:
                 return answer(), None  # with the log's start, which says it all
-            records = self.log.find(
-                fetch.offset, bytes_max=self._settings.replica_fetch_bytes_max, end=self.log.log_end
-            )
+            if allowed is None and self._fetches.must_wait(by, leading.copying):
+                return answer(), None  # it asks again, and waits for its turn
+            bytes_max = self._settings.replica_fetch_bytes_max
+            bytes_max = bytes_max if allowed is None else min(allowed, bytes_max)
+            records = self.log.find(fetch.offset, bytes_max=bytes_max, end=self.log.log_end)
         except ReplicationError as error:
             return answer(error=error), None
+        finally:
+            if allowed is not None:
+                self._fetches.sent(by, 0 if records is None else len(records.data))
         if records is None:
             return answer(), None
         return answer(records=records), records
@@ -374,6 +393,7 @@ class ReplicaLoop:
         kept for long enough goes: followers hear of it with their next answer."""
         if isinstance(self.part, Leading):
             self._propose(isr.reconsidered(self.part), now_ms)
+            self._copies.observe(self.part, now_ms)
             # A disk that refuses to let go is asked again with the next look.
             with suppress(StorageFailed):
                 self._retain(now_ms)
@@ -422,43 +442,22 @@ class ReplicaLoop:
             log_end=self.log.log_end,
             now_ms=now_ms,
             lag_ms=self._settings.replica_lag_time_ms,
-            too_far=self._too_far(leading),
+            too_far=isr.too_far(leading, self._settings.replica_lag_bytes, self.log.log_start, self.log.bytes_from),
         )
         if self.part.pending is not leading.pending or self._unanswered:
             self._write_isr(self.part)
-
-    def _too_far(self, leading: Leading) -> frozenset[BrokerId]:
-        """The members that lag by more than replica.lag.bytes; 0: nobody does."""
-        allowed = self._settings.replica_lag_bytes
-        if not allowed:
-            return frozenset()
-        start = self.log.log_start
-        return frozenset(
-            member
-            for member in leading.state.isr - {leading.me}
-            if self.log.bytes_from(max(leading.followers[member].end, start)) > allowed
-        )
+        self._fetches.still_copying(self.part.copying)
 
     def tell_high_watermark(self) -> None:
         """Followers that wait at the log end hear of a high watermark that has moved since."""
-        for follower, fetch in sorted(self._fetches.items()):
-            if fetch.high_watermark < self.high_watermark:
-                self._links.ready(follower, self.partition)
+        self._fetches.reached(self.high_watermark)
 
     def _write_isr(self, leading: Leading) -> None:
         change = leading.pending
         if change is None:
             return
         self._unanswered = False
-        write = IsrWrite(
-            partition=self.partition,
-            topic_id=self.topic_id,
-            broker=leading.me,
-            broker_epoch=leading.broker_epoch,
-            state=change.state,
-            version=change.version,
-            joining=change.joining,
-        )
+        write = isr.write_of(leading, change, self.partition, self.topic_id)
         self._isr_store.change_isr(write, lambda answer: self.isr_answered(change, answer))
 
     def isr_answered(self, change: PendingIsr, answer: IsrAnswer) -> None:
@@ -478,6 +477,7 @@ class ReplicaLoop:
             return
         before = self.part.high_watermark if isinstance(self.part, Leading) else None
         self.part = replica.advanced(leading, self._flushing.vouched_end)
+        self._fetches.still_copying(self.part.copying)
         high_watermark = self.part.high_watermark
         if high_watermark == before:
             return

@@ -55,6 +55,7 @@ from spark_replication.zk.broker_store import BrokerStore
 from spark_replication.zk.session import Session
 
 TICK_S_MAX = 1.0
+TURN_S = 0.1  # of replicas that are being copied, as long as a throttle's least part of a second
 CHECKPOINT_S = 5.0
 HEADLESS_READ_S = 5.0
 QUARANTINE_S = 10.0
@@ -261,7 +262,9 @@ class BrokerLife:
             self._fill_producer_ids()  # now: producers may begin while ZooKeeper is away
         read = self._store.read_all()
         me = Me(options.broker_id, epoch.epoch, epoch.clean_since)
-        errors = self._loop.registered(me, read.partitions, read.topics, read.brokers.brokers, now_ms())
+        errors = self._loop.registered(
+            me, read.partitions, read.topics, read.brokers.brokers, now_ms(), settings=read.settings.settings
+        )
         for partition, error in errors.items():
             if error != NONE:
                 log.error("%s did not start: %s", partition, error, extra={"partition": partition})
@@ -342,6 +345,7 @@ class BrokerLife:
     def _start_timers(self) -> None:
         tick_s = min(TICK_S_MAX, self._settings.replica_lag_time_ms / 4000)
         self._replica_timers.every(tick_s, self._tick)
+        self._replica_timers.every(TURN_S, lambda: self._loop.give_turns(now_ms()))
         self._replica_timers.every(CHECKPOINT_S, self._checkpoint)
         self._replica_timers.every(tick_s, self._check_lease)
         self._slow_timers.every(min(QUARANTINE_S, max(1.0, self._settings.log_delete_delay_ms / 1000)), self._clean_up)

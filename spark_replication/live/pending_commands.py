@@ -18,7 +18,7 @@ from spark_replication.messages import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Registration, Scalar, TopicConfig, TopicPartition
 
 # The state of replicas, and metadata: all but questions.
 State = LeaderAndIsr | StopReplica | UpdateMetadata
@@ -39,6 +39,7 @@ class PendingCommands:
         self._init = False
         self._has_metadata = False
         self._complete = False
+        self._settings: dict[str, Scalar] | None = None
 
     def add(self, command: State) -> None:
         self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
@@ -72,6 +73,8 @@ class PendingCommands:
         for known in command.partitions:
             self._metadata[known.topic_partition] = known
             self._removed.pop(known.topic_partition, None)
+        if command.settings is not None:
+            self._settings = command.settings
         self._topics.update(command.topics)
         self._configured.update(dict.fromkeys(command.topics))
 
@@ -122,6 +125,7 @@ class PendingCommands:
             deleted=tuple(topic for topic in self._deleted if topic not in again),
             removed=tuple(self._removed),
             complete=self._complete,
+            settings=self._settings,
         )
         return [gone, news] if again else [news]
 

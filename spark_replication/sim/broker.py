@@ -16,7 +16,7 @@ from spark_replication.core.writes import IsrAnswer, IsrCommitted, IsrRefused, I
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed
 from spark_replication.messages import PartitionCommand
-from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerEpoch, BrokerId, Registration, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import Flush
 from spark_replication.sim.disk import Disk
 from spark_replication.sim.network import Network
@@ -33,6 +33,10 @@ CLEAN_UP_PROBABILITY = 0.02
 RETRY_MS = (20, 80)
 STOP_POLL_MS = 60
 STOP_POLLS_MAX = 8
+
+_Everything = tuple[
+    list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar]
+]  # what a broker reads of ZooKeeper once it has registered
 
 GUARD: AbstractContextManager[object] = nullcontext()
 
@@ -228,13 +232,12 @@ class BrokerProcess(Process):
     def _read(self, me: Me) -> None:
         store = self._zookeeper.store
 
-        def everything() -> tuple[list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration]]:
+        def everything() -> _Everything:
             configs = {name: topic.config for name, topic in store.topics.items()}
-            return commands_of(store.topics, store.partitions), configs, dict(store.registered)
+            settings = dict(store.stored_settings.settings)
+            return commands_of(store.topics, store.partitions), configs, dict(store.registered), settings
 
-        def read(
-            answer: tuple[list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration]] | Lost,
-        ) -> None:
+        def read(answer: _Everything | Lost) -> None:
             if self.epoch != me.epoch:
                 return  # it has registered again meanwhile
             if isinstance(answer, Lost):
@@ -242,7 +245,8 @@ class BrokerProcess(Process):
                     self._again(lambda: self._read(me))
                 return
             try:
-                self.loop.registered(me, *answer, self.clock_ms())
+                known, configs, registered, settings = answer
+                self.loop.registered(me, known, configs, registered, self.clock_ms(), settings=settings)
             except ReplicationError:
                 self._again(self._register)  # as BrokerLife does: from the beginning, after a while
 
@@ -262,6 +266,7 @@ class BrokerProcess(Process):
 
     def _tick(self) -> None:
         self._ticks += 1
+        self.loop.give_turns(self.clock_ms())
         for replica in list(self.loop.replicas.values()):
             if replica.timed:
                 replica.tick(self.clock_ms())

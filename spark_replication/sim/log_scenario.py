@@ -21,6 +21,7 @@ from spark_replication.core.writes import (
     IsrWrite,
     StoredPartition,
 )
+from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.messages import NONE, FetchedPartition, FetchPartition, PartitionCommand
@@ -138,6 +139,7 @@ class LogScenario:
             links=self._links,
             flusher=FlushAtOnce(),
             failures=self,
+            throttle=CopyThrottle(self._links, nullcontext()),
             guard=nullcontext(),
         )
 

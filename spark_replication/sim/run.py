@@ -81,6 +81,8 @@ def _settings(seed: int) -> dict[str, Scalar]:
         "recovery.trust.page.cache": seed % 7 > 2,
         "unclean.recovery.enabled": seed % 3 != 0,
         "flush": "always" if seed % 4 == 0 else "interval" if seed % 4 == 1 else "none",
+        # A log of this size is copied within the time that a healed cluster has (liveness).
+        "reassignment.bytes.per.second": (0, 150, 300, 600)[seed // 2 % 4],
         "retention.bytes": 2 * int(SETTINGS["segment.bytes"]) if seed % 2 else -1,
     }
 

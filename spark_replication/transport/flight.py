@@ -26,6 +26,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages import (
     CommandAnswer,
+    DescribeReplicas,
     DescribeTopics,
     Done,
     GetReplicaLogInfo,
@@ -37,6 +38,7 @@ from spark_replication.messages import (
     ProducerId,
     ReadTicket,
     RenewLease,
+    ReplicaSizes,
     Shutdown,
     StopReplica,
     TopicMetadata,
@@ -84,6 +86,10 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         _require_ready(broker)
         return broker.metadata(request.topics, services.controller_address())
 
+    def replica_sizes(request: DescribeReplicas) -> ReplicaSizes:
+        _require_ready(broker)
+        return broker.replica_sizes(request)
+
     def shutdown(_request: Shutdown) -> Done:
         services.begin_stop()
         return Done()
@@ -95,6 +101,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         "update_metadata": Action(UpdateMetadata, broker.update_metadata),
         "stop_replica": Action(StopReplica, broker.stop_replica),
         "get_replica_log_info": Action(GetReplicaLogInfo, broker.replica_log_info),
+        "describe_replicas": Action(DescribeReplicas, replica_sizes),
         "renew_lease": Action(RenewLease, services.renew_lease),
         "shutdown": Action(Shutdown, shutdown),
     }

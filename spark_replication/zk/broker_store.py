@@ -21,6 +21,7 @@ from spark_replication.model import (
     BrokerId,
     BrokerSequence,
     ClusterInfo,
+    ClusterSettings,
     ControllerInfo,
     ProducerIds,
     Registration,
@@ -32,7 +33,7 @@ from spark_replication.model import (
 from spark_replication.zk import paths
 from spark_replication.zk.isr_writes import IsrWrites
 from spark_replication.zk.node_watch import NodeWatch, wait_for_node
-from spark_replication.zk.reading import read_brokers, read_partitions, read_topics
+from spark_replication.zk.reading import read_brokers, read_partitions, read_settings, read_topics
 from spark_replication.zk.registering import Registering
 from spark_replication.zk.session import (
     Check,
@@ -63,6 +64,7 @@ class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
     topics: dict[str, TopicConfig]
     topic_ids: dict[str, str]
     brokers: BrokersRead
+    settings: ClusterSettings
 
 
 class BrokerStore:
@@ -202,6 +204,7 @@ class BrokerStore:
             topics={name: topic.config for name, topic in topics.items()},
             topic_ids={name: topic.state.topic_id for name, topic in topics.items()},
             brokers=read_brokers(self._session),
+            settings=read_settings(self._session),
         )
 
     def read_brokers(self) -> BrokersRead:

@@ -20,7 +20,6 @@ from spark_replication.errors import NotController, ReplicationError, RequestTim
 from spark_replication.messages import DeleteTopic
 from spark_replication.model import (
     ClusterInfo,
-    ClusterSettings,
     ControllerEpoch,
     ControllerInfo,
     TopicPartition,
@@ -35,6 +34,7 @@ from spark_replication.zk.node_watch import NodeWatch
 from spark_replication.zk.reading import (
     read_brokers,
     read_partitions,
+    read_settings,
     read_tombstones,
     read_topic_nodes,
     topics_of,
@@ -215,7 +215,7 @@ class ControllerStore:
             cluster_id=cluster.cluster_id,
             controller_epoch=epoch,
             settings=self._settings,
-            stored_settings=self._cluster_settings(),
+            stored_settings=read_settings(self._session),
             topics=topics,
             partitions=partitions | read_tombstones(self._session, nodes, topics, partitions),
             brokers=brokers.brokers,
@@ -223,10 +223,6 @@ class ControllerStore:
             deleting=deleting,
             requests=tuple(_requests(self._requests, deleting)),
         )
-
-    def _cluster_settings(self) -> ClusterSettings:
-        node = self._session.read_now(paths.CLUSTER_CONFIG)
-        return ClusterSettings() if node is None else decode(node.data, ClusterSettings, paths.CLUSTER_CONFIG)
 
     # Losing.
 

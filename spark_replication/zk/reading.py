@@ -10,6 +10,7 @@ from spark_replication.core.events import BrokersRead
 from spark_replication.core.writes import StoredPartition
 from spark_replication.model import (
     BrokerEpoch,
+    ClusterSettings,
     PartitionState,
     Registration,
     TopicConfig,
@@ -42,6 +43,12 @@ def topics_of(session: Session, nodes: Mapping[str, Node]) -> dict[str, StoredTo
         )
         for (name, node), config in zip(nodes.items(), configs, strict=True)
     }
+
+
+def read_settings(session: Session) -> ClusterSettings:
+    """Those of the cluster."""
+    node = session.read_now(paths.CLUSTER_CONFIG)
+    return ClusterSettings() if node is None else decode(node.data, ClusterSettings, paths.CLUSTER_CONFIG)
 
 
 def read_partitions(session: Session, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, StoredPartition]:

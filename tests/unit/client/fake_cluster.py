@@ -37,6 +37,7 @@ from spark_replication.messages import (
     Configure,
     CreateTopic,
     DeleteTopic,
+    DescribeReplicas,
     DescribeTopics,
     Done,
     ElectLeaders,
@@ -47,6 +48,7 @@ from spark_replication.messages import (
     Reassign,
     Refusal,
     RemovePartitions,
+    ReplicaSizes,
     Request,
     RequestAnswer,
     TopicMetadata,
@@ -132,8 +134,10 @@ class FakeCluster:
         self.received: list[tuple[int, BatchMetadata]] = []
         self.streams: list[tuple[int, str]] = []  # that took batches: the broker, and the topic
         self.served: list[int] = []  # who served the batches that were read
-        self.in_sync: set[int] | None = None  # None: every broker
         self.first_number = 0  # what the first batch of a stream is called in its answer
+        self.hosted: tuple[int, ...] | None = None  # who has replicas; None: every broker
+        self.in_sync: set[int] | None = None  # None: every replica
+        self.adding: dict[TopicPartition, tuple[int, ...]] = {}
         self.serving = True
         self.closed = False
         self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
@@ -141,6 +145,7 @@ class FakeCluster:
         self.before_read: Callable[[FakeBroker, StoredBatch], None] = lambda _broker, _stored: None
         self.before_beginning: Callable[[FakeBroker], None] = lambda _broker: None
         self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
+        self.sizes: dict[int, ReplicaSizes | ReplicationError] = {}  # what each broker says of its logs
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         self._producers = 0
@@ -219,7 +224,7 @@ class FakeCluster:
             broker.close()
 
     def _commands(self, topic: str) -> tuple[PartitionCommand, ...]:
-        replicas = tuple(self.brokers)
+        replicas = tuple(self.brokers) if self.hosted is None else self.hosted
         isr = frozenset(replicas if self.in_sync is None else self.in_sync)
         return tuple(
             PartitionCommand(
@@ -235,6 +240,7 @@ class FakeCluster:
                     epochs=dict.fromkeys(isr, 0),
                 ),
                 partition_epoch=log.leader_epoch,
+                adding=self.adding.get(partition, ()),
             )
             for partition, log in sorted(self.logs.items())
             if partition.topic == topic
@@ -270,6 +276,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
                     from_json(body, DescribeTopics).topics
                 )
+            elif action.type == "describe_replicas":
+                answer = self._sizes(from_json(body, DescribeReplicas))
             elif action.type == "init_producer":
                 answer = self.cluster.new_producer()
             elif action.type == "create_topic":
@@ -279,6 +287,15 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             else:
                 raise InvalidRequest(f"no action {action.type}")
             return [to_json(answer)]
+
+    def _sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
+        found = self.cluster.sizes.get(self.id, ReplicaSizes(replicas=()))
+        if isinstance(found, ReplicationError):
+            raise found
+        named = asked.partitions
+        return ReplicaSizes(
+            replicas=tuple(each for each in found.replicas if named is None or each.topic_partition in named)
+        )
 
     def _create(self, request: CreateTopic) -> Done:
         if self.cluster.controller != self.id:

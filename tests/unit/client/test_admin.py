@@ -7,24 +7,35 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.client.admin import Admin, BrokerDescription, ClusterDescription, PartitionDescription
+from spark_replication.client.replica_sizes import ReassignmentDescription
+from spark_replication.core.moves import Move, Plan
 from spark_replication.errors import (
     ElectionNotNeeded,
     InvalidPartitions,
+    InvalidReplicaAssignment,
     InvalidRequest,
     NotController,
+    NotReady,
     ReplicationError,
+    RequestTimedOut,
+    StalePlan,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import (
     CancelReassignment,
     Configure,
+    CopySize,
     ElectLeaders,
+    PlannedFrom,
     Reassign,
     Refusal,
     RemovePartitions,
+    ReplicaSize,
+    ReplicaSizes,
     Request,
     RequestAnswer,
     WidenTopic,
@@ -241,5 +252,130 @@ def test_an_unknown_topic_is_named(admin: Admin) -> None:
         admin.describe_topics(["orders", "wrds"])
 
 
-def test_what_comes_later_is_not_there(admin: Admin) -> None:
-    assert not hasattr(admin, "drain_broker")
+def size(partition: int, count: int, *, leads: bool) -> ReplicaSize:
+    return ReplicaSize(topic="orders", partition=partition, topic_id="id-orders", leads=leads, bytes=count)
+
+
+def move(partition: int, target: tuple[int, ...], count: int | None) -> Move:
+    return Move(partition=f"orders-{partition}", topic_id="id-orders", present=(1, 2), target=target, bytes=count)
+
+
+def test_a_plan_knows_the_sizes_that_leaders_tell_and_moves_nothing(cluster: FakeCluster, admin: Admin) -> None:
+    cluster.carry_out = lambda _broker, request: pytest.fail(f"nothing is to be asked for: {request}")
+    cluster.sizes = {
+        1: ReplicaSizes(replicas=(size(0, 70, leads=True), size(1, 60, leads=False))),
+        2: ReplicaSizes(replicas=(size(0, 90, leads=False), size(1, 50, leads=False))),
+    }
+    targets = {f"orders-{number}": (1,) for number in range(3)}
+    assert admin.plan_reassignment({**targets, "orders-1": (2, 1)}) == Plan(
+        moves=(move(0, (1,), 70), move(1, (2, 1), 60), move(2, (1,), None))
+    )
+    cluster.sizes[1] = NotReady("starting")
+    assert admin.plan_reassignment({"orders-0": (2,)}).moves == (move(0, (2,), 90),)
+    assert admin.plan_reassignment(over=(1, 2), topics=["orders"]).moves == (move(0, (2, 1), 90),)
+    assert admin.plan_reassignment(without=[]).moves == ()
+    with pytest.raises(InvalidRequest, match="one goal"):
+        admin.plan_reassignment()
+
+
+def test_a_plan_is_applied_and_what_is_stale_is_told(cluster: FakeCluster, admin: Admin) -> None:
+    asked: list[Request] = []
+
+    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        asked.append(request)
+        return RequestAnswer(errors={"orders-1": Refusal(error="STALE_PLAN", message="plan again", retriable=False)})
+
+    cluster.carry_out = carry_out
+    plan = Plan(moves=(move(0, (2, 1), 7), move(1, (2, 1), 7)))
+    refused = admin.apply(Plan.from_json(plan.to_json()))
+    assert {name: type(error) for name, error in refused.items()} == {"orders-1": StalePlan}
+    was = PlannedFrom(topic_id="id-orders", replicas=(1, 2))
+    assert asked == [
+        Reassign(targets={"orders-0": (2, 1), "orders-1": (2, 1)}, planned_from={"orders-0": was, "orders-1": was})
+    ]
+    assert admin.apply(Plan(moves=())) == {}
+    assert len(asked) == 1
+
+
+def test_a_drain_that_cannot_be_moves_nothing(cluster: FakeCluster, admin: Admin) -> None:
+    cluster.carry_out = lambda _broker, request: pytest.fail(f"nothing is to be asked for: {request}")
+    with pytest.raises(InvalidReplicaAssignment, match="only 1 live"):
+        admin.drain_broker(1)
+    with pytest.raises(InvalidRequest, match="no broker 9"):
+        admin.drain_broker(9)
+
+
+def test_a_drain_is_a_plan_without_the_broker_that_is_applied() -> None:
+    cluster = FakeCluster(brokers=3)
+    try:
+        asked: list[Request] = []
+        refusals: dict[str, Refusal] = {}
+
+        def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+            asked.append(request)
+            return RequestAnswer(errors=refusals)
+
+        cluster.carry_out = carry_out
+        cluster.hosted = (1, 2)
+        with Admin(cluster.bootstrap, deadline_ms=10_000) as larger:
+            plan = larger.drain_broker(1)
+            assert {move.partition: move.target for move in plan.moves} == {f"orders-{n}": (3, 2) for n in range(3)}
+            assert asked == list(plan.requests())
+            refusals["orders-1"] = Refusal(error="STALE_PLAN", message="plan again", retriable=False)
+            with pytest.raises(StalePlan):
+                larger.drain_broker(1)
+    finally:
+        cluster.close()
+
+
+def reassigning(cluster: FakeCluster) -> ReassignmentDescription:
+    """orders-1 is led by 1; 2 is being added, and lacks half of it."""
+    cluster.in_sync = {1}
+    cluster.adding[TopicPartition("orders", 1)] = (2,)
+    copy = {2: CopySize(bytes_left=50, bytes_per_second=25)}
+    cluster.sizes = {
+        1: ReplicaSizes(replicas=(replace(size(1, 100, leads=True), copies=copy),)),
+        2: ReplicaSizes(replicas=(size(1, 50, leads=False),)),
+    }
+    return ReassignmentDescription(
+        partition="orders-1",
+        replicas=(1, 2),
+        adding=(2,),
+        removing=(),
+        isr=(1,),
+        bytes_left=50,
+        time_left_ms=2_000,
+    )
+
+
+def test_a_reassignment_tells_how_much_is_left(cluster: FakeCluster, admin: Admin) -> None:
+    told = reassigning(cluster)
+    assert admin.reassignments() == [told]
+    # Of another topic of that name, from who leads no longer, from nobody.
+    (leaders,) = cluster.sizes[1].replicas if isinstance(cluster.sizes[1], ReplicaSizes) else ()
+    for answer in (
+        ReplicaSizes(replicas=(replace(leaders, topic_id="id-earlier"),)),
+        ReplicaSizes(replicas=(replace(leaders, leads=False),)),
+        NotReady("starting"),
+    ):
+        cluster.sizes[1] = answer
+        assert admin.reassignments() == [replace(told, bytes_left=None, time_left_ms=None)]
+
+
+def test_without_a_controller_a_broker_tells_what_is_under_way(cluster: FakeCluster, admin: Admin) -> None:
+    told = reassigning(cluster)
+    cluster.controller = None
+    assert admin.reassignments() == [told]
+
+
+def test_who_waits_for_a_reassignment_is_told_when_it_has_ended_or_that_it_has_not(
+    cluster: FakeCluster, admin: Admin
+) -> None:
+    reassigning(cluster)
+    admin.wait_reassigned(["orders-0"], timeout_s=5)
+    with pytest.raises(RequestTimedOut, match="1 reassignments are under way, orders-1 is the first"):
+        admin.wait_reassigned(["orders-0", "orders-1"], timeout_s=0.2)
+    with ThreadPoolExecutor(1) as aside:
+        waiting = aside.submit(admin.wait_reassigned, ["orders-1"], 20)
+        cluster.adding.clear()
+        assert waiting.result(20) is None

@@ -20,7 +20,7 @@ from spark_replication.messages import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, ClusterSettings, Scalar, TopicConfig, TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, state, topic
 
 BAR = TopicPartition("bar", 0)
@@ -48,7 +48,12 @@ def leader_and_isr(known: ClusterState, *partitions: PartitionCommand, init: boo
 def metadata(known: ClusterState, *partitions: PartitionCommand, complete: bool = False) -> UpdateMetadata:
     topics = {each.topic: CONFIGS[each.topic] for each in partitions}
     return UpdateMetadata(
-        controller_epoch=1, partitions=partitions, topics=topics, brokers=known.registered, complete=complete
+        controller_epoch=1,
+        partitions=partitions,
+        topics=topics,
+        brokers=known.registered,
+        complete=complete,
+        settings=known.stored_settings.settings if complete else None,
     )
 
 
@@ -150,15 +155,25 @@ def test_so_is_a_topic_that_is_no_more() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "topics"),
+    ("asked", "topics", "of_cluster"),
     [
-        (Configure(topic="bar", settings={}), {"bar": CONFIGS["bar"]}),
-        (Configure(settings={}), CONFIGS),
+        (Configure(topic="bar", settings={}), {"bar": CONFIGS["bar"]}, None),
+        (Configure(settings={}), CONFIGS, {"retention.ms": 5}),
     ],
 )
-def test_settings_are_news_though_no_partition_changed(asked: Configure, topics: dict[str, TopicConfig]) -> None:
+def test_settings_are_news_though_no_partition_changed(
+    asked: Configure, topics: dict[str, TopicConfig], of_cluster: dict[str, Scalar] | None
+) -> None:
     known = well(1)
-    assert announce(known, Requested(asked=asked), []) == [(1, replace(metadata(known), topics=topics))]
+    known.apply_settings(ClusterSettings(settings={"retention.ms": 5}))
+    told = replace(metadata(known), topics=topics, settings=of_cluster)
+    assert announce(known, Requested(asked=asked), []) == [(1, told)]
+
+
+def test_the_settings_of_a_cluster_without_topics_are_news_too() -> None:
+    known = cluster_of(1, topics={}, states={})
+    told = replace(metadata(known), settings={})
+    assert announce(known, Requested(asked=Configure(settings={})), []) == [(1, told)]
 
 
 def test_logs_are_asked_for_so_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:

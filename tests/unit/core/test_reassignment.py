@@ -11,6 +11,7 @@ from spark_replication.core.reassignment import (
     Complete,
     Lead,
     cancelled,
+    differs,
     grown,
     in_flight,
     next_step,
@@ -57,7 +58,16 @@ TO_145 = topic((1, 4, 5, 2, 3), (4, 5), adding={0: (4, 5)}, removing={0: (2, 3)}
 def test_a_reassignment_begins_with_both_the_old_and_the_new(
     before: TopicState, wanted: tuple[BrokerId, ...], after: TopicState
 ) -> None:
-    assert grown(before, 0, wanted) == after
+    assert grown(before, {0: wanted}) == after
+
+
+def test_many_begin_and_end_at_one_time_as_they_would_one_by_one() -> None:
+    one_by_one = grown(grown(ON_123, {0: (1, 4, 5)}), {1: (5, 6)})
+    together = grown(ON_123, {0: (1, 4, 5), 1: (5, 6)})
+    assert together == one_by_one
+    assert [differs(ON_123, TO_145, partition) for partition in (0, 1)] == [True, False]
+    assert settled(together, {0: (1, 4, 5), 1: (5, 6)}) == topic((1, 4, 5), (5, 6))
+    assert settled(together, {1: (5, 6)}) == settled(TO_145, {1: (5, 6)})
 
 
 @pytest.mark.parametrize(
@@ -140,7 +150,7 @@ def test_however_often_the_target_changes_it_ends_there_or_goes_back(
     before = topic(first, (4, 5), adding={1: (5,)}, origin={1: (4,)})
     now, came_from = before, first
     for goes_to in wanted:
-        now = grown(now, 0, goes_to)
+        now = grown(now, {0: goes_to})
         if not in_flight(now, 0):
             came_from = goes_to
         adding, removing = set(now.adding.get(0, ())), set(now.removing.get(0, ()))
@@ -150,6 +160,6 @@ def test_however_often_the_target_changes_it_ends_there_or_goes_back(
         assert adding == set(goes_to) - set(came_from)
         assert set(now.partitions[0]) == set(goes_to) | removing
         assert set(came_from) <= set(now.partitions[0])
-        assert grown(now, 0, goes_to) == now
-        assert settled(now, 0, goes_to) == topic(goes_to, (4, 5), adding={1: (5,)}, origin={1: (4,)})
-        assert settled(now, 0, came_from) == topic(came_from, (4, 5), adding={1: (5,)}, origin={1: (4,)})
+        assert grown(now, {0: goes_to}) == now
+        assert settled(now, {0: goes_to}) == topic(goes_to, (4, 5), adding={1: (5,)}, origin={1: (4,)})
+        assert settled(now, {0: came_from}) == topic(came_from, (4, 5), adding={1: (5,)}, origin={1: (4,)})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -41,6 +42,7 @@ from spark_replication.messages import (
     CreateTopic,
     DeleteTopic,
     ElectLeaders,
+    PlannedFrom,
     Reassign,
     RemovePartitions,
     Request,
@@ -56,6 +58,7 @@ from spark_replication.model import (
     TopicConfig,
     TopicPartition,
     TopicState,
+    encode,
 )
 from tests.unit.core.stories import FOO, cluster_of, state, topic
 
@@ -216,6 +219,52 @@ def test_a_reassignment_begins_for_those_that_may_move_a_topic_at_a_time() -> No
 def test_one_to_where_it_cannot_go_is_refused(target: tuple[BrokerId, ...], code: str) -> None:
     planned = plan_request(cluster(), Reassign(targets={"foo-0": target}))
     assert (codes(planned), planned.steps, planned.then) == ((None, {"foo-0": code}), (), (Advance(()),))
+
+
+def test_no_more_of_a_topic_begin_than_its_assignment_has_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that find no room are asked for again, once others have ended."""
+    monkeypatch.setattr(requests, "BEGUN_TOGETHER_MAX", 1)
+    targets: dict[str, tuple[BrokerId, ...]] = {"foo-0": (1, 3), "foo-1": (2, 3), "bar-0": (3, 2)}
+    first = topic((1, 3, 2), (2, 1), adding={0: (3,)}, removing={0: (2,)}, origin={0: (1, 2)})
+    monkeypatch.setattr(requests, "ASSIGNMENT_BYTES_MAX", len(encode(first)))
+    planned = plan_request(cluster(), Reassign(targets=targets))
+    assert [step.names for step in planned.steps] == [("foo-0",), ("bar-0",)]
+    assert codes(planned) == (None, {"foo-1": "THROTTLING_QUOTA_EXCEEDED"})
+    assert planned.reply.errors["foo-1"].retriable
+    # Where nothing has room, what needs none is done all the same: a smaller assignment, another order.
+    monkeypatch.setattr(requests, "ASSIGNMENT_BYTES_MAX", 1)
+    planned = plan_request(cluster(), Reassign(targets={"foo-0": (2, 1), "foo-1": (2, 3)}))
+    assert [step.names for step in planned.steps] == [("foo-0",)]
+    assert codes(planned) == (None, {"foo-1": "THROTTLING_QUOTA_EXCEEDED"})
+
+
+PLANNED = PlannedFrom(topic_id="id-foo", replicas=(1, 2))
+
+
+@pytest.mark.parametrize(
+    ("planned_from", "present", "why"),
+    [
+        (PLANNED, topic((1, 2)), None),
+        # What goes there already may be our own try that got no answer.
+        (PLANNED, topic((1, 3, 2), adding={0: (3,)}, removing={0: (2,)}), None),
+        (PLANNED, topic((1, 3)), None),
+        (PLANNED, topic((2, 1)), r"foo-0 was on \[1, 2\] when this was planned, and is on \[2, 1\] now"),
+        (PLANNED, topic((1, 4, 2), adding={0: (4,)}, removing={0: (2,)}), r"is on \[1, 4, 2\] now"),
+        (PlannedFrom(topic_id="id-earlier", replicas=(1, 2)), topic((1, 2)), "topic foo was made again"),
+    ],
+)
+def test_a_partition_that_is_not_as_it_was_planned_does_not_move(
+    planned_from: PlannedFrom, present: TopicState, why: str | None
+) -> None:
+    known = cluster(topics={"foo": present}, states={"foo-0": LED["foo-0"]})
+    asked = Reassign(targets={"foo-0": (1, 3)}, planned_from={"foo-0": planned_from})
+    errors = plan_request(known, asked).reply.errors
+    if why is None:
+        assert errors == {}
+        return
+    assert plan_request(known, asked).steps == ()
+    assert errors["foo-0"].code == "STALE_PLAN"
+    assert re.search(why, str(errors["foo-0"]))
 
 
 def test_one_of_a_partition_that_was_never_led_or_of_a_topic_that_goes_is_refused() -> None:
@@ -492,7 +541,11 @@ def test_a_flip_of_the_policy_converts_its_settings(
             AddPartitions(counts={"b": 2}, assignments={"c": {1: (1,)}}),
         ),
         (RemovePartitions(partitions={"a": (1,), "b": (1,)}), ["b"], RemovePartitions(partitions={"b": (1,)})),
-        (Reassign(targets={"a-0": (1,), "b-0": (1,)}), ["b-0"], Reassign(targets={"b-0": (1,)})),
+        (
+            Reassign(targets={"a-0": (1,), "b-0": (1,)}, planned_from={"a-0": PLANNED, "b-0": PLANNED}),
+            ["b-0"],
+            Reassign(targets={"b-0": (1,)}, planned_from={"b-0": PLANNED}),
+        ),
         (CancelReassignment(partitions=("a-0", "b-0")), ["b-0"], CancelReassignment(partitions=("b-0",))),
         (
             ElectLeaders(kind="unclean", partitions=("a-0", "b-0")),

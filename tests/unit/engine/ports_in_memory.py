@@ -165,6 +165,10 @@ class FailingLog(MemoryLog):
         self._disk("append_slice")
         return super().append_slice(records)
 
+    def bytes_from(self, offset: Offset) -> int:
+        self._disk("read")
+        return super().bytes_from(offset)
+
     def begin_epoch(self, epoch: int) -> None:
         self._disk("begin_epoch")
         super().begin_epoch(epoch)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import nullcontext, suppress
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -21,7 +23,9 @@ from spark_replication.errors import (
 from spark_replication.messages import (
     NONE,
     CommandAnswer,
+    DescribeReplicas,
     EndOfEpochWanted,
+    FetchPartition,
     GetReplicaLogInfo,
     LeaderAndIsr,
     LogInfoWanted,
@@ -30,12 +34,14 @@ from spark_replication.messages import (
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
+    ReplicaSize,
+    ReplicaSizes,
     StopPartition,
     StopReplica,
     TopicMetadata,
     UpdateMetadata,
 )
-from spark_replication.model import TopicConfig, TopicPartition
+from spark_replication.model import Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import PreparedBatch
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, settings, state
 from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes, IsrWrites, Links, Logs
@@ -69,8 +75,9 @@ class Story:
         *known: PartitionCommand,
         me: Me = ME,
         configs: dict[str, TopicConfig] = CONFIGS,
+        settings_of_cluster: Mapping[str, Scalar] = MappingProxyType({}),
     ) -> dict[str, str]:
-        return self.loop.registered(me, known, configs, LIVE, 0)
+        return self.loop.registered(me, known, configs, LIVE, 0, settings=settings_of_cluster)
 
     def parts(self) -> dict[TopicPartition, str]:
         return {partition: type(replica.part).__name__ for partition, replica in self.loop.replicas.items()}
@@ -518,3 +525,56 @@ def test_what_was_told_before_a_stop_and_comes_after_it_opens_nothing_again(dele
     story.loop.stop_replica(stop(LATER_ID, delete=delete, leader_epoch=6))
     story.registered(again)
     assert story.parts() == {FOO: "Leading"}
+
+
+def test_it_tells_how_large_its_replicas_are_of_those_that_are_asked_for() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0, b""), acks=0, now_ms=0, acknowledge=lambda _answer: None)
+
+    def size(partition: TopicPartition, count: int, *, leads: bool) -> ReplicaSize:
+        return ReplicaSize(topic="foo", partition=partition.partition, topic_id=FOO_ID, leads=leads, bytes=count)
+
+    led, followed = size(FOO, 3, leads=True), size(FOO_1, 0, leads=False)
+    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(led, followed))
+    assert story.loop.replica_sizes(DescribeReplicas(partitions=(FOO, BAR))) == ReplicaSizes(replicas=(led,))
+    story.log().failing = frozenset({"read"})
+    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(followed,))
+
+
+def test_the_settings_of_the_cluster_hold_from_its_registration_and_as_they_change() -> None:
+    story = Story()
+
+    def compression() -> str:
+        return story.loop.replica(FOO).compression
+
+    story.registered(LED, settings_of_cluster={"compression": "lz4"})
+    assert compression() == "lz4"
+    story.loop.update_metadata(update(number=2, settings={"compression": "zstd"}))
+    assert compression() == "zstd"
+    story.loop.update_metadata(update(number=3))  # it says nothing of them
+    story.loop.update_metadata(update(number=1, settings={"compression": "lz4"}))  # late
+    assert compression() == "zstd"
+    own = {"foo": TopicConfig(settings={"compression": "none"})}
+    story.loop.update_metadata(update(number=4, topics=own, settings={"compression": "lz4"}))
+    assert compression() == "none", "the topic's own"
+    story.loop.update_metadata(update(number=5, topics={"foo": TopicConfig()}))
+    assert compression() == "lz4"
+    story.loop.update_metadata(update(number=6, settings={}))
+    assert compression() == "none", "what this process started with"
+
+
+def test_what_a_process_is_built_with_does_not_change_while_it_lives() -> None:
+    """The frames of replication are as large as the fetches that it started with."""
+    story = Story()
+    story.registered(LED, settings_of_cluster={"replica.fetch.bytes.max": 1, "compression": "lz4"})
+    replica = story.loop.replica(FOO)
+    assert replica.compression == "lz4"
+    replica.produce(PreparedBatch(3, b"x", 0, b""), acks=1, now_ms=0, acknowledge=lambda _answer: None)
+    asked = FetchPartition(
+        topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=0, last_epoch=-1, clean_since=0
+    )
+    replica.fetch(asked, by=2, broker_epoch=0, now_ms=0)
+    _, records = replica.take_answer(2, 0) or (None, None)
+    assert records is not None
+    assert records.next_offset == 3

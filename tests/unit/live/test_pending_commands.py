@@ -54,6 +54,10 @@ def configured(topic: str) -> UpdateMetadata:
     return UpdateMetadata(controller_epoch=1, partitions=(), topics={topic: CONFIG}, brokers={})
 
 
+def of_cluster(retention_ms: int, *partitions: PartitionCommand) -> UpdateMetadata:
+    return replace(metadata(*partitions), settings={"retention.ms": retention_ms})
+
+
 @pytest.mark.parametrize(
     ("told", "commands"),
     [
@@ -70,6 +74,8 @@ def configured(topic: str) -> UpdateMetadata:
         ([metadata(OLD), stop(FOO), lead(OTHER)], [lead(OTHER), stop(FOO), metadata(OLD)]),
         ([metadata(OLD), metadata(NEW)], [metadata(NEW)]),
         ([metadata()], [metadata()]),
+        # Of the cluster's settings the last word counts, too.
+        ([of_cluster(5), metadata(OLD), of_cluster(6)], [of_cluster(6, OLD)]),
         # Settings are news, though no partition is.
         ([configured("foo")], [configured("foo")]),
         ([lead(OLD), configured("bar")], [lead(OLD), configured("bar")]),

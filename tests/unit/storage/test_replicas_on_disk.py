@@ -10,6 +10,7 @@ import pytest
 from spark_replication.core.producers import Place
 from spark_replication.core.replica import Leading, Me
 from spark_replication.core.writes import IsrRefused, StoredPartition
+from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import OffsetOutOfRange, ReplicationError
 from spark_replication.storage.flush_threads import FlushAtOnce
@@ -44,6 +45,7 @@ class Replicas:
             links=Links(),
             flusher=FlushAtOnce(),
             failures=Failures(),
+            throttle=CopyThrottle(Links(), nullcontext()),
             guard=nullcontext(),
         )
         replica.command(command(LED, 7), Me(broker, 0, 0), 0)

@@ -11,6 +11,7 @@ from spark_replication.config import Settings
 from spark_replication.core.producers import Place
 from spark_replication.core.replica import Me
 from spark_replication.core.writes import IsrAnswer, IsrWrite
+from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages import PartitionCommand
@@ -99,6 +100,7 @@ class Broker:
             links=self.replication,
             flusher=FlushAtOnce(),
             failures=Failures(),
+            throttle=CopyThrottle(self.replication, threading.RLock()),
             guard=threading.RLock(),
         )
         return self.replicas[partition]

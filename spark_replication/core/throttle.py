@@ -1,0 +1,49 @@
+"""How fast replicas that are being added may be copied (A3): a bucket that fills at so many bytes a second.
+
+Rules:
+- What is sent is never cut below a batch: the balance may fall below zero then, and the next waits until it is made up.
+  So every copy gets on, however small the limit and however large a batch.
+- The bucket holds a second's worth: who was idle may not make up for more than that.
+- Nothing is sent for less than a tenth of a second's worth: many small answers would cost more than they are worth.
+"""
+
+from __future__ import annotations
+
+import msgspec
+from msgspec.structs import replace
+
+NO_LIMIT = 0
+_LEAST_PART = 10  # of a second's worth
+
+
+class Bucket(msgspec.Struct, frozen=True):
+    """balance: bytes that may be sent, as of at_ms. Invariant: balance <= bytes_per_second."""
+
+    bytes_per_second: int = NO_LIMIT
+    balance: float = 0.0
+    at_ms: int = 0
+
+    @property
+    def may_send(self) -> bool:
+        return self.balance >= max(1.0, self.bytes_per_second / _LEAST_PART)
+
+
+def limited(bucket: Bucket, bytes_per_second: int) -> Bucket:
+    """With another limit from now on."""
+    return replace(bucket, bytes_per_second=bytes_per_second, balance=min(bucket.balance, bytes_per_second))
+
+
+def refilled(bucket: Bucket, now_ms: int) -> Bucket:
+    gained = bucket.bytes_per_second * max(0, now_ms - bucket.at_ms) / 1000
+    return replace(bucket, balance=min(bucket.balance + gained, bucket.bytes_per_second), at_ms=now_ms)
+
+
+def granted(bucket: Bucket) -> tuple[Bucket, int]:
+    """All that there is, and the bucket without it; `returned` says later what became of it."""
+    allowed = int(bucket.balance)
+    return replace(bucket, balance=bucket.balance - allowed), allowed
+
+
+def returned(bucket: Bucket, allowed: int, sent: int) -> Bucket:
+    """What was not sent comes back; what was sent beyond it is owed."""
+    return replace(bucket, balance=min(bucket.balance + allowed - sent, bucket.bytes_per_second))
