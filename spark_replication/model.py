@@ -152,13 +152,21 @@ class BrokerEpoch(Value, frozen=True, kw_only=True):
         require(self.clean_since <= self.epoch, f"clean since epoch {self.clean_since}, which is after {self.epoch}")
 
 
+class HeldDirectory(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a directory whose lock this process holds: who finds a node with the same knows that its writer is dead."""
+
+    boot_id: str
+    directory_mark: str
+
+
 class ControllerInfo(Value, frozen=True, kw_only=True):
-    """/controller: who commands, and where its admin requests go."""
+    """/controller: who commands, and where its admin requests go. held: None, if it holds no directory's lock."""
 
     id: str
     host: str
     port: int
     epoch: Epoch
+    held: HeldDirectory | None = None
 
     @property
     def address(self) -> str:

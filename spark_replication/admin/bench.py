@@ -8,9 +8,18 @@ from typing import Any
 
 import click
 
-from spark_replication.admin import bench_latency, bench_read, bench_replicate
+from spark_replication.admin import (
+    bench_failover,
+    bench_idle,
+    bench_latency,
+    bench_read,
+    bench_replicate,
+    bench_takeover,
+)
 from spark_replication.admin.bench_decide import decide
 from spark_replication.admin.listing import Format, output, show
+from spark_replication.config import Settings
+from spark_replication.core.topics import PARTITIONS_MAX
 
 SIZES = (4 << 10, 64 << 10, 1 << 20)
 
@@ -105,6 +114,60 @@ def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) 
     """A partition read over Flight, and from a broker's files, beside pyarrow reading them through a memory map."""
     found = bench_read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
     _show_figures(bench_read.COLUMNS, found, output)
+
+
+partitions_of_one_topic = click.option(
+    "--partitions",
+    type=click.IntRange(3, PARTITIONS_MAX),
+    default=PARTITIONS_MAX,
+    show_default=True,
+    help="of one topic, with three replicas each",
+)
+
+
+session_ms = click.option(
+    "--session-ms",
+    type=click.IntRange(1_000, 60_000),
+    default=Settings().zookeeper_session_ms,
+    show_default=True,
+    help="after which ZooKeeper gives up who is silent",
+)
+
+
+@bench.command(name="failover")
+@partitions_of_one_topic
+@session_ms
+@output
+def failover_command(partitions: int, session_ms: int, output: Format) -> None:
+    """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
+    found = bench_failover.failover(partitions, session_ms, progress=_progress)
+    _show_figures(bench_failover.COLUMNS, found, output)
+    if output == "table":
+        click.echo(
+            "ms since the loss. gone: its registration; stored: all changes; active: all leaders have confirmed; "
+            "written: each partition that it led has acknowledged a write; ratio: of sequential and what storing took."
+        )
+
+
+@bench.command(name="takeover")
+@partitions_of_one_topic
+@session_ms
+@output
+def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
+    """kill -9 of the controller, whose process is started again, or for which another stands by."""
+    found = bench_takeover.takeover(partitions, session_ms, progress=_progress)
+    _show_figures(bench_takeover.COLUMNS, found, output)
+    if output == "table":
+        click.echo("ms since the kill. A standby waits for the session's end, which is part of its figures.")
+
+
+@bench.command(name="idle")
+@partitions_of_one_topic
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@output
+def idle_command(partitions: int, seconds: float, output: Format) -> None:
+    """CPU, memory, threads and open files of brokers and controller while nobody writes."""
+    _show_figures(bench_idle.COLUMNS, bench_idle.idle(partitions, seconds, progress=_progress), output)
 
 
 def _progress(line: str) -> None:

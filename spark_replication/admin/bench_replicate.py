@@ -117,7 +117,7 @@ def streams_to(cluster: LocalCluster, partitions: int, batch: pa.RecordBatch) ->
     streams = FlightStreams(
         connect,
         topic,
-        partitions,
+        range(partitions),
         batch,
         pids=tuple(broker.pid for broker in brokers.values()),
     )
@@ -142,16 +142,16 @@ class FlightStreams:
     """A bench_load.Target: one DoPut stream for all partitions of a topic, as any Flight client opens it; acks=all."""
 
     def __init__(
-        self, connect: Connect, topic: str, partitions: int, batch: pa.RecordBatch, *, pids: tuple[int, ...]
+        self, connect: Connect, topic: str, partitions: Sequence[int], batch: pa.RecordBatch, *, pids: tuple[int, ...]
     ) -> None:
         self.topic = topic
-        self.streams = partitions
+        self.streams = len(partitions)
         self.batch_bytes = batch.serialize().size
         self.pids = pids
         self._batch = batch
-        self._metadata = [pa.py_buffer(to_json(BatchMetadata(partition=number))) for number in range(partitions)]
-        self._answers = Answers(partitions)
-        self._sent: dict[int, int] = {}  # the partition of each batch without an answer, by the batch's number
+        self._metadata = [pa.py_buffer(to_json(BatchMetadata(partition=number))) for number in partitions]
+        self._answers = Answers(self.streams)
+        self._sent: dict[int, int] = {}  # the stream of each batch without an answer, by the batch's number
         self._number = 0
         self.client = connect()
         self._writer, reader = self.client.do_put(flight.FlightDescriptor.for_path(topic), batch.schema)

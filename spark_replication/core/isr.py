@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spark_replication.core.brokers import Brokers
 from spark_replication.core.election import NOBODY
 from spark_replication.core.partition_change import with_isr
-from spark_replication.core.replica import Follower, Leading, PendingIsr
+from spark_replication.core.replica import UNKNOWN_END, Follower, Leading, PendingIsr
 from spark_replication.core.writes import (
     IsrAnswer,
     IsrCommitted,
@@ -128,7 +128,7 @@ def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading
             return leading
         case IsrCommitted(version=version):
             # Told, not taken: a controller's change of this very version may have been heard of first.
-            return told(replace(leading, pending=None), StoredPartition(change.state, version))
+            return _taken(replace(leading, pending=None), StoredPartition(change.state, version))
         case IsrRefused(current=stored):
             if stored is None:
                 return None
@@ -147,8 +147,23 @@ def reconsidered(leading: Leading) -> Leading:
 def told(leading: Leading, stored: StoredPartition) -> Leading | None:
     """The stored state was read, or a command told of it. None: somebody else leads, or a newer epoch has begun.
 
-    A change in flight goes on: its condition will fail if this is what overtook it (I4).
+    A change in flight goes on: its condition will fail if this is what overtook it (I4). A member that somebody else
+    dropped seems to be dead, unless it was heard of in a later life than it joined in: before its next fetch its end
+    counts for nothing. It may well be at the log end, and would be asked for, and refused, with every tick.
     """
+    after = _taken(leading, stored)
+    if after is None or after is leading:
+        return after
+    joined = leading.state.epochs
+    silent = {
+        member: replace(after.followers[member], end=UNKNOWN_END)
+        for member in leading.state.isr - after.state.isr
+        if after.followers[member].broker_epoch <= joined[member]
+    }
+    return replace(after, followers={**after.followers, **silent}) if silent else after
+
+
+def _taken(leading: Leading, stored: StoredPartition) -> Leading | None:
     if stored.state.leader != leading.me or stored.state.leader_epoch != leading.state.leader_epoch:
         return None
     if stored.version <= leading.partition_epoch:

@@ -192,6 +192,13 @@ class _Line:
         if not isinstance(command, LeaderAndIsr):
             return None
         found = outcome(self.broker, command, answer)
+        log.info(
+            "broker %d leads %d of %d partitions as told%s",
+            self.broker,
+            len(found.confirmed),
+            len(command.partitions),
+            ", INIT" if command.init else "",
+        )
         for led in found.confirmed:
             self._news.confirmed(led.topic_partition, led.topic_id, led.state.leader_epoch)
         for partition, code in found.refused.items():

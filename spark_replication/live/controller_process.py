@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import signal
 import sys
 import threading
@@ -16,7 +17,10 @@ from pathlib import Path
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.live.driver import Driver
+from spark_replication.model import HeldDirectory
+from spark_replication.storage.broker_directory import boot_id, directory_mark
 from spark_replication.transport.security import read_security
+from spark_replication.zk.locked_process import LockedProcess
 
 
 def main() -> int:
@@ -38,6 +42,7 @@ def main() -> int:
             host=arguments.host,
             settings=settings,
             security=read_security(settings),
+            held=_held(arguments.directory),
         )
         driver.start()
     except ReplicationError as error:
@@ -46,6 +51,13 @@ def main() -> int:
     stopping.wait()
     driver.close()
     return 0
+
+
+def _held(directory: Path) -> HeldDirectory | None:
+    """None: whoever started this process did not leave it the directory's lock, so that others may live there."""
+    if LockedProcess(directory).pid() != os.getpid():
+        return None
+    return HeldDirectory(boot_id=boot_id(), directory_mark=directory_mark(directory))
 
 
 if __name__ == "__main__":

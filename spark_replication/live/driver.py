@@ -57,7 +57,7 @@ from spark_replication.messages import (
     RequestAnswer,
     WidenTopic,
 )
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, HeldDirectory, TopicPartition
 from spark_replication.ports import MirrorFeed, NoMirror
 from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import Action, ActionServer
@@ -88,7 +88,8 @@ log = logging.getLogger(__name__)
 
 class Driver:
     """`took_over(epoch)` and `stood_down()` are called on the driver's thread, in turn. actions: what its server
-    answers besides the controller's requests."""
+    answers besides the controller's requests. held: the directory whose lock this process holds, if it holds one: it
+    need not wait for the session of a predecessor there."""
 
     def __init__(
         self,
@@ -102,6 +103,7 @@ class Driver:
         took_over: Callable[[int], None] = lambda _epoch: None,
         stood_down: Callable[[], None] = lambda: None,
         actions: Mapping[str, Action] = MappingProxyType({}),
+        held: HeldDirectory | None = None,
     ) -> None:
         self._zookeeper = zookeeper
         self._name = name
@@ -111,6 +113,7 @@ class Driver:
         self._mirror_of = mirror_of
         self._took_over = took_over
         self._stood_down = stood_down
+        self._held = held
         self._closing = threading.Event()
         self._vacant = threading.Event()
         self._active = threading.Event()
@@ -206,7 +209,7 @@ class Driver:
         )
         store = ControllerStore(session, self._settings, lost)
         try:
-            loaded = store.campaign(self._name, self._host, self._server.port)
+            loaded = store.campaign(self._name, self._host, self._server.port, self._held)
             if loaded is None:
                 log.warning("another controller commands: standing by, to take over when it goes")
                 store.watch_vacancy(self._vacant.set)

@@ -104,6 +104,7 @@ class Guardian:
         self._security = security
         self._report = report
         self._stopping = threading.Event()
+        self._retiring = False
         self._wake_read, self._wake_write = os.pipe()
         self._child: subprocess.Popen[bytes] | None = None
 
@@ -127,12 +128,12 @@ class Guardian:
             else:
                 if not self._watch(info):
                     return
-                log.warning(
-                    "broker %d (pid %d) has ended: reporting it and starting it again", self.broker_id, info.pid
-                )
+                log.warning("broker %d (pid %d) has ended: reporting it", self.broker_id, info.pid)
                 self.restarts += 1
                 with contextlib.suppress(ReplicationError):
                     self._report(BrokerDied(broker_id=self.broker_id, broker_epoch=info.epoch))
+                if self._retiring:
+                    return
             delay_s = RESTART_S_MIN if time.monotonic() - began > STEADY_S else min(delay_s * 2, RESTART_S_MAX)
             self._stopping.wait(delay_s)
 
@@ -140,6 +141,21 @@ class Guardian:
         """Guard no longer; the broker serves on under its lease."""
         self._stopping.set()
         os.write(self._wake_write, b"x")
+
+    def retire(self) -> None:
+        """The broker's next end is still reported; started again it is by a successor alone."""
+        self._retiring = True
+
+    def successor(self) -> Guardian:
+        """Of the same broker, once this one guards no longer."""
+        return Guardian(
+            self.broker_id,
+            self._assignment,
+            self._lease,
+            settings=self._settings,
+            security=self._security,
+            report=self._report,
+        )
 
     def shut_down(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """The broker's controlled stop, and its end (B3). SIGKILL if it does not end within timeout_s after the time in

@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import os
 import shutil
+import signal
 import sys
 import tempfile
 import threading
@@ -270,6 +272,17 @@ class LocalCluster:
     def zookeeper_pids(self) -> list[int]:
         """Of the servers that live."""
         return [] if self._zookeeper is None else self._zookeeper.pids
+
+    def kill_broker(self, broker_id: BrokerId) -> None:
+        """SIGKILL, reported by its guardian as ever; but nobody starts it again before `restart_broker`."""
+        self._guardians[broker_id].retire()
+        os.kill(self.brokers[broker_id].pid, signal.SIGKILL)
+
+    def restart_broker(self, broker_id: BrokerId) -> None:
+        """One that was killed serves again, and is guarded."""
+        guardian = self._guardians[broker_id] = self._guardians[broker_id].successor()
+        guardian.start()
+        self._thread(f"guardian-{broker_id}", guardian.guard)
 
     def restart_zookeeper(self) -> None:
         """Start again, where they were, the servers that were killed."""

@@ -41,6 +41,7 @@ from spark_replication.transport.security import Security
 BACKOFF_S = 0.02
 BACKOFF_MAX_S = 1.0
 CONNECT_TIMEOUT_S = 2.0
+ADDRESS_LOOK_S = 1.0  # a leader that refuses is looked up so often, whatever the number of partitions
 FETCHES_PER_FRAME_MAX = 1_000
 RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
 CLOSE_TIMEOUT_S = 3.0
@@ -129,6 +130,7 @@ class LeaderLink:
         self._closed = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._address: Address | None = None
+        self._look_at_s = 0.0
         self._number = 0
         self._outstanding: dict[TopicPartition, int] = {}
         self._failures: dict[TopicPartition, int] = {}
@@ -335,8 +337,16 @@ class LeaderLink:
         with self._lock:
             if partition in self._followed:
                 heapq.heappush(self._later, (time.monotonic() + _backoff_s(failures), partition))
-        if error.stale_routes and self._client.address_of(self._leader) != self._address:
+        if error.stale_routes and self._moved():
             raise BrokerNotAvailable(f"broker {self._leader} is no longer at {self._address}")
+
+    def _moved(self) -> bool:
+        """As far as was looked: every partition that is refused asks this, thousands at an election."""
+        now_s = time.monotonic()
+        if now_s < self._look_at_s:
+            return False
+        self._look_at_s = now_s + ADDRESS_LOOK_S
+        return self._client.address_of(self._leader) != self._address
 
 
 def _backoff_s(failures: int) -> float:

@@ -12,6 +12,8 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
+import msgspec
+
 from spark_replication.config import Settings
 from spark_replication.core.cluster import LoadedCluster
 from spark_replication.core.events import BrokersRead, PartitionsRead, Requested
@@ -22,6 +24,7 @@ from spark_replication.model import (
     ClusterInfo,
     ControllerEpoch,
     ControllerInfo,
+    HeldDirectory,
     TopicPartition,
     decode,
     encode,
@@ -81,16 +84,17 @@ class ControllerStore:
         self._deletions = Deletions()
         self._watches: list[NodeWatch] = []
 
-    def campaign(self, id: str, host: str, port: int) -> LoadedCluster | None:
+    def campaign(self, id: str, host: str, port: int, held: HeldDirectory | None = None) -> LoadedCluster | None:
         """Win /controller and read everything. None: it is held already; try again when `watch_vacancy` says so.
 
-        Fails whole: without a loaded cluster it is not the controller, and the session is closed.
+        held: the node of a predecessor in that directory goes: it is dead, whatever its session says. Fails whole:
+        without a loaded cluster it is not the controller, and the session is closed.
         """
         if self._epoch_version is not None:
             return None
         try:
             cluster = self._ensure_cluster()
-            epoch = self._win(id, host, port)
+            epoch = self._win(ControllerInfo(id=id, host=host, port=port, epoch=0, held=held))
             return None if epoch is None else self._load(cluster, epoch)
         except ReplicationError:
             self.resign()
@@ -163,15 +167,16 @@ class ControllerStore:
             return
         raise RequestTimedOut(f"the connection to ZooKeeper broke {CAMPAIGN_ATTEMPTS_MAX} times: check the network")
 
-    def _win(self, id: str, host: str, port: int) -> int | None:
-        """The epoch won; None if another holds /controller."""
+    def _win(self, wanted: ControllerInfo) -> int | None:
+        """The epoch won; None if another holds /controller. wanted: its epoch is not known yet."""
         for _ in range(CAMPAIGN_ATTEMPTS_MAX):
             node = self._session.read_now(paths.CONTROLLER_EPOCH)
             epoch, raised = _raised(node)
-            info = ControllerInfo(id=id, host=host, port=port, epoch=epoch)
+            info = msgspec.structs.replace(wanted, epoch=epoch)
             controller = Create(paths.CONTROLLER, encode(info), ephemeral=True)
+            operations = (*self._removed_predecessor(wanted), controller, raised)
             try:
-                outcome = self._session.commit_now((controller, raised))
+                outcome = self._session.commit_now(operations)
             except ConnectionLost:
                 if not self._holds(info):
                     continue
@@ -180,9 +185,19 @@ class ControllerStore:
                 # A znode's first version is 0, and each set adds 1: what the condition in the multi() saw, plus one.
                 self._epoch_version = 0 if node is None else node.version + 1
                 return epoch
-            if outcome.operation == 0 and outcome.reason is Reason.NODE_EXISTS and not self._withdrawn():
+            held_by_another = operations[outcome.operation] is controller and outcome.reason is Reason.NODE_EXISTS
+            if held_by_another and not self._withdrawn():
                 return None
         raise RequestTimedOut(f"{paths.CONTROLLER_EPOCH} changed {CAMPAIGN_ATTEMPTS_MAX} times while campaigning")
+
+    def _removed_predecessor(self, wanted: ControllerInfo) -> tuple[Operation, ...]:
+        """As B1 for brokers: one process lives in a directory, so an earlier one of ours is dead. Read after the epoch,
+        whose version is checked in the same multi(): whoever has won since then keeps its node."""
+        node = None if wanted.held is None else self._session.read_now(paths.CONTROLLER)
+        if node is None:
+            return ()
+        there = decode(node.data, ControllerInfo, paths.CONTROLLER)
+        return (Delete(paths.CONTROLLER, node.version),) if there.held == wanted.held else ()
 
     def _holds(self, info: ControllerInfo) -> bool:
         """Whether the multi() whose answer was lost made this session the controller."""

@@ -82,7 +82,7 @@ class SessionState(enum.Enum):
 
 class Node(NamedTuple):
     """A znode as read. zxid: its mzxid; owner: the session that an ephemeral one ends with, else 0; children_zxid: its
-    pzxid, when a child last came or went."""
+    pzxid, when a child last came or went; modified_ms: by the clock of the server that led then."""
 
     data: bytes
     version: int
@@ -91,6 +91,7 @@ class Node(NamedTuple):
     owner: int
     children: int = 0
     children_zxid: int = 0
+    modified_ms: int = 0
 
 
 class Create(NamedTuple):
@@ -487,7 +488,9 @@ def _stat(stat: Any) -> Node | None:
 
 
 def _node_of(data: bytes, stat: Any) -> Node:
-    return Node(data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner, stat.numChildren, stat.pzxid)
+    return Node(
+        data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner, stat.numChildren, stat.pzxid, stat.mtime
+    )
 
 
 def _multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Committed | Rejected:

@@ -29,15 +29,24 @@ pytestmark = pytest.mark.live
             1,
             ("mb", "mb_per_s", "local_mb_per_s", "mapped_mb_per_s", "ratio", "local_ratio"),
         ),
+        (
+            ("failover", "--partitions=30", "--session-ms=3000"),
+            2,
+            ("led", "changed", "gone_ms", "stored_ms", "active_ms", "written_ms", "sequential_ms", "rejoined_s"),
+        ),
+        (("takeover", "--partitions=30", "--session-ms=3000"), 2, ("won_ms", "loaded_ms", "told_ms")),
+        (("idle", "--partitions=30", "--seconds=0.3"), 4, ("memory_mb", "kb_per_partition", "threads", "open_files")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
 )
 def test_each_measures_brokers_beside_a_limit(arguments: tuple[str, ...], rows: int, positive: tuple[str, ...]) -> None:
     result = CliRunner().invoke(cli, ["bench", *arguments, "--format=json"], catch_exceptions=False)
     assert result.exit_code == 0, result.output
-    found = msgspec.json.decode(result.stdout, type=list[dict[str, float | None]])
+    found = msgspec.json.decode(result.stdout, type=list[dict[str, float | str | None]])
     assert len(found) == rows
-    assert all((figures[name] or 0) > 0 for figures in found for name in positive), found
+    for figures in found:
+        values = [figures[name] for name in positive]
+        assert all(isinstance(value, (int, float)) and value > 0 for value in values), found
 
 
 def test_the_bare_loop_acknowledges_what_all_three_have_written() -> None:

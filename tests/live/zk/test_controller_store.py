@@ -25,7 +25,16 @@ from spark_replication.core.writes import (
     Write,
 )
 from spark_replication.errors import CorruptState, InvalidRequest
-from spark_replication.model import ClusterSettings, TopicConfig, TopicPartition, TopicState, encode
+from spark_replication.model import (
+    ClusterSettings,
+    ControllerInfo,
+    HeldDirectory,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+    decode,
+    encode,
+)
 from spark_replication.zk import batches, paths
 from spark_replication.zk.session import Committed, Create, Delete, SetData
 
@@ -55,6 +64,41 @@ def test_the_second_candidate_gets_nothing_and_wins_after_the_first_resigned(clu
     taken = second.campaign("b", "127.0.0.1", 2)
     assert taken is not None
     assert (taken.controller_epoch, taken.cluster_id) == (2, won.cluster_id)
+
+
+HELD = HeldDirectory(boot_id="boot", directory_mark="mark")
+
+
+def test_who_holds_the_directory_of_a_dead_controller_wins_at_once(cluster: Cluster) -> None:
+    deposed = Heard()
+    first, second = cluster.controller(deposed), cluster.controller()
+    assert first.campaign("a", "127.0.0.1", 1, HELD)
+    taken = second.campaign("b", "127.0.0.1", 2, HELD)
+    assert taken is not None
+    assert taken.controller_epoch == 2
+    assert committed(first, [(topic_write("foo"),)]) == [Deposed()]
+    deposed.take()
+    node = cluster.session().read_now(paths.CONTROLLER)
+    assert node is not None
+    assert decode(node.data, ControllerInfo, paths.CONTROLLER).id == "b", "the end of the first one leaves it"
+
+
+@pytest.mark.parametrize(
+    ("holder", "candidate"),
+    [
+        (HELD, None),
+        (None, HELD),
+        (HELD, HeldDirectory(boot_id="boot", directory_mark="copy")),
+        (HELD, HeldDirectory(boot_id="another", directory_mark="mark")),
+    ],
+)
+def test_the_controller_of_another_directory_or_boot_stays(
+    cluster: Cluster, holder: HeldDirectory | None, candidate: HeldDirectory | None
+) -> None:
+    first = cluster.controller()
+    assert first.campaign("a", "127.0.0.1", 1, holder)
+    assert cluster.controller().campaign("b", "127.0.0.1", 2, candidate) is None
+    assert isinstance(committed(first, [(topic_write("foo"),)])[0], Stored)
 
 
 def test_a_deposed_controller_stores_nothing_and_is_told_once(cluster: Cluster) -> None:

@@ -202,6 +202,30 @@ def test_who_was_refused_is_not_asked_for_with_every_fetch() -> None:
     assert reconsidered(reconsidered(back)) == replace(back, barred={})
 
 
+@pytest.mark.parametrize(
+    ("three", "joining"),
+    [
+        (AT_END, {}),  # as it was when it joined: it seems to be dead, and ZooKeeper would refuse
+        (replace(AT_END, broker_epoch=4), {3: 4}),  # it has registered again since, and fetches
+    ],
+)
+def test_who_was_dropped_by_another_joins_once_it_is_heard_again(three: Follower, joining: dict[int, int]) -> None:
+    before = leading(state(1, [1, 2, 3], epochs={3: 3}), three=three)
+    after = told(before, StoredPartition(state(1, [1, 2]), 8))
+    assert after is not None
+    found = proposed(after)
+    assert (found.joining if found else {}) == joining
+    heard = replace(after, followers={**after.followers, 3: AT_END})
+    assert proposed(heard) == PendingIsr(state(1, [1, 2, 3], epochs={3: 3}), 8, {3: 3})
+
+
+def test_who_left_by_the_leaders_own_change_is_known_as_before() -> None:
+    leaving = PendingIsr(state(1, [1, 2]), 7, {})
+    part = replace(leading(state(1, [1, 2, 3], epochs={3: 3}), three=LAGGING), pending=leaving)
+    after = answered(part, leaving, IsrCommitted(8))
+    assert after == replace(part, state=leaving.state, partition_epoch=8, pending=None)
+
+
 @pytest.mark.parametrize("in_flight", [None, replace(CHANGE, version=8)])
 def test_an_answer_to_another_change_says_nothing(in_flight: PendingIsr | None) -> None:
     part = replace(IN_FLIGHT, pending=in_flight)

@@ -22,9 +22,9 @@ from spark_replication.messages import (
 )
 from spark_replication.model import TopicPartition
 from spark_replication.storage.index import ENTRY_BYTES
-from spark_replication.transport import replication_server
+from spark_replication.transport import replication_client, replication_server
 from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
-from spark_replication.transport.replication import Replication
+from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from spark_replication.transport.security import NO_SECURITY
 from tests.unit.storage.storage_stories import prepared
@@ -66,6 +66,30 @@ def test_a_follower_that_asks_before_the_leader_knows_asks_again(brokers: Broker
     follower.command(ORDERS, 1, (1, 2))
     leader.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 10)
+
+
+def test_a_leader_that_refuses_many_partitions_is_not_looked_up_for_each(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked_up: list[int] = []
+
+    class Addresses(dict[int, Address]):
+        def get(self, broker: int, default: Address | None = None) -> Address | None:  # type: ignore[override]
+            looked_up.append(broker)
+            return super().get(broker, default)
+
+    monkeypatch.setattr(replication_client, "ADDRESS_LOOK_S", 60.0)
+    brokers.addresses = Addresses()
+    leader, follower = brokers.start(1), brokers.start(2)
+    partitions = [TopicPartition("orders", number) for number in range(100)]
+    for partition in partitions:
+        follower.command(partition, 1, (1, 2))
+    eventually(lambda: len(looked_up) > 1, "a refusal has come")
+    for partition in partitions:
+        leader.command(partition, 1, (1, 2))
+    answers = [leader.produce(partition, 1) for partition in partitions]
+    eventually(lambda: all(len(found) == 1 for found in answers), "all are acknowledged")
+    assert looked_up == [1, 1], "to connect, and after the first refusal"
 
 
 def test_a_leader_that_comes_back_at_another_port_is_found(brokers: Brokers) -> None:
