@@ -6,7 +6,7 @@ partition's guard is held for every call.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.messages import FetchPartition
@@ -59,7 +59,11 @@ class FollowerFetches:
                 self.ready(by)
 
     def answer_all(self) -> None:
-        for by in sorted(self._fetches):
+        self.answer(self._fetches)
+
+    def answer(self, followers: Iterable[BrokerId]) -> None:
+        """Those of them that wait."""
+        for by in sorted(self._fetches.keys() & followers):
             self._let_go(by)
             self.ready(by)
 

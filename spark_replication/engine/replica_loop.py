@@ -475,7 +475,11 @@ class ReplicaLoop:
         if leading is None:
             self._leave(f"ZooKeeper says that {self.partition} is led otherwise")
             return
-        before = self.part.high_watermark if isinstance(self.part, Leading) else None
+        leads = self.part if isinstance(self.part, Leading) else None
+        if leads is not None and leads.state is not leading.state:
+            # Who was dropped counts as dead until it is heard of: alive, it asks again.
+            self._fetches.answer(leads.state.isr - leading.state.isr)
+        before = None if leads is None else leads.high_watermark
         self.part = replica.advanced(leading, self._flushing.vouched_end)
         self._fetches.still_copying(self.part.copying)
         high_watermark = self.part.high_watermark

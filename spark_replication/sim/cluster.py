@@ -18,6 +18,7 @@ from spark_replication.sim.zookeeper import ZooKeeper
 
 SETTINGS: dict[str, Scalar] = {
     "replica.lag.time.ms": 450,
+    "disk.retry.ms": 600,
     "unclean.recovery.timeout.ms": 250,
     "zookeeper.session.ms": 500,
     "replica.fetch.bytes.max": 60,

@@ -149,8 +149,8 @@ PLANTED_BUGS = (
     bug(
         "truncate to the high watermark",
         "engine/replica_loop.py",
-        "            self._truncate(replica.truncation(self.view, answer.diverging))",
-        "            self._truncate(following.high_watermark)",
+        "            self._numbered.truncate(replica.truncation(self.view, answer.diverging))",
+        "            self._numbered.truncate(following.high_watermark)",
         *LOSS,
         "followers_catch_up",
     ),

@@ -275,6 +275,20 @@ def test_batches_are_compressed_as_the_topic_says_now() -> None:
     assert (before, loop.compression) == ("lz4", "zstd")
 
 
+def test_a_follower_that_the_controller_dropped_is_answered_so_that_it_asks_again_and_is_back() -> None:
+    """Else one that lives would wait at the log end for the next batch, and be out of the ISR until then."""
+    story = Story().told(state(1, [1, 2, 3]))
+    for follower in (2, 3):
+        story.fetch(follower, 0)
+    story.links.take()
+    story.told(state(1, [1, 2]), 8)
+    assert (story.links.take(), story.isr_store.asked) == ([3], [])
+    assert story.answer(3).error == "NONE"
+    story.fetch(3, 0)
+    ((write, _),) = story.isr_store.asked
+    assert write.state.isr == {1, 2, 3}
+
+
 def test_a_disk_that_refuses_an_append_refuses_it_to_the_producer() -> None:
     story = Story().told()
     story.log.failing = frozenset({"append"})
