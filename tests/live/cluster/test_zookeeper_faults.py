@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import spark_replication as sr
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import ReplicationError, StartFailed
 from spark_replication.messages import InitProducer, ProducerId
 from spark_replication.model import PartitionState, TopicPartition
 from spark_replication.transport.actions import call
@@ -220,6 +220,14 @@ def test_a_leader_killed_while_zookeeper_is_away_comes_back_with_it(
         load.check_history()
         witness.check(load)
     assert cluster.brokers[leader].pid != before.pid
+
+
+def test_a_start_with_another_number_of_servers_is_refused_and_ends_nothing(cluster: sr.LocalCluster) -> None:
+    cluster.wait_healthy()
+    before = cluster.brokers, cluster.controller_pid, cluster.zookeeper_pids
+    with pytest.raises(StartFailed, match="was made with 3 ZooKeeper servers, not 1"):
+        sr.LocalCluster.start(brokers=3, directory=cluster.directory)
+    assert (cluster.brokers, cluster.controller_pid, cluster.zookeeper_pids) == before
 
 
 def test_who_holds_the_cluster_may_lose_its_session_and_still_finds_the_next_controller(
