@@ -102,29 +102,30 @@ class EmbeddedZooKeeper:
 
         ports_known: clients know the addresses, so it waits for a port that is taken.
         """
-        adopted = [server for server in self.servers if server.alive()]
+        lived = self.alive()
         try:
-            dead = [server for server in self.servers if server not in adopted]
-            self._run_all(dead, deadline, ports_known=ports_known)
+            self._run_all(deadline, ports_known=ports_known)
         except BaseException:
-            if not adopted:
+            if not lived:
                 self.stop()
             raise
 
-    def _run_all(self, dead: list[ServerProcess], deadline: float, *, ports_known: bool) -> None:
-        """Until each that was dead answers, and a majority: one that hangs does not stop the others."""
-        launched: list[ServerProcess] = []
+    def _run_all(self, deadline: float, *, ports_known: bool) -> None:
+        """Until all live, those that were started answer, and a majority does: one that hangs does not hold it up."""
+        launched: set[ServerProcess] = set()
         answering: set[ServerProcess] = set()
         while True:
+            # Looked at each time: one that was just killed may have seemed to live.
+            dead = [server for server in self.servers if server not in launched and not server.alive()]
             for server in dead:
-                if server not in launched and self._may_launch(server, ports_known=ports_known):
-                    server.launch()
-                    launched.append(server)
+                answering.discard(server)
+                if self._may_launch(server, ports_known=ports_known) and server.launch():
+                    launched.add(server)
             answering |= {server for server in self.servers if server not in answering and server.answers(deadline)}
             # Another server on its port would answer as well: what was started must be the one that lives.
             for server in launched:
                 server.check_lives()
-            if answering.issuperset(dead) and 2 * len(answering) > len(self.servers):
+            if launched.issuperset(dead) and launched <= answering and 2 * len(answering) > len(self.servers):
                 return
             if time.monotonic() > deadline:
                 raise self._late(dead, launched, answering)
@@ -137,10 +138,10 @@ class EmbeddedZooKeeper:
         return port is None
 
     def _late(
-        self, dead: list[ServerProcess], launched: list[ServerProcess], answering: set[ServerProcess]
+        self, dead: list[ServerProcess], launched: set[ServerProcess], answering: set[ServerProcess]
     ) -> StartFailed:
         for server in dead:
-            port = taken_port(server.place) if server not in launched else None
+            port = None if server in launched else taken_port(server.place)
             if port is not None:
                 return PortTaken(
                     f"port {port} of the ZooKeeper in {server.place.directory} is taken by another process: end that "

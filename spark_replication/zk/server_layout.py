@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.errors import CorruptState, InvalidRequest, StartFailed
-from spark_replication.model import Value, decode, encode
+from spark_replication.model import Value, decode, encode, require
 
 HOST = "127.0.0.1"
 SERVER_COUNTS = (1, 3)  # two survive no more than one does
@@ -22,14 +22,14 @@ ENSEMBLE_FILE = "ensemble.json"
 SERVER_DIRECTORY = "server-{}"
 
 
-class Peering(Value, frozen=True, kw_only=True):
+class Peering(msgspec.Struct, frozen=True, kw_only=True):
     """What the servers of an ensemble say to each other: what was written, and who is to lead."""
 
     quorum: int
     election: int
 
 
-class EnsembleServer(Value, frozen=True, kw_only=True):
+class EnsembleServer(msgspec.Struct, frozen=True, kw_only=True):
     client: int
     peering: Peering
 
@@ -38,6 +38,10 @@ class Ensemble(Value, frozen=True, kw_only=True):
     """<directory>/ensemble.json: the ports of all servers, in the order of their numbers from 1."""
 
     servers: tuple[EnsembleServer, ...]
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(len(self.servers) in SERVER_COUNTS, f"an ensemble has no {len(self.servers)} servers")
 
 
 class Place(msgspec.Struct, frozen=True, kw_only=True):

@@ -60,13 +60,15 @@ class ServerProcess:
     def alive(self) -> bool:
         return self._process.alive()
 
-    def launch(self) -> None:
-        """Nothing, if it lives already."""
+    def launch(self) -> bool:
+        """False: it lives, or somebody is just asking whether it does."""
         command = _command(self.place.directory)
         with self._process.locked() as lock:
-            if lock is not None:
-                self._write_settings()
-                self._child = self._process.start(command, lock)
+            if lock is None:
+                return False
+            self._write_settings()
+            self._child = self._process.start(command, lock)
+        return True
 
     def check_lives(self) -> None:
         """Of what `launch` started: PortTaken or StartFailed, once it has ended."""

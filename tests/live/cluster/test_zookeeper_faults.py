@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import spark_replication as sr
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import ReplicationError, StartFailed
 from spark_replication.messages import InitProducer, ProducerId
 from spark_replication.model import PartitionState, TopicPartition
 from spark_replication.transport.actions import call
@@ -198,6 +198,36 @@ def test_a_leader_that_hung_while_zookeeper_came_back_leads_on_nowhere(
     again = cluster.brokers[hung]
     assert again.pid == broker.pid, "the same process"
     assert again.epoch > broker.epoch, "in another session"
+
+
+def test_a_leader_killed_while_zookeeper_is_away_comes_back_with_it(
+    cluster: sr.LocalCluster, topic: str, truth: Session
+) -> None:
+    """Nobody can take its place meanwhile, and it cannot register: what it led waits, and is lost to nobody."""
+    leader = partition_state(truth, topic).leader
+    assert leader is not None
+    with Witness(cluster, topic, PARTITIONS) as witness:
+        with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+            load.wait_for_more(20)
+            before = cluster.brokers[leader]
+            kill(*cluster.zookeeper_pids)
+            load.wait_for_more(20)
+            kill(before.pid)
+            cluster.restart_zookeeper()
+            load.wait_for_more(20)
+            cluster.wait_healthy()
+            load.wait_for_more(20)
+        load.check_history()
+        witness.check(load)
+    assert cluster.brokers[leader].pid != before.pid
+
+
+def test_a_start_with_another_number_of_servers_is_refused_and_ends_nothing(cluster: sr.LocalCluster) -> None:
+    cluster.wait_healthy()
+    before = cluster.brokers, cluster.controller_pid, cluster.zookeeper_pids
+    with pytest.raises(StartFailed, match="was made with 3 ZooKeeper servers, not 1"):
+        sr.LocalCluster.start(brokers=3, directory=cluster.directory)
+    assert (cluster.brokers, cluster.controller_pid, cluster.zookeeper_pids) == before
 
 
 def test_who_holds_the_cluster_may_lose_its_session_and_still_finds_the_next_controller(

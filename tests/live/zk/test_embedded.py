@@ -8,6 +8,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
 
 import pytest
@@ -80,6 +81,19 @@ def test_a_killed_server_comes_back_on_its_port_with_its_data_and_sessions(direc
     assert mine.owner == client.id
     assert not client.lost
     client.close()
+
+
+def test_a_server_that_ends_while_it_is_adopted_is_started(directory: Path) -> None:
+    server = EmbeddedZooKeeper.start(directory, timeout_s=60)
+    (pid,) = server.pids
+    os.kill(pid, signal.SIGSTOP)  # it lives, and does not answer
+    with ThreadPoolExecutor(1) as pool:
+        starting = pool.submit(EmbeddedZooKeeper.start, directory, 60)
+        with pytest.raises(FutureTimeoutError):
+            starting.result(timeout=0.5)
+        kill(pid)
+        assert starting.result(timeout=60).pids not in ([], [pid])
+    session(server).close()
 
 
 def test_a_port_taken_at_the_first_start_is_left_to_who_has_it(

@@ -70,7 +70,14 @@ def test_a_directory_keeps_its_number_of_servers_even_without_its_ports(
             check_servers(tmp_path, asked)
 
 
-@pytest.mark.parametrize(("name", "text"), [("port", "x"), ("ensemble.json", '{"v":1,"servers":[{"client":1}]}')])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("port", "x"),
+        ("ensemble.json", '{"v":1,"servers":[{"client":1}]}'),
+        ("ensemble.json", '{"v":1,"servers":[]}'),
+    ],
+)
 def test_ports_that_do_not_parse_name_their_file(tmp_path: Path, name: str, text: str) -> None:
     (tmp_path / name).write_text(text)
     with pytest.raises(CorruptState, match=f"{tmp_path / name}"):
