@@ -24,6 +24,7 @@ from spark_replication.model import (
     Offset,
     PartitionState,
     Registration,
+    ReplicaOf,
     Scalar,
     Start,
     TimeMs,
@@ -222,15 +223,11 @@ class BrokerDied(Message, frozen=True, kw_only=True):
 
 
 class DiskFailed(Message, frozen=True, kw_only=True):
-    """This life of the broker cannot keep these (`orders-3`): its disk is full or failing."""
+    """This life of the broker cannot keep these: its disk is full or failing."""
 
     broker_id: BrokerId
     broker_epoch: Epoch
-    partitions: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        for name in self.partitions:
-            TopicPartition.parse(name)
+    replicas: tuple[ReplicaOf, ...]
 
 
 class Guarding(Message, frozen=True, kw_only=True):

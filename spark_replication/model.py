@@ -46,6 +46,13 @@ class TopicPartition(NamedTuple):
         return cls(topic, int(partition))
 
 
+class ReplicaOf(NamedTuple):
+    """A broker's replica, of this topic and not of another under the same name."""
+
+    partition: TopicPartition
+    topic_id: str
+
+
 class AtTime(NamedTuple):
     """Of a read: from the first batch on that was appended at this time or later, in ms since 1970."""
 

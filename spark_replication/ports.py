@@ -16,7 +16,7 @@ from spark_replication.core.retention import SegmentSize
 from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.errors import StorageFailed
 from spark_replication.messages import Command, PartitionCommand
-from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
+from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 
 
 class ControllerStore(Protocol):
@@ -243,7 +243,7 @@ class FollowerLinks(Protocol):
 
 
 class FailureReports(Protocol):
-    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+    def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
         """The disk refuses what this replica must keep: let the controller know, if there is one. Never blocks; said
         again with each further failure."""
 

@@ -6,7 +6,7 @@ import msgspec
 
 from spark_replication.errors import StorageFailed, error_of
 from spark_replication.messages import NONE, CommandAnswer, LeaderAndIsr, PartitionCommand
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
@@ -14,14 +14,14 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     again: what is left to be told, and told only while nothing newer is; refused: for good, with the error code."""
 
     confirmed: tuple[PartitionCommand, ...]
-    failed: tuple[TopicPartition, ...]
+    failed: tuple[ReplicaOf, ...]
     again: LeaderAndIsr | None
     refused: dict[TopicPartition, str]
 
 
 def outcome(broker: BrokerId, command: LeaderAndIsr, answer: CommandAnswer) -> Outcome:
     confirmed: list[PartitionCommand] = []
-    failed: list[TopicPartition] = []
+    failed: list[ReplicaOf] = []
     again: list[PartitionCommand] = []
     refused: dict[TopicPartition, str] = {}
     for told in command.partitions:
@@ -30,7 +30,7 @@ def outcome(broker: BrokerId, command: LeaderAndIsr, answer: CommandAnswer) -> O
             if told.state.leader == broker:
                 confirmed.append(told)
         elif code == StorageFailed.code:
-            failed.append(told.topic_partition)
+            failed.append(ReplicaOf(told.topic_partition, told.topic_id))
         elif error_of(code, "").retriable:
             again.append(told)
         else:

@@ -26,6 +26,7 @@ from spark_replication.model import (
     BrokerId,
     ClusterSettings,
     Registration,
+    ReplicaOf,
     TopicConfig,
     TopicPartition,
     TopicState,
@@ -210,6 +211,15 @@ class ClusterState:
             self.new_replicas = {(partition, broker) for partition, broker in self.new_replicas if broker not in lost}
         stopping = (was_electable & self.brokers.live) - self.brokers.electable - started
         return lost, started, stopping
+
+    def has(self, replica: ReplicaOf) -> bool:
+        """Of the topic of that name that there is now."""
+        topic = self.topics.get(replica.partition.topic)
+        return (
+            topic is not None
+            and topic.state.topic_id == replica.topic_id
+            and replica.partition.partition in topic.state.partitions
+        )
 
     def apply_failed(self, broker: BrokerId, partitions: Iterable[TopicPartition]) -> None:
         """Until that broker starts again."""

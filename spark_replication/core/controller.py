@@ -9,8 +9,7 @@ says who hears of it (C2: persist, then tell). Both read ClusterState and change
 | BrokersMoved, lost     | onBrokerFailure         | its partitions: ISR, elections     | Recover                     |
 | BrokersMoved, started  | onBrokerStartup         | its leaderless or void partitions  | Recover, Advance            |
 | BrokersMoved, stopping | shutdownBroker          | its leaderships and memberships    | followers are stopped       |
-| PartitionsChanged      |                         | those with a dead or void member   | Recover, Advance            |
-| ReplicasFailed         |                         | as if those replicas had died      | Recover                     |
+| PartitionsChanged      |                         | those with a dead, failed or void  | Recover, Advance            |
 | BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch tells of it       |
 | LogInfoRead            |                         |                                    | Recover                     |
 | Ticked                 | onPreferredReplicaEl.   |                                    | Recover; preferred leaders  |
@@ -36,7 +35,6 @@ from spark_replication.core.cluster import ClusterState
 from spark_replication.core.events import (
     BrokerDeathReported,
     LogInfoRead,
-    ReplicasFailed,
     Requested,
     Ticked,
     TookOver,
@@ -81,7 +79,7 @@ def plan(cluster: ClusterState, cause: Cause) -> Plan:
             return Plan(steps=_alone(settle(cluster, led)), then=(Elect(), Resume()))
         case BrokersMoved():
             return _brokers_moved(cluster, cause)
-        case PartitionsChanged(partitions=partitions) | ReplicasFailed(partitions=partitions):
+        case PartitionsChanged(partitions=partitions):
             return _reconsidered(cluster, partitions)
         case Requested():
             return _requested(cluster, cause)

@@ -6,7 +6,7 @@ import msgspec
 
 from spark_replication.core.writes import StoredPartition
 from spark_replication.messages import ReplicaLogInfos, Request
-from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
+from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, TopicPartition
 
 
 class TookOver(msgspec.Struct, frozen=True):
@@ -38,7 +38,7 @@ class ReplicasFailed(msgspec.Struct, frozen=True):
 
     broker: BrokerId
     epoch: int
-    partitions: tuple[TopicPartition, ...]
+    replicas: tuple[ReplicaOf, ...]
 
 
 class LogInfoRead(msgspec.Struct, frozen=True):

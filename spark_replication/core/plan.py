@@ -9,7 +9,6 @@ import msgspec
 from spark_replication.core.events import (
     BrokerDeathReported,
     LogInfoRead,
-    ReplicasFailed,
     Requested,
     Ticked,
     TookOver,
@@ -81,16 +80,7 @@ class Dismiss(msgspec.Struct, frozen=True):
 
 # What follows from what happened, and is carried out before anything newer.
 FollowUp = Elect | Reconsider | Recover | Advance | Resume | Delete | Dismiss
-Happened = (
-    TookOver
-    | BrokersMoved
-    | PartitionsChanged
-    | Requested
-    | BrokerDeathReported
-    | ReplicasFailed
-    | LogInfoRead
-    | Ticked
-)
+Happened = TookOver | BrokersMoved | PartitionsChanged | Requested | BrokerDeathReported | LogInfoRead | Ticked
 Cause = Happened | FollowUp
 
 

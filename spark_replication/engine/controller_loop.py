@@ -159,12 +159,13 @@ class ControllerLoop:
             case PartitionsRead(partitions=partitions):
                 newer = self._apply_newer(partitions)
                 return PartitionsChanged(newer) if newer else None
-            case ReplicasFailed(broker=broker, epoch=epoch, partitions=failed):
+            case ReplicasFailed(broker=broker, epoch=epoch, replicas=replicas):
                 registered = self.cluster.registered.get(broker)
-                if registered is None or registered.epoch != epoch:
+                failed = tuple(each.partition for each in replicas if self.cluster.has(each))
+                if registered is None or registered.epoch != epoch or not failed:
                     return None
                 self.cluster.apply_failed(broker, failed)
-                return event
+                return PartitionsChanged(failed)
             case Requested(asked=Reassign() as asked, path=str() as path):
                 self.cluster.apply_request(path, moving(asked))
                 return event

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from spark_replication.core.replica import Following, Leading
 from spark_replication.errors import StorageFailed
-from spark_replication.model import TopicPartition
+from spark_replication.model import ReplicaOf
 from spark_replication.ports import FailureReports
 
 _FROM_NEXT_TICK = -1
 
 
 class DiskTrouble:
-    def __init__(self, partition: TopicPartition, failures: FailureReports) -> None:
-        self._partition = partition
+    def __init__(self, replica: ReplicaOf, failures: FailureReports) -> None:
+        self._replica = replica
         self._failures = failures
         self._since_ms: int | None = None
 
@@ -29,8 +29,8 @@ class DiskTrouble:
 
     def refused(self, part: Leading | Following | None, error: StorageFailed) -> None:
         self._since_ms = _FROM_NEXT_TICK
-        if not isinstance(part, Leading) or part.state.isr != {part.me}:
-            self._failures.failed(self._partition, error)
+        if isinstance(part, Following) or (isinstance(part, Leading) and part.state.isr != {part.me}):
+            self._failures.failed(self._replica, error)
 
     def tick(self, now_ms: int, retry_ms: int) -> bool:
         """True: it is to be tried again, from now on."""

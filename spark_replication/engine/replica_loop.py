@@ -37,7 +37,7 @@ from spark_replication.messages import (
     ReplicaLogInfo,
     ReplicaSize,
 )
-from spark_replication.model import BrokerId, Offset, Start, TopicPartition
+from spark_replication.model import BrokerId, Offset, ReplicaOf, Start, TopicPartition
 from spark_replication.ports import (
     FailureReports,
     Flusher,
@@ -74,7 +74,7 @@ class ReplicaLoop:
         self._settings = settings
         self._isr_store = isr_store
         self._links = links
-        self._disk_trouble = DiskTrouble(partition, failures)
+        self._disk_trouble = DiskTrouble(ReplicaOf(partition, topic_id), failures)
         self._order = (-1, -1)
         self._clean_since = 0  # of the registration under which it was commanded last
         self._waiters = Waiters()  # for the high watermark

@@ -29,7 +29,7 @@ from spark_replication.live.lease import Lease
 from spark_replication.live.open_files import open_files_max
 from spark_replication.live.timers import Timers
 from spark_replication.messages import NONE, DiskFailed, Done, LeaseAnswer, ProducerId, RenewLease
-from spark_replication.model import BrokerId, DirectoryIdentity, TopicPartition
+from spark_replication.model import BrokerId, DirectoryIdentity, ReplicaOf, TopicPartition
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
     DirectoryLock,
@@ -369,13 +369,11 @@ class BrokerLife:
             except StorageFailed as error:
                 log.error("%s has no checkpoint: %s", partition, error, extra={"partition": partition})
 
-    def _tell_failed(self, partitions: tuple[TopicPartition, ...]) -> None:
+    def _tell_failed(self, replicas: tuple[ReplicaOf, ...]) -> None:
         address = self.controller_address()
         if address is None or self._epoch is None:
             raise NotController("there is none: start one, or wait until a standby takes over")
-        told = DiskFailed(
-            broker_id=self._options.broker_id, broker_epoch=self._epoch, partitions=tuple(map(str, partitions))
-        )
+        told = DiskFailed(broker_id=self._options.broker_id, broker_epoch=self._epoch, replicas=replicas)
         with self._security.client(address) as client:
             call(client, "disk_failed", told, Done, self._settings.request_timeout_ms)
 

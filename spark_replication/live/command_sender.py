@@ -11,7 +11,7 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Protocol, TypeVar
 
 import msgspec
@@ -28,7 +28,7 @@ from spark_replication.messages import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, Registration, TopicPartition
+from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicPartition
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
 
@@ -53,7 +53,7 @@ class BrokerNews(Protocol):
     def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
         """It was asked for its logs."""
 
-    def failed(self, broker: BrokerId, epoch: int, partitions: Sequence[TopicPartition]) -> None:
+    def failed(self, broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> None:
         """Its disk cannot hold these."""
 
 

@@ -57,7 +57,7 @@ from spark_replication.messages import (
     RequestAnswer,
     WidenTopic,
 )
-from spark_replication.model import BrokerId, HeldDirectory, TopicPartition
+from spark_replication.model import BrokerId, HeldDirectory, ReplicaOf, TopicPartition
 from spark_replication.ports import MirrorFeed, NoMirror
 from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import Action, ActionServer
@@ -328,7 +328,7 @@ class Driver:
     def _disk_failed(self, told: DiskFailed) -> Done:
         if not self.active:
             raise self._not_controller()
-        self._post(ReplicasFailed(told.broker_id, told.broker_epoch, tuple(map(TopicPartition.parse, told.partitions))))
+        self._post(_failed(told.broker_id, told.broker_epoch, told.replicas))
         return Done()
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:
@@ -352,9 +352,14 @@ class _News:
     def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
         self._post(LogInfoRead(broker, answer))
 
-    def failed(self, broker: BrokerId, epoch: int, partitions: Sequence[TopicPartition]) -> None:
-        log.error("broker %d cannot keep %s: its disk refuses", broker, ", ".join(map(str, partitions)))
-        self._post(ReplicasFailed(broker, epoch, tuple(partitions)))
+    def failed(self, broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> None:
+        self._post(_failed(broker, epoch, replicas))
+
+
+def _failed(broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> ReplicasFailed:
+    names = ", ".join(str(each.partition) for each in replicas)
+    log.error("broker %d cannot keep %s: its disk refuses", broker, names)
+    return ReplicasFailed(broker, epoch, replicas)
 
 
 def _refusal(error: ReplicationError) -> Refusal:

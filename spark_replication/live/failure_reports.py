@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 
 from spark_replication.errors import ReplicationError, StorageFailed
-from spark_replication.model import TopicPartition
+from spark_replication.model import ReplicaOf
 
 REPEAT_S = 5.0  # less than disk.retry.ms: what fails anew after that is told anew
 RETRY_S = 1.0  # when nobody could be told
@@ -23,25 +23,25 @@ log = logging.getLogger(__name__)
 class FailureReports:
     """ports.FailureReports. `tell` is called on a thread of its own; it raises if the controller has not heard it.
 
-    Both dictionaries hold a partition at most once: they are bounded by the partitions of this broker.
+    Both dictionaries hold a replica at most once: they are bounded by the replicas that this broker has had.
     """
 
     def __init__(
-        self, tell: Callable[[tuple[TopicPartition, ...]], None], now_s: Callable[[], float] = time.monotonic
+        self, tell: Callable[[tuple[ReplicaOf, ...]], None], now_s: Callable[[], float] = time.monotonic
     ) -> None:
         self._tell = tell
         self._now_s = now_s
         self._changed = threading.Condition()
-        self._waiting: dict[TopicPartition, StorageFailed] = {}
-        self._quiet_until_s: dict[TopicPartition, float] = {}
+        self._waiting: dict[ReplicaOf, StorageFailed] = {}
+        self._quiet_until_s: dict[ReplicaOf, float] = {}
         self._closed = False
         self._thread = threading.Thread(target=self._run, name="failure-reports", daemon=True)
         self._thread.start()
 
-    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+    def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
         with self._changed:
-            if self._now_s() >= self._quiet_until_s.get(partition, 0.0):
-                self._waiting[partition] = error
+            if self._now_s() >= self._quiet_until_s.get(replica, 0.0):
+                self._waiting[replica] = error
                 self._changed.notify()
 
     def close(self) -> None:
@@ -52,20 +52,20 @@ class FailureReports:
 
     def _run(self) -> None:
         while (failed := self._take()) is not None:
-            for partition, error in failed.items():
-                log.error("%s: its disk refuses: %s", partition, error, extra={"partition": partition})
+            for replica, error in failed.items():
+                log.error("%s: its disk refuses: %s", replica.partition, error, extra={"partition": replica.partition})
             try:
                 self._tell(tuple(failed))
                 quiet_s = REPEAT_S
             except ReplicationError as error:
-                log.warning("the controller does not know that this disk refuses %s partitions: %s", len(failed), error)
+                log.warning("the controller does not know that this disk refuses %s replicas: %s", len(failed), error)
                 quiet_s = RETRY_S
             with self._changed:
                 self._quiet_until_s |= dict.fromkeys(failed, self._now_s() + quiet_s)
-                for partition in failed:
-                    self._waiting.pop(partition, None)  # it has failed again while that was told
+                for replica in failed:
+                    self._waiting.pop(replica, None)  # it has failed again while that was told
 
-    def _take(self) -> dict[TopicPartition, StorageFailed] | None:
+    def _take(self) -> dict[ReplicaOf, StorageFailed] | None:
         with self._changed:
             while not self._waiting and not self._closed:
                 self._changed.wait()

@@ -16,7 +16,7 @@ from spark_replication.core.writes import IsrAnswer, IsrCommitted, IsrRefused, I
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed
 from spark_replication.messages import PartitionCommand
-from spark_replication.model import BrokerEpoch, BrokerId, Registration, Scalar, TopicConfig, TopicPartition
+from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
 from spark_replication.ports import Flush
 from spark_replication.sim.disk import Disk
 from spark_replication.sim.network import Network
@@ -68,7 +68,7 @@ class BrokerProcess(Process):
         zookeeper: ZooKeeper,
         settings: Settings,
         find: Callable[[BrokerId, int], BrokerProcess | None],
-        failed: Callable[[BrokerProcess, TopicPartition], None],
+        failed: Callable[[BrokerProcess, ReplicaOf], None],
         died: Callable[[BrokerProcess], None],
         registered: Callable[[], None],
     ) -> None:
@@ -126,9 +126,9 @@ class BrokerProcess(Process):
             registered = self.loop.brokers.get(broker)
         return None if registered is None else self._find(broker, registered.port)
 
-    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+    def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
         """ports.FailureReports."""
-        self._failed(self, partition)
+        self._failed(self, replica)
 
     # Starting (B1)
 

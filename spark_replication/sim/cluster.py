@@ -5,7 +5,7 @@ from __future__ import annotations
 from spark_replication.config import settings_from
 from spark_replication.core.events import BrokerDeathReported, Event, ReplicasFailed, Requested
 from spark_replication.messages import CreateTopic, Request
-from spark_replication.model import BrokerId, Scalar, TopicPartition
+from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
 from spark_replication.sim.broker import BrokerProcess, Host
 from spark_replication.sim.checkers import Checkers
 from spark_replication.sim.clients import Cluster, Producer, Reader
@@ -127,9 +127,9 @@ class SimulatedCluster:
         if process.epoch is not None and self.world.chance(0.6):
             self.tell_controller(BrokerDeathReported(process.broker, process.epoch), "a guardian reports a death")
 
-    def _failed(self, process: BrokerProcess, partition: TopicPartition) -> None:
+    def _failed(self, process: BrokerProcess, replica: ReplicaOf) -> None:
         if process.epoch is not None:
-            event = ReplicasFailed(process.broker, process.epoch, (partition,))
+            event = ReplicasFailed(process.broker, process.epoch, (replica,))
             self.tell_controller(event, "a broker reports its disk")
 
     # What people ask for

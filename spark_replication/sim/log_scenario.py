@@ -25,7 +25,7 @@ from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.messages import NONE, FetchedPartition, FetchPartition, PartitionCommand
-from spark_replication.model import BrokerId, PartitionState, TopicPartition
+from spark_replication.model import BrokerId, PartitionState, ReplicaOf, TopicPartition
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.sim.expectation import (
     BadScenario,
@@ -110,7 +110,7 @@ class LogScenario:
         """ports.IsrStore: kept until the file says what ZooKeeper answered."""
         self._writes.append((write, then))
 
-    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
+    def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
         """ports.FailureReports. A log in memory never fails."""
         raise error
 

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from spark_replication.core.answers import Outcome, outcome
 from spark_replication.errors import InvalidRequest, NotReady, StorageFailed
 from spark_replication.messages import NONE, CommandAnswer, LeaderAndIsr
-from spark_replication.model import TopicConfig, TopicPartition
+from spark_replication.model import ReplicaOf, TopicConfig, TopicPartition
 from tests.unit.core.stories import command, registration, state
 
 PARTITIONS = tuple(TopicPartition("foo", number) for number in range(6))
@@ -30,7 +30,7 @@ def test_each_partition_has_its_own_outcome() -> None:
     assert (NotReady.retriable, InvalidRequest.retriable) == (True, False)
     assert outcome(1, TOLD, CommandAnswer(broker_epoch=0, errors=errors)) == Outcome(
         confirmed=(LED, UNSAID),
-        failed=(FULL.topic_partition,),
+        failed=(ReplicaOf(FULL.topic_partition, FULL.topic_id),),
         again=replace(TOLD, partitions=(LATER,), init=False),
         refused={NEVER.topic_partition: InvalidRequest.code},
     )

@@ -12,7 +12,6 @@ from spark_replication.core.controller import plan
 from spark_replication.core.events import (
     BrokerDeathReported,
     LogInfoRead,
-    ReplicasFailed,
     Requested,
     Ticked,
     TookOver,
@@ -157,7 +156,7 @@ def test_the_controller_plans(known: ClusterState, cause: Cause, planned: Plan) 
 def test_replicas_whose_disk_failed_are_as_those_of_a_dead_broker() -> None:
     known = cluster(1, 2, 3, foo=state(1, [1, 2, 3]), bar=BAR_LED)
     known.apply_failed(1, [FOO])
-    assert plan(known, ReplicasFailed(1, 0, (FOO,))) == Plan(
+    assert plan(known, PartitionsChanged((FOO,))) == Plan(
         steps=(write(FOO, elected(2, [2, 3])),), then=(Recover((FOO,)),)
     )
 

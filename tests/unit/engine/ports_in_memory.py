@@ -10,7 +10,7 @@ from spark_replication.core.plan import Reply
 from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.errors import StorageFailed
 from spark_replication.messages import Command, PartitionCommand
-from spark_replication.model import BrokerId, Offset, Registration, TopicPartition
+from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog
 from spark_replication.sim.memory_store import MemoryStore
@@ -89,8 +89,8 @@ class Failures:
     def __init__(self) -> None:
         self.told: list[TopicPartition] = []
 
-    def failed(self, partition: TopicPartition, error: StorageFailed) -> None:
-        self.told.append(partition)
+    def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
+        self.told.append(replica.partition)
 
 
 class Links:

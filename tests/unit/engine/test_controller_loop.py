@@ -52,7 +52,7 @@ from spark_replication.messages import (
     UpdateMetadata,
     WidenTopic,
 )
-from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
+from spark_replication.model import PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, FOO_ID, state, topic, zookeeper
 from tests.unit.engine.ports_in_memory import Answers, HeldStore, Mirrored, Sent
 
@@ -450,14 +450,21 @@ def test_a_reported_death_removes_the_registration_and_the_watch_tells_of_the_re
 
 
 @pytest.mark.parametrize(
-    ("broker", "epoch", "asked"),
-    [(1, 0, [["foo-0@7"]]), (1, 1, []), (3, 0, [])],
+    ("broker", "epoch", "replica", "asked"),
+    [
+        (1, 0, ReplicaOf(FOO, FOO_ID), [["foo-0@7"]]),
+        (1, 1, ReplicaOf(FOO, FOO_ID), []),
+        (3, 0, ReplicaOf(FOO, FOO_ID), []),
+        (1, 0, ReplicaOf(FOO, "of an earlier topic"), []),
+        (1, 0, ReplicaOf(TopicPartition("foo", 9), FOO_ID), []),
+        (1, 0, ReplicaOf(TopicPartition("gone", 0), FOO_ID), []),
+    ],
 )
 def test_of_a_disk_that_failed_in_the_present_life_the_replicas_are_given_up(
-    broker: int, epoch: int, asked: list[list[str]]
+    broker: int, epoch: int, replica: ReplicaOf, asked: list[list[str]]
 ) -> None:
     story = Story()
-    story.happens(ReplicasFailed(broker, epoch, (FOO,)))
+    story.happens(ReplicasFailed(broker, epoch, (replica,)))
     assert story.asked() == asked
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import msgspec
 import pytest
@@ -24,7 +24,7 @@ from spark_replication.messages import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicConfig, TopicPartition
 from spark_replication.transport.actions import Action, ActionServer
 from spark_replication.transport.security import NO_SECURITY
 from tests.unit.core.stories import FOO, command, state
@@ -90,7 +90,7 @@ class Story:
         self.confirmed: queue.Queue[tuple[TopicPartition, int]] = queue.Queue()
         self.suspected: queue.Queue[tuple[BrokerId, int]] = queue.Queue()
         self.logs: queue.Queue[tuple[BrokerId, ReplicaLogInfos]] = queue.Queue()
-        self.failed: queue.Queue[tuple[BrokerId, int, list[TopicPartition]]] = queue.Queue()
+        self.failed: queue.Queue[tuple[BrokerId, int, tuple[ReplicaOf, ...]]] = queue.Queue()
         self.sender = CommandSender(timeout_ms=int(TIMEOUT_S * 1000), security=NO_SECURITY, news=News(self))
 
     def send(self, *commands: Command, epoch: int = 0) -> None:
@@ -122,8 +122,8 @@ class News:
     def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
         self._story.logs.put((broker, answer))
 
-    def failed(self, broker: BrokerId, epoch: int, partitions: Sequence[TopicPartition]) -> None:
-        self._story.failed.put((broker, epoch, list(partitions)))
+    def failed(self, broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> None:
+        self._story.failed.put((broker, epoch, replicas))
 
 
 @pytest.fixture
@@ -243,7 +243,7 @@ def test_a_newer_command_replaces_the_one_that_failed(story: Story) -> None:
 def test_what_a_disk_refuses_is_told_and_not_repeated(story: Story) -> None:
     story.broker.replies.put(lambda _: {"foo-0": "KAFKA_STORAGE_ERROR"})
     story.send(leader_and_isr(of(1, 7), of(1, 7, FOO_1)), epoch=3)
-    assert story.failed.get(timeout=TIMEOUT_S) == (1, 3, [FOO])
+    assert story.failed.get(timeout=TIMEOUT_S) == (1, 3, (ReplicaOf(FOO, of(1, 7).topic_id),))
     assert story.confirmed.get(timeout=TIMEOUT_S) == (FOO_1, 4)
     assert story.broker.next() == leader_and_isr(of(1, 7), of(1, 7, FOO_1))
     story.send(metadata(), epoch=3)

@@ -9,31 +9,31 @@ import pytest
 
 from spark_replication.errors import NotController, StorageFailed
 from spark_replication.live.failure_reports import REPEAT_S, RETRY_S, FailureReports
-from spark_replication.model import TopicPartition
+from spark_replication.model import ReplicaOf, TopicPartition
 
 FULL = StorageFailed("no space left")
-FOO, BAR = TopicPartition("foo", 0), TopicPartition("bar", 1)
+FOO, BAR = ReplicaOf(TopicPartition("foo", 0), "id"), ReplicaOf(TopicPartition("bar", 1), "id")
 WAIT_S = 10.0
 
 
 class Story:
     def __init__(self) -> None:
         self.now_s = 1_000.0
-        self.told: queue.SimpleQueue[tuple[TopicPartition, ...]] = queue.SimpleQueue()
+        self.told: queue.SimpleQueue[tuple[ReplicaOf, ...]] = queue.SimpleQueue()
         self.refused = False
         self.reports = FailureReports(self._tell, lambda: self.now_s)
 
-    def _tell(self, partitions: tuple[TopicPartition, ...]) -> None:
+    def _tell(self, partitions: tuple[ReplicaOf, ...]) -> None:
         self.told.put(partitions)
         if self.refused:
             raise NotController("there is none")
 
-    def next(self) -> tuple[TopicPartition, ...]:
+    def next(self) -> tuple[ReplicaOf, ...]:
         return self.told.get(timeout=WAIT_S)
 
-    def settled(self, partition: TopicPartition) -> None:
-        """What was told of it counts as told: another one is told of after it."""
-        after = TopicPartition(f"after {partition} at {self.now_s}", 0)
+    def settled(self) -> None:
+        """What was told before counts as told: another one is told of after it."""
+        after = ReplicaOf(TopicPartition("after", 0), f"at {self.now_s}")
         self.reports.failed(after, FULL)
         assert self.next() == (after,)
 
@@ -49,12 +49,12 @@ def story() -> Iterator[Story]:
 def test_the_first_failure_is_told_at_once_and_the_next_of_that_replica_much_later(story: Story) -> None:
     story.reports.failed(FOO, FULL)
     assert story.next() == (FOO,)
-    story.settled(FOO)
+    story.settled()
     story.reports.failed(FOO, FULL)
     story.reports.failed(BAR, FULL)
     assert story.next() == (BAR,)
     story.now_s += REPEAT_S
-    story.settled(BAR)
+    story.settled()
     story.reports.failed(FOO, FULL)
     assert story.next() == (FOO,)
 
@@ -63,12 +63,12 @@ def test_where_nobody_could_be_told_it_is_tried_again_soon(story: Story) -> None
     story.refused = True
     story.reports.failed(FOO, FULL)
     assert story.next() == (FOO,)
-    story.settled(FOO)
+    story.settled()
     story.reports.failed(FOO, FULL)
     story.reports.failed(BAR, FULL)
     assert story.next() == (BAR,), "not at once: a producer tries again and again"
     story.now_s += RETRY_S
-    story.settled(BAR)
+    story.settled()
     story.reports.failed(FOO, FULL)
     assert story.next() == (FOO,)
 
