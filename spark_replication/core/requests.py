@@ -54,7 +54,7 @@ from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicSt
 
 # Reassignments of one topic that begin in one multi(): its assignment and so many leaderAndISRs.
 BEGUN_TOGETHER_MAX = 200
-# Of a topic's znode while partitions of it move: with what is stored beside it, it must fit what ZooKeeper takes at once.
+# Of a topic's znode while partitions of it move: with what is stored beside it, it must fit what ZooKeeper takes.
 ASSIGNMENT_BYTES_MAX = 512 << 10
 
 
