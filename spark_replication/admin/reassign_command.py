@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from pathlib import Path
 from typing import TextIO
@@ -11,6 +12,7 @@ import click
 from spark_replication.admin.listing import Format, bootstrap, output, security, show, tell_refused
 from spark_replication.client.admin import Admin
 from spark_replication.core.moves import Plan
+from spark_replication.errors import ReplicationError
 from spark_replication.transport.security import Security
 
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
@@ -90,16 +92,30 @@ def plan(
 def apply(bootstrap: str, security: Security, file: TextIO, wait_s: float | None) -> None:
     """Begin what a plan says: FILE is what `plan --save` or `plan --format json` wrote, - is stdin.
 
-    It goes on by itself: `status` says how far it is."""
+    It goes on by itself: `status` says how far it is. What had no room yet begins when it is applied again, or with
+    --wait as soon as others have ended."""
     read = Plan.from_json(file.read())
     with closing(Admin(bootstrap, security=security)) as admin:
         refused = admin.apply(read)
-        begun = [move.partition for move in read.moves if move.partition not in refused]
-        click.echo(f"{len(begun)} of {len(read.moves)} partitions have begun to move")
+        click.echo(f"{len(read.moves) - len(refused)} of {len(read.moves)} partitions have begun to move")
         if wait_s is not None:
-            admin.wait_reassigned(begun, wait_s)
-            click.echo("all of them have ended")
+            refused = _all_ended(admin, read, refused, time.monotonic() + wait_s)
+            click.echo(f"{len(read.moves) - len(refused)} of {len(read.moves)} partitions have ended their move")
     tell_refused(refused)
+
+
+def _all_ended(
+    admin: Admin, whole: Plan, refused: dict[str, ReplicationError], deadline_s: float
+) -> dict[str, ReplicationError]:
+    """Wave after wave: what there was no room for is asked for again once the others have ended."""
+    while True:
+        begun = [move.partition for move in whole.moves if move.partition not in refused]
+        admin.wait_reassigned(begun, max(0.0, deadline_s - time.monotonic()))
+        waiting = {name for name, error in refused.items() if error.retriable}
+        if not waiting:
+            return refused
+        for_good = {name: error for name, error in refused.items() if name not in waiting}
+        refused = for_good | admin.apply(Plan(moves=tuple(m for m in whole.moves if m.partition in waiting)))
 
 
 @reassign.command()

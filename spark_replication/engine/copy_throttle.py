@@ -50,6 +50,9 @@ class CopyThrottle:
     def wait(self, follower: BrokerId, partition: TopicPartition, now_ms: int) -> None:
         """There is something for its fetch: it is told (FollowerLinks.ready) when its turn comes."""
         with self._guard:
+            if not self.limits:  # since its caller looked
+                self._links.ready(follower, partition)
+                return
             self._waiting.setdefault(follower, {})[partition] = None
             self._bucket = throttle.refilled(self._bucket, now_ms)
             self._give_turns()

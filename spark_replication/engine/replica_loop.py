@@ -203,7 +203,7 @@ class ReplicaLoop:
             topic_id=self.topic_id,
             leads=isinstance(self.part, Leading),
             copies=self._copies.sizes(self.part),
-            bytes=self.log.bytes_from(self.log.log_start),
+            bytes=sum(segment.bytes for segment in self.log.segments()),
         )
 
     @property

@@ -12,6 +12,7 @@ from spark_replication.messages import (
     CancelReassignment,
     CopySize,
     ElectLeaders,
+    Reassign,
     Refusal,
     ReplicaSize,
     ReplicaSizes,
@@ -54,7 +55,8 @@ def test_a_plan_is_shown_saved_and_applied(
     )
     assert asked == []
     applied = run("reassign", "apply", "-b", cluster.bootstrap, file, "--wait", 5)
-    assert applied == (0, "2 of 2 partitions have begun to move\nall of them have ended\n", "")
+    said = "2 of 2 partitions have begun to move\n2 of 2 partitions have ended their move\n"
+    assert applied == (0, said, "")
     assert asked == list(Plan.from_json(file.read_text()).requests())
 
 
@@ -87,6 +89,37 @@ def test_what_of_a_plan_is_refused_is_an_error_and_the_rest_has_begun(
     refused = run("reassign", "apply", "-b", cluster.bootstrap, file)
     assert (refused.exit, refused.out) == (1, "")
     assert "no plan of a reassignment" in refused.err
+
+
+def test_what_finds_no_room_begins_when_others_have_ended(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    full = Refusal(error="THROTTLING_QUOTA_EXCEEDED", message="ask again", retriable=True)
+    answers = [{"orders-0": full, "orders-1": STALE}, {}]
+    asked: list[list[str]] = []
+
+    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        assert isinstance(request, Reassign)
+        asked.append(list(request.targets))
+        return RequestAnswer(errors=answers.pop(0))
+
+    cluster.carry_out = carry_out
+    file = tmp_path / "plan.json"
+    run("reassign", "plan", "-b", cluster.bootstrap, "orders-0=1", "orders-1=1", "orders-2=1", "--save", file)
+    found = run("reassign", "apply", "-b", cluster.bootstrap, file, "--wait", 20)
+    said = "1 of 3 partitions have begun to move\n2 of 3 partitions have ended their move\n"
+    assert found == (1, said, "error: orders-1: STALE_PLAN: plan again\n")
+    assert asked == [["orders-0", "orders-1", "orders-2"], ["orders-0"]]
+
+
+def test_a_wait_that_is_too_short_is_an_error(
+    run: Run, cluster: FakeCluster, asked: list[Request], tmp_path: Path
+) -> None:
+    file = tmp_path / "plan.json"
+    run("reassign", "plan", "-b", cluster.bootstrap, "orders-0=1", "--save", file)
+    cluster.adding = {TopicPartition("orders", 0): (2,)}
+    found = run("reassign", "apply", "-b", cluster.bootstrap, file, "--wait", 0.1)
+    assert (found.exit, found.out) == (1, "1 of 1 partitions have begun to move\n")
+    assert "orders-0 is the first: wait longer" in found.err
+    assert len(asked) == 1
 
 
 def test_what_cannot_be_planned_says_why(run: Run, cluster: FakeCluster) -> None:

@@ -539,7 +539,9 @@ def test_it_tells_how_large_its_replicas_are_of_those_that_are_asked_for() -> No
     assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(led, followed))
     assert story.loop.replica_sizes(DescribeReplicas(partitions=(FOO, BAR))) == ReplicaSizes(replicas=(led,))
     story.log().failing = frozenset({"read"})
-    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(followed,))
+    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(led, followed)), "no file is read"
+    story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8, adding=(3,))), 0)
+    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(followed,)), "nor guessed at"
 
 
 def test_the_settings_of_the_cluster_hold_from_its_registration_and_as_they_change() -> None:

@@ -112,3 +112,5 @@ def test_without_a_limit_everybody_is_told_and_nobody_waits() -> None:
     assert (made.limits, turns.take()) == (False, [(4, B), (4, C), (5, A)])
     made.tick(9_000)
     assert turns.take() == []
+    made.wait(4, B, 9_000)  # it was lifted while its replica looked
+    assert turns.take() == [(4, B)]
