@@ -55,8 +55,9 @@ drill: setup
 check: lint
 	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not live and not spark and not slow" $(ARGS)
 
+# Two workers: tests that start processes mostly wait, and take turns in one of them (tests/conftest.py).
 test: lint
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 # All linters speak, even if the first complains; mypy is the slow one, so the others run beside it.
 lint: setup

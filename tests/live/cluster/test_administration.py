@@ -6,8 +6,7 @@ import os
 import shutil
 import signal
 import time
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,8 +16,8 @@ from kazoo.client import KazooClient
 import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
 from spark_replication.errors import InvalidPartitions, ReplicationError, UnknownTopicOrPartition
-from tests.live.broker import brokers
 from tests.live.cluster.history import SCHEMA, Load
+from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -45,17 +44,6 @@ def person(cluster: sr.LocalCluster) -> Iterator[KazooClient]:
     yield client
     client.stop()
     client.close()
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    """A cluster that refuses to answer is not there yet."""
-
-    def answered() -> bool:
-        with suppress(ReplicationError):
-            return holds()
-        return False
-
-    brokers.eventually(answered, what, DEADLINE_S)
 
 
 def partitions_of(cluster: sr.LocalCluster, topic: str) -> dict[int, PartitionDescription]:

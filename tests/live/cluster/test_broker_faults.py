@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -18,7 +18,6 @@ from spark_replication.config import settings_from
 from spark_replication.core.cluster import ClusterState, LoadedCluster
 from spark_replication.core.controller import plan
 from spark_replication.core.events import TookOver
-from spark_replication.errors import ReplicationError
 from spark_replication.messages import Done, Shutdown
 from spark_replication.model import TopicPartition, encode
 from spark_replication.transport.actions import call
@@ -28,6 +27,7 @@ from spark_replication.zk.session import Session
 from tests.live.broker import brokers
 from tests.live.cluster.faults import full_disk, held_down, kill, stopped
 from tests.live.cluster.history import SCHEMA, Load
+from tests.live.cluster.waiting import eventually
 from tests.live.cluster.witness import Witness
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -81,17 +81,6 @@ def leader_of(cluster: sr.LocalCluster, topic: str) -> int:
     leader = partition(cluster, topic).leader
     assert leader is not None
     return leader
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    """A cluster that refuses to answer is not there yet."""
-
-    def answered() -> bool:
-        with suppress(ReplicationError):
-            return holds()
-        return False
-
-    brokers.eventually(answered, what, DEADLINE_S)
 
 
 def pids(cluster: sr.LocalCluster) -> dict[int, int]:

@@ -6,16 +6,15 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 
 import pyarrow as pa
 import pytest
 
 import spark_replication as sr
 from spark_replication.client.replica_sizes import ReassignmentDescription
-from spark_replication.errors import InvalidReplicaAssignment, NoReassignmentInProgress, ReplicationError, StalePlan
-from tests.live.broker import brokers
+from spark_replication.errors import InvalidReplicaAssignment, NoReassignmentInProgress, StalePlan
 from tests.live.cluster.history import SCHEMA, Acknowledged, Load
+from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -54,17 +53,6 @@ class SharedLoad(Load):
 def cluster() -> Iterator[sr.LocalCluster]:
     with sr.LocalCluster.start(brokers=4, config=CONFIG) as cluster:
         yield cluster
-
-
-def eventually(holds: Callable[[], bool], what: str) -> None:
-    """A cluster that refuses to answer is not there yet."""
-
-    def answered() -> bool:
-        with suppress(ReplicationError):
-            return holds()
-        return False
-
-    brokers.eventually(answered, what, DEADLINE_S)
 
 
 def assignment(cluster: sr.LocalCluster, topic: str) -> dict[str, tuple[int, ...]]:

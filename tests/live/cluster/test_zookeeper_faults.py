@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 
@@ -17,9 +14,9 @@ from spark_replication.model import PartitionState, TopicPartition
 from spark_replication.transport.actions import call
 from spark_replication.zk import paths
 from spark_replication.zk.embedded import EmbeddedZooKeeper
-from spark_replication.zk.locked_process import wait_ended
 from spark_replication.zk.reading import read_brokers, read_partitions
 from spark_replication.zk.session import Session
+from tests.live.cluster.faults import kill, stopped
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.witness import Witness
 from tests.live.zk.helpers import expire
@@ -57,26 +54,6 @@ def truth(cluster: sr.LocalCluster) -> Iterator[Session]:
     session = Session.connect(address, slash + chroot, session_timeout_ms=60_000, request_timeout_ms=20_000)
     yield session
     session.close()
-
-
-@contextlib.contextmanager
-def stopped(pid: int | None) -> Iterator[None]:
-    """SIGSTOP: it keeps its connections, its locks and its memory, and does nothing."""
-    assert pid is not None
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
-def kill(*pids: int) -> None:
-    ends = [os.pidfd_open(pid) for pid in pids]
-    for pid in pids:
-        os.kill(pid, signal.SIGKILL)
-    for end in ends:
-        assert wait_ended(end, 10)
-        os.close(end)
 
 
 def produce_for(load: Load, span_s: float) -> None:

@@ -1,0 +1,11 @@
+"""Tests that start processes take turns in one of the workers of `make test`; the others run beside them."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.get_closest_marker("live") is not None or item.get_closest_marker("spark") is not None:
+            item.add_marker(pytest.mark.xdist_group("processes"))
