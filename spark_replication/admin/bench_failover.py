@@ -17,8 +17,8 @@ import msgspec
 
 from spark_replication.admin.bench_cluster import (
     HEALTHY_TIMEOUT_S,
-    TOPIC,
     PATIENT,
+    TOPIC,
     ControllerLog,
     FirstSeen,
     Stored,
