@@ -263,7 +263,9 @@ def settings_from(*layers: Mapping[str, Any]) -> Settings:
 
 
 def with_topic(settings: Settings, overrides: Mapping[str, Scalar]) -> Settings:
-    """The settings as they hold for a topic with these overrides."""
+    """The settings as they hold for a topic with these overrides; the same, not a copy for each partition, without."""
+    if not overrides:
+        return settings
     for name in overrides:
         _check_known(name, _names(TopicSettings), of_topic=True)
     return _converted({**msgspec.to_builtins(settings), **overrides}, Settings)

@@ -3,7 +3,7 @@ the same run, and the ratio of the two: machines are noisy, ratios less so."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import click
@@ -140,7 +140,7 @@ session_ms = click.option(
 @output
 def failover_command(partitions: int, session_ms: int, output: Format) -> None:
     """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
-    found = bench_failover.failover(partitions, session_ms, progress=_progress)
+    found = _told(bench_failover.failover(partitions, session_ms, progress=_progress))
     _show_figures(bench_failover.COLUMNS, found, output)
     if output == "table":
         click.echo(
@@ -155,7 +155,7 @@ def failover_command(partitions: int, session_ms: int, output: Format) -> None:
 @output
 def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
     """kill -9 of the controller, whose process is started again, or for which another stands by."""
-    found = bench_takeover.takeover(partitions, session_ms, progress=_progress)
+    found = _told(bench_takeover.takeover(partitions, session_ms, progress=_progress))
     _show_figures(bench_takeover.COLUMNS, found, output)
     if output == "table":
         click.echo("ms since the kill. A standby waits for the session's end, which is part of its figures.")
@@ -172,6 +172,13 @@ def idle_command(partitions: int, seconds: float, output: Format) -> None:
 
 def _progress(line: str) -> None:
     click.echo(line, err=True)
+
+
+def _told(found: Iterable[Any]) -> Iterator[Any]:
+    """What takes minutes says what it has as it comes."""
+    for figures in found:
+        _progress(f"{figures}")
+        yield figures
 
 
 def _show_figures(columns: tuple[str, ...], found: Iterable[Any], output: Format) -> None:

@@ -26,6 +26,8 @@ from spark_replication.zk.session import EXISTS, Committed, Create, Delete, Node
 
 TOPIC = "bench"
 BATCH_BYTES = 1_024
+# Brokers, ZooKeeper and the load share this machine: first writes to thousands of partitions make as many files.
+PATIENT = {"request.timeout.ms": 60_000}
 HEALTHY_TIMEOUT_S = 300.0
 CREATE_TIMEOUT_MS = 300_000
 SEEN_TIMEOUT_S = 60.0

@@ -17,6 +17,7 @@ import msgspec
 
 from spark_replication.admin.bench_cluster import (
     HEALTHY_TIMEOUT_S,
+    PATIENT,
     TOPIC,
     ControllerLog,
     FirstSeen,
@@ -65,7 +66,7 @@ def failover(partitions: int, session_ms: int, progress: Progress) -> Iterator[F
     For the latter it is stopped, not killed, as if its host were lost: its guardian sees nothing, and no connection is
     reset or refused, which the controller would take for a death as well.
     """
-    config = {"zookeeper.session.ms": session_ms}
+    config = {**PATIENT, "zookeeper.session.ms": session_ms}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
         make_topic(cluster, partitions, progress)
         for reported in (True, False):

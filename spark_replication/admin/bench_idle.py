@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 
-from spark_replication.admin.bench_cluster import make_topic
+from spark_replication.admin.bench_cluster import PATIENT, make_topic
 from spark_replication.admin.bench_load import cpu_s_of
 from spark_replication.admin.bench_replicate import BROKERS, Progress
 from spark_replication.live.local_cluster import LocalCluster
@@ -32,7 +32,7 @@ COLUMNS = Figures.__struct_fields__
 
 
 def idle(partitions: int, seconds: float, progress: Progress) -> Iterator[Figures]:
-    with LocalCluster.start(brokers=BROKERS) as cluster:
+    with LocalCluster.start(brokers=BROKERS, config=PATIENT) as cluster:
         processes = _processes(cluster)
         before = {name: _memory_kb(pid) for name, pid in processes.items()}
         make_topic(cluster, partitions, progress)

@@ -21,7 +21,14 @@ from pathlib import Path
 
 import msgspec
 
-from spark_replication.admin.bench_cluster import ControllerLog, FirstSeen, eventually, make_topic, session_with
+from spark_replication.admin.bench_cluster import (
+    PATIENT,
+    ControllerLog,
+    FirstSeen,
+    eventually,
+    make_topic,
+    session_with,
+)
 from spark_replication.admin.bench_replicate import BROKERS, Progress
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.zk import paths
@@ -46,7 +53,7 @@ COLUMNS = Figures.__struct_fields__
 
 
 def takeover(partitions: int, session_ms: int, progress: Progress) -> Iterator[Figures]:
-    config = {"zookeeper.session.ms": session_ms}
+    config = {**PATIENT, "zookeeper.session.ms": session_ms}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
         make_topic(cluster, partitions, progress)
         log = cluster.directory / "controller" / "log"

@@ -45,10 +45,11 @@ def announce(
     configured = _configured(cluster, cause)
     tells_settings = _is_about_cluster(cause)
     news = bool(changed or removed or deleted or configured or tells_settings) or isinstance(cause, BrokersMoved)
+    complete = _complete(cluster) if everything else {}
     for broker in sorted(cluster.brokers.live):
         if broker in everything:
-            leader_and_isr[broker] = _hosted(cluster, broker)
-            metadata[broker] = tuple(cluster.command(p) for p in sorted(cluster.partitions) if cluster.assigned(p))
+            leader_and_isr[broker] = tuple(complete[p] for p in cluster.hosted_by([broker]) if p in complete)
+            metadata[broker] = tuple(complete.values())
         elif news:
             metadata[broker] = changed
     init = isinstance(cause, TookOver)
@@ -135,8 +136,9 @@ def _for_replicas(
     return {broker: tuple(commands) for broker, commands in receiving.items()}
 
 
-def _hosted(cluster: ClusterState, broker: BrokerId) -> tuple[PartitionCommand, ...]:
-    return tuple(cluster.command(p) for p in cluster.hosted_by([broker]) if p in cluster.partitions)
+def _complete(cluster: ClusterState) -> dict[TopicPartition, PartitionCommand]:
+    """Of every partition, once for all brokers."""
+    return {p: cluster.command(p) for p in sorted(cluster.partitions) if cluster.assigned(p)}
 
 
 def _topics(cluster: ClusterState, partitions: tuple[PartitionCommand, ...]) -> dict[str, TopicConfig]:

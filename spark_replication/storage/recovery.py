@@ -134,6 +134,8 @@ def recover(folder: Path, before_cut: Callable[[], None], *, files: Files, index
 
 def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes: IndexCache) -> Recovered:
     names = files.file_names(folder)
+    if not names:  # new: of ten thousand that a topic makes, none is worth three more looks
+        return _empty(folder, files, indexes)
     rebuilt: list[str] = []
     bases = segment_bases(names)
     log_start = _log_start(files, folder, bases, rebuilt)
@@ -338,6 +340,19 @@ def _cut(files: Files, folder: Path, scan: _Scan) -> None:
         cut_files(files, folder, scan.base, data_bytes=scan.data_kept, index_bytes=scan.kept * ENTRY_BYTES)
     else:
         remove_files(files, folder, scan.base)
+
+
+def _empty(folder: Path, files: Files, indexes: IndexCache) -> Recovered:
+    return Recovered(
+        folder=folder,
+        files=files,
+        indexes=indexes,
+        log_start=0,
+        segments=(),
+        epochs=EpochHistory(),
+        high_watermark=0,
+        report=RecoveryReport(folder=str(folder), log_end=0, batches_kept=0),
+    )
 
 
 def _epochs(

@@ -157,3 +157,9 @@ def test_the_command_lines_bootstrap_is_no_setting_and_stops_nobody() -> None:
     assert from_environment({BOOTSTRAP_VARIABLE: "127.0.0.1:1"}) == {}
     with pytest.raises(InvalidConfig, match=f"unknown environment variable {BOOTSTRAP_VARIABLE}S"):
         from_environment({f"{BOOTSTRAP_VARIABLE}S": "127.0.0.1:1"})
+
+
+def test_topics_without_overrides_share_the_settings() -> None:
+    settings = Settings(replica_lag_time_ms=7)
+    assert with_topic(settings, {}) is settings
+    assert with_topic(settings, {"min.insync.replicas": 1}) == Settings(replica_lag_time_ms=7, min_insync_replicas=1)
