@@ -143,6 +143,12 @@ class BrokerLoop:
                         failed[partition] = error
         return failed
 
+    def flush_soon(self) -> None:
+        """All logs, several at a time, while they still serve: so `close` has little left to wait for."""
+        for replica in list(self.replicas.values()):
+            with replica.guard:
+                replica.flush_soon()
+
     def close(self) -> dict[TopicPartition, ReplicationError]:
         """Stop leading and following, and flush. Of the logs that could not be flushed, why: with any, the stop was not
         clean (B3)."""

@@ -50,18 +50,19 @@ class Flushing:
     def written(self) -> None:
         """Something was: with flush=always it goes to the disk at once, or after the flush that runs."""
         if self.always:
-            self._begin()
+            self.begin()
 
     def tick(self, now_ms: int) -> None:
         if self.by_interval and now_ms - self._begun_ms >= self.settings.flush_interval_ms:
             self._begun_ms = now_ms
-            self._begin()
+            self.begin()
 
     def end(self, failed: StorageFailed | None) -> None:
         self._running = False
         self._log.end_flush(failed)
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Of all that is not on the disk, unless a flush is running."""
         if self._running:
             return
         with suppress(StorageFailed):  # it is offline, and says so to whoever writes

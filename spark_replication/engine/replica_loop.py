@@ -410,6 +410,10 @@ class ReplicaLoop:
         if isinstance(self.part, Following) and self.part.leader is not None:
             self._links.follow(self.partition, self.part.leader)
 
+    def flush_soon(self) -> None:
+        """Whatever its topic's `flush` says: it is about to be closed."""
+        self._flushing.begin()
+
     def _flush_ended(self, failed: StorageFailed | None) -> None:
         """Called by the flusher, from its own thread."""
         with self.guard:

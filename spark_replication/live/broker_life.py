@@ -433,6 +433,7 @@ class BrokerLife:
         self._replica_timers.stop()
         self._slow_timers.stop()
         self._failure_reports.close()
+        self._loop.flush_soon()
         self._flush_threads.close()  # a flush that fails after the last one would go unnoticed
         failed = self._loop.close()
         self._replication.close()

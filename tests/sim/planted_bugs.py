@@ -29,10 +29,10 @@ LOSS = (ISR, ELR, ACKED, PREFIX)
 
 PLANTED_BUGS = (
     bug(
-        "the setting's min ISR in place of the stored one",
+        "the process's own min ISR in place of the stored one",
         "engine/replica_loop.py",
         "            self._carry_out(command, me, now_ms)\n",
-        "            min_isr = min(self._settings.min_insync_replicas, len(command.replicas))\n"
+        "            min_isr = min(type(self._settings)().min_insync_replicas, len(command.replicas))\n"
         "            believed = msgspec.structs.replace(command.state, min_isr=min_isr)\n"
         "            self._carry_out(msgspec.structs.replace(command, state=believed), me, now_ms)\n",
         *LOSS,
@@ -43,6 +43,7 @@ PLANTED_BUGS = (
         "max(leading.high_watermark, leading.epoch_start, leading.end_at_start)",
         "max(leading.high_watermark, leading.epoch_start)",
         *LOSS,
+        profile="restarts",
     ),
     bug(
         "join the ISR below the epoch's start",
@@ -86,7 +87,8 @@ PLANTED_BUGS = (
         "leader_epoch_never_falls",
         "followers_catch_up",
         "one_leader_per_epoch",
-        profile="zookeeper",
+        "no_reassignment_stuck",
+        profile="admin",
     ),
     bug(
         "drop replicas and write the final assignment in two steps",
@@ -124,6 +126,7 @@ PLANTED_BUGS = (
         "max(self._flushed_end, flush.end)",
         "self._log_end",
         *LOSS,
+        profile="admin",
     ),
     bug(
         "vouch for what is not flushed",

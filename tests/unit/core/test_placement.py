@@ -36,6 +36,18 @@ def test_those_that_lead_and_hold_least_so_far_come_first() -> None:
     assert place([4, 5], 2, on_racks(None, None, None), [(1, 2), (1, 3), (2, 1)]) == {4: (3, 2), 5: (3, 1)}
 
 
+def test_the_others_share_what_a_broker_led() -> None:
+    """Where each holds everything, too: else all that a dead broker led would go to one of the others."""
+    assert place(range(6), 3, on_racks(None, None, None)) == {
+        0: (1, 2, 3),
+        1: (2, 1, 3),
+        2: (3, 1, 2),
+        3: (1, 3, 2),
+        4: (2, 3, 1),
+        5: (3, 2, 1),
+    }
+
+
 @pytest.mark.parametrize("factor", [-1, 0, 4])
 def test_too_few_brokers_are_refused(factor: int) -> None:
     with pytest.raises(InvalidReplicationFactor, match=f"replication factor {factor} needs .* there are 3"):

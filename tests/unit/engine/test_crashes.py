@@ -8,7 +8,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -183,7 +183,6 @@ def after(store: MemoryStore, happens: Happening, dies_after: int | None) -> Pla
     return place(store)
 
 
-@settings(deadline=None)
 @given(known=any_cluster(), happens=HAPPENINGS, dies_after=st.integers(0, 6))
 def test_wherever_a_controller_dies_its_successor_ends_in_the_same_place(
     known: MemoryStore, happens: Happening, dies_after: int
@@ -193,7 +192,6 @@ def test_wherever_a_controller_dies_its_successor_ends_in_the_same_place(
         assert after(known, happens, dies_after) == after(known, happens, None)
 
 
-@settings(deadline=None)
 @given(known=any_cluster())
 def test_a_take_over_of_a_cluster_in_which_nothing_happened_writes_nothing(known: MemoryStore) -> None:
     known.round_trips = 0

@@ -338,6 +338,15 @@ def test_who_leads_by_the_time_that_its_disk_is_tried_again_asks_nobody() -> Non
     assert story.links.asked == 0
 
 
+def test_what_is_about_to_be_closed_is_flushed_whatever_its_setting() -> None:
+    story = Story().told()
+    story.produce()
+    assert story.log.flushing is None
+    story.loop.flush_soon()
+    story.flushes.end()
+    assert story.log.flushed_end == 1
+
+
 def test_a_flush_that_failed_is_told_of() -> None:
     story = Story(flush="always").told()
     story.produce()

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_replication.sim.faulty_files import BLOCK_BYTES, FaultyFiles
@@ -46,7 +46,6 @@ def outcome(files: Files, root: Path, step: Step) -> object:
     return sorted(found) if isinstance(found, list) else found
 
 
-@settings(deadline=None)
 @given(steps=st.lists(STEPS, max_size=40))
 def test_while_nothing_breaks_they_are_the_kernels(steps: list[Step]) -> None:
     with tempfile.TemporaryDirectory() as folder:
