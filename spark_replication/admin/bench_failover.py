@@ -37,9 +37,10 @@ from spark_replication.zk.session import Session
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds since the kill. gone: its registration; stored: the last of the `changed` leaderAndISRs, new leaders
-    and shrunken ISRs alike; active: the last new leader has confirmed; written: each of those `led` before by the dead
-    has acknowledged a write to all replicas in sync. rejoined_s: of the broker, once started again.
+    """Milliseconds since the kill. gone: its registration; elected: the last new leader is stored, for all that the
+    dead one `led`; active: the last of these has confirmed; written: each has acknowledged a write to all replicas in
+    sync; stored: the last of the `changed` leaderAndISRs, shrunken ISRs of living leaders, too. rejoined_s: of the
+    broker, once started again.
 
     sequential_ms: as many conditional writes one at a time; ratio: of that and what storing took.
     """
@@ -49,9 +50,10 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     led: int
     changed: int
     gone_ms: int
-    stored_ms: int
+    elected_ms: int
     active_ms: int
     written_ms: int
+    stored_ms: int
     sequential_ms: int
     ratio: float
     rejoined_s: float
@@ -90,7 +92,7 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress
     else:
         os.kill(cluster.brokers[victim].pid, signal.SIGSTOP)
     gone_s = gone.wait("is gone")
-    eventually(partial(_have_confirmed, log, len(before)), "all leaders have confirmed")
+    eventually(partial(_have_confirmed, log, BROKERS - 1), "all new leaders have confirmed")
     write_to_each(cluster, {partition: found.state for partition, found in stored(session).items() if partition in led})
     written_s = time.time()
     after = stored(session)
@@ -109,19 +111,24 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress
         led=len(led),
         changed=len(changed),
         gone_ms=round(1_000 * (gone_s - killed_s)),
-        stored_ms=round(1_000 * (stored_s - killed_s)),
-        active_ms=round(1_000 * (log.told[-1].at_s - killed_s)),
+        elected_ms=round(1_000 * (max(after[partition].at_s for partition in led) - killed_s)),
+        active_ms=round(1_000 * (max(_first_told(log).values()) - killed_s)),
         written_ms=round(1_000 * (written_s - killed_s)),
+        stored_ms=round(1_000 * (stored_s - killed_s)),
         sequential_ms=round(1_000 * sequential_s),
         ratio=round(sequential_s / max(stored_s - gone_s, 0.001), 1),
         rejoined_s=round(time.perf_counter() - began, 1),
     )
 
 
-def _have_confirmed(log: ControllerLog, partitions: int) -> bool:
-    """Each of them is told anew, since each had a replica on the dead broker."""
+def _have_confirmed(log: ControllerLog, brokers: int) -> bool:
+    """Each that lives is told of what it leads now, before anything else."""
     log.read()
-    return sum(told.leads for told in log.told) >= partitions
+    return len(_first_told(log)) == brokers
+
+
+def _first_told(log: ControllerLog) -> dict[BrokerId, float]:
+    return {told.broker: told.at_s for told in reversed(log.told)}
 
 
 def _check(victim: BrokerId, led: set[TopicPartition], after: dict[TopicPartition, Stored]) -> None:

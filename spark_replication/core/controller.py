@@ -68,6 +68,7 @@ from spark_replication.core.writes import (
 from spark_replication.messages import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
 from spark_replication.model import BrokerId, TopicPartition
 
+TOGETHER_MAX = 1_000  # partitions that change in one commit: more are several multi()s anyhow
 # In which order a new controller takes up what lies below /admin (C3).
 _ORDER = (DeleteTopic, Reassign, AddPartitions, RemovePartitions, ElectLeaders)
 
@@ -144,13 +145,27 @@ def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tupl
 
 
 def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Plan:
+    """Of many partitions, what a lost broker led gets a leader first, stored and told before anything else: nobody can
+    use it till then."""
     touched = tuple(cluster.hosted_by(cause.lost | cause.started | cause.stopping))
+    led = _led_by(cluster, cause.lost, touched)
+    if led and len(touched) > max(len(led), TOGETHER_MAX) and not cause.stopping:
+        others = tuple(partition for partition in touched if partition not in led)
+        first = tuple(led)
+        return Plan(steps=_alone(settle(cluster, first)), then=(*_then(cluster, first), PartitionsChanged(others)))
     writes = settle(cluster, touched)
     # A replica that only follows on a broker that shuts down is stopped; what that broker led, it is told of as ever.
     stops = {p: _stopped(cluster, p, cause.stopping) for p in touched} if cause.stopping else {}
     steps = tuple(Step((write,), stops.pop(write.partition, ())) for write in writes)
     unwritten = tuple(stop for stopped in stops.values() for stop in stopped)
     return Plan(steps=steps, stops=unwritten, then=_then(cluster, touched))
+
+
+def _led_by(
+    cluster: ClusterState, brokers: frozenset[BrokerId], partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, None]:
+    known = ((partition, cluster.partitions.get(partition)) for partition in partitions)
+    return {partition: None for partition, found in known if found is not None and found.state.leader in brokers}
 
 
 def _stopped(cluster: ClusterState, partition: TopicPartition, stopping: frozenset[BrokerId]) -> tuple[Stop, ...]:

@@ -115,13 +115,17 @@ class BrokerLoop:
             self.me = me
             return errors
 
-    def initialized(self, read: Callable[[], Iterable[PartitionCommand]]) -> None:
-        """An INIT was carried out: what is here, and is not in what `read` finds assigned in ZooKeeper, goes (B1). The
-        INIT itself is no reason, since a late one knows nothing of a newer topic; and no command is carried out between
-        the reading and what follows from it."""
+    def initialized(self, told: Iterable[PartitionCommand], read: Callable[[], Iterable[PartitionCommand]]) -> None:
+        """An INIT that told of these was carried out: what is here, and is not in what `read` finds assigned in
+        ZooKeeper, goes (B1). The INIT itself is no reason, since a late one knows nothing of a newer topic; and no
+        command is carried out between the reading and what follows from it. Where all that is here was told of, there
+        is nothing to read."""
         with self._guard:
-            if self.me is not None:
-                me = self.me.broker
+            if self.me is None:
+                return
+            me = self.me.broker
+            named = {(each.topic_partition, each.topic_id) for each in told if me in each.replicas}
+            if not named.issuperset(self._logs.found()):
                 self._quarantine_unassigned([found for found in read() if me in found.replicas])
 
     def brokers_read(self, brokers: Mapping[BrokerId, Registration]) -> None:

@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 import uuid
+from collections.abc import Iterable
 from pathlib import Path
 
 import msgspec
@@ -28,7 +29,7 @@ from spark_replication.live.failure_reports import FailureReports
 from spark_replication.live.lease import Lease
 from spark_replication.live.open_files import open_files_max
 from spark_replication.live.timers import Timers
-from spark_replication.messages import NONE, DiskFailed, Done, LeaseAnswer, ProducerId, RenewLease
+from spark_replication.messages import NONE, DiskFailed, Done, LeaseAnswer, PartitionCommand, ProducerId, RenewLease
 from spark_replication.model import BrokerId, DirectoryIdentity, ReplicaOf, TopicPartition
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
@@ -134,9 +135,9 @@ class BrokerLife:
         """Raised by `run`, which nothing else ends then."""
         self._news.put(Crashed(error or RuntimeError("a thread ended")))
 
-    def initialized(self) -> None:
+    def initialized(self, told: Iterable[PartitionCommand]) -> None:
         try:
-            self._loop.initialized(lambda: self._store.read_assigned(self._options.broker_id)[0])
+            self._loop.initialized(told, lambda: self._store.read_assigned(self._options.broker_id)[0])
         except ReplicationError as error:
             log.info("what is no longer assigned stays until the next INIT or registration: %s", error)
 

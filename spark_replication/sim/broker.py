@@ -5,7 +5,7 @@ Registering (B1), registering again after an expired session or a removed node (
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext, suppress
 
 from spark_replication.config import Settings
@@ -332,10 +332,10 @@ class BrokerProcess(Process):
 
     # What others ask of it
 
-    def initialized(self) -> None:
+    def initialized(self, told: Iterable[PartitionCommand]) -> None:
         if self.session.connected and not self.session.expired:
             store = self._zookeeper.store
-            self.loop.initialized(lambda: commands_of(store.topics, store.partitions))
+            self.loop.initialized(told, lambda: commands_of(store.topics, store.partitions))
 
     def asked(self, life: int) -> BrokerLoop:
         """Of this process, not of another that serves at its address now."""

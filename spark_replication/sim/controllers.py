@@ -404,7 +404,7 @@ def _applied(target: BrokerProcess, life: int, command: Command) -> CommandAnswe
         case LeaderAndIsr():
             answer = loop.leader_and_isr(command, target.clock_ms())
             if command.init:
-                target.initialized()
+                target.initialized(command.partitions)
             return answer
         case UpdateMetadata():
             return loop.update_metadata(command)

@@ -7,7 +7,7 @@ action of `broker_actions`.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
 
@@ -71,15 +71,15 @@ class BrokerServices(Protocol):
     def new_producer(self) -> ProducerId: ...
     def renew_lease(self, request: RenewLease) -> LeaseAnswer: ...
     def begin_stop(self) -> None: ...
-    def initialized(self) -> None:
-        """An INIT was carried out."""
+    def initialized(self, told: Iterable[PartitionCommand]) -> None:
+        """An INIT that told of these was carried out."""
 
 
 def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> dict[str, Action]:
     def leader_and_isr(request: LeaderAndIsr) -> CommandAnswer:
         answer = broker.leader_and_isr(request, now_ms())
         if request.init:
-            services.initialized()
+            services.initialized(request.partitions)
         return answer
 
     def metadata(request: DescribeTopics) -> Metadata:

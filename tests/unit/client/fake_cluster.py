@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -207,7 +207,7 @@ class FakeCluster:
                 ),
             )
 
-    def initialized(self) -> None: ...
+    def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
 
     def new_producer(self) -> ProducerId:
         with self.changed:

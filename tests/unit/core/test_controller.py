@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_replication.core import controller
 from spark_replication.core.cluster import ClusterState
 from spark_replication.core.controller import plan
 from spark_replication.core.events import (
@@ -151,6 +152,29 @@ BAR_LED = state(2, [2, 3], min_isr=1)
 )
 def test_the_controller_plans(known: ClusterState, cause: Cause, planned: Plan) -> None:
     assert plan(known, cause) == planned
+
+
+@pytest.mark.parametrize(
+    ("lost", "split"),
+    [(2, ((BAR,), (FOO, NEW))), (4, None)],  # who led nothing splits nothing
+)
+def test_of_many_partitions_those_that_a_lost_broker_led_come_first(
+    monkeypatch: pytest.MonkeyPatch, lost: BrokerId, split: tuple[tuple[TopicPartition, ...], ...] | None
+) -> None:
+    known = cluster(1, 3, foo=state(1, [1, 2, 3]), bar=BAR_LED)
+    moved = BrokersMoved(lost=frozenset({lost}), started=frozenset())
+    together = plan(known, moved)
+    monkeypatch.setattr(controller, "TOGETHER_MAX", 2)
+    if split is None:
+        assert plan(known, moved) == together
+        return
+    first, others = split
+    assert plan(known, moved) == Plan(
+        steps=(write(BAR, elected(3, [3], min_isr=1)),), then=(Recover(first), PartitionsChanged(others))
+    )
+    later = plan(known, PartitionsChanged(others)).steps
+    assert all(step in together.steps for step in later), "as it is stored together otherwise"
+    assert len(later) == len(together.steps) - 1
 
 
 def test_replicas_whose_disk_failed_are_as_those_of_a_dead_broker() -> None:

@@ -445,12 +445,14 @@ def test_what_a_new_controller_does_not_know_is_gone_and_what_it_knows_of_later_
 
 def test_what_is_here_and_not_assigned_any_longer_goes_once_that_was_read() -> None:
     story = Story()
-    story.loop.initialized(list)  # before it has registered: that reads the same
+    story.loop.initialized((), list)  # before it has registered: that reads the same
     story.registered(LED, FOLLOWED)
-    story.loop.initialized(lambda: [LED, FOLLOWED, ELSEWHERE])
+    story.loop.initialized([LED], lambda: [LED, FOLLOWED, ELSEWHERE])
     assert story.logs.quarantined == []
     elsewhere = command(FOLLOWED.state, 8, replicas=(2, 3), partition=FOO_1)
-    story.loop.initialized(lambda: [LED, elsewhere])
+    story.loop.initialized([LED, FOLLOWED], lambda: [LED, elsewhere])
+    assert story.logs.quarantined == [], "all that is here was told of: nothing was read"
+    story.loop.initialized([LED, elsewhere], lambda: [LED, elsewhere])
     assert (story.parts(), story.logs.quarantined) == ({FOO: "Leading"}, [(FOO_1, FOO_ID)])
 
 
