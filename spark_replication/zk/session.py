@@ -19,24 +19,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
+from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
-from kazoo.exceptions import (
-    AuthFailedError,
-    BadVersionError,
-    ConnectionClosedError,
-    ConnectionDropped,
-    ConnectionLoss,
-    KazooException,
-    NoAuthError,
-    NodeExistsError,
-    NoNodeError,
-    NotEmptyError,
-    OperationTimeoutError,
-    RolledBackError,
-    SessionExpiredError,
-    SessionMovedError,
-    UnimplementedError,
-)
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
@@ -149,12 +133,17 @@ Answer = TypeVar("Answer")
 Then = Callable[[Any], None]
 
 _REASONS: dict[type[Exception], Reason] = {
-    NoNodeError: Reason.NO_NODE,
-    NodeExistsError: Reason.NODE_EXISTS,
-    BadVersionError: Reason.BAD_VERSION,
-    NotEmptyError: Reason.NOT_EMPTY,
+    kazoo_errors.NoNodeError: Reason.NO_NODE,
+    kazoo_errors.NodeExistsError: Reason.NODE_EXISTS,
+    kazoo_errors.BadVersionError: Reason.BAD_VERSION,
+    kazoo_errors.NotEmptyError: Reason.NOT_EMPTY,
 }
-_CONNECTION_ERRORS = (ConnectionLoss, ConnectionDropped, OperationTimeoutError, SessionMovedError)
+_CONNECTION_ERRORS = (
+    kazoo_errors.ConnectionLoss,
+    kazoo_errors.ConnectionDropped,
+    kazoo_errors.OperationTimeoutError,
+    kazoo_errors.SessionMovedError,
+)
 
 
 class _Request:
@@ -209,9 +198,13 @@ class Session:
             session._client.start(timeout=wait_ms / 1000)
             session.id = session._client.client_id[0]
             session._client.ensure_path(session._root or "/")
-        except (KazooException, KazooTimeoutError, TypeError) as error:  # TypeError: client_id is None once dropped
+        except (
+            kazoo_errors.KazooException,
+            KazooTimeoutError,
+            TypeError,
+        ) as error:  # TypeError: client_id is None once dropped
             session.close()
-            if isinstance(error, (AuthFailedError, NoAuthError)):
+            if isinstance(error, (kazoo_errors.AuthFailedError, kazoo_errors.NoAuthError)):
                 raise InvalidConfig(f"ZooKeeper at {address} refuses these credentials: {error!r}") from error
             raise BrokerNotAvailable(
                 f"no ZooKeeper answers at {address} within {wait_ms} ms ({type(error).__name__}): "
@@ -376,7 +369,7 @@ class Session:
             return
         if error is None:
             request.then(request.parse(result.value))
-        elif request.repeat and isinstance(error, NoNodeError):
+        elif request.repeat and isinstance(error, kazoo_errors.NoNodeError):
             request.then(None)
         else:
             request.then(self._translated(error))
@@ -403,11 +396,11 @@ class Session:
                 f"the connection to ZooKeeper at {self.address} went before the answer came: read what is stored",
                 maybe_written=True,
             )
-        elif isinstance(error, (SessionExpiredError, ConnectionClosedError)):
+        elif isinstance(error, (kazoo_errors.SessionExpiredError, kazoo_errors.ConnectionClosedError)):
             translated = self._session_lost()
-        elif isinstance(error, (AuthFailedError, NoAuthError)):
+        elif isinstance(error, (kazoo_errors.AuthFailedError, kazoo_errors.NoAuthError)):
             translated = InvalidConfig(f"ZooKeeper at {self.address} refuses these credentials: {error!r}")
-        elif isinstance(error, UnimplementedError):
+        elif isinstance(error, kazoo_errors.UnimplementedError):
             translated = UnsupportedVersion(f"ZooKeeper at {self.address} is older than 3.6: upgrade it")
         else:
             translated = ReplicationError(f"ZooKeeper at {self.address} answered {error!r}")
@@ -496,7 +489,7 @@ def _node_of(data: bytes, stat: Any) -> Node:
 def _multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Committed | Rejected:
     """Of a rejected multi() ZooKeeper says RolledBack before the culprit, and RuntimeInconsistency after it."""
     for place, result in enumerate(results):
-        if isinstance(result, Exception) and not isinstance(result, RolledBackError):
+        if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
             return Rejected(place, _REASONS.get(type(result), Reason.OTHER))
     assert len(results) == len(operations), f"{len(results)} answers to {len(operations)} operations"
     return Committed(
