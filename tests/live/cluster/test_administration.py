@@ -25,18 +25,6 @@ DEADLINE_S = 60.0
 CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000, "log.delete.delay.ms": 0}
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[sr.LocalCluster]:
-    with sr.LocalCluster.start(brokers=3, config=CONFIG) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def name(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
-    cluster.wait_healthy()
-    return str(request.node.name)
-
-
 @pytest.fixture
 def person(cluster: sr.LocalCluster) -> Iterator[KazooClient]:
     client = KazooClient(hosts=cluster.zookeeper.removeprefix("zk://"))

@@ -45,20 +45,6 @@ CONFIG = {
 }
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[sr.LocalCluster]:
-    with sr.LocalCluster.start(brokers=3, config=CONFIG) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
-    name = str(request.node.name)
-    cluster.wait_healthy()
-    cluster.admin.create_topic(name, SCHEMA, partitions=PARTITIONS)
-    return name
-
-
 @contextmanager
 def watched(cluster: sr.LocalCluster, topic: str, partitions: int = PARTITIONS) -> Iterator[Load]:
     """Load, and what must hold when it is over: nothing lost or doubled, every replica in sync, readers agree."""
@@ -233,31 +219,28 @@ def test_a_rolling_restart_costs_producers_no_error(cluster: sr.LocalCluster, to
         assert "without handing over" not in said
 
 
-def test_what_zookeeper_holds_after_all_of_that_is_what_the_model_would_have_left(cluster: sr.LocalCluster) -> None:
+def test_what_zookeeper_holds_after_all_of_that_is_what_the_model_would_have_left(
+    cluster: sr.LocalCluster, truth: Session
+) -> None:
     """The code that the simulator runs takes every node as it is, byte for byte, and finds nothing to settle."""
     cluster.wait_healthy()
-    address, slash, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
-    session = Session.connect(address, slash + chroot, session_timeout_ms=60_000, request_timeout_ms=20_000)
-    try:
-        topics, brokers_now = read_topics(session), read_brokers(session)
-        assigned = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
-        stored = read_partitions(session, assigned)
-        node = session.read_now(paths.CONTROLLER_EPOCH)
-        assert node is not None
-        state = ClusterState(
-            LoadedCluster(
-                cluster_id="live",
-                controller_epoch=node.version,
-                settings=settings_from(CONFIG),
-                topics=topics,
-                partitions=stored,
-                brokers=brokers_now.brokers,
-                broker_epochs=brokers_now.broker_epochs,
-            )
+    topics, brokers_now = read_topics(truth), read_brokers(truth)
+    assigned = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
+    stored = read_partitions(truth, assigned)
+    epoch = truth.read_now(paths.CONTROLLER_EPOCH)
+    assert epoch is not None
+    state = ClusterState(
+        LoadedCluster(
+            cluster_id="live",
+            controller_epoch=epoch.version,
+            settings=settings_from(CONFIG),
+            topics=topics,
+            partitions=stored,
+            brokers=brokers_now.brokers,
+            broker_epochs=brokers_now.broker_epochs,
         )
-        nodes = session.read_many([paths.leader_and_isr(each) for each in assigned])
-    finally:
-        session.close()
+    )
+    nodes = truth.read_many([paths.leader_and_isr(each) for each in assigned])
     assert [found and found.data for found in nodes] == [encode(stored[each].state) for each in assigned]
     assert {each.partition for each in assigned} >= set(range(PARTITIONS))
     assert plan(state, TookOver()).steps == ()

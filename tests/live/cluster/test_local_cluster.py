@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
@@ -15,26 +14,12 @@ from spark_replication.live.broker_file import read_broker_file
 from spark_replication.live.guardian import Assignment, Guardian, Lease
 from spark_replication.storage.broker_directory import probe
 from spark_replication.transport.security import NO_SECURITY
-from tests.live.cluster.history import SCHEMA, Load
+from tests.live.cluster.history import Load
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 PARTITIONS = 3
 CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[sr.LocalCluster]:
-    with sr.LocalCluster.start(brokers=3, config=CONFIG) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
-    name = str(request.node.name)
-    cluster.wait_healthy()
-    cluster.admin.create_topic(name, SCHEMA, partitions=PARTITIONS)
-    return name
 
 
 def test_a_second_start_in_the_directory_adopts_what_lives(tmp_path: Path) -> None:

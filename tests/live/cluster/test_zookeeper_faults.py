@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -31,29 +31,6 @@ ZOOKEEPER_AWAY_S = 20.0
 HEADLESS_S = 60.0
 STALL_S_MAX = 3.0  # of a partition that nothing has happened to; the machine may be busy
 CONFIG = {"zookeeper.session.ms": int(SESSION_S * 1000), "replica.lag.time.ms": int(LAG_S * 1000)}
-
-
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[sr.LocalCluster]:
-    with sr.LocalCluster.start(brokers=3, zookeepers=SERVERS, config=CONFIG) as cluster:
-        yield cluster
-
-
-@pytest.fixture
-def topic(cluster: sr.LocalCluster, request: pytest.FixtureRequest) -> str:
-    name = str(request.node.name)
-    cluster.wait_healthy()
-    cluster.admin.create_topic(name, SCHEMA, partitions=PARTITIONS)
-    return name
-
-
-@pytest.fixture
-def truth(cluster: sr.LocalCluster) -> Iterator[Session]:
-    """What ZooKeeper has: while there is no controller, nobody tells brokers."""
-    address, slash, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
-    session = Session.connect(address, slash + chroot, session_timeout_ms=60_000, request_timeout_ms=20_000)
-    yield session
-    session.close()
 
 
 def produce_for(load: Load, span_s: float) -> None:
