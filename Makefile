@@ -57,7 +57,7 @@ check: lint
 
 # Two workers: tests that start processes mostly wait, and take turns in one of them (tests/conftest.py).
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 --dist loadscope $(ARGS)
 
 # All linters speak, even if the first complains; mypy is the slow one, so the others run beside it.
 lint: setup

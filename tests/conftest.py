@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 # How long an example takes is the machine's business, which other tests share.
 hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if item.get_closest_marker("live") is not None or item.get_closest_marker("spark") is not None:
-            item.add_marker(pytest.mark.xdist_group("processes"))
+class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
+    def _split_scope(self, nodeid: str) -> str:
+        return "processes" if nodeid.startswith("tests/live/") else nodeid
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ProcessesTakeTurns | None:
+    return ProcessesTakeTurns(config, log) if config.getvalue("dist") == "loadscope" else None
