@@ -119,6 +119,7 @@ PLANTED_BUGS = (
         '        self._files.write(self.index_path, b"", self.index_bytes)\n',
         *LOSS,
         "every_partition_leads_again",
+        "followers_catch_up",
     ),
     bug(
         "count as flushed what came while it was",
