@@ -144,8 +144,9 @@ def failover_command(partitions: int, session_ms: int, output: Format) -> None:
     _show_figures(bench_failover.COLUMNS, found, output)
     if output == "table":
         click.echo(
-            "ms since the loss. gone: its registration; stored: all changes; active: all leaders have confirmed; "
-            "written: each partition that it led has acknowledged a write; ratio: of sequential and what storing took."
+            "ms since the loss. gone: its registration; elected: each new leader is stored; active: each confirmed; "
+            "written: each partition that it led has acknowledged a write; stored: all changes, others' too; "
+            "ratio: of sequential and what storing took."
         )
 
 
