@@ -32,7 +32,17 @@ pytestmark = pytest.mark.live
         (
             ("failover", "--partitions=30", "--session-ms=3000"),
             2,
-            ("led", "changed", "gone_ms", "elected_ms", "active_ms", "written_ms", "stored_ms", "sequential_ms"),
+            (
+                "led",
+                "changed",
+                "gone_ms",
+                "elected_ms",
+                "active_ms",
+                "written_ms",
+                "stored_ms",
+                "sequential_ms",
+                "rejoined_s",
+            ),
         ),
         (("takeover", "--partitions=30", "--session-ms=3000"), 2, ("won_ms", "loaded_ms", "told_ms")),
         (("idle", "--partitions=30", "--seconds=0.3"), 4, ("memory_mb", "kb_per_partition", "threads", "open_files")),
