@@ -196,7 +196,8 @@ class ReplicaLog(Protocol):
     def configure(self, settings: TopicSettings) -> None:
         """When to begin a segment, from now on."""
 
-    def checkpoint(self, high_watermark: Offset) -> None: ...
+    def checkpoint(self, high_watermark: Offset) -> None:
+        """Noted: the next ReplicaLogs.save_high_watermarks makes it last."""
 
     def places(self) -> Iterable[BatchPlace]:
         """The idempotent producers' batches, oldest first: from the index, to rebuild their state."""
@@ -222,6 +223,10 @@ class ReplicaLogs(Protocol):
 
     def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> ReplicaLog:
         """The replica's log, recovered; made if it is not there."""
+
+    def save_high_watermarks(self, *, durable: bool) -> None:
+        """What the logs have noted: with the kernel, or if durable on the disk. StorageFailed: older ones are safe,
+        too, and the next save says it all."""
 
     def found(self) -> Iterable[tuple[TopicPartition, str]]:
         """The partitions, with topic_id, whose directories are there."""

@@ -84,7 +84,7 @@ def verify_command(paths: tuple[Path, ...], output: Format) -> None:
         folders = partition_folders(path)
         if not folders and not is_broker_directory(path):
             raise click.UsageError(f"{path} is neither a broker's directory nor a partition's folder")
-        verified += [verify(folder) for folder in folders]
+        verified += verify(folders)
     columns = ("folder", "segments", "batches", "start", "end", "bytes", "problems")
     rows = [[getattr(each, name) for name in columns[:-1]] + [len(each.problems)] for each in verified]
     show(columns, rows, output=output)

@@ -4,7 +4,7 @@ a map: a disk that fails is to be reported, and would end a process that has map
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -15,13 +15,12 @@ from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset
 from spark_replication.storage.broker_directory import IDENTITY_FILE
 from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, read_high_watermarks
 from spark_replication.storage.index import ENTRY_BYTES, IndexEntry, decode_entries
 from spark_replication.storage.mapped_log import MappedLog, StoredSegment, bases_in, segments_in
 from spark_replication.storage.recovery import (
     EPOCHS_FILE,
-    HIGH_WATERMARK_FILE,
     read_epochs,
-    read_high_watermark,
 )
 from spark_replication.storage.segment import DATA, INDEX, index_path
 
@@ -68,8 +67,23 @@ def batches_in(folder: Path, base: Offset) -> Iterator[tuple[IndexEntry, pa.Reco
     segment.check_whole()
 
 
-def verify(folder: Path) -> Verified:
-    """Every entry and its place, every checksum, every batch, and what the small files say of them."""
+def verify(folders: Sequence[Path]) -> Iterator[Verified]:
+    """Of folders in one directory: every entry and its place, every checksum, every batch, and what the small files say
+    of them."""
+    committed: Mapping[str, Offset] = {}
+    damage = ""
+    try:
+        committed = read_high_watermarks(_FILES, folders[0].parent) if folders else {}
+    except CorruptState as error:
+        damage = error.message
+    for folder in folders:
+        verified = _verified(folder, committed.get(folder.name, 0))
+        if damage:
+            verified.problems.append(damage)
+        yield verified
+
+
+def _verified(folder: Path, committed: Offset) -> Verified:
     found = Verified(folder=str(folder))
     epochs: list[tuple[int, Offset]] = []
     try:
@@ -80,7 +94,7 @@ def verify(folder: Path) -> Verified:
     except (CorruptLog, CorruptState, StorageFailed) as error:
         found.problems.append(error.message)  # nothing after it continues a sound log
         return found
-    _verify_state(folder, found, epochs)
+    _verify_state(folder, found, epochs, committed)
     return found
 
 
@@ -103,15 +117,14 @@ def _verify_segment(
         )
 
 
-def _verify_state(folder: Path, found: Verified, epochs: list[tuple[int, Offset]]) -> None:
+def _verify_state(folder: Path, found: Verified, epochs: list[tuple[int, Offset]], committed: Offset) -> None:
+    if committed > found.end:
+        found.problems.append(f"{HIGH_WATERMARKS_FILE} says {committed}, but the log ends at {found.end}")
     try:
         history = read_epochs(_FILES, folder).trimmed(found.start)
         known = [(each.epoch, each.start) for each in history if each.start < found.end]
         if known != epochs:
             found.problems.append(f"{EPOCHS_FILE} says {known}, the entries say {epochs}")
-        committed = read_high_watermark(_FILES, folder)
-        if committed > found.end:
-            found.problems.append(f"{HIGH_WATERMARK_FILE} says {committed}, but the log ends at {found.end}")
     except CorruptState as error:
         found.problems.append(error.message)
     except ValueError as error:

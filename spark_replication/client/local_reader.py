@@ -8,6 +8,7 @@ from pathlib import Path
 
 from spark_replication.client.reader import LogBatch
 from spark_replication.core.read_start import asked_start
+from spark_replication.errors import InvalidRequest
 from spark_replication.model import NamedOffset, Offset
 from spark_replication.storage.mapped_log import MappedLog
 
@@ -21,7 +22,8 @@ class LocalReader:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._log = MappedLog(Path(folder))
+        self._folder = Path(folder)
+        self._log = MappedLog(self._folder)
 
     def read(
         self,
@@ -40,6 +42,11 @@ class LocalReader:
         uncommitted: to the log's end; what lies beyond the high watermark may be truncated and written otherwise.
         """
         asked = asked_start(start, start_time, stop)
+        if not uncommitted and not self._log.is_in_broker_directory:
+            raise InvalidRequest(
+                f"{self._folder} is in no broker's directory, which says what of it is committed: name a folder there, "
+                "or read with uncommitted=True"
+            )
         high_watermark = self._log.high_watermark
         end = None if uncommitted else high_watermark
         found = self._log.read(asked, stop, end=end, columns=columns, verify=verify)

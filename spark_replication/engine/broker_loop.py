@@ -8,7 +8,7 @@ partition waits for another's; finding one needs no guard.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, suppress
 
 import msgspec
 
@@ -133,19 +133,20 @@ class BrokerLoop:
         with self._guard:
             self._learn((), {}, brokers)
 
-    def session_lost(self) -> dict[TopicPartition, ReplicationError]:
-        """Registered no longer: it stops leading and following, and applies nothing until it is again (B2). Of the
-        replicas whose high watermark could not be stored, why: an older one is safe, too."""
-        failed: dict[TopicPartition, ReplicationError] = {}
+    def session_lost(self) -> None:
+        """Registered no longer: it stops leading and following, and applies nothing until it is again (B2)."""
         with self._guard:
             self.me = None
             for partition, replica in self.replicas.items():
                 with replica.guard:
-                    try:
-                        replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
-                    except ReplicationError as error:
-                        failed[partition] = error
-        return failed
+                    replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
+
+    def checkpoint(self) -> None:
+        """How far every replica is committed. StorageFailed: an older one is safe, too, and the next says it all."""
+        for replica in list(self.replicas.values()):
+            with replica.guard:
+                replica.checkpoint()
+        self._logs.save_high_watermarks(durable=False)
 
     def flush_soon(self) -> None:
         """All logs, several at a time, while they still serve: so `close` has little left to wait for."""
@@ -155,19 +156,21 @@ class BrokerLoop:
 
     def close(self) -> dict[TopicPartition, ReplicationError]:
         """Stop leading and following, and flush. Of the logs that could not be flushed, why: with any, the stop was not
-        clean (B3)."""
+        clean (B3). High watermarks that could not be saved are older ones, and safe."""
         failed: dict[TopicPartition, ReplicationError] = {}
         with self._guard:
             self.me = None
             for partition, replica in self.replicas.items():
                 with replica.guard:
+                    replica.resign("this broker is stopping")
                     try:
-                        replica.resign("this broker is stopping")
                         replica.log.flush()
                     except ReplicationError as error:
                         failed[partition] = error
                     replica.log.close()
             self.replicas.clear()
+            with suppress(StorageFailed):
+                self._logs.save_high_watermarks(durable=True)
         return failed
 
     # The controller's commands
@@ -311,8 +314,7 @@ class BrokerLoop:
     def _stop(self, partition: TopicPartition, replica: ReplicaLoop, *, delete: bool) -> None:
         """Flushed, unless it goes: what is closed here is part of what a clean shutdown vouches for (B3)."""
         with replica.guard:
-            with suppress(StorageFailed) if delete else nullcontext():
-                replica.resign(f"{partition} is no longer on this broker")
+            replica.resign(f"{partition} is no longer on this broker")
             if not delete:
                 replica.log.flush()
             replica.log.close()

@@ -81,7 +81,6 @@ class ReplicaLoop:
         self._unflushed = Waiters()  # of acks=1, for the disk, with flush=always
         self._flushing = Flushing(log, flusher, settings, self._flush_ended)
         self._unanswered = False
-        self._left_high_watermark = log.high_watermark
         self._fetches = FollowerFetches(partition, links, throttle)
         self._copies = CopyProgress(log)
         self._retention_checked_ms = 0
@@ -100,7 +99,7 @@ class ReplicaLoop:
     @property
     def high_watermark(self) -> Offset:
         """Known to this process, whatever of it the disk has taken: it never falls within one (I5)."""
-        return self._left_high_watermark if self.part is None else self.part.high_watermark
+        return self.log.high_watermark if self.part is None else self.part.high_watermark
 
     def configure(self, settings: Settings) -> None:
         """The topic's settings, from now on."""
@@ -169,12 +168,11 @@ class ReplicaLoop:
         self._unflushed.refuse(error)
 
     def _leave(self, why: str) -> None:
-        """Neither lead nor follow, until a newer command says so; whatever the disk does about the checkpoint."""
-        high_watermark = self._left_high_watermark = self.high_watermark
+        """Neither lead nor follow, until a newer command says so."""
+        self.log.checkpoint(self.high_watermark)
         self.part = None
         self._links.unfollow(self.partition)
         self._step_aside(why)
-        self.log.checkpoint(high_watermark)
 
     def log_info(self, leader_epoch: int) -> ReplicaLogInfo:
         """What a recovery at this leader epoch chooses by. Who follows stops doing so: the answer must not go stale

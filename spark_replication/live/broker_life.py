@@ -316,8 +316,7 @@ class BrokerLife:
     def _register_again(self) -> bool:
         """Until it is registered: nobody else will do it (B2). False: it was asked to stop."""
         log.warning("the registration is gone: registering again", extra={"epoch": self._epoch})
-        for partition, error in self._loop.session_lost().items():
-            log.error("%s has no checkpoint: %s", partition, error, extra={"partition": partition})
+        self._loop.session_lost()
         backoff_s = REGISTER_BACKOFF_S
         while True:
             try:
@@ -363,12 +362,10 @@ class BrokerLife:
                     replica.tell_high_watermark()
 
     def _checkpoint(self) -> None:
-        for partition, replica in list(self._loop.replicas.items()):
-            try:
-                with replica.guard:
-                    replica.checkpoint()
-            except StorageFailed as error:
-                log.error("%s has no checkpoint: %s", partition, error, extra={"partition": partition})
+        try:
+            self._loop.checkpoint()
+        except StorageFailed as error:
+            log.error("%s", error)
 
     def _tell_failed(self, replicas: tuple[ReplicaOf, ...]) -> None:
         address = self.controller_address()

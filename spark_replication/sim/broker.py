@@ -271,9 +271,9 @@ class BrokerProcess(Process):
             if replica.timed:
                 replica.tick(self.clock_ms())
                 replica.tell_high_watermark()
-            if self._ticks % TICKS_PER_CHECKPOINT == 0:
-                with suppress(StorageFailed):
-                    replica.checkpoint()
+        if self._ticks % TICKS_PER_CHECKPOINT == 0:
+            with suppress(StorageFailed):
+                self.loop.checkpoint()
         if self.world.chance(WRITE_BACK_PROBABILITY):
             self.host.disk.files.write_back()
         if self.world.chance(CLEAN_UP_PROBABILITY):

@@ -1,6 +1,7 @@
 """A broker's log directory: a folder per replica, and a quarantine for those that are out of service.
 
     <directory>/orders-0.<topic id>/                  a replica's log
+    <directory>/high_watermarks.jsonl                 how far each log is committed
     <directory>/quarantine/orders-0.<topic id>.<n>/   one that is deleted later
 
 Names that are neither are left alone. Nothing here deletes a replica that is not in quarantine.
@@ -16,6 +17,7 @@ from spark_replication.config import TopicSettings
 from spark_replication.errors import CorruptState, InvalidRequest, StorageFailed
 from spark_replication.model import TopicPartition, Value, decode, encode
 from spark_replication.storage.files import Files
+from spark_replication.storage.high_watermarks import HighWatermarks
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import Recovered, RecoveryReport, recover
@@ -49,6 +51,7 @@ class LocalLogs:
         self._indexes = indexes
         self._now_ms = now_ms
         self._before_cut = before_cut
+        self._high_watermarks = HighWatermarks(directory, files)
         self._recovered: dict[Path, Recovered] = {}
 
     def recover(self) -> list[RecoveryReport]:
@@ -56,6 +59,7 @@ class LocalLogs:
         for partition, topic_id in self.found():
             folder = self._folder(partition, topic_id)
             self._recovered[folder] = self._made_whole(folder)
+        self._high_watermarks.keep(folder.name for folder in self._recovered)
         return [recovered.report for recovered in self._recovered.values()]
 
     def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> PartitionLog:
@@ -70,6 +74,9 @@ class LocalLogs:
                 raise StorageFailed(f"{folder} cannot be made: {error}. Free space or repair the disk") from error
             recovered = self._made_whole(folder)
         return PartitionLog(recovered, settings=settings)
+
+    def save_high_watermarks(self, *, durable: bool) -> None:
+        self._high_watermarks.save(durable=durable)
 
     def found(self) -> list[tuple[TopicPartition, str]]:
         try:
@@ -92,6 +99,7 @@ class LocalLogs:
             self._files.make_folder(quarantine)
             number = _next_number(self._folders_in(quarantine), folder.name)
             self._files.rename_folder(folder, quarantine / f"{folder.name}.{number}")
+            self._high_watermarks.forget(folder.name)
         except OSError as error:
             raise StorageFailed(f"{folder} cannot be moved to quarantine: {error}. Repair the disk") from error
 
@@ -131,7 +139,13 @@ class LocalLogs:
         replace_file(folder / _MARKER, encode(Quarantined(at_ms=at_ms)), durable=False, files=self._files)
 
     def _made_whole(self, folder: Path) -> Recovered:
-        return recover(folder, self._before_cut, files=self._files, indexes=self._indexes)
+        return recover(
+            folder,
+            self._before_cut,
+            files=self._files,
+            indexes=self._indexes,
+            high_watermarks=self._high_watermarks,
+        )
 
     def _folder(self, partition: TopicPartition, topic_id: str) -> Path:
         name = f"{partition}.{topic_id}"

@@ -30,7 +30,9 @@ from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset, Start
 from spark_replication.ports import LogSlice
 from spark_replication.storage.batches import are_versions, check_data, filled, projected, schema_from_bytes
+from spark_replication.storage.broker_directory import IDENTITY_FILE
 from spark_replication.storage.files import Files, LocalFiles
+from spark_replication.storage.high_watermarks import read_high_watermarks
 from spark_replication.storage.index import (
     ENTRY_BYTES,
     NO_TIMESTAMP,
@@ -43,7 +45,7 @@ from spark_replication.storage.index import (
     place_of_time,
     whole_prefix,
 )
-from spark_replication.storage.recovery import read_high_watermark, read_log_start
+from spark_replication.storage.recovery import read_log_start
 from spark_replication.storage.segment import data_path, index_path, segment_bases
 
 RUN_BYTES = 4 << 20  # of data that is looked at together
@@ -222,9 +224,14 @@ class MappedLog:
         return self._told(read_log_start)
 
     @property
+    def is_in_broker_directory(self) -> bool:
+        """Elsewhere nobody says what of it is committed."""
+        return (self._folder.parent / IDENTITY_FILE).exists()
+
+    @property
     def high_watermark(self) -> Offset:
         """As it was checkpointed: brokers know of a later one. What lies beyond it may yet be truncated."""
-        return max(self.log_start, self._told(read_high_watermark))
+        return max(self.log_start, self._told(_read_high_watermark))
 
     def _told(self, read: Callable[[Files, Path], Offset]) -> Offset:
         try:
@@ -325,6 +332,10 @@ class MappedLog:
         last = StoredSegment(self._folder, bases[-1], epoch=NO_EPOCH, mapped=True)
         last.check_whole()
         return last.end
+
+
+def _read_high_watermark(files: Files, folder: Path) -> Offset:
+    return read_high_watermarks(files, folder.parent).get(folder.name, 0)
 
 
 def _columns(records: LogSlice) -> Iterator[list[int]]:

@@ -1,4 +1,4 @@
-"""One replica's log: the segments of one folder, its epoch history and its high-watermark checkpoint.
+"""One replica's log: the segments of one folder, its epoch history and how far it is committed.
 
 Rules:
 - The log end moves after write(2) of data and index entry has returned, and by nothing else (F0).
@@ -39,7 +39,6 @@ from spark_replication.storage.recovery import (
     Recovered,
     RecoveryReport,
     save_epochs,
-    save_high_watermark,
     save_log_start,
 )
 from spark_replication.storage.segment import Segment
@@ -62,6 +61,7 @@ class PartitionLog:
         self._segments: list[Segment] = list(recovered.segments)
         self._epochs = recovered.epochs
         self._high_watermark = recovered.high_watermark
+        self._high_watermarks = recovered.high_watermarks
         self._log_start = recovered.log_start
         self._log_end = recovered.report.log_end
         self._settings = settings
@@ -186,7 +186,7 @@ class PartitionLog:
             epochs = self._epochs.truncated(boundary if inside else end)
             # Before the cut: a crash in between must not find a log below its own checkpoint, which is a loss (I8).
             if self._high_watermark > boundary:
-                self.checkpoint(boundary)
+                self._lower_high_watermark(boundary)
             if epochs != self._epochs:
                 save_epochs(self._files, self._folder, epochs)
                 self._epochs = epochs
@@ -210,8 +210,9 @@ class PartitionLog:
         if log_start <= self._log_end:
             # From the end, with the checkpoint first, so that a crash in between never looks like a loss (I8).
             self.truncate(self._log_start)
-            with self._disk("a new log start"):
-                save_high_watermark(self._files, self._folder, log_start)
+            if log_start < self._log_start:
+                with self._disk("a new log start"):
+                    self._lower_high_watermark(log_start)
         self._start_at(log_start, len(self._segments), EpochHistory(), log_start)
 
     def configure(self, settings: TopicSettings) -> None:
@@ -220,8 +221,7 @@ class PartitionLog:
     def checkpoint(self, high_watermark: Offset) -> None:
         assert self.log_start <= high_watermark <= self._log_end, f"{high_watermark} is outside the log"
         if high_watermark != self._high_watermark:
-            with self._disk("checkpoint"):
-                save_high_watermark(self._files, self._folder, high_watermark)
+            self._high_watermarks.note(self._folder.name, high_watermark)
             self._high_watermark = high_watermark
 
     def places(self) -> Iterator[BatchPlace]:
@@ -359,12 +359,16 @@ class PartitionLog:
             self._log_start = log_start
             self._log_end = self._segments[-1].end if self._segments else log_start
             self._epochs, self._high_watermark = epochs, high_watermark
+            self._high_watermarks.note(self._folder.name, high_watermark)
             self._not_flushed_from(self._log_end)
             self._flushed_end = max(self._flushed_end, log_start)
             for segment in removed:
                 segment.remove()
-            save_high_watermark(self._files, self._folder, high_watermark)
             save_epochs(self._files, self._folder, epochs)
+
+    def _lower_high_watermark(self, offset: Offset) -> None:
+        self._high_watermarks.lower(self._folder.name, offset)
+        self._high_watermark = offset
 
     def _cut(self, boundary: Offset) -> None:
         """Last segment first: whatever a crash leaves is a log."""

@@ -22,6 +22,7 @@ from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset, Value, decode, encode
 from spark_replication.storage.batches import schema_from_bytes
 from spark_replication.storage.files import Files
+from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, HighWatermarks
 from spark_replication.storage.index import (
     ENTRY_BYTES,
     NO_TIMESTAMP,
@@ -36,7 +37,6 @@ from spark_replication.storage.segment import Segment, cut_files, data_path, ind
 from spark_replication.storage.state_files import BESIDE, read_checked, write_checked
 
 EPOCHS_FILE = "epochs.json"
-HIGH_WATERMARK_FILE = "high_watermark.json"
 LOG_START_FILE = "log_start.json"
 
 _READ_BYTES = 8 << 20
@@ -46,12 +46,6 @@ class Epochs(Value, frozen=True, kw_only=True):
     """epochs.json: (epoch, offset that it starts at), rising."""
 
     starts: list[tuple[int, int]]
-
-
-class HighWatermark(Value, frozen=True, kw_only=True):
-    """high_watermark.json."""
-
-    offset: int
 
 
 class LogStart(Value, frozen=True, kw_only=True):
@@ -80,7 +74,7 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     def lossless(self) -> bool:
         """Nothing that may have been acknowledged is gone (I8). Without a readable checkpoint, or start, nobody can say
         so."""
-        vouching = {HIGH_WATERMARK_FILE, LOG_START_FILE}
+        vouching = {HIGH_WATERMARKS_FILE, LOG_START_FILE}
         return not self.entries_cut and not self.below_high_watermark and not vouching.intersection(self.rebuilt)
 
 
@@ -94,6 +88,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     segments: tuple[Segment, ...]
     epochs: EpochHistory
     high_watermark: Offset
+    high_watermarks: HighWatermarks
     report: RecoveryReport
 
 
@@ -122,21 +117,35 @@ class _Scan(msgspec.Struct, frozen=True, kw_only=True):
         return self.data_bytes - self.data_kept + self.index_bytes - self.kept * ENTRY_BYTES
 
 
-def recover(folder: Path, before_cut: Callable[[], None], *, files: Files, indexes: IndexCache) -> Recovered:
+def recover(
+    folder: Path,
+    before_cut: Callable[[], None],
+    *,
+    files: Files,
+    indexes: IndexCache,
+    high_watermarks: HighWatermarks,
+) -> Recovered:
     """The log in `folder`, cut to what holds. StorageFailed if the disk cannot be read or written."""
     try:
-        return _recover(folder, before_cut, files, indexes)
+        return _recover(folder, before_cut, files, indexes, high_watermarks)
     except OSError as error:
         raise StorageFailed(
             f"recovery of {folder} failed: {error}. Repair the disk, then restart the broker"
         ) from error
 
 
-def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes: IndexCache) -> Recovered:
+def _recover(
+    folder: Path,
+    before_cut: Callable[[], None],
+    files: Files,
+    indexes: IndexCache,
+    high_watermarks: HighWatermarks,
+) -> Recovered:
     names = files.file_names(folder)
     if not names:  # new: of ten thousand that a topic makes, none is worth three more looks
-        return _empty(folder, files, indexes)
-    rebuilt: list[str] = []
+        return _empty(folder, files, indexes, high_watermarks)
+    # A lost checkpoint is one at the log's start: a leader finds the high watermark again from its followers.
+    rebuilt = [HIGH_WATERMARKS_FILE] if high_watermarks.is_damaged else []
     bases = segment_bases(names)
     log_start = _log_start(files, folder, bases, rebuilt)
     scans, cut = _scan_all(files, folder, [base for base in bases if base >= log_start], log_start)
@@ -146,7 +155,7 @@ def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes
     epochs = _epochs(
         files, folder, starts, log_start, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt
     )
-    checkpoint = max(log_start, _high_watermark(files, folder, rebuilt))
+    checkpoint = max(log_start, high_watermarks.of(folder.name))
     report = RecoveryReport(
         folder=str(folder),
         log_end=log_end,
@@ -162,7 +171,7 @@ def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes
         before_cut()
         for scan in reversed(cut):
             _cut(files, folder, scan)
-        save_high_watermark(files, folder, high_watermark)
+        high_watermarks.lower(folder.name, high_watermark)
         save_epochs(files, folder, epochs)
         if LOG_START_FILE in rebuilt:
             save_log_start(files, folder, log_start)
@@ -194,6 +203,7 @@ def _recover(folder: Path, before_cut: Callable[[], None], files: Files, indexes
         segments=segments,
         epochs=epochs,
         high_watermark=high_watermark,
+        high_watermarks=high_watermarks,
         report=report,
     )
 
@@ -203,12 +213,6 @@ def read_epochs(files: Files, folder: Path) -> EpochHistory:
     path = folder / EPOCHS_FILE
     data = read_checked(path, files)
     return EpochHistory.of(decode(data, Epochs, str(path)).starts) if data is not None else EpochHistory()
-
-
-def read_high_watermark(files: Files, folder: Path) -> Offset:
-    path = folder / HIGH_WATERMARK_FILE
-    data = read_checked(path, files)
-    return decode(data, HighWatermark, str(path)).offset if data is not None else 0
 
 
 def read_log_start(files: Files, folder: Path) -> Offset:
@@ -221,10 +225,6 @@ def read_log_start(files: Files, folder: Path) -> Offset:
 def save_epochs(files: Files, folder: Path, epochs: EpochHistory) -> None:
     value = encode(Epochs(starts=[(start.epoch, start.start) for start in epochs]))
     write_checked(folder / EPOCHS_FILE, value, files=files)
-
-
-def save_high_watermark(files: Files, folder: Path, offset: Offset) -> None:
-    write_checked(folder / HIGH_WATERMARK_FILE, encode(HighWatermark(offset=offset)), files=files)
 
 
 def save_log_start(files: Files, folder: Path, offset: Offset) -> None:
@@ -342,7 +342,7 @@ def _cut(files: Files, folder: Path, scan: _Scan) -> None:
         remove_files(files, folder, scan.base)
 
 
-def _empty(folder: Path, files: Files, indexes: IndexCache) -> Recovered:
+def _empty(folder: Path, files: Files, indexes: IndexCache, high_watermarks: HighWatermarks) -> Recovered:
     return Recovered(
         folder=folder,
         files=files,
@@ -351,6 +351,7 @@ def _empty(folder: Path, files: Files, indexes: IndexCache) -> Recovered:
         segments=(),
         epochs=EpochHistory(),
         high_watermark=0,
+        high_watermarks=high_watermarks,
         report=RecoveryReport(folder=str(folder), log_end=0, batches_kept=0),
     )
 
@@ -382,15 +383,6 @@ def _epochs(
         return history
     begun = [start for start in stored if start.start == log_end]
     return history if cut or not begun else history.begun(begun[0].epoch, log_end)
-
-
-def _high_watermark(files: Files, folder: Path, rebuilt: list[str]) -> Offset:
-    """A lost checkpoint is one at the log's start: a leader finds the high watermark again from its followers."""
-    try:
-        return read_high_watermark(files, folder)
-    except CorruptState:
-        rebuilt.append(HIGH_WATERMARK_FILE)
-        return 0
 
 
 def _log_start(files: Files, folder: Path, bases: list[Offset], rebuilt: list[str]) -> Offset:

@@ -43,8 +43,19 @@ def read_file(path: Path, *, files: Files = _LOCAL_FILES) -> bytes | None:
         return None
 
 
+def checked(value: bytes) -> bytes:
+    """A line with its checksum in front."""
+    return b"%08x %s\n" % (crc32c(value), value)
+
+
+def unchecked(line: bytes) -> bytes | None:
+    """None: it does not have its checksum."""
+    value = line[_CHECKSUM_DIGITS + 1 : -1]
+    return value if line == checked(value) else None
+
+
 def write_checked(path: Path, value: bytes, *, durable: bool = False, files: Files) -> None:
-    replace_file(path, b"%08x %s\n" % (crc32c(value), value), durable=durable, files=files)
+    replace_file(path, checked(value), durable=durable, files=files)
 
 
 def read_checked(path: Path, files: Files) -> bytes | None:
@@ -52,7 +63,7 @@ def read_checked(path: Path, files: Files) -> bytes | None:
     data = read_file(path, files=files)
     if data is None:
         return None
-    value = data[_CHECKSUM_DIGITS + 1 : -1]
-    if data != b"%08x %s\n" % (crc32c(value), value):
+    value = unchecked(data)
+    if value is None:
         raise CorruptState(f"{path} does not have its checksum: remove it, if it cannot be rebuilt")
     return value

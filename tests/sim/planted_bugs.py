@@ -78,11 +78,11 @@ PLANTED_BUGS = (
         "apply a command before the state was read after registering",
         "engine/broker_loop.py",
         "            self.me = None\n            for partition, replica in self.replicas.items():\n"
-        "                with replica.guard:\n                    try:\n"
-        '                        replica.resign(f"this broker lost',
+        "                with replica.guard:\n"
+        '                    replica.resign(f"this broker lost',
         "            for partition, replica in self.replicas.items():\n"
-        "                with replica.guard:\n                    try:\n"
-        '                        replica.resign(f"this broker lost',
+        "                with replica.guard:\n"
+        '                    replica.resign(f"this broker lost',
         *LOSS,
         "leader_epoch_never_falls",
         "followers_catch_up",

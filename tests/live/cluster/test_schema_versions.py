@@ -173,7 +173,7 @@ def check_files(cluster: sr.LocalCluster, topic: str, end: int) -> None:
     assert [stream.schema.names for stream in streams] == [WIDE.names[:width] for width in widths]
     assert sum(stream.read_all().num_rows for stream in streams) >= end
     for folder in (cluster.directory / "logs").glob(f"broker-*/**/{topic}-0.*"):
-        found = verify(Path(folder))
+        (found,) = verify([Path(folder)])
         assert (found.problems, found.segments) == ([], len(streams))
 
 

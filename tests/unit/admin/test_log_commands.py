@@ -22,7 +22,7 @@ def folder(tmp_path: Path) -> Path:
     made.mkdir(parents=True)
     (tmp_path / "broker-1" / "meta.json").write_text("{}")
     size = len(prepared(0).message)
-    log = log_in(made, segment_bytes=2 * size)
+    log = log_in(made, segment_bytes=2 * size, directory=made.parent)
     for number in range(BATCHES):
         log.begin_epoch(3 if number < 2 else 5)
         log.append(prepared(2 * number), leader_epoch=3 if number < 2 else 5, timestamp_ms=number)
@@ -141,7 +141,7 @@ def test_damage_is_found_and_where_and_what_to_do_is_said(
 
 
 def test_a_log_whose_head_is_gone_starts_where_it_says(run: Run, folder: Path) -> None:
-    log = log_in(folder)
+    log = log_in(folder, directory=folder.parent)
     log.forget(6)
     start = log.log_start
     log.close()
@@ -158,7 +158,14 @@ def test_a_log_that_ends_below_its_checkpoint_has_lost_something(run: Run, folde
         segments(folder, suffix)[-1].unlink()
     ran = run("log", "verify", folder)
     assert ran.exit == 1
-    assert "high_watermark.json says 10, but the log ends at 8" in ran.err
+    assert "high_watermarks.jsonl says 10, but the log ends at 8" in ran.err
+
+
+def test_nobody_can_say_what_is_committed_where_that_file_is_damaged(run: Run, folder: Path) -> None:
+    (folder.parent / "high_watermarks.jsonl").write_bytes(b"damaged")
+    ran = run("log", "verify", folder, "--format", "json")
+    assert (ran.exit, json.loads(ran.out)[0]["problems"]) == (1, 1)
+    assert "high_watermarks.jsonl is damaged" in ran.err
 
 
 def test_a_folder_without_a_log_is_wrong_usage(run: Run, tmp_path: Path) -> None:

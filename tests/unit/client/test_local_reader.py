@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,9 +26,18 @@ COMMITTED = 15
 
 
 @pytest.fixture
-def log(tmp_path: Path) -> Iterator[PartitionLog]:
+def folder(tmp_path: Path) -> Path:
+    """A partition's folder in a broker's directory."""
+    made = tmp_path / "broker-1" / "orders-0.id"
+    made.mkdir(parents=True)
+    (made.parent / "meta.json").write_text("{}")
+    return made
+
+
+@pytest.fixture
+def log(folder: Path) -> Iterator[PartitionLog]:
     """Two batches to a segment, epoch 2 from the fourth batch on, and the last batch not yet known to be committed."""
-    opened = log_in(tmp_path, segment_bytes=2 * len(prepared(0, 3).message))
+    opened = log_in(folder, directory=folder.parent, segment_bytes=2 * len(prepared(0, 3).message))
     for number, time_ms in enumerate(TIMES_MS):
         epoch = 1 if number < 3 else 2
         opened.begin_epoch(epoch)
@@ -49,8 +59,8 @@ def read(folder: Path, **asked: Any) -> list[int]:
     return found
 
 
-def test_it_gives_what_a_reader_gives(log: PartitionLog, tmp_path: Path) -> None:
-    assert list(sr.LocalReader(str(tmp_path)).read()) == [
+def test_it_gives_what_a_reader_gives(log: PartitionLog, folder: Path) -> None:
+    assert list(sr.LocalReader(str(folder)).read()) == [
         LogBatch(
             batch=rows(3 * number, 3),
             base_offset=3 * number,
@@ -63,8 +73,8 @@ def test_it_gives_what_a_reader_gives(log: PartitionLog, tmp_path: Path) -> None
     ]
 
 
-def test_batches_are_views_of_the_files_and_outlive_them(log: PartitionLog, tmp_path: Path) -> None:
-    (first, *_) = sr.LocalReader(tmp_path).read()
+def test_batches_are_views_of_the_files_and_outlive_them(log: PartitionLog, folder: Path) -> None:
+    (first, *_) = sr.LocalReader(folder).read()
     address = first.batch.column("row").buffers()[1].address
     mapped = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
     (path,) = {
@@ -72,7 +82,7 @@ def test_batches_are_views_of_the_files_and_outlive_them(log: PartitionLog, tmp_
         for line in mapped
         if len(line) > 5 and int(line[0].split("-")[0], 16) <= address < int(line[0].split("-")[1], 16)
     }
-    assert path == str(tmp_path / f"{0:020}.arrow")
+    assert path == str(folder / f"{0:020}.arrow")
     log.forget(6)
     assert not Path(path).exists()
     assert first.batch == rows(0, 3)
@@ -111,9 +121,9 @@ def test_batches_are_views_of_the_files_and_outlive_them(log: PartitionLog, tmp_
 )
 @pytest.mark.parametrize("verify", [False, True])
 def test_it_reads_a_range(
-    log: PartitionLog, tmp_path: Path, asked: dict[str, Any], first: int, beyond: int, *, verify: bool
+    log: PartitionLog, folder: Path, asked: dict[str, Any], first: int, beyond: int, *, verify: bool
 ) -> None:
-    assert read(tmp_path, verify=verify, **asked) == list(range(first, beyond))
+    assert read(folder, verify=verify, **asked) == list(range(first, beyond))
 
 
 @pytest.mark.parametrize(
@@ -125,66 +135,76 @@ def test_it_reads_a_range(
         ({"start_time": datetime(2026, 11, 21)}, "no time zone"),
     ],
 )
-def test_what_names_no_range_is_refused(log: PartitionLog, tmp_path: Path, asked: dict[str, Any], why: str) -> None:
+def test_what_names_no_range_is_refused(log: PartitionLog, folder: Path, asked: dict[str, Any], why: str) -> None:
     with pytest.raises(InvalidRequest, match=why):
-        sr.LocalReader(tmp_path).read(**asked)
+        sr.LocalReader(folder).read(**asked)
 
 
-def test_what_is_outside_the_log_is_refused(log: PartitionLog, tmp_path: Path) -> None:
+def test_what_is_outside_the_log_is_refused(log: PartitionLog, folder: Path) -> None:
     log.forget(6)
     for start in (5, 19):
         with pytest.raises(OffsetOutOfRange, match="from 6 on"):
-            sr.LocalReader(tmp_path).read(start)
-    assert read(tmp_path, start="earliest") == read(tmp_path, start_time=0) == list(range(6, 15))
+            sr.LocalReader(folder).read(start)
+    assert read(folder, start="earliest") == read(folder, start_time=0) == list(range(6, 15))
 
 
-def test_a_log_without_records(tmp_path: Path) -> None:
+def test_a_log_without_records(folder: Path) -> None:
     with pytest.raises(StorageFailed, match="Name the folder of a partition"):
-        sr.LocalReader(tmp_path / "orders-0.gone").read()
-    log = log_in(tmp_path)
+        sr.LocalReader(folder.parent / "orders-0.gone").read()
+    log = log_in(folder, directory=folder.parent)
     for start in (0, "earliest", "latest"):
-        assert read(tmp_path, start=start) == read(tmp_path, start=start, uncommitted=True) == []
-    assert read(tmp_path, start_time=0, columns=["row"]) == []
+        assert read(folder, start=start) == read(folder, start=start, uncommitted=True) == []
+    assert read(folder, start_time=0, columns=["row"]) == []
     log.begin_anew(7)
-    assert read(tmp_path, start="earliest") == read(tmp_path, start=7) == []
+    assert read(folder, start="earliest") == read(folder, start=7) == []
     for start in (0, 8):
         with pytest.raises(OffsetOutOfRange):
-            sr.LocalReader(tmp_path).read(start)
+            sr.LocalReader(folder).read(start)
     log.close()
 
 
-def test_a_log_that_is_written_meanwhile_is_read_to_where_it_was_committed(log: PartitionLog, tmp_path: Path) -> None:
-    reader = sr.LocalReader(tmp_path)
+def test_where_no_broker_says_what_is_committed_only_the_uncommitted_is_read(
+    log: PartitionLog, folder: Path, tmp_path: Path
+) -> None:
+    copied = tmp_path / "copy"
+    shutil.copytree(folder, copied)
+    with pytest.raises(InvalidRequest, match=r"is in no broker's directory.*uncommitted=True"):
+        sr.LocalReader(copied).read(start="earliest")
+    assert read(copied, start="earliest", uncommitted=True) == list(range(log.log_start, log.log_end))
+
+
+def test_a_log_that_is_written_meanwhile_is_read_to_where_it_was_committed(log: PartitionLog, folder: Path) -> None:
+    reader = sr.LocalReader(folder)
     reading = reader.read(start=6)
     assert next(reading).base_offset == 6
     log.append(prepared(18, 3), leader_epoch=2, timestamp_ms=6_000)
     log.checkpoint(21)
-    (tmp_path / f"{30:020}.index").touch()  # of a segment that is being made
+    (folder / f"{30:020}.index").touch()  # of a segment that is being made
     assert [each.base_offset for each in reading] == [9, 12]
     assert [each.base_offset for each in reader.read(start=15)] == [15, 18]
     assert [each.batch.num_columns for each in reader.read(start=15, columns=["row"])] == [1, 1]
 
 
-def test_what_retention_takes_before_it_is_read_is_said_so(log: PartitionLog, tmp_path: Path) -> None:
-    reading = sr.LocalReader(tmp_path).read()
+def test_what_retention_takes_before_it_is_read_is_said_so(log: PartitionLog, folder: Path) -> None:
+    reading = sr.LocalReader(folder).read()
     assert [next(reading).base_offset for _ in range(2)] == [0, 3]
     log.forget(12)
     with pytest.raises(OffsetOutOfRange, match="retention took the log below 12 before 6 was read"):
         next(reading)
 
 
-def test_columns_are_chosen_in_the_order_asked_for(log: PartitionLog, tmp_path: Path) -> None:
-    assert next(sr.LocalReader(tmp_path).read(start=1, columns=["text", "row"])).batch == rows(1, 2).select([1, 0])
-    assert next(sr.LocalReader(tmp_path).read(start=1, columns=[])).batch.num_rows == 2
+def test_columns_are_chosen_in_the_order_asked_for(log: PartitionLog, folder: Path) -> None:
+    assert next(sr.LocalReader(folder).read(start=1, columns=["text", "row"])).batch == rows(1, 2).select([1, 0])
+    assert next(sr.LocalReader(folder).read(start=1, columns=[])).batch.num_rows == 2
     with pytest.raises(InvalidRequest, match="column 'amount' is not in the topic"):
-        next(sr.LocalReader(tmp_path).read(columns=["amount"]))
+        next(sr.LocalReader(folder).read(columns=["amount"]))
 
 
-def test_batches_have_their_segments_schema_and_nulls_for_what_came_later_if_it_is_asked_for(tmp_path: Path) -> None:
+def test_batches_have_their_segments_schema_and_nulls_for_what_came_later_if_it_is_asked_for(folder: Path) -> None:
     late = pa.record_batch([*rows(2, 2).columns, pa.array([7, 8], pa.int8())], schema=WIDER)
-    log_of_two_schemas(tmp_path, late, WIDENED)
-    assert [each.batch for each in sr.LocalReader(tmp_path).read()] == [rows(0, 2), late]
-    chosen = [each.batch for each in sr.LocalReader(tmp_path).read(columns=["late", "row"])]
+    log_of_two_schemas(folder, late, WIDENED)
+    assert [each.batch for each in sr.LocalReader(folder).read()] == [rows(0, 2), late]
+    chosen = [each.batch for each in sr.LocalReader(folder).read(columns=["late", "row"])]
     schema = pa.schema([WIDER.field("late"), WIDER.field("row")])
     assert [batch.schema for batch in chosen] == [schema, schema]
     assert [batch.to_pydict() for batch in chosen] == [
@@ -195,7 +215,7 @@ def test_batches_have_their_segments_schema_and_nulls_for_what_came_later_if_it_
 
 def log_of_two_schemas(folder: Path, batch: pa.RecordBatch, topic: TopicSchema) -> None:
     """Two rows of SCHEMA, then this batch."""
-    log = log_in(folder)
+    log = log_in(folder, directory=folder.parent)
     log.begin_epoch(0)
     log.append(prepared(0), leader_epoch=0, timestamp_ms=0)
     log.append(prepare(batch, topic, batch_bytes_max=1 << 20), leader_epoch=0, timestamp_ms=0)
@@ -204,73 +224,71 @@ def log_of_two_schemas(folder: Path, batch: pa.RecordBatch, topic: TopicSchema) 
 
 
 @pytest.mark.parametrize("field", [pa.field("row", pa.int32()), pa.field("late", pa.int8(), nullable=False)])
-def test_segments_whose_schemas_do_not_continue_are_no_log(tmp_path: Path, field: pa.Field) -> None:
+def test_segments_whose_schemas_do_not_continue_are_no_log(folder: Path, field: pa.Field) -> None:
     other = pa.schema([field])
     batch = pa.record_batch([pa.array([1, 2], field.type)], schema=other)
-    log_of_two_schemas(tmp_path, batch, TopicSchema(other))
+    log_of_two_schemas(folder, batch, TopicSchema(other))
     with pytest.raises(CorruptLog, match="its schema is no earlier version of the last segment's"):
-        next(sr.LocalReader(tmp_path).read(columns=[field.name]))
+        next(sr.LocalReader(folder).read(columns=[field.name]))
 
 
 # Damage
 
 
-def test_only_who_verifies_notices_that_rows_are_damaged(log: PartitionLog, tmp_path: Path) -> None:
-    path = tmp_path / f"{6:020}.arrow"
+def test_only_who_verifies_notices_that_rows_are_damaged(log: PartitionLog, folder: Path) -> None:
+    path = folder / f"{6:020}.arrow"
     content = bytearray(path.read_bytes())
     place = content.rindex((11).to_bytes(8, "little"))
     content[place] = 99
     path.write_bytes(content)
-    assert next(sr.LocalReader(tmp_path).read(9)).batch.column("row").to_pylist() == [9, 10, 99]
-    assert read(tmp_path, verify=True, stop=9) == list(range(9))
+    assert next(sr.LocalReader(folder).read(9)).batch.column("row").to_pylist() == [9, 10, 99]
+    assert read(folder, verify=True, stop=9) == list(range(9))
     with pytest.raises(CorruptLog, match=f"segment {6:020}: the batch at offset 9 does not have its CRC-32C"):
-        read(tmp_path, verify=True)
+        read(folder, verify=True)
 
 
 @pytest.mark.parametrize("suffix", ["index", "arrow"])
 @pytest.mark.parametrize("base", [0, 6, 12])
-def test_a_missing_file_is_a_corrupt_log(log: PartitionLog, tmp_path: Path, base: int, suffix: str) -> None:
-    (tmp_path / f"{base:020}.{suffix}").unlink()
+def test_a_missing_file_is_a_corrupt_log(log: PartitionLog, folder: Path, base: int, suffix: str) -> None:
+    (folder / f"{base:020}.{suffix}").unlink()
     with pytest.raises(CorruptLog, match="one of its two files is missing"):
-        read(tmp_path)
+        read(folder)
 
 
 @pytest.mark.parametrize("base", [0, 6, 12])
-def test_a_missing_segment_is_a_corrupt_log(log: PartitionLog, tmp_path: Path, base: int) -> None:
+def test_a_missing_segment_is_a_corrupt_log(log: PartitionLog, folder: Path, base: int) -> None:
     for suffix in ("index", "arrow"):
-        (tmp_path / f"{base:020}.{suffix}").unlink()
+        (folder / f"{base:020}.{suffix}").unlink()
     with pytest.raises(CorruptLog, match=r"it starts at offset|ends at 12, before 15"):
-        read(tmp_path)
+        read(folder)
     with pytest.raises(CorruptLog):
-        read(tmp_path, start_time=4_001 if base != 12 else 4_000)
+        read(folder, start_time=4_001 if base != 12 else 4_000)
 
 
-def test_a_file_that_cannot_be_read_is_said_so(log: PartitionLog, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_is_said_so(log: PartitionLog, folder: Path) -> None:
     for suffix in ("index", "arrow"):
-        path = tmp_path / f"{6:020}.{suffix}"
+        path = folder / f"{6:020}.{suffix}"
         path.unlink()
         path.mkdir()
         with pytest.raises((StorageFailed, CorruptLog)):
-            read(tmp_path)
-    (tmp_path / "log_start.json").mkdir()
+            read(folder)
+    (folder / "log_start.json").mkdir()
     with pytest.raises(StorageFailed, match="Check its owner, or the disk"):
-        read(tmp_path)
+        read(folder)
 
 
-def test_data_that_is_cut_after_it_was_looked_at_is_not_mapped(log: PartitionLog, tmp_path: Path) -> None:
+def test_data_that_is_cut_after_it_was_looked_at_is_not_mapped(log: PartitionLog, folder: Path) -> None:
     for mapped in (True, False):
-        segment = StoredSegment(tmp_path, 0 if mapped else 6, epoch=NO_EPOCH, mapped=mapped)
-        path = tmp_path / f"{segment.base:020}.arrow"
+        segment = StoredSegment(folder, 0 if mapped else 6, epoch=NO_EPOCH, mapped=mapped)
+        path = folder / f"{segment.base:020}.arrow"
         path.write_bytes(path.read_bytes()[:-8])
         with pytest.raises(CorruptLog, match="its data has been cut"):
             list(segment.batches(verify=False))
 
 
-def test_whatever_is_damaged_is_told_and_never_handed_out_by_who_verifies(tmp_path: Path) -> None:
+def test_whatever_is_damaged_is_told_and_never_handed_out_by_who_verifies(folder: Path) -> None:
     """Each byte of each file flipped, and each file cut anywhere; but for the data of the last segment."""
-    folder = tmp_path / "log"
-    folder.mkdir()
-    log = log_in(folder, segment_bytes=1)
+    log = log_in(folder, directory=folder.parent, segment_bytes=1)
     log.begin_epoch(0)
     for number in range(2):
         log.append(prepared(2 * number), leader_epoch=0, timestamp_ms=number)
@@ -280,7 +298,8 @@ def test_whatever_is_damaged_is_told_and_never_handed_out_by_who_verifies(tmp_pa
     log.close()
     expected = [rows(2, 2), rows(4, 2)]
     asked: list[dict[str, Any]] = [{"start_time": 1}, {"start": 2, "columns": ["row"]}, {"start": 2, "verify": True}]
-    for path in [path for path in sorted(folder.iterdir()) if path.name != f"{4:020}.arrow"]:
+    files = [path for path in sorted(folder.iterdir()) if path.name != f"{4:020}.arrow"]
+    for path in [*files, folder.parent / "high_watermarks.jsonl"]:
         sound = path.read_bytes()
         flipped = [sound[:place] + bytes([sound[place] ^ 0x94]) + sound[place + 1 :] for place in range(len(sound))]
         for content in [*flipped, *(sound[:size] for size in range(len(sound)))]:

@@ -173,10 +173,6 @@ class FailingLog(MemoryLog):
         self._disk("begin_epoch")
         super().begin_epoch(epoch)
 
-    def checkpoint(self, high_watermark: Offset) -> None:
-        self._disk("checkpoint")
-        super().checkpoint(high_watermark)
-
     def forget(self, before: Offset) -> None:
         self._disk("forget")
         super().forget(before)
@@ -212,6 +208,13 @@ class Logs:
         self.logs: dict[tuple[TopicPartition, str], FailingLog] = {}
         self.quarantined: list[tuple[TopicPartition, str]] = []
         self.sick: frozenset[TopicPartition] = frozenset()
+        self.takes_high_watermarks = True
+        self.saved: list[bool] = []  # high watermarks, each time: whether durably
+
+    def save_high_watermarks(self, *, durable: bool) -> None:
+        if not self.takes_high_watermarks:
+            raise StorageFailed("the disk is full")
+        self.saved.append(durable)
 
     def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> FailingLog:
         if partition in self.sick:

@@ -18,6 +18,7 @@ from spark_replication.errors import (
     ReplicationError,
     StaleBrokerEpoch,
     StaleControllerEpoch,
+    StorageFailed,
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import (
@@ -166,7 +167,7 @@ def test_a_lost_session_ends_every_leadership_and_every_following() -> None:
     story.registered(LED, FOLLOWED)
     answers: list[Place | ReplicationError] = []
     story.loop.replica(FOO).produce(PreparedBatch(1, b"x", 0, b""), acks="all", now_ms=0, acknowledge=answers.append)
-    assert story.loop.session_lost() == {}
+    story.loop.session_lost()
     assert (story.parts(), story.links.following) == ({FOO: "NoneType", FOO_1: "NoneType"}, {})
     (error,) = answers
     assert isinstance(error, ReplicationError)
@@ -177,14 +178,17 @@ def test_a_lost_session_ends_every_leadership_and_every_following() -> None:
     assert story.parts() == {FOO: "Following", FOO_1: "Following"}
 
 
-def test_a_lost_session_ends_them_all_though_a_disk_fails() -> None:
+def test_a_disk_that_keeps_no_high_watermark_keeps_no_broker_from_stopping() -> None:
     story = Story()
-    story.registered(LED, command(state(1, [1, 2]), 7, partition=FOO_1))
-    story.log().failing = frozenset({"checkpoint"})
-    assert {partition: error.code for partition, error in story.loop.session_lost().items()} == {
-        FOO: "KAFKA_STORAGE_ERROR"
-    }
-    assert story.parts() == {FOO: "NoneType", FOO_1: "NoneType"}
+    story.registered(LED)
+    story.logs.takes_high_watermarks = False
+    with pytest.raises(StorageFailed):
+        story.loop.checkpoint()
+    story.logs.takes_high_watermarks = True
+    story.loop.checkpoint()
+    assert story.logs.saved == [False]
+    story.logs.takes_high_watermarks = False
+    assert story.loop.close() == {}
 
 
 def test_what_is_gone_after_the_next_registration_is_put_aside_and_not_known_any_longer() -> None:

@@ -373,20 +373,14 @@ def test_who_waits_is_told_when_the_leadership_ends_and_that_it_may_be_written(o
     assert story.answer(3).error == "NOT_LEADER_OR_FOLLOWER"
 
 
-@pytest.mark.parametrize("failing", [frozenset[str](), frozenset({"checkpoint"})])
-def test_who_resigns_tells_who_waits_whatever_the_disk_does(failing: frozenset[str]) -> None:
+def test_who_resigns_tells_who_waits_and_keeps_how_far_it_was_committed() -> None:
     story = Story().told()
     story.produce()
     story.fetch(2, 1)
     story.produce()
-    story.log.failing = failing
-    if failing:
-        with pytest.raises(StorageFailed):
-            story.loop.resign("gone")
-    else:
-        story.loop.resign("gone")
+    story.loop.resign("gone")
     assert (story.loop.part, story.errors()) == (None, [("NOT_LEADER_OR_FOLLOWER", True)])
-    assert (story.loop.high_watermark, story.log.high_watermark) == (1, 0 if failing else 1)
+    assert story.loop.high_watermark == story.log.high_watermark == 1
     # What is read after the next registration counts, whatever its epoch.
     assert story.told().leading.state == LED
     assert story.leading.high_watermark == 1
@@ -860,8 +854,6 @@ def test_the_high_watermark_is_checkpointed_once_it_moved() -> None:
     assert story.log.high_watermark == 0
     story.loop.checkpoint()
     assert story.log.high_watermark == 1
-    story.log.failing = frozenset({"checkpoint"})
-    story.loop.checkpoint()  # nothing to do
 
 
 # Replicas that are being added (A3). The throttle's bucket begins full, with 10 bytes, and refills with 10 a second.

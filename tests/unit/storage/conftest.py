@@ -8,16 +8,15 @@ from typing import Any
 
 import pytest
 
-from spark_replication.storage.partition_log import PartitionLog
-from tests.unit.storage.storage_stories import Open, log_in
+from tests.unit.storage.storage_stories import Open, StoryLog, log_in
 
 
 @pytest.fixture
 def open_log(tmp_path: Path) -> Iterator[Open]:
     """Opens (again) the log in `tmp_path/name`, recovering it; all are closed at the end."""
-    opened: list[PartitionLog] = []
+    opened: list[StoryLog] = []
 
-    def opener(name: str = "leader", **given: Any) -> PartitionLog:
+    def opener(name: str = "leader", **given: Any) -> StoryLog:
         (tmp_path / name).mkdir(exist_ok=True)
         opened.append(log_in(tmp_path / name, **given))
         return opened[-1]

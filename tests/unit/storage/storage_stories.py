@@ -8,19 +8,35 @@ from pathlib import Path
 import pyarrow as pa
 
 from spark_replication.config import TopicSettings
+from spark_replication.model import Offset
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.batches import TopicSchema, batches_of, check_data, prepare
 from spark_replication.storage.files import Files, LocalFiles
+from spark_replication.storage.high_watermarks import HighWatermarks
 from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery import recover
+from spark_replication.storage.recovery import Recovered, recover
 
 SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("text", pa.string())])
 TOPIC = TopicSchema(SCHEMA)
 WIDER = SCHEMA.append(pa.field("late", pa.int8()))
 WIDENED = TopicSchema(WIDER, (2,))
 
-Open = Callable[..., PartitionLog]
+
+class StoryLog(PartitionLog):
+    """It has its broker's high watermarks to itself, in its own folder unless `log_in` is told of another."""
+
+    def __init__(self, recovered: Recovered, *, settings: TopicSettings) -> None:
+        super().__init__(recovered, settings=settings)
+        self._saving = recovered.high_watermarks
+
+    def checkpoint(self, high_watermark: Offset) -> None:
+        """And saved, so that it outlives this process."""
+        super().checkpoint(high_watermark)
+        self._saving.save(durable=False)
+
+
+Open = Callable[..., StoryLog]
 
 
 def log_in(
@@ -30,12 +46,19 @@ def log_in(
     segment_ms: int = 1 << 40,
     before_cut: Callable[[], None] = lambda: None,
     files: Files | None = None,
-) -> PartitionLog:
+    directory: Path | None = None,
+) -> StoryLog:
     """The log in `folder`, recovered."""
     files = files or LocalFiles(open_files_max=10)
-    recovered = recover(folder, before_cut, files=files, indexes=IndexCache(bytes_max=1 << 20))
+    recovered = recover(
+        folder,
+        before_cut,
+        files=files,
+        indexes=IndexCache(bytes_max=1 << 20),
+        high_watermarks=HighWatermarks(directory or folder, files),
+    )
     settings = TopicSettings(segment_bytes=segment_bytes, segment_ms=segment_ms)
-    return PartitionLog(recovered, settings=settings)
+    return StoryLog(recovered, settings=settings)
 
 
 def rows(first: int, count: int) -> pa.RecordBatch:

@@ -146,18 +146,6 @@ def test_a_read_that_fails_says_so_and_the_next_one_may_work(open_log: Open, fil
     assert read_rows(log) == [0, 1]
 
 
-def test_a_checkpoint_that_does_not_fit_leaves_the_old_one(open_log: Open, files: FailingFiles) -> None:
-    log = open_log(files=files)
-    log.begin_epoch(0)
-    append(log)
-    log.checkpoint(1)
-    files.room = 3
-    with pytest.raises(StorageFailed, match="checkpoint in"):
-        log.checkpoint(2)
-    log.close()
-    assert open_log().high_watermark == 1
-
-
 @pytest.mark.parametrize(("operation", "ending"), [("sync", DATA), ("sync", INDEX), ("sync_folder", "")])
 def test_a_flush_that_fails_takes_the_log_offline(
     open_log: Open, files: FailingFiles, operation: str, ending: str

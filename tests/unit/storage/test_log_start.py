@@ -103,6 +103,7 @@ def test_a_log_begins_anew_below_its_start(open_log: Open) -> None:
 MOVES: list[tuple[Callable[[PartitionLog], None], int, set[tuple[int, int]]]] = [
     (lambda log: log.forget(6), 0, {(0, 10), (6, 10)}),
     (lambda log: log.begin_anew(20), 0, {(0, 10), (20, 20)}),
+    (lambda log: log.begin_anew(5), 0, {(0, end) for end in (10, 8, 6, 4, 2, 0)} | {(5, 5)}),
     # Downwards it is cut first, from its end: any shorter log is one.
     (lambda log: log.begin_anew(3), 6, {(6, 10), (6, 8), (6, 6), (3, 3)}),
 ]

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from spark_replication.core.epochs import EpochHistory
+from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE
 from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery import EPOCHS_FILE, HIGH_WATERMARK_FILE
+from spark_replication.storage.recovery import EPOCHS_FILE
 from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 
@@ -247,10 +248,10 @@ def test_a_damaged_checkpoint_starts_over_and_nobody_vouches_for_the_log(
     open_log: Open, story: tuple[Restore, list[int]]
 ) -> None:
     restore, _ = story
-    (restore() / HIGH_WATERMARK_FILE).write_bytes(b"torn")
+    (restore() / HIGH_WATERMARKS_FILE).write_bytes(b"torn")
     log = open_log()
     assert (log.high_watermark, log.log_end) == (0, 8)
-    assert (log.recovery.rebuilt, log.recovery.lossless) == ((HIGH_WATERMARK_FILE,), False)
+    assert (log.recovery.rebuilt, log.recovery.lossless) == ((HIGH_WATERMARKS_FILE,), False)
 
 
 def test_nothing_is_changed_before_the_proof_is_dropped(open_log: Open, story: tuple[Restore, list[int]]) -> None:

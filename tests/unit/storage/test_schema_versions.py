@@ -202,9 +202,11 @@ def test_a_segment_whose_head_is_torn_does_not_survive_recovery(open_log: Open) 
         log.append(prepared(first), leader_epoch=0, timestamp_ms=0)
     folder = Path(log.recovery.folder)
     log.close()
-    assert verify(folder).problems == []
+    (sound,) = verify([folder])
+    assert sound.problems == []
     torn_head(folder)
-    (problem,) = verify(folder).problems
+    (damaged,) = verify([folder])
+    (problem,) = damaged.problems
     assert "its schema does not have the CRC-32C that its entries name" in problem
     again = open_log()
     assert (again.log_end, again.recovery.entries_cut, again.recovery.lossless) == (0, 2, False)
@@ -223,7 +225,8 @@ def test_a_segment_of_a_program_that_named_no_schema_is_read_and_gone_on_with(op
     again.append(prepared(2), leader_epoch=0, timestamp_ms=0)
     again.close()
     assert [entry.schema_crc for entry in decode_entries(index.read_bytes())] == [0, crc32c(TOPIC.head)]
-    assert (read_rows(open_log()), verify(folder).problems) == ([0, 1, 2, 3], [])
+    (verified,) = verify([folder])
+    assert (read_rows(open_log()), verified.problems) == ([0, 1, 2, 3], [])
 
 
 @pytest.mark.parametrize("start", [0, 2])
