@@ -14,14 +14,11 @@ from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset
 from spark_replication.storage.broker_directory import IDENTITY_FILE
+from spark_replication.storage.epochs_file import EPOCHS_FILE, read_epochs
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, read_high_watermarks
 from spark_replication.storage.index import ENTRY_BYTES, IndexEntry, decode_entries
 from spark_replication.storage.mapped_log import MappedLog, StoredSegment, bases_in, segments_in
-from spark_replication.storage.recovery import (
-    EPOCHS_FILE,
-    read_epochs,
-)
 from spark_replication.storage.segment import DATA, INDEX, index_path
 
 _FILES = LocalFiles(open_files_max=1)

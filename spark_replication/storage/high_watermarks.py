@@ -4,28 +4,25 @@
 
 Rules:
 - A save appends one line with what has changed since the last, and a line overrides those before it: it costs what has
-  changed, not what there is. Once that is longer than all of them would be, one line of all replaces the file.
+  changed, not what there is.
 - A log that is about to be cut says so at once (`lower`): after a crash it must not look as if it had lost something.
-- What is behind the last sound line was being written when the process died, or did not fit: it says nothing, and is
-  written over. Any other damage may hide what a log has lost, so that nobody vouches for the logs any longer (I8).
+- Damage may hide what a log has lost: nobody vouches for the logs any longer (I8).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Set
 from contextlib import suppress
 from pathlib import Path
-
-import msgspec
 
 from spark_replication.errors import CorruptState, StorageFailed
 from spark_replication.model import Offset, Value, decode, encode
 from spark_replication.storage.files import Files
-from spark_replication.storage.state_files import checked, read_file, replace_file, unchecked
+from spark_replication.storage.line_file import LineFile
 
 HIGH_WATERMARKS_FILE = "high_watermarks.jsonl"
-_APPENDED_BYTES_MIN = 64 << 10
+_APPENDED_BYTES_MAX = 64 << 10
 
 
 class HighWatermarksLine(Value, frozen=True, kw_only=True):
@@ -34,32 +31,23 @@ class HighWatermarksLine(Value, frozen=True, kw_only=True):
     offsets: dict[str, Offset]
 
 
-class _Found(msgspec.Struct, frozen=True):
-    """What the file says. end: of its last sound line."""
-
-    offsets: dict[str, Offset]
-    end: int
-    whole_bytes: int
-    is_damaged: bool
-
-
 class HighWatermarks:
     """Of one process at a time. A log speaks of itself under its partition's lock; the guard here is taken after it."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         """StorageFailed if the disk cannot be read."""
         self._path = directory / HIGH_WATERMARKS_FILE
-        self._files = files
+        self._file = LineFile(self._path, files, appended_bytes_max=_APPENDED_BYTES_MAX)
         self._guard = threading.Lock()
+        self._offsets: dict[str, Offset] = {}
+        self._unsaved: set[str] = set()
+        self.is_damaged = False  # until `keep` has made it anew
         try:
-            found = _read(files, self._path)
+            self._offsets = _read(self._file, self._path)
+        except CorruptState:
+            self.is_damaged = True
         except OSError as error:
             raise StorageFailed(f"{self._path} cannot be read: {error}. Repair the disk, then restart") from error
-        self.is_damaged = found.is_damaged  # until `keep` has made it anew
-        self._offsets = found.offsets
-        self._end = found.end
-        self._whole_bytes = found.whole_bytes
-        self._unsaved: set[str] = set()
 
     def of(self, log: str) -> Offset:
         """0 if nothing was ever said of it."""
@@ -86,9 +74,8 @@ class HighWatermarks:
                 if self._unsaved:
                     self._write({log: self._offsets[log] for log in self._unsaved})
                     self._unsaved.clear()
-                if durable and self._end:
-                    self._files.sync(self._path)
-                    self._files.sync_folder(self._path.parent)
+                if durable:
+                    self._file.sync()
             except OSError as error:
                 raise StorageFailed(f"{self._path} took no more: {error}. Free space or repair the disk") from error
 
@@ -108,51 +95,26 @@ class HighWatermarks:
         if self.is_damaged or self._offsets.keys() - logs:
             self._offsets = {log: offset for log, offset in self._offsets.items() if log in logs}
             self._unsaved &= logs
-            self._end = 0
+            self._file.replace_next()
             with suppress(OSError):
                 self._write({})
 
-    def _write(self, changed: Mapping[str, Offset]) -> None:
-        line = checked(encode(HighWatermarksLine(offsets=dict(changed))))
-        if self._end and self._end + len(line) <= _APPENDED_BYTES_MIN + 2 * self._whole_bytes:
-            self._files.write(self._path, line, self._end)
-            self._end += len(line)
-            return
-        whole = checked(encode(HighWatermarksLine(offsets={**self._offsets, **changed})))
-        replace_file(self._path, whole, durable=False, files=self._files)
-        self._end = self._whole_bytes = len(whole)
+    def _write(self, changed: dict[str, Offset]) -> None:
+        self._file.add(_line(changed), lambda: _line({**self._offsets, **changed}))
 
 
 def read_high_watermarks(files: Files, directory: Path) -> dict[str, Offset]:
     """By the name of the log's folder, as last saved. CorruptState if the file is damaged."""
     path = directory / HIGH_WATERMARKS_FILE
-    found = _read(files, path)
-    if found.is_damaged:
-        raise CorruptState(f"{path} is damaged: its broker makes it anew when it starts")
-    return found.offsets
+    return _read(LineFile(path, files, appended_bytes_max=0), path)
 
 
-def _read(files: Files, path: Path) -> _Found:
-    data = read_file(path, files=files)
-    if data is None:
-        return _Found({}, 0, 0, is_damaged=False)
+def _read(file: LineFile, path: Path) -> dict[str, Offset]:
     offsets: dict[str, Offset] = {}
-    end = position = whole_bytes = 0
-    for line in data.splitlines(keepends=True):
-        position += len(line)
-        value = unchecked(line)
-        if value is None:
-            continue
-        if end + len(line) != position:  # sound, behind a line that is not
-            return _damaged()
-        try:
-            offsets.update(decode(value, HighWatermarksLine, str(path)).offsets)
-        except CorruptState:
-            return _damaged()
-        end = position
-        whole_bytes = whole_bytes or end
-    return _Found(offsets, end, whole_bytes, is_damaged=False) if end else _damaged()
+    for value in file.read():
+        offsets.update(decode(value, HighWatermarksLine, str(path)).offsets)
+    return offsets
 
 
-def _damaged() -> _Found:
-    return _Found({}, 0, 0, is_damaged=True)
+def _line(offsets: dict[str, Offset]) -> bytes:
+    return encode(HighWatermarksLine(offsets=offsets))

@@ -38,7 +38,6 @@ from spark_replication.storage.index import (
 from spark_replication.storage.recovery import (
     Recovered,
     RecoveryReport,
-    save_epochs,
     save_log_start,
 )
 from spark_replication.storage.segment import Segment
@@ -60,6 +59,7 @@ class PartitionLog:
         self._indexes = recovered.indexes
         self._segments: list[Segment] = list(recovered.segments)
         self._epochs = recovered.epochs
+        self._epochs_file = recovered.epochs_file
         self._high_watermark = recovered.high_watermark
         self._high_watermarks = recovered.high_watermarks
         self._log_start = recovered.log_start
@@ -126,14 +126,14 @@ class PartitionLog:
         with self._disk("append"):
             before = self._epochs
             if epochs != before:
-                save_epochs(self._files, self._folder, epochs)
+                self._epochs_file.save(epochs)
             segment = continued or self._created(schema)
         try:
             self._write(segment, records.data, bytes(records.entries), end)
         except StorageFailed:
             # The history in memory was not touched. Recovery tells which of the two a crash would find.
             with suppress(OSError):
-                save_epochs(self._files, self._folder, before)
+                self._epochs_file.save(before)
             raise
         self._epochs = epochs
         return [_place(entry) for entry in decode_entries(records.entries) if entry.producer != NO_PRODUCER]
@@ -174,7 +174,7 @@ class PartitionLog:
         epochs = self._epochs.begun(epoch, self._log_end)
         if epochs != self._epochs:
             with self._disk("begin_epoch"):
-                save_epochs(self._files, self._folder, epochs)
+                self._epochs_file.save(epochs)
             self._epochs = epochs
 
     def truncate(self, end: Offset) -> None:
@@ -188,7 +188,7 @@ class PartitionLog:
             if self._high_watermark > boundary:
                 self._lower_high_watermark(boundary)
             if epochs != self._epochs:
-                save_epochs(self._files, self._folder, epochs)
+                self._epochs_file.save(epochs)
                 self._epochs = epochs
         self._not_flushed_from(boundary)
         try:
@@ -364,7 +364,7 @@ class PartitionLog:
             self._flushed_end = max(self._flushed_end, log_start)
             for segment in removed:
                 segment.remove()
-            save_epochs(self._files, self._folder, epochs)
+            self._epochs_file.save(epochs)
 
     def _lower_high_watermark(self, offset: Offset) -> None:
         self._high_watermarks.lower(self._folder.name, offset)

@@ -21,6 +21,7 @@ from spark_replication.core.epochs import NO_EPOCH, EpochHistory
 from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset, Value, decode, encode
 from spark_replication.storage.batches import schema_from_bytes
+from spark_replication.storage.epochs_file import EPOCHS_FILE, EpochsFile
 from spark_replication.storage.files import Files
 from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, HighWatermarks
 from spark_replication.storage.index import (
@@ -36,16 +37,9 @@ from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files, segment_bases
 from spark_replication.storage.state_files import BESIDE, read_checked, write_checked
 
-EPOCHS_FILE = "epochs.json"
 LOG_START_FILE = "log_start.json"
 
 _READ_BYTES = 8 << 20
-
-
-class Epochs(Value, frozen=True, kw_only=True):
-    """epochs.json: (epoch, offset that it starts at), rising."""
-
-    starts: list[tuple[int, int]]
 
 
 class LogStart(Value, frozen=True, kw_only=True):
@@ -87,6 +81,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     log_start: Offset
     segments: tuple[Segment, ...]
     epochs: EpochHistory
+    epochs_file: EpochsFile
     high_watermark: Offset
     high_watermarks: HighWatermarks
     report: RecoveryReport
@@ -152,8 +147,9 @@ def _recover(
     kept = [scan for scan in scans if scan.kept]
     log_end = kept[-1].end if kept else log_start
     starts = [start for scan in kept for start in scan.epochs]
+    epochs_file = EpochsFile(folder, files)
     epochs = _epochs(
-        files, folder, starts, log_start, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt
+        epochs_file, starts, log_start, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt
     )
     checkpoint = max(log_start, high_watermarks.of(folder.name))
     report = RecoveryReport(
@@ -172,7 +168,7 @@ def _recover(
         for scan in reversed(cut):
             _cut(files, folder, scan)
         high_watermarks.lower(folder.name, high_watermark)
-        save_epochs(files, folder, epochs)
+        epochs_file.save(epochs)
         if LOG_START_FILE in rebuilt:
             save_log_start(files, folder, log_start)
     for base in bases:
@@ -202,17 +198,11 @@ def _recover(
         log_start=log_start,
         segments=segments,
         epochs=epochs,
+        epochs_file=epochs_file,
         high_watermark=high_watermark,
         high_watermarks=high_watermarks,
         report=report,
     )
-
-
-def read_epochs(files: Files, folder: Path) -> EpochHistory:
-    """CorruptState if what is there is none; ValueError if its epochs do not rise."""
-    path = folder / EPOCHS_FILE
-    data = read_checked(path, files)
-    return EpochHistory.of(decode(data, Epochs, str(path)).starts) if data is not None else EpochHistory()
 
 
 def read_log_start(files: Files, folder: Path) -> Offset:
@@ -220,11 +210,6 @@ def read_log_start(files: Files, folder: Path) -> Offset:
     path = folder / LOG_START_FILE
     data = read_checked(path, files)
     return decode(data, LogStart, str(path)).offset if data is not None else 0
-
-
-def save_epochs(files: Files, folder: Path, epochs: EpochHistory) -> None:
-    value = encode(Epochs(starts=[(start.epoch, start.start) for start in epochs]))
-    write_checked(folder / EPOCHS_FILE, value, files=files)
 
 
 def save_log_start(files: Files, folder: Path, offset: Offset) -> None:
@@ -350,6 +335,7 @@ def _empty(folder: Path, files: Files, indexes: IndexCache, high_watermarks: Hig
         log_start=0,
         segments=(),
         epochs=EpochHistory(),
+        epochs_file=EpochsFile(folder, files),
         high_watermark=0,
         high_watermarks=high_watermarks,
         report=RecoveryReport(folder=str(folder), log_end=0, batches_kept=0),
@@ -357,8 +343,7 @@ def _empty(folder: Path, files: Files, indexes: IndexCache, high_watermarks: Hig
 
 
 def _epochs(
-    files: Files,
-    folder: Path,
+    file: EpochsFile,
     starts: list[tuple[int, Offset]],
     log_start: Offset,
     log_end: Offset,
@@ -373,7 +358,7 @@ def _epochs(
             merged.append((epoch, start))
     history = EpochHistory.of(merged)
     try:
-        stored = read_epochs(files, folder)
+        stored = file.read()
     except (CorruptState, ValueError):
         rebuilt.append(EPOCHS_FILE)
         return history

@@ -103,11 +103,11 @@ def lower_epoch(folder: Path) -> None:
 
 
 def wrong_epochs(folder: Path) -> None:
-    (folder / "epochs.json").unlink()
+    (folder / "epochs.jsonl").unlink()
 
 
 def damaged_epochs(folder: Path) -> None:
-    change(folder / "epochs.json", 12, b"x")
+    change(folder / "epochs.jsonl", 12, b"x")
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def damaged_epochs(folder: Path) -> None:
         (lose_index, "No such file"),
         (lose_schema, "its schema does not have the CRC-32C"),
         (lower_epoch, "offsets do not continue at entry 0"),
-        (wrong_epochs, "epochs.json says [], the entries say [(3, 0), (5, 4)]"),
+        (wrong_epochs, "epochs.jsonl says [], the entries say [(3, 0), (5, 4)]"),
         (damaged_epochs, "does not have its checksum"),
     ],
 )

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from spark_replication.core.epochs import EpochHistory
+from spark_replication.storage.epochs_file import EPOCHS_FILE
 from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE
 from spark_replication.storage.partition_log import PartitionLog
-from spark_replication.storage.recovery import EPOCHS_FILE
 from tests.unit.storage.failing_files import Crash, FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared, read, read_rows
 

@@ -1,0 +1,72 @@
+"""A log's epoch history as its folder keeps it: each line has the epochs that began since the line before.
+
+epochs.jsonl      5c7cfb21 {"v":1,"starts":[[0,0],[2,310]]}
+                  0a41f2d9 {"v":1,"starts":[[3,512]]}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from spark_replication.core.epochs import EpochHistory
+from spark_replication.errors import CorruptState
+from spark_replication.model import Value, decode, encode
+from spark_replication.storage.files import Files
+from spark_replication.storage.line_file import LineFile
+
+EPOCHS_FILE = "epochs.jsonl"
+_APPENDED_BYTES_MAX = 4 << 10
+
+
+class EpochsLine(Value, frozen=True, kw_only=True):
+    """(epoch, offset that it starts at), rising."""
+
+    starts: list[tuple[int, int]]
+
+
+class EpochsFile:
+    """Not thread-safe: its log's."""
+
+    __slots__ = ("_file", "_path", "_says")
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        self._path = folder / EPOCHS_FILE
+        self._file = LineFile(self._path, files, appended_bytes_max=_APPENDED_BYTES_MAX)
+        self._says = EpochHistory()
+
+    def read(self) -> EpochHistory:
+        """CorruptState if what is there is none; ValueError if its epochs do not rise."""
+        says = EpochHistory()
+        try:
+            for value in self._file.read():
+                says = _with(says, decode(value, EpochsLine, str(self._path)).starts)
+        except (CorruptState, ValueError):
+            self._file.replace_next()
+            raise
+        self._says = says
+        return says
+
+    def save(self, epochs: EpochHistory) -> None:
+        """Handed to the kernel before it returns. OSError: it says what it said before."""
+        begun = [start for start in epochs if start.epoch > self._says.last_epoch]
+        if _with(self._says, begun) == epochs:
+            self._file.add(_line(begun), lambda: _line(epochs))
+        else:
+            self._file.replace(_line(epochs))
+        self._says = epochs
+
+
+def read_epochs(files: Files, folder: Path) -> EpochHistory:
+    """As EpochsFile.read."""
+    return EpochsFile(folder, files).read()
+
+
+def _with(history: EpochHistory, starts: Iterable[tuple[int, int]]) -> EpochHistory:
+    for epoch, start in starts:
+        history = history.begun(epoch, start)
+    return history
+
+
+def _line(starts: Iterable[tuple[int, int]]) -> bytes:
+    return encode(EpochsLine(starts=[(epoch, start) for epoch, start in starts]))

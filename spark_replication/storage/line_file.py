@@ -1,0 +1,79 @@
+"""A small file that is mostly appended to: lines, each with its checksum in front, `1c291ca3 {"v":1,…}`.
+
+Rules:
+- A change appends a line, which costs a tenth of writing a file beside and renaming it over. Once the file has grown
+  well past what one line with everything would take, that line replaces it.
+- What is behind the last sound line was being written when the process died, or did not fit: it says nothing, and is
+  written over. Any other damage is CorruptState.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from spark_replication.errors import CorruptState
+from spark_replication.storage.files import Files
+from spark_replication.storage.state_files import checked, read_file, replace_file, unchecked
+
+
+class LineFile:
+    """Not thread-safe. Whatever raises OSError has left what was there."""
+
+    __slots__ = ("_appended_bytes_max", "_end", "_files", "_path", "_whole_bytes")
+
+    def __init__(self, path: Path, files: Files, *, appended_bytes_max: int) -> None:
+        """appended_bytes_max: how much may be appended, on top of twice what everything takes."""
+        self._path = path
+        self._files = files
+        self._appended_bytes_max = appended_bytes_max
+        self._end = 0
+        self._whole_bytes = 0
+
+    def read(self) -> list[bytes]:
+        """Its values in order; none if there is no such file. After CorruptState the next change replaces it."""
+        self._end = 0
+        data = read_file(self._path, files=self._files)
+        if data is None:
+            return []
+        values: list[bytes] = []
+        end = position = 0
+        for line in data.splitlines(keepends=True):
+            position += len(line)
+            value = unchecked(line)
+            if value is None:
+                continue
+            if end + len(line) != position:
+                raise CorruptState(f"{self._path} is damaged: line {len(values) + 1} does not have its checksum")
+            if not values:
+                self._whole_bytes = len(line)
+            values.append(value)
+            end = position
+        if not values:
+            raise CorruptState(f"{self._path} is damaged: it has no line with its checksum")
+        self._end = end
+        return values
+
+    def add(self, change: bytes, whole: Callable[[], bytes]) -> None:
+        """whole: everything, this change included."""
+        line = checked(change)
+        if self._end and self._end + len(line) <= self._appended_bytes_max + 2 * self._whole_bytes:
+            self._files.write(self._path, line, self._end)
+            self._end += len(line)
+        else:
+            self.replace(whole())
+
+    def replace(self, whole: bytes) -> None:
+        line = checked(whole)
+        replace_file(self._path, line, durable=False, files=self._files)
+        self._end = self._whole_bytes = len(line)
+
+    def replace_next(self) -> None:
+        """With the next change: what it says is not what is meant."""
+        self._end = 0
+
+    def sync(self) -> None:
+        """On the disk, name and all; nothing, if nothing was ever written."""
+        if self._end:
+            self._files.sync(self._path)
+            self._files.sync_folder(self._path.parent)
