@@ -8,7 +8,6 @@ from __future__ import annotations
 import argparse
 import logging
 import os
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -22,6 +21,7 @@ from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationE
 from spark_replication.live.broker_life import BrokerLife, Options
 from spark_replication.live.exit_codes import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
 from spark_replication.live.log_lines import log_to_stdout
+from spark_replication.live.stop_signals import on_stop_signals
 
 # How long a thread waits for another that computes; Python's own is 5 ms. At 200 batches/s, acks=all, on a busy
 # machine, p99 was 6.0–19.5 ms with 5 ms and 3.3–3.8 ms with this; throughput was the same.
@@ -36,8 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log_to_stdout(broker=options.broker_id)
     life = BrokerLife(options)
     threading.excepthook = lambda ended: life.fail(ended.exc_value)
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: life.begin_stop())
+    on_stop_signals(life.begin_stop)
     try:
         life.run()
     except DirectoryInUse as error:

@@ -8,8 +8,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
-import signal
 import sys
 import threading
 from pathlib import Path
@@ -17,10 +15,8 @@ from pathlib import Path
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.live.driver import Driver
-from spark_replication.model import HeldDirectory
-from spark_replication.storage.broker_directory import boot_id, directory_mark
+from spark_replication.live.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
-from spark_replication.zk.locked_process import LockedProcess
 
 
 def main() -> int:
@@ -32,8 +28,7 @@ def main() -> int:
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     stopping = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda _number, _frame: stopping.set())
+    on_stop_signals(stopping.set)
     try:
         settings = settings_from(json.loads(arguments.settings))
         driver = Driver(
@@ -42,7 +37,7 @@ def main() -> int:
             host=arguments.host,
             settings=settings,
             security=read_security(settings),
-            held=_held(arguments.directory),
+            seat=arguments.directory / "seat",
         )
         driver.start()
     except ReplicationError as error:
@@ -51,13 +46,6 @@ def main() -> int:
     stopping.wait()
     driver.close()
     return 0
-
-
-def _held(directory: Path) -> HeldDirectory | None:
-    """None: whoever started this process did not leave it the directory's lock, so that others may live there."""
-    if LockedProcess(directory).pid() != os.getpid():
-        return None
-    return HeldDirectory(boot_id=boot_id(), directory_mark=directory_mark(directory))
 
 
 if __name__ == "__main__":

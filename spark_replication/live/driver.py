@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
@@ -37,6 +38,7 @@ from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
 from spark_replication.live.clock import now_ms
 from spark_replication.live.command_sender import CommandSender
+from spark_replication.live.seat import Seat
 from spark_replication.messages import (
     AddPartitions,
     BrokerDied,
@@ -57,7 +59,7 @@ from spark_replication.messages import (
     RequestAnswer,
     WidenTopic,
 )
-from spark_replication.model import BrokerId, HeldDirectory, ReplicaOf, TopicPartition
+from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
 from spark_replication.ports import MirrorFeed, NoMirror
 from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import Action, ActionServer
@@ -66,6 +68,7 @@ from spark_replication.zk.controller_store import ControllerStore
 from spark_replication.zk.session import Session
 
 CAMPAIGN_RETRY_S = 0.5
+SEAT_LOOK_S = 0.1
 STOP_S = 2.0
 TICK_S = 0.2
 
@@ -88,8 +91,7 @@ log = logging.getLogger(__name__)
 
 class Driver:
     """`took_over(epoch)` and `stood_down()` are called on the driver's thread, in turn. actions: what its server
-    answers besides the controller's requests. held: the directory whose lock this process holds, if it holds one: it
-    need not wait for the session of a predecessor there."""
+    answers besides the controller's requests. seat: where it sits (live.seat)."""
 
     def __init__(
         self,
@@ -103,7 +105,7 @@ class Driver:
         took_over: Callable[[int], None] = lambda _epoch: None,
         stood_down: Callable[[], None] = lambda: None,
         actions: Mapping[str, Action] = MappingProxyType({}),
-        held: HeldDirectory | None = None,
+        seat: Path,
     ) -> None:
         self._zookeeper = zookeeper
         self._name = name
@@ -113,7 +115,7 @@ class Driver:
         self._mirror_of = mirror_of
         self._took_over = took_over
         self._stood_down = stood_down
-        self._held = held
+        self._seat = Seat(seat)
         self._closing = threading.Event()
         self._vacant = threading.Event()
         self._active = threading.Event()
@@ -148,6 +150,7 @@ class Driver:
         self._tasks.put(None)
         if self._thread.ident is not None:
             self._thread.join()
+        self._seat.leave()
         self._server.stop(STOP_S)
 
     def ask(self, question: Callable[[ClusterState], Answer]) -> Answer:
@@ -209,12 +212,13 @@ class Driver:
         )
         store = ControllerStore(session, self._settings, lost)
         try:
-            loaded = store.campaign(self._name, self._host, self._server.port, self._held)
+            loaded = store.campaign(self._name, self._host, self._server.port, self._seat.take())
             if loaded is None:
                 log.warning("another controller commands: standing by, to take over when it goes")
                 store.watch_vacancy(self._vacant.set)
                 session.listen(lambda _state: self._vacant.set())
-                self._vacant.wait()
+                while not self._vacant.wait(SEAT_LOOK_S) and not self._seat.became_free():
+                    pass
             else:
                 self._command(store, loaded, deposed)
         finally:

@@ -132,6 +132,7 @@ class SparkCluster:
             address,
             name=f"driver {os.getpid()}",
             host=HOST,
+            seat=self.directory / "driver",
             settings=self.settings,
             security=self.security,
             mirror_of=self._open_mirror,

@@ -1,0 +1,39 @@
+"""Where a driver sits: a directory whose lock it holds for as long as it lives, if nobody else does.
+
+Who holds the lock knows that a predecessor who sat there is dead, and need not wait for its session to expire: a driver
+that starts again takes over at once, and one that stands by on the same host as soon as the first has died.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark_replication.errors import DirectoryInUse
+from spark_replication.model import HeldDirectory
+from spark_replication.storage.broker_directory import DirectoryLock, boot_id, directory_mark, probe
+
+
+class Seat:
+    """Not thread-safe."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._lock: DirectoryLock | None = None
+
+    def take(self) -> HeldDirectory | None:
+        """None: another process sits there."""
+        if self._lock is None:
+            try:
+                self._lock = DirectoryLock.take(self._directory)
+            except DirectoryInUse:
+                return None
+        return HeldDirectory(boot_id=boot_id(), directory_mark=directory_mark(self._directory))
+
+    def became_free(self) -> bool:
+        """Who sat there has gone. False while this process sits there itself."""
+        return self._lock is None and not probe(self._directory)
+
+    def leave(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+        self._lock = None
