@@ -618,10 +618,14 @@ def to_json(message: msgspec.Struct) -> bytes:
 
 def from_json(data: bytes, kind: type[Kind]) -> Kind:
     try:
-        _check_version(decoding.from_json(data, _Versioned).v, kind)
-        return decoding.from_json(data, kind)
+        message = decoding.from_json(data, kind)
     except UNDECODABLE as error:
+        with suppress(*UNDECODABLE):  # a newer version may have other fields: that it is newer is the better answer
+            _check_version(decoding.from_json(data, _Versioned).v, kind)
         raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
+    if isinstance(message, Message):
+        _check_version(message.v, kind)
+    return message
 
 
 def _check_version(found: int, kind: type[msgspec.Struct]) -> None:

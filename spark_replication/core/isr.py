@@ -38,7 +38,7 @@ def propose(
 
     too_far: members that lag by more bytes than is allowed, however lately they fetched (I2).
     """
-    if leading.pending is not None or (not too_far and _all_in_sync(leading, log_end)):
+    if leading.pending is not None or (not too_far and _all_in_sync(leading, log_end, now_ms, lag_ms)):
         return leading
     others = leading.state.isr - {leading.me}
     void = leading.void
@@ -79,13 +79,16 @@ def write_of(leading: Leading, change: PendingIsr, partition: TopicPartition, to
     )
 
 
-def _all_in_sync(leading: Leading, log_end: Offset) -> bool:
-    """Nobody lags, is void or could join: told quickly, since it holds of nearly every partition with every tick."""
-    isr, epochs = leading.state.isr, leading.state.epochs
-    return len(isr) > len(leading.followers) and all(
-        follower.end == log_end and follower.clean_since <= epochs[member]
-        for member, follower in leading.followers.items()
-    )
+def _all_in_sync(leading: Leading, log_end: Offset, now_ms: int, lag_ms: int) -> bool:
+    """Nobody lags, is void or could join: told quickly, since it holds of nearly every partition with every tick, and
+    with every fetch."""
+    if len(leading.state.isr) <= len(leading.followers):
+        return False
+    epochs = leading.state.epochs
+    for member, follower in leading.followers.items():
+        if follower.clean_since > epochs[member] or _lags(leading, member, log_end, now_ms, lag_ms):
+            return False
+    return True
 
 
 def changed(

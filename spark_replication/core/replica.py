@@ -24,7 +24,7 @@ from spark_replication.errors import (
     UnknownLeaderEpoch,
 )
 from spark_replication.messages import Diverging, PartitionCommand
-from spark_replication.model import BrokerId, Offset, PartitionState
+from spark_replication.model import BrokerId, Offset, PartitionState, TopicPartition
 
 UNKNOWN_END = -1
 
@@ -118,10 +118,13 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
     def void(self) -> frozenset[BrokerId]:
         """The members that have registered uncleanly since they joined: whatever they report, they are not in sync
         before they have left and joined again (I8)."""
+        followers = self.followers
         return frozenset(
-            member
-            for member, joined in self.state.epochs.items()
-            if member in self.followers and self.followers[member].clean_since > joined
+            [
+                member
+                for member, joined in self.state.epochs.items()
+                if member in followers and followers[member].clean_since > joined
+            ]
         )
 
     @property
@@ -188,7 +191,7 @@ def advanced(leading: Leading, own_end: Offset) -> Leading:
     return replace(leading, high_watermark=least)
 
 
-def check_append(leading: Leading, *, acks_all: bool, topic: str) -> None:
+def check_append(leading: Leading, *, acks_all: bool, topic: TopicPartition) -> None:
     """I6: refused before anything is written."""
     if acks_all and len(leading.in_sync) < leading.state.min_isr:
         raise NotEnoughReplicas(

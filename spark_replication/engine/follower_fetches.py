@@ -15,7 +15,8 @@ from spark_replication.ports import FollowerLinks
 
 
 class FollowerFetches:
-    """_held: whose fetches wait for their turn."""
+    """_held: whose fetches wait for their turn. _told: whose are to be answered already, which is not said again with
+    every batch that comes meanwhile."""
 
     def __init__(self, partition: TopicPartition, links: FollowerLinks, throttle: CopyThrottle) -> None:
         self._partition = partition
@@ -23,14 +24,18 @@ class FollowerFetches:
         self._throttle = throttle
         self._fetches: dict[BrokerId, FetchPartition] = {}
         self._held: set[BrokerId] = set()
+        self._told: set[BrokerId] = set()
 
     def came(self, by: BrokerId, fetch: FetchPartition) -> None:
         """In place of the one before, which waits for nothing any longer."""
         self._let_go(by)
+        self._told.discard(by)
         self._fetches[by] = fetch
 
     def ready(self, by: BrokerId) -> None:
-        self._links.ready(by, self._partition)
+        if by not in self._told:
+            self._told.add(by)
+            self._links.ready(by, self._partition)
 
     def records_for(self, by: BrokerId, copying: Collection[BrokerId], now_ms: int) -> None:
         """There are some for its fetch, now or when it is its turn."""
@@ -73,6 +78,7 @@ class FollowerFetches:
         fetch = self._fetches.pop(by, None)
         if fetch is None:
             return None
+        self._told.discard(by)
         allowed = self._throttle.take(by, self._partition) if by in self._held else None
         self._held.discard(by)
         return fetch, allowed

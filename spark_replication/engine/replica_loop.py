@@ -223,7 +223,7 @@ class ReplicaLoop:
         is stored."""
         leading = self.leading()
         acks_all = acks == "all"
-        replica.check_append(leading, acks_all=acks_all, topic=str(self.partition))
+        replica.check_append(leading, acks_all=acks_all, topic=self.partition)
         waiters = self._waiters if acks_all else self._unflushed
         if acks != 0 and len(waiters) >= self._settings.partition_waiters_max:
             whom = "followers" if acks_all else "the disk"
@@ -261,8 +261,9 @@ class ReplicaLoop:
             except ReplicationError:
                 self._fetches.ready(by)
                 return
-            if replica.on_log(asked, self.view):
-                self._take(replica.fetched(self.part, asked, self.view, now_ms))
+            view = self.view
+            if replica.on_log(asked, view):
+                self._take(replica.fetched(self.part, asked, view, now_ms))
                 self._propose(self.part, now_ms)
                 if fetch.offset == self.log.log_end:
                     return  # nothing to say: it waits, and hears of the high watermark with what comes next

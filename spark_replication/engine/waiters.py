@@ -32,7 +32,11 @@ class Waiters:
         return len(self._waiting)
 
     def add(self, place: Place, acknowledge: Acknowledge) -> None:
-        bisect.insort(self._waiting, _Waiter(place.last_offset + 1, place, acknowledge), key=lambda each: each.end)
+        waiter = _Waiter(place.last_offset + 1, place, acknowledge)
+        if not self._waiting or self._waiting[-1].end <= waiter.end:
+            self._waiting.append(waiter)
+        else:
+            bisect.insort(self._waiting, waiter, key=lambda each: each.end)
 
     def reached(self, end: Offset) -> None:
         while self._waiting and self._waiting[0].end <= end:

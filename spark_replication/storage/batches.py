@@ -66,11 +66,13 @@ segment_schema = lru_cache(SCHEMAS_REMEMBERED)(lambda head: schema_from_bytes(he
 
 
 class TopicSchema:
-    """What a topic's batches may be. versions: newest first. head: the newest one's, as its segments begin with it."""
+    """What a topic's batches may be. versions: newest first. head: the newest one's, as its segments begin with it.
+    required: the columns without nulls, by place and name; every version has them."""
 
     def __init__(self, newest: pa.Schema, earlier_columns: tuple[int, ...] = ()) -> None:
         self.newest = newest
         self.width = len(newest)
+        self.required = tuple((place, field.name) for place, field in enumerate(newest) if not field.nullable)
         self.versions = (newest, *(_first_columns(newest, count) for count in reversed(earlier_columns)))
         self.head = schema_to_bytes(newest)
 
@@ -222,9 +224,9 @@ def in_a_version(batch: pa.RecordBatch, topic: TopicSchema) -> pa.RecordBatch:
             for column, field in zip(batch.columns, version, strict=True)
         ]
         stored = pa.RecordBatch.from_arrays(columns, schema=version)
-    for place, field in enumerate(version):
-        if not field.nullable and stored.column(place).null_count:
-            raise SchemaMismatch(f"column {place} ({field.name!r}) is not nullable and the batch has nulls in it")
+    for place, name in topic.required:
+        if stored.column(place).null_count:
+            raise SchemaMismatch(f"column {place} ({name!r}) is not nullable and the batch has nulls in it")
     return stored
 
 

@@ -103,7 +103,12 @@ def as_array(entries: Buffer) -> Entries:
 
 def place_of_offset(entries: Buffer, offset: Offset) -> int:
     """Of the batch that holds `offset`; the number of entries if it is past them all."""
-    return bisect_left(range(len(entries) // ENTRY_BYTES), offset, key=lambda place: last_offset_at(entries, place))
+    last = _OFFSET.unpack_from  # not last_offset_at, since every fetch comes here
+    return bisect_left(
+        range(len(entries) // ENTRY_BYTES),
+        offset,
+        key=lambda place: last(entries, place * ENTRY_BYTES + _LAST_OFFSET_AT)[0],
+    )
 
 
 def place_of_time(entries: Buffer, timestamp_ms: int) -> int:

@@ -37,7 +37,7 @@ from spark_replication.errors import NotEnoughReplicas
 from spark_replication.messages import ReplicaLogInfo
 from spark_replication.model import BrokerId, PartitionState
 from spark_replication.sim.scenario import run_file
-from tests.unit.core.stories import brokers, state
+from tests.unit.core.stories import FOO, brokers, state
 
 BALANCED = Policy(strategy="balanced")
 PROACTIVE = Policy(strategy="proactive")
@@ -99,7 +99,7 @@ def test_the_high_watermark_advances_only_with_min_isr_members(
 def test_the_rule_holds_for_records_of_any_acks() -> None:
     """It holds for the replication of acks=0 and acks=1 records as well."""
     before = leading(state(1, [1], min_isr=2), {2: 0, 3: 0})
-    check_append(before, acks_all=False, topic="foo-0")
+    check_append(before, acks_all=False, topic=FOO)
     assert appended(before, end_before=0, end=4, now_ms=0).high_watermark == 0
 
 
@@ -122,8 +122,8 @@ def test_the_leader_acknowledges_acks_1_from_its_own_log(tmp_path: Path) -> None
 def test_an_acks_all_append_below_min_isr_is_rejected() -> None:
     """During a time with fewer members than min ISR, acks=all requests are rejected."""
     with pytest.raises(NotEnoughReplicas):
-        check_append(leading(state(1, [1], min_isr=2), {2: 0, 3: 0}), acks_all=True, topic="foo-0")
-    check_append(leading(state(1, [1, 2], min_isr=2), {2: 0, 3: 0}), acks_all=True, topic="foo-0")
+        check_append(leading(state(1, [1], min_isr=2), {2: 0, 3: 0}), acks_all=True, topic=FOO)
+    check_append(leading(state(1, [1, 2], min_isr=2), {2: 0, 3: 0}), acks_all=True, topic=FOO)
 
 
 def test_the_isr_that_is_counted_is_the_committed_one() -> None:
@@ -131,7 +131,7 @@ def test_the_isr_that_is_counted_is_the_committed_one() -> None:
     joining = leading(state(1, [1]), {2: 9, 3: 0}, pending=state(1, [1, 2]))
     assert advanced(joining, own_end=9).high_watermark == 0
     with pytest.raises(NotEnoughReplicas):
-        check_append(joining, acks_all=True, topic="foo-0")
+        check_append(joining, acks_all=True, topic=FOO)
 
 
 def test_a_record_must_be_on_the_maximal_isr() -> None:

@@ -39,7 +39,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages import Diverging
 from spark_replication.model import BrokerId, PartitionState
-from tests.unit.core.stories import command, state
+from tests.unit.core.stories import FOO, command, state
 
 ME = Me(1, 0, 0)
 
@@ -155,7 +155,7 @@ def test_a_member_that_lost_its_log_makes_the_isr_no_larger() -> None:
     assert (void.void, void.in_sync) == (frozenset({2}), frozenset({1}))
     assert advanced(void, 40) == void
     with pytest.raises(NotEnoughReplicas, match="has 1 in-sync"):
-        check_append(void, acks_all=True, topic="foo-0")
+        check_append(void, acks_all=True, topic=FOO)
 
 
 def test_who_is_joining_is_waited_for_and_does_not_make_the_isr_large_enough() -> None:
@@ -169,12 +169,12 @@ def test_who_is_joining_is_waited_for_and_does_not_make_the_isr_large_enough() -
 
 @pytest.mark.parametrize(("acks_all", "isr"), [(True, [1, 2]), (False, [1])])
 def test_an_append_is_taken(acks_all: bool, isr: list[int]) -> None:
-    check_append(leading(state(1, isr), ends={}), acks_all=acks_all, topic="foo-0")
+    check_append(leading(state(1, isr), ends={}), acks_all=acks_all, topic=FOO)
 
 
 def test_acks_all_below_min_isr_is_refused_and_says_what_to_do() -> None:
     with pytest.raises(NotEnoughReplicas, match="foo-0 has 1 in-sync replicas and needs 2 for acks=all: retry"):
-        check_append(leading(state(1, [1]), ends={}), acks_all=True, topic="foo-0")
+        check_append(leading(state(1, [1]), ends={}), acks_all=True, topic=FOO)
 
 
 def test_followers_that_had_everything_before_an_append_were_caught_up_until_then() -> None:

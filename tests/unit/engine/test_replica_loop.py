@@ -458,6 +458,21 @@ def test_a_follower_that_waits_hears_of_the_high_watermark_once_it_has_moved() -
     assert (answer.high_watermark, answer.data_bytes) == (1, 0)
 
 
+def test_that_a_follower_is_to_be_answered_is_said_once_for_each_of_its_fetches() -> None:
+    story = Story().told()
+    story.fetch(2, 0)
+    story.produce()
+    story.produce()
+    assert story.links.take() == [2]
+    story.fetch(2, 0)  # over another connection: of the one before nobody hears any longer
+    assert story.links.take() == [2]
+    story.answer(2)
+    story.fetch(2, 2)
+    assert story.links.take() == []
+    story.produce()
+    assert story.links.take() == [2]
+
+
 # Following
 
 
