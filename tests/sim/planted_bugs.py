@@ -108,7 +108,7 @@ PLANTED_BUGS = (
     bug(
         "count the end of a diverging fetch",
         "engine/replica_loop.py",
-        "            if replica.on_log(asked, self.view):",
+        "            if replica.on_log(asked, view):",
         "            if asked.offset <= self.log.log_end:",
         *LOSS,
     ),
