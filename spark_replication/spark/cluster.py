@@ -25,6 +25,7 @@ from spark_replication.config import Settings
 from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
+from spark_replication.live.clock import now_ms
 from spark_replication.live.driver import Driver
 from spark_replication.live.guardian import Assignment, overrides_of
 from spark_replication.live.local_cluster import BrokerInfo
@@ -70,12 +71,14 @@ CLUSTER_FILE = "cluster.json"
 
 
 class ClusterFile(Value, frozen=True, kw_only=True):
-    """<data.dir>/cluster.json: how to reach a cluster that was healthy when this was written."""
+    """<data.dir>/cluster.json: how to reach a cluster that was healthy when this was written. active_since_ms: when its
+    driver had become the controller."""
 
     bootstrap: str
     zookeeper: str
     controller_epoch: int
     driver_pid: int
+    active_since_ms: int = 0
 
 
 def read_cluster_file(data_directory: Path) -> ClusterFile | None:
@@ -141,6 +144,7 @@ class SparkCluster:
         )
         self._driver.start()
         controller_epoch = self._driver.wait_active()
+        active_since_ms = now_ms()
         self.wait_healthy(START_TIMEOUT_S)
         self._admin = Admin(self.zookeeper, security=self.security)
         file = ClusterFile(
@@ -148,6 +152,7 @@ class SparkCluster:
             zookeeper=self.zookeeper,
             controller_epoch=controller_epoch,
             driver_pid=os.getpid(),
+            active_since_ms=active_since_ms,
         )
         replace_file(self.directory / CLUSTER_FILE, encode(file), durable=False)
 

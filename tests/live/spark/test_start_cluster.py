@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
-from tests.live.spark.standalone import wait_for
+from tests.live.spark.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
