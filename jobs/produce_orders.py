@@ -18,9 +18,9 @@ from spark_replication.admin.job_options import (
     parser_of,
     rate,
     security_of,
-    stop_on_signals,
 )
 from spark_replication.admin.order_load import TOPIC, OrderLoad, Produced, Rate, topic_partitions
+from spark_replication.admin.stop_signals import stop_on_signals
 
 
 def main() -> int:

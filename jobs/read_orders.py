@@ -21,11 +21,11 @@ from spark_replication.admin.job_options import (
     parser_of,
     rate,
     security_of,
-    stop_on_signals,
 )
 from spark_replication.admin.listing import show
 from spark_replication.admin.order_load import TOPIC
 from spark_replication.admin.order_reading import OrderReading, Start, Sum
+from spark_replication.admin.stop_signals import stop_on_signals
 from spark_replication.core.read_start import time_in_ms
 from spark_replication.model import NamedOffset
 

@@ -1,11 +1,9 @@
-"""Options that the jobs share: settings, where the brokers are, how to speak to them; and their stop on a signal."""
+"""Options that the jobs share: settings, where the brokers are, how to speak to them."""
 
 from __future__ import annotations
 
 import argparse
 import os
-import signal
-import threading
 
 from spark_replication.client.settings_file import read_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
@@ -53,11 +51,3 @@ def rate(text: str) -> int:
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return int(text)
-
-
-def stop_on_signals() -> threading.Event:
-    """Set by Ctrl-C or SIGTERM. No exception strikes in the middle of anything: whoever waits looks at it."""
-    stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stopping.set())
-    return stopping

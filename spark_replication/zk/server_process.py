@@ -7,9 +7,7 @@ each start; ZooKeeper itself writes none (reconfiguration is off, which is its d
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
-import shutil
 import socket
 import subprocess
 import time
@@ -17,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_replication.errors import ReplicationError, StartFailed
+from spark_replication.zk.java import find_java
 from spark_replication.zk.locked_process import LockedProcess, last_lines
 from spark_replication.zk.server_layout import HOST, Place, replace_text
 from spark_replication.zk.session import Session
@@ -31,7 +30,6 @@ CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # what holds the port may b
 MODE_TIMEOUT_S = 1.0
 MODE_BYTES_MAX = 16 << 10
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-JAVA_INSTALL = "install Java 17 (apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
 
 _MODE = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
 
@@ -133,12 +131,8 @@ class ServerProcess:
 
 
 def _command(directory: Path) -> Sequence[str]:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if java is None:
-        raise StartFailed(f"ZooKeeper needs Java, and there is none{f' in {home}' if home else ''}: {JAVA_INSTALL}")
     return (
-        java,
+        find_java("ZooKeeper"),
         f"-Xmx{HEAP}",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
