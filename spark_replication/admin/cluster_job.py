@@ -137,7 +137,7 @@ def _watch(cluster: sr.SparkCluster, console: Console, stopping: threading.Event
 
 
 def _say(console: Console, text: str) -> None:
-    """Whoever reads it may be gone (on Ctrl-C spark-submit's JVM is the first to go), which rich makes a SystemExit: what
+    """Whoever reads it may be gone (on Ctrl-C spark-submit's JVM goes first), which rich makes a SystemExit: what
     follows is done all the same."""
     with contextlib.suppress(BrokenPipeError, SystemExit):
         console.print(text, markup=False, highlight=False, soft_wrap=True)

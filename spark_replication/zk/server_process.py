@@ -7,6 +7,7 @@ each start; ZooKeeper itself writes none (reconfiguration is off, which is its d
 from __future__ import annotations
 
 import importlib.util
+import os
 import re
 import socket
 import subprocess
@@ -140,14 +141,22 @@ def _command(directory: Path) -> Sequence[str]:
         "-Dorg.apache.logging.log4j.level=WARN",
         "-Dzookeeper.preAllocSize=4096",  # KB; 64 MB a transaction log otherwise
         "-cp",
-        f"{_jars()}/*",
+        f"{find_jars()}/*",
         MAIN_CLASS,
         str(directory / "zoo.cfg"),
     )
 
 
-def _jars() -> Path:
+def find_jars() -> Path:
+    """Beside pyspark; under spark-submit that is a zip file, and they are in the home of its Spark."""
     found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise StartFailed("the embedded ZooKeeper comes from pyspark's jars: pip install pyspark")
-    return Path(found.origin).parent / "jars"
+    homes = [Path(found.origin).parent] if found is not None and found.origin is not None else []
+    if "SPARK_HOME" in os.environ:
+        homes.append(Path(os.environ["SPARK_HOME"]))
+    for home in homes:
+        if any((home / "jars").glob("zookeeper-*.jar")):
+            return home / "jars"
+    raise StartFailed(
+        f"no jars of ZooKeeper in {', '.join(map(str, homes)) or 'any pyspark'}: install pyspark, set SPARK_HOME, or "
+        "name a ZooKeeper with zookeeper.connect"
+    )
