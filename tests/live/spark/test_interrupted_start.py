@@ -152,7 +152,9 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("interrupted")
 
 
-@pytest.mark.parametrize(("number", "moment"), enumerate(moments(SEED)), ids=lambda value: getattr(value, "name", ""))
+@pytest.mark.parametrize(
+    ("number", "moment"), list(enumerate(moments(SEED))), ids=lambda value: getattr(value, "name", "")
+)
 def test_ctrl_c_at_any_moment_leaves_nothing(directory: Path, number: int, moment: Moment) -> None:
     began = time.time()
     with started(directory, directory / f"{number}.log") as job:
