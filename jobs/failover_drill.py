@@ -1,4 +1,4 @@
-"""Load, kill -9 of the leader's broker, kill -9 of the driver, restart; then all is counted. Exit 0: nothing lost.
+"""Load, kill -9 of a leader's broker, of an executor, of the driver; then all is counted. Exit 0: nothing lost.
 
 make drill
 """
@@ -12,16 +12,21 @@ from pathlib import Path
 from spark_replication.admin.drill import run
 from spark_replication.errors import ReplicationError
 
+INTERRUPTED = 130
+
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", default="conf/local.toml", help="TOML file of settings (default: %(default)s)")
+    parser.add_argument("--format", choices=("table", "json"), default="table", help="of the report")
     options = parser.parse_args()
     try:
-        return run(Path(__file__).parent / "start_cluster.py", options.config)
+        return run(Path(__file__).parent / "start_cluster.py", options.config, options.format)
     except ReplicationError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1
+    except KeyboardInterrupt:
+        return INTERRUPTED
 
 
 if __name__ == "__main__":

@@ -329,6 +329,12 @@ class StartFailed(ReplicationError):
     code = "START_FAILED"
 
 
+class StartGivenUp(ReplicationError):
+    """Who asked for the start wants it no longer."""
+
+    code = "START_GIVEN_UP"
+
+
 def _tree(kind: type[ReplicationError]) -> list[type[ReplicationError]]:
     return [kind, *(deeper for child in kind.__subclasses__() for deeper in _tree(child))]
 

@@ -23,7 +23,7 @@ from spark_replication.client.settings_file import read_settings
 from spark_replication.transport.security import read_security
 
 SCHEMA = pa.schema([("number", pa.int64())])
-BATCHES_PER_S = 100  # of each partition
+BATCHES_PER_S = 50  # of each partition
 DEADLINE_MS = 60_000
 
 

@@ -12,6 +12,7 @@ from spark_replication.messages import Metadata, PartitionCommand
 from spark_replication.spark.cluster import Status
 
 PARTITIONS_SHOWN = 20
+UP_TO_DATE = "mirror up to date"
 
 
 def status_view(status: Status) -> RenderableType:
@@ -40,7 +41,7 @@ def _headline(status: Status) -> Text:
 
 def _mirror(status: Status) -> str:
     if status.mirror_pending == 0:
-        return "mirror up to date"
+        return UP_TO_DATE
     return f"mirror {status.mirror_pending} partitions behind, {status.mirror_lag_ms / 1000:.1f} s"
 
 

@@ -6,10 +6,14 @@ import logging
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
 
 import msgspec
 
 from spark_replication.model import Scalar
+
+FILE_BYTES_MAX = 16 << 20  # then it is kept as `.1`, and begun anew
 
 _EXTRA = ("partition", "epoch")
 
@@ -39,3 +43,15 @@ def log_to_stdout(**always: Scalar) -> None:
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(JsonLines(always))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+
+
+def log_to_file(path: Path, **always: Scalar) -> None:
+    """For a process whose output people read: they are shown its warnings, on standard error; all else is in the file.
+    What libraries say of themselves is in neither."""
+    file = RotatingFileHandler(path, maxBytes=FILE_BYTES_MAX, backupCount=1)
+    file.setFormatter(JsonLines(always))
+    shown = logging.lastResort  # unlike a handler of our own it finds sys.stderr anew: a live table redirects it
+    assert shown is not None
+    shown.setFormatter(logging.Formatter("%(message)s"))
+    logging.basicConfig(level=logging.WARNING, handlers=[file, shown], force=True)
+    logging.getLogger("spark_replication").setLevel(logging.INFO)

@@ -9,9 +9,10 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import tempfile
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -24,15 +25,24 @@ from spark_replication.client.settings_file import read_settings
 from spark_replication.config import Settings
 from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState
-from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
+from spark_replication.errors import (
+    InvalidConfig,
+    InvalidRequest,
+    ReplicationError,
+    RequestTimedOut,
+    StartGivenUp,
+    WrongCluster,
+)
+from spark_replication.live.clock import now_ms
 from spark_replication.live.driver import Driver
-from spark_replication.live.guardian import Assignment, overrides_of
+from spark_replication.live.guardian import DIRECTORY, Assignment, overrides_of
 from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.messages import Done, Guarding, Metadata, Order, Shutdown
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.model import BrokerId, Value, decode, encode
 from spark_replication.spark.fleet import Fleet, check_session
 from spark_replication.spark.guardian_task import Posting
+from spark_replication.storage.broker_directory import read_identity
 from spark_replication.storage.state_files import read_file, replace_file
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import read_security
@@ -45,6 +55,7 @@ if TYPE_CHECKING:
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0
+ZOOKEEPER_TIMEOUT_S = 60.0  # also for a port that another process has
 STOP_TIMEOUT_S = 30.0
 SHUTDOWN_TIMEOUT_MS = 2_000
 POLL_S = 0.05
@@ -70,12 +81,14 @@ CLUSTER_FILE = "cluster.json"
 
 
 class ClusterFile(Value, frozen=True, kw_only=True):
-    """<data.dir>/cluster.json: how to reach a cluster that was healthy when this was written."""
+    """<data.dir>/cluster.json: how to reach a cluster that was healthy when this was written. active_since_ms: when its
+    driver had become the controller."""
 
     bootstrap: str
     zookeeper: str
     controller_epoch: int
     driver_pid: int
+    active_since_ms: int = 0
 
 
 def read_cluster_file(data_directory: Path) -> ClusterFile | None:
@@ -84,15 +97,30 @@ def read_cluster_file(data_directory: Path) -> ClusterFile | None:
     return None if data is None else decode(data, ClusterFile, str(path))
 
 
+def make_data_directory(settings: Settings) -> Path:
+    path = Path(settings.data_dir).resolve()
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=path):
+            return path
+    except OSError as error:
+        raise InvalidConfig(
+            f"data.dir {path} cannot be used: {error.strerror}. Name a directory that this user may write"
+        ) from error
+
+
 class SparkCluster:
     """Use `start`. A context manager: leaving it stops everything."""
 
-    def __init__(self, spark: SparkSession, settings: Settings, brokers: int) -> None:
+    def __init__(
+        self, spark: SparkSession, settings: Settings, brokers: int, wanted: Callable[[], bool] = lambda: True
+    ) -> None:
         self.directory = Path(settings.data_dir).resolve()
         self.settings = settings
         self.security = read_security(settings)
         self._spark = spark
         self._brokers = brokers
+        self._wanted = wanted
         self._logs = Path(settings.log_dir).resolve() if settings.log_dir else self.directory / "logs"
         self._fleet = Fleet(spark, brokers)
         self._on_dismissal: Order = "leave"
@@ -101,6 +129,7 @@ class SparkCluster:
         self._driver: Driver | None = None
         self._admin: Admin | None = None
         self._cluster_id = ""
+        self._found_brokers = False
 
     @classmethod
     def start(
@@ -108,26 +137,39 @@ class SparkCluster:
         spark: SparkSession,
         config: str | Path | Mapping[str, Any] | Settings | None = None,
         brokers: int = 3,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+        detach_brokers: bool = False,
     ) -> SparkCluster:
-        """Running and healthy, with this process as its controller. Waits while another driver commands."""
+        """Running and healthy, with this process as its controller. Waits while another driver commands.
+
+        wanted: asked again and again; once it is False the start ends with StartGivenUp, and everything stops, unless
+        detach_brokers says to leave brokers to the next driver. After an error nothing is left of what was started;
+        brokers that had served before are left alone.
+        """
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
         check_session(spark, brokers)
-        cluster = cls(spark, config if isinstance(config, Settings) else read_settings(config), brokers)
+        settings = config if isinstance(config, Settings) else read_settings(config)
+        cluster = cls(spark, settings, brokers, wanted)
         try:
             cluster._start()
+        except StartGivenUp:
+            cluster.end(detach_brokers=detach_brokers)
+            raise
         except BaseException:
-            cluster.stop()
+            cluster.end(detach_brokers=cluster._found_brokers)
             raise
         return cluster
 
     def _start(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
+        make_data_directory(self.settings)
         address = self.settings.zookeeper_connect
         if not address:
-            self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", START_TIMEOUT_S)
+            self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", ZOOKEEPER_TIMEOUT_S)
             address = self._zookeeper.address
-        self._connect(address).close()  # one that cannot be reached is an error now, not a driver that stands by
+        self._look_around(address)
+        self._require_wanted()
         self._driver = Driver(
             address,
             name=f"driver {os.getpid()}",
@@ -141,7 +183,11 @@ class SparkCluster:
             actions=self._fleet.actions,
         )
         self._driver.start()
+        while not self._driver.active:
+            self._require_wanted()
+            time.sleep(POLL_S)
         controller_epoch = self._driver.wait_active()
+        active_since_ms = now_ms()
         self.wait_healthy(START_TIMEOUT_S)
         self._admin = Admin(self.zookeeper, security=self.security)
         file = ClusterFile(
@@ -149,8 +195,28 @@ class SparkCluster:
             zookeeper=self.zookeeper,
             controller_epoch=controller_epoch,
             driver_pid=os.getpid(),
+            active_since_ms=active_since_ms,
         )
         replace_file(self.directory / CLUSTER_FILE, encode(file), durable=False)
+
+    def _look_around(self, address: str) -> None:
+        """What cannot work is an error now, not a driver that stands by, or guardians that fail: a ZooKeeper that does
+        not answer, brokers of another cluster where ours are to be."""
+        with contextlib.closing(BrokerStore(lambda: self._connect(address))) as store:
+            info = store.cluster_info()
+            self._found_brokers = info is not None and bool(store.read_brokers().brokers)
+        for path in sorted(self._logs.glob(DIRECTORY.format("*"))):
+            identity = read_identity(path)
+            if identity is not None and (info is None or identity.cluster_id != info.cluster_id):
+                raise WrongCluster(
+                    f"{path} belongs to a broker of cluster {identity.cluster_id}, and the ZooKeeper at {address} has "
+                    f"{'none yet' if info is None else f'cluster {info.cluster_id}'}: choose another data.dir or "
+                    "log.dir, or that cluster's zookeeper.connect and zk.chroot"
+                )
+
+    def _require_wanted(self) -> None:
+        if not self._wanted():
+            raise StartGivenUp("the start was given up: start again")
 
     def _connect(self, address: str) -> Session:
         return Session.connect(
@@ -271,11 +337,18 @@ class SparkCluster:
         """Every broker is guarded and registered, every partition led, every replica in sync."""
         deadline = time.monotonic() + timeout_s
         while problems := self.status().problems:
+            self._require_wanted()
             if time.monotonic() > deadline:
                 raise RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(problems[:5])}")
             time.sleep(POLL_S)
 
     # The end
+
+    def end(self, *, detach_brokers: bool) -> None:
+        if detach_brokers:
+            self.leave()
+        else:
+            self.stop()
 
     def leave(self) -> None:
         """This driver goes; brokers and ZooKeeper stay for the next, the brokers until their lease runs out."""

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from py4j.protocol import Py4JError
 from pyspark import SparkConf
 from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark_replication.errors import StartFailed
+from spark_replication.zk.java import find_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 LOOPBACK = "127.0.0.1"
+JVM_END_TIMEOUT_S = 20.0
 
 
 def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, str] = {}) -> SparkSession:
@@ -23,6 +28,8 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
     running = SparkSession.getActiveSession()
     if running is not None and DELTA_EXTENSION not in (running.conf.get("spark.sql.extensions", "") or ""):
         raise StartFailed("a Spark session without Delta runs in this process: stop it first, or build it here")
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose JVM runs
+        find_java("Spark")
     # Executors on this host must run the Python that has the project's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     if master.startswith("local"):
@@ -34,6 +41,30 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
         return builder.getOrCreate()
     except PySparkRuntimeError as error:
         raise StartFailed(f"Spark did not start: {error}. Is Java 17 or later there, as `make setup` asks?") from error
+    except Py4JError as error:
+        raise StartFailed(f"Spark did not start with master {master}: {_java_reason(error)}") from error
+
+
+def end_session(spark: SparkSession) -> None:
+    """With its JVM, if this process started it: else that would outlive it for a while."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    jvm = getattr(gateway, "proc", None)
+    if gateway is not None and jvm is not None:
+        gateway.shutdown()
+        with contextlib.suppress(BrokenPipeError):
+            jvm.stdin.close()  # what its JVM waits for
+        try:
+            jvm.wait(JVM_END_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            jvm.kill()
+            jvm.wait()
+
+
+def _java_reason(error: Py4JError) -> str:
+    """py4j names its own call first, and Java's exception after it."""
+    lines = [line.strip() for line in str(error).splitlines() if "Exception: " in line]
+    return lines[0].rpartition("Exception: ")[2] if lines else str(error).partition("\n")[0]
 
 
 def delta_jars() -> list[Path]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
-import shutil
 import socket
 import subprocess
 import time
@@ -17,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_replication.errors import ReplicationError, StartFailed
+from spark_replication.zk.java import find_java
 from spark_replication.zk.locked_process import LockedProcess, last_lines
 from spark_replication.zk.server_layout import HOST, Place, replace_text
 from spark_replication.zk.session import Session
@@ -31,7 +31,6 @@ CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # what holds the port may b
 MODE_TIMEOUT_S = 1.0
 MODE_BYTES_MAX = 16 << 10
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-JAVA_INSTALL = "install Java 17 (apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
 
 _MODE = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
 
@@ -133,12 +132,8 @@ class ServerProcess:
 
 
 def _command(directory: Path) -> Sequence[str]:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
-    if java is None:
-        raise StartFailed(f"ZooKeeper needs Java, and there is none{f' in {home}' if home else ''}: {JAVA_INSTALL}")
     return (
-        java,
+        find_java("ZooKeeper"),
         f"-Xmx{HEAP}",
         "-XX:+UseSerialGC",
         "-XX:TieredStopAtLevel=1",
@@ -146,14 +141,22 @@ def _command(directory: Path) -> Sequence[str]:
         "-Dorg.apache.logging.log4j.level=WARN",
         "-Dzookeeper.preAllocSize=4096",  # KB; 64 MB a transaction log otherwise
         "-cp",
-        f"{_jars()}/*",
+        f"{find_jars()}/*",
         MAIN_CLASS,
         str(directory / "zoo.cfg"),
     )
 
 
-def _jars() -> Path:
+def find_jars() -> Path:
+    """Beside pyspark; under spark-submit that is a zip file, and they are in the home of its Spark."""
     found = importlib.util.find_spec("pyspark")
-    if found is None or found.origin is None:
-        raise StartFailed("the embedded ZooKeeper comes from pyspark's jars: pip install pyspark")
-    return Path(found.origin).parent / "jars"
+    homes = [Path(found.origin).parent] if found is not None and found.origin is not None else []
+    if "SPARK_HOME" in os.environ:
+        homes.append(Path(os.environ["SPARK_HOME"]))
+    for home in homes:
+        if any((home / "jars").glob("zookeeper-*.jar")):
+            return home / "jars"
+    raise StartFailed(
+        f"no jars of ZooKeeper in {', '.join(map(str, homes)) or 'any pyspark'}: install pyspark, set SPARK_HOME, or "
+        "name a ZooKeeper with zookeeper.connect"
+    )

@@ -15,8 +15,9 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from spark_replication.spark.standalone import Standalone
 from tests.live.cluster.history import SCHEMA, Load
-from tests.live.spark.standalone import Standalone, wait_for
+from tests.live.spark.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(420)]
 

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
+from spark_replication.model import DirectoryIdentity
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
-from tests.live.spark.standalone import wait_for
+from spark_replication.storage.broker_directory import write_identity
+from tests.live.spark.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[3]
 STOP_TIMEOUT_S = 90.0
+REFUSED_TIMEOUT_S = 120.0
 
 
 def left_behind(data: Path) -> list[int]:
@@ -67,7 +72,7 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
             standby = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
         wait_for("the second driver", lambda: "standing by" in (tmp_path / "standby.log").read_text())
         standby.send_signal(signal.SIGINT)
-        assert standby.wait(STOP_TIMEOUT_S) == 0, (tmp_path / "standby.log").read_text()
+        assert standby.wait(STOP_TIMEOUT_S) == 130, (tmp_path / "standby.log").read_text()
         again = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert again == brokers
         wait_for("the status", lambda: "healthy | controller epoch 1 | 3 brokers" in log.read_text())
@@ -81,21 +86,51 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
             job.wait()
 
 
+def refused(*options: str, environment: Mapping[str, str] = {}) -> str:
+    """What it says on standard error: one sentence, whatever Spark says of itself."""
+    command = [sys.executable, "jobs/start_cluster.py", *options]
+    ran = subprocess.run(
+        command,
+        cwd=ROOT,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=REFUSED_TIMEOUT_S,
+    )
+    assert ran.returncode == 1, ran.stderr
+    assert "Traceback" not in ran.stderr
+    (sentence,) = [line for line in ran.stderr.splitlines() if line.startswith("error: ")]
+    assert ran.stderr.splitlines()[-1] == sentence
+    return sentence
+
+
 def test_what_is_wrong_is_one_sentence_and_an_exit_code(tmp_path: Path) -> None:
-    for options, sentence in (
-        (["--set", "min.insync.replica=1"], "unknown setting min.insync.replica: did you mean min.insync.replicas?"),
-        (
-            ["--set", "zookeeper.connect=127.0.0.1:1", "--set", "request.timeout.ms=500"],
-            "no ZooKeeper answers at 127.0.0.1:1",
-        ),
-        (
-            ["--master", "local[2]"],
-            "local[2] has 2 slots, and 3 guardians need 3 and other jobs at least 1: use local[4]",
-        ),
-        (["--config", str(tmp_path / "none.toml")], "none.toml cannot be read: No such file or directory"),
-    ):
-        command = [sys.executable, "jobs/start_cluster.py", "--set", f"data.dir={tmp_path}", *options]
-        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
-        assert ran.returncode == 1
-        assert sentence in ran.stderr
-        assert "Traceback" not in ran.stderr
+    data = ("--set", f"data.dir={tmp_path / 'data'}")
+    unknown = refused(*data, "--set", "min.insync.replica=1")
+    assert "unknown setting min.insync.replica: did you mean min.insync.replicas?" in unknown
+    assert "'min.insync.replicas' is not NAME=VALUE" in refused(*data, "--set", "min.insync.replicas")
+    assert "min.insync.replicas" in refused(*data, "--set", "min.insync.replicas=two")
+    missing = refused(*data, "--config", str(tmp_path / "none.toml"))
+    assert "none.toml cannot be read: No such file or directory" in missing
+    (tmp_path / "file").touch()
+    assert f"data.dir {tmp_path}/file cannot be used: File exists" in refused("--set", f"data.dir={tmp_path}/file")
+    assert "data.dir /proc/1/data cannot be used: " in refused("--set", "data.dir=/proc/1/data")
+    without_java = refused(*data, environment={"JAVA_HOME": str(tmp_path)})
+    assert f"Spark needs Java, and there is none in {tmp_path}: install Java 17" in without_java
+
+
+def test_what_is_wrong_with_spark_or_zookeeper_is_one_sentence(tmp_path: Path) -> None:
+    data = ("--set", f"data.dir={tmp_path / 'data'}")
+    silent = refused(*data, "--set", "zookeeper.connect=127.0.0.1:1", "--set", "request.timeout.ms=500")
+    assert "no ZooKeeper answers at 127.0.0.1:1" in silent
+    few = refused(*data, "--master", "local[2]")
+    assert "local[2] has 2 slots, and 3 guardians need 3 and other jobs at least 1: use local[4]" in few
+    # Brokers that another ZooKeeper knows: theirs are not taken, and ours would never start.
+    brokers = tmp_path / "data" / "logs" / "broker-1"
+    brokers.mkdir(parents=True)
+    write_identity(brokers, DirectoryIdentity(cluster_id="another", broker_id=1))
+    taken = refused(*data)
+    assert f"{brokers} belongs to a broker of cluster another, and the ZooKeeper at 127.0.0.1:" in taken
+    assert "has none yet: choose another data.dir or log.dir" in taken
+    assert not left_behind(tmp_path / "data")

@@ -1,0 +1,134 @@
+"""A standalone Spark cluster on loopback, of processes from pyspark's own scripts: Master, Workers, their executors.
+
+The drill and the live tests kill its executors; a driver that is killed finds the same Master again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import subprocess
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import TypeVar
+
+import pyspark
+
+from spark_replication.errors import StartFailed
+from spark_replication.zk.locked_process import last_lines
+
+HOST = "127.0.0.1"
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+POLL_S = 0.1
+
+# Six or more JVMs start on one machine, and live for minutes: compiling what they run well would take most of its CPU.
+QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+EXECUTOR = b"CoarseGrainedExecutorBackend"  # in an executor's command line
+
+Found = TypeVar("Found")
+
+
+class Standalone:
+    """Runs from its construction to `stop`. Each Worker has one core: an executor each, and one task in it."""
+
+    def __init__(self, directory: Path, workers: int) -> None:
+        self._directory = directory
+        self._processes: list[subprocess.Popen[bytes]] = []
+        try:
+            self.url = self._start_master()
+            self._start_workers(workers)
+        except BaseException:
+            self.stop()
+            raise
+
+    def executors(self) -> list[int]:
+        """The pids of the executors that live: children of our Workers."""
+        workers = {process.pid for process in self._processes}
+        pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
+        return sorted(pid for pid in pids if _is_executor(pid) and _parent(pid) in workers)
+
+    def executor_above(self, pid: int) -> int | None:
+        """The executor whose task has started this process. None: that task, or the process, is gone."""
+        found: int | None = pid
+        while found is not None and not _is_executor(found):
+            found = _parent(found)
+        return found
+
+    def stop(self) -> None:
+        for process in reversed(self._processes):
+            process.terminate()
+        for process in self._processes:
+            try:
+                process.wait(STOP_TIMEOUT_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start_master(self) -> str:
+        self._start("master", "master.Master", "--host", HOST, "--port", "0", "--webui-port", "0")
+        return self._wait_for("master", self._url)
+
+    def _start_workers(self, workers: int) -> None:
+        names = [f"worker-{number}" for number in range(workers)]
+        for name in names:
+            options = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self._directory / name))
+            self._start(name, "worker.Worker", "--host", HOST, *options, self.url)
+        for name in names:
+            self._wait_for(name, partial(self._says, name, "Successfully registered"))
+
+    def _start(self, name: str, main: str, *options: str) -> None:
+        home = Path(pyspark.__file__).parent
+        # The script becomes the JVM (exec), so the pid is the process's own.
+        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *options]
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_DAEMON_MEMORY": "512m",
+            "JDK_JAVA_OPTIONS": QUICK_START,  # executors inherit it
+        }
+        with self._log_path(name).open("wb") as log:
+            # A session of its own: Ctrl-C is for who started it, and stops what runs on it first.
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
+            )
+        self._processes.append(process)
+
+    def _wait_for(self, name: str, found: Callable[[], Found | None]) -> Found:
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            value = found()
+            if value:
+                return value
+            time.sleep(POLL_S)
+        path = self._log_path(name)
+        raise StartFailed(
+            f"Spark's {name} is not ready after {START_TIMEOUT_S} s. Its log, {path}:\n{last_lines(path)}"
+        )
+
+    def _log_path(self, name: str) -> Path:
+        return self._directory / f"{name}.log"
+
+    def _says(self, name: str, text: str) -> bool:
+        return text in self._log_path(name).read_text(errors="replace")
+
+    def _url(self) -> str | None:
+        found = re.search(rf"spark://{re.escape(HOST)}:\d+", self._log_path("master").read_text(errors="replace"))
+        return found.group() if found else None
+
+
+def _is_executor(pid: int) -> bool:
+    with contextlib.suppress(OSError):
+        return EXECUTOR in Path(f"/proc/{pid}/cmdline").read_bytes()
+    return False
+
+
+def _parent(pid: int) -> int | None:
+    """None: it is gone, or the first of all."""
+    with contextlib.suppress(OSError, IndexError):
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) or None
+    return None

@@ -1,0 +1,18 @@
+"""Where Java is: ZooKeeper and Spark need it, and say the same where it is missing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+from spark_replication.errors import StartFailed
+
+JAVA_INSTALL = "install Java 17 (apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
+
+
+def find_java(who: str) -> str:
+    home = os.environ.get("JAVA_HOME")
+    java = shutil.which("java", path=f"{home}/bin") if home else shutil.which("java")
+    if java is None:
+        raise StartFailed(f"{who} needs Java, and there is none{f' in {home}' if home else ''}: {JAVA_INSTALL}")
+    return java

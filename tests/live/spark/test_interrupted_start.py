@@ -1,0 +1,190 @@
+"""Ctrl-C at any moment of the main job's start leaves no process, and a directory in which the next one succeeds."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import spark_replication as sr
+from spark_replication.spark.cluster import read_cluster_file
+from tests.live.spark.waiting import wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(360)]
+
+ROOT = Path(__file__).parents[3]
+BROKERS = 3
+SEED = 20261122
+START_TIMEOUT_S = 180.0
+STOP_TIMEOUT_S = 90.0
+END_TIMEOUT_S = 15.0
+GIVEN_UP = 130
+
+
+class Job:
+    def __init__(self, directory: Path, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.data = directory / "data"
+        self.process = process
+        self._log = log
+
+    def says(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def commands(self) -> bool:
+        """In this life: log lines of its driver are counted by lives."""
+        lines = (self.data / "driver.log").read_text().splitlines()
+        lives = [line for line in lines if "this is driver" in line or "controller at epoch" in line]
+        return bool(lives) and "controller at epoch" in lives[-1]
+
+    def has_come(self, moment: Moment, began: float) -> bool:
+        assert self.process.poll() is None, f"it ended before {moment.name}: {self.says()}"
+        return moment.has_come(self, began)
+
+    def left(self) -> list[int]:
+        """Its own and all their children, by what they were given: Spark, Python workers, ZooKeeper, brokers."""
+        mark = os.fsencode(self.data)
+        found = []
+        for path in Path("/proc").glob("[0-9]*"):
+            try:
+                if mark in (path / "environ").read_bytes() or mark in (path / "cmdline").read_bytes():
+                    found.append(int(path.name))
+            except OSError:
+                continue
+        return found
+
+    def end(self, *, how: Callable[[], None]) -> int:
+        how()
+        code = self.process.wait(STOP_TIMEOUT_S)
+        wait_for("every process to end", lambda: not self.left(), END_TIMEOUT_S)
+        return code
+
+    def press_ctrl_c(self) -> None:
+        """A terminal's: it goes to all of its foreground processes, Spark's too."""
+        os.killpg(self.process.pid, signal.SIGINT)
+
+    def press_ctrl_c_twice(self) -> None:
+        self.press_ctrl_c()
+        time.sleep(0.2)  # as impatient as people are
+        self.press_ctrl_c()
+
+
+@contextmanager
+def started(directory: Path, log: Path) -> Iterator[Job]:
+    data = directory / "data"
+    command = [sys.executable, "jobs/start_cluster.py", "--set", f"data.dir={data}"]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command,
+            cwd=ROOT,
+            env={**os.environ, "STARTED_BY_TEST": str(data)},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    job = Job(directory, process, log)
+    try:
+        yield job
+    finally:
+        for pid in job.left():
+            os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Of one start: what earlier ones left in the directory is older."""
+
+    name: str
+    has_come: Callable[[Job, float], bool]
+
+
+def says(text: str) -> Callable[[Job, float], bool]:
+    return lambda job, _began: text in job.says()
+
+
+def files(pattern: str, count: int = 1) -> Callable[[Job, float], bool]:
+    """So many that this start has written."""
+
+    def written(job: Job, began: float) -> bool:
+        return sum(path.stat().st_mtime >= began for path in job.data.glob(pattern)) >= count
+
+    return written
+
+
+def after(seconds: float) -> Callable[[Job, float], bool]:
+    return lambda _job, began: time.time() >= began + seconds
+
+
+def has_a_jvm(job: Job, _began: float) -> bool:
+    return any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.left())
+
+
+def moments(seed: int) -> list[Moment]:
+    offsets = [random.Random(seed + number).uniform(3, 20) for number in range(2)]
+    return [
+        Moment("it says that it starts", says("starting Spark")),
+        Moment("Spark's JVM is there", has_a_jvm),
+        Moment("ZooKeeper is being started", files("zookeeper/zoo.cfg")),
+        Moment("ZooKeeper lives", files("zookeeper/pid")),
+        Moment("it commands", lambda job, began: files("driver.log")(job, began) and job.commands()),
+        Moment("a broker is being started", files("logs/broker-*/broker.log")),
+        Moment("a broker serves", files("logs/broker-*/broker.json")),
+        Moment("all brokers serve", files("logs/broker-*/broker.json", 3)),
+        *(Moment(f"after {seconds:.1f} s", after(seconds)) for seconds in offsets),
+        Moment("it is healthy", says("Ctrl-C stops everything")),
+    ]
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Of all the interrupted starts: each begins in what the one before has left."""
+    return tmp_path_factory.mktemp("interrupted")
+
+
+@pytest.mark.parametrize(
+    ("number", "moment"), list(enumerate(moments(SEED))), ids=lambda value: getattr(value, "name", "")
+)
+def test_ctrl_c_at_any_moment_leaves_nothing(directory: Path, number: int, moment: Moment) -> None:
+    began = time.time()
+    with started(directory, directory / f"{number}.log") as job:
+        wait_for(moment.name, partial(job.has_come, moment, began), START_TIMEOUT_S)
+        code = job.end(how=(job.press_ctrl_c, job.press_ctrl_c_twice, job.process.terminate)[number % 3])
+        healthy = "Ctrl-C stops everything" in job.says()
+        assert code == (0 if healthy else GIVEN_UP), f"{moment.name} (seed {SEED}): {job.says()}"
+        assert "Traceback" not in job.says(), f"{moment.name} (seed {SEED}): {job.says()}"
+
+
+def driver_answers(job: Job) -> bool:
+    found = read_cluster_file(job.data)
+    assert found is not None
+    with sr.Admin(found.zookeeper) as admin:
+        return len(admin.describe_cluster().brokers) == BROKERS
+
+
+def test_a_start_that_stands_by_is_given_up_and_takes_nothing_along(tmp_path: Path) -> None:
+    with started(tmp_path, tmp_path / "first.log") as first:
+        wait_for("the cluster", lambda: read_cluster_file(first.data), START_TIMEOUT_S)
+        theirs = set(first.left())
+        second_log = tmp_path / "second.log"
+        command = [sys.executable, "jobs/start_cluster.py", "--set", f"data.dir={first.data}"]
+        with second_log.open("wb") as output:
+            second = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        wait_for("the second driver", lambda: "standing by" in second_log.read_text(), START_TIMEOUT_S)
+        os.killpg(second.pid, signal.SIGINT)
+        assert second.wait(STOP_TIMEOUT_S) == GIVEN_UP, second_log.read_text()
+        wait_for("the second's processes to end", lambda: set(first.left()) <= theirs, END_TIMEOUT_S)
+        assert driver_answers(first)
+        assert first.end(how=first.press_ctrl_c) == 0
