@@ -6,14 +6,14 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pyspark
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0
 POLL_S = 0.1
 
 T = TypeVar("T")
@@ -29,32 +29,58 @@ def wait_for(what: str, found: Callable[[], T | None], timeout_s: float = TIMEOU
     raise AssertionError(f"{what}: not within {timeout_s} s")
 
 
-class Standalone:
-    def __init__(self, directory: Path, workers: int) -> None:
-        self._directory = directory
-        self._processes: list[subprocess.Popen[bytes]] = []
-        self._start("master", "master.Master", "--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        self.url = wait_for("the master", self._url)
-        for number in range(workers):
-            name = f"worker-{number}"
-            options = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(directory / name))
-            self._start(name, "worker.Worker", "--host", "127.0.0.1", *options, self.url)
-        for number in range(workers):
-            wait_for(f"worker {number}", partial(self._says, f"worker-{number}", "Successfully registered"))
+def children(*parents: int) -> list[tuple[int, bytes]]:
+    """The processes that these have started, and their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes()
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        if parent in parents:
+            found.append((int(path.name), command))
+    return sorted(found)
 
-    def _start(self, name: str, main: str, *options: str) -> None:
+
+class Standalone:
+    """hosts: loopback addresses, one for each one-core Worker."""
+
+    def __init__(self, directory: Path, hosts: Sequence[str]) -> None:
+        self._directory = directory
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._hosts = hosts
+        try:
+            self._start("master", "master.Master", "127.0.0.1", "--port", "0")
+            self.url = wait_for("the master", self._url)
+            for number in range(len(hosts)):
+                self.start_worker(number)
+            for number in range(len(hosts)):
+                wait_for(f"worker {number}", partial(self._says, f"worker-{number}", "Successfully registered"))
+        except BaseException:
+            self.stop()
+            raise
+
+    def start_worker(self, number: int) -> None:
+        """Again, too, where it was."""
+        name = f"worker-{number}"
+        options = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._directory / name), self.url)
+        self._start(name, "worker.Worker", self._hosts[number], *options)
+
+    def _start(self, name: str, main: str, host: str, *options: str) -> None:
         home = Path(pyspark.__file__).parent
         # The script becomes the JVM (exec), so the pid is the process's own.
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *options]
+        class_name = f"org.apache.spark.deploy.{main}"
+        command = [str(home / "bin" / "spark-class"), class_name, "--host", host, "--webui-port", "0", *options]
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "512m",
         }
         with (self._directory / f"{name}.log").open("wb") as log:
-            self._processes.append(
-                subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment)
+            self._processes[name] = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment
             )
 
     def _log(self, name: str) -> str:
@@ -67,22 +93,20 @@ class Standalone:
         found = re.search(r"spark://127\.0\.0\.1:\d+", self._log("master"))
         return found.group() if found else None
 
-    def executors(self) -> list[int]:
-        """The pids of the executors that live: children of our workers."""
-        workers = {process.pid for process in self._processes}
-        found = []
-        for path in Path("/proc").glob("[0-9]*"):
-            try:
-                command = (path / "cmdline").read_bytes()
-                parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-            except (OSError, IndexError):
-                continue
-            if b"CoarseGrainedExecutorBackend" in command and parent in workers:
-                found.append(int(path.name))
-        return sorted(found)
+    def worker_pid(self, number: int) -> int:
+        return self._processes[f"worker-{number}"].pid
+
+    def executors(self) -> dict[int, int]:
+        """By worker, the pid of its executor that lives."""
+        found = {}
+        for number in range(len(self._hosts)):
+            for pid, command in children(self.worker_pid(number)):
+                if b"CoarseGrainedExecutorBackend" in command:
+                    found[number] = pid
+        return found
 
     def stop(self) -> None:
-        for process in reversed(self._processes):
+        for process in reversed(self._processes.values()):
             process.terminate()
-        for process in self._processes:
+        for process in self._processes.values():
             process.wait(30)

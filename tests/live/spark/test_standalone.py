@@ -46,7 +46,7 @@ class Running:
 @pytest.fixture
 def running(tmp_path: Path) -> Iterator[Running]:
     # One slot more than guardians: the mirror's MERGEs run beside them.
-    spark = Standalone(tmp_path, BROKERS + 1)
+    spark = Standalone(tmp_path, ["127.0.0.1"] * (BROKERS + 1))
     options = ["--no-load", "--master", spark.url, "--set", f"data.dir={tmp_path / 'data'}"]
     with (tmp_path / "driver.log").open("wb") as log:
         command = [sys.executable, "jobs/start_cluster.py", "--config", "conf/local.toml", *options]
@@ -77,7 +77,7 @@ def test_a_killed_executor_stops_no_broker_and_loses_no_record(running: Running)
     admin.create_topic("orders", SCHEMA, partitions=BROKERS)
     with Load(running.zookeeper, "orders", BROKERS) as load:
         load.wait_for_more(50)
-        executor = running.spark.executors()[0]
+        executor = next(iter(running.spark.executors().values()))
         killed_at = time.monotonic()
         os.kill(executor, signal.SIGKILL)
         # Whether a guardian lived in it or not: produce goes on while the fleet gathers again.
