@@ -15,6 +15,7 @@ import pyspark
 
 TIMEOUT_S = 180.0
 POLL_S = 0.1
+JAVA_OPTIONS = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"  # many short-lived JVMs share a machine
 
 T = TypeVar("T")
 
@@ -49,7 +50,7 @@ class Standalone:
     def __init__(self, directory: Path, hosts: Sequence[str]) -> None:
         self._directory = directory
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._hosts = hosts
+        self._hosts = list(hosts)
         try:
             self._start("master", "master.Master", "127.0.0.1", "--port", "0")
             self.url = wait_for("the master", self._url)
@@ -67,6 +68,10 @@ class Standalone:
         options = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._directory / name), self.url)
         self._start(name, "worker.Worker", self._hosts[number], *options)
 
+    def add_worker(self, host: str) -> None:
+        self._hosts.append(host)
+        self.start_worker(len(self._hosts) - 1)
+
     def _start(self, name: str, main: str, host: str, *options: str) -> None:
         home = Path(pyspark.__file__).parent
         # The script becomes the JVM (exec), so the pid is the process's own.
@@ -77,6 +82,7 @@ class Standalone:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "512m",
+            "SPARK_DAEMON_JAVA_OPTS": JAVA_OPTIONS,
         }
         with (self._directory / f"{name}.log").open("wb") as log:
             self._processes[name] = subprocess.Popen(
