@@ -6,6 +6,7 @@ The task lives in an executor's Python worker. Its broker does not: it outlives 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterable, Iterator
@@ -72,7 +73,7 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
     )
     number = context.partitionId()
     broker_id = assign(sights)[number]
-    host = host_to_serve(context.getTaskInfos()[number].address.rpartition(":")[0], security)
+    host = host_to_serve(_executors_host(context.getTaskInfos()[number].address), security)
     guardian = Guardian(
         _new_id(posting, settings) if broker_id is None else broker_id,
         msgspec.structs.replace(posting.assignment, host=host),
@@ -90,6 +91,11 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
 def host_to_serve(known_by: str, security: Security) -> str:
     """The host by which Spark's processes know this one, if whoever comes from elsewhere must prove who he is."""
     return known_by if security.knows_clients else LOOPBACK
+
+
+def _executors_host(address: str) -> str:
+    """What the administrator told Spark to bind on this host; else from where the driver sees its executor come."""
+    return os.environ.get("SPARK_LOCAL_IP") or address.rpartition(":")[0]
 
 
 def _new_id(posting: Posting, settings: Settings) -> BrokerId:
