@@ -113,8 +113,9 @@ class SparkCluster:
         config: str | Path | Mapping[str, Any] | Settings | None = None,
         brokers: int = 3,
     ) -> SparkCluster:
-        """Running and healthy, with this process as its controller. Waits while another driver commands. Where Spark
-        has fewer slots than there are to be brokers, it goes on with those; its status says so."""
+        """Running, with this process as its controller; healthy, unless partitions of a cluster that was there before
+        are not. Waits while another driver commands. Where Spark has fewer slots than there are to be brokers, it goes
+        on with those; its status says so."""
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
         cluster = cls(spark, config if isinstance(config, Settings) else read_settings(config), brokers)
@@ -157,8 +158,10 @@ class SparkCluster:
         replace_file(self.directory / CLUSTER_FILE, encode(file), durable=False)
 
     def _wait_started(self) -> None:
-        began = time.monotonic()
-        while problems := self.status().problems:
+        """Until every broker that can be guarded is, and is registered. What partitions wait for is no reason to refuse
+        a start: one that takes over may find a reassignment that goes on for hours, or what only a person can mend."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while problems := self._problems_of_brokers():
             if self._fleet.refusal is not None:
                 raise self._fleet.refusal
             seen = self._seen()
@@ -166,9 +169,13 @@ class SparkCluster:
             if only_short and self._fleet.slots_unchanged_s() > SLOTS_TIMEOUT_S and self._fleet.guarding_now():
                 log.warning("%s", "; ".join(problems))
                 return
-            if time.monotonic() - began > START_TIMEOUT_S:
+            if time.monotonic() > deadline:
                 raise _not_healthy(START_TIMEOUT_S, problems)
             time.sleep(POLL_S)
+
+    def _problems_of_brokers(self) -> list[str]:
+        seen = self._seen()
+        return [STANDING_BY] if seen is None else self._problems(msgspec.structs.replace(seen[0], topics=()))
 
     def _connect(self, address: str) -> Session:
         return Session.connect(

@@ -17,8 +17,10 @@ from tests.live.spark.standalone import Standalone, wait_for
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
 BROKERS = 3
-ROWS = 200_000
-BYTES_PER_SECOND = 20_000
+# 1.6 MB to move, at a pace that takes minutes, in fetches that the pace can hold up.
+BATCHES, ROWS = 100, 2_000
+BYTES_PER_SECOND = 10_000
+FETCH_BYTES = 32 << 10
 LEASE_MS = 20_000
 
 
@@ -32,7 +34,8 @@ def spark(tmp_path: Path) -> Iterator[Standalone]:
 def test_a_killed_driver_is_followed_by_one_that_adopts_its_brokers_and_finishes_what_it_began(
     spark: Standalone, tmp_path: Path
 ) -> None:
-    application = Application(tmp_path, spark.url, brokers=BROKERS)
+    settings = {"replica.fetch.bytes.max": str(FETCH_BYTES)}
+    application = Application(tmp_path, spark.url, brokers=BROKERS, settings=settings)
     try:
         before = application.start()
         brokers = application.pids()
@@ -43,7 +46,8 @@ def test_a_killed_driver_is_followed_by_one_that_adopts_its_brokers_and_finishes
             target = (moving[1], *(set(brokers) - set(moving)))
             with sr.Producer(zookeeper) as producer:
                 rows = pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA)
-                producer.send("moving", rows, partition=0).result(60)
+                for _ in range(BATCHES):
+                    producer.send("moving", rows, partition=0).result(60)
             with Load(zookeeper, "orders", BROKERS) as load:
                 load.wait_for_more(20)
                 admin.configure(None, {"reassignment.bytes.per.second": BYTES_PER_SECOND})
