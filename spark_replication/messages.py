@@ -230,19 +230,28 @@ class DiskFailed(Message, frozen=True, kw_only=True):
     replicas: tuple[ReplicaOf, ...]
 
 
-class Guarding(Message, frozen=True, kw_only=True):
-    """A guardian says, again and again, whom it guards; the answer says whether it is still to."""
+class Serving(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a broker serves, or did until its end."""
 
-    guardian: int
-    controller_epoch: Epoch
-    broker_id: BrokerId
     broker_epoch: Epoch
     host: str
     port: int
     pid: int
+
+
+class Guarding(Message, frozen=True, kw_only=True):
+    """A guardian says, again and again, whom it guards; the answer says whether it is still to. submission: of the
+    fleet's job that it belongs to. trouble: why its broker does not start, or nothing."""
+
+    guardian: int
+    controller_epoch: Epoch
+    submission: int
+    broker_id: BrokerId
+    serving: Serving | None
     log_dir: str
     adopted: bool
     restarts: int
+    trouble: str
 
 
 Order = Literal["guard", "leave", "shut_down"]

@@ -43,7 +43,7 @@ from spark_replication.live.guardian import DIRECTORY
 from spark_replication.live.lease import LEASE_FILE, LeaseFile
 from spark_replication.model import BrokerId, TopicPartition, decode
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
-from spark_replication.spark.standalone import Standalone
+from spark_replication.spark.standalone import HOST, Standalone
 from spark_replication.storage.state_files import read_file
 from spark_replication.transport.security import read_security
 from spark_replication.zk.broker_store import BrokerStore
@@ -96,7 +96,7 @@ class Drill:
         with contextlib.ExitStack() as stack:
             stack.callback(self._end_what_is_left)
             self._say(f"a standalone Spark cluster starts: a Master, {SLOTS} Workers with an executor each")
-            spark = Standalone(self._directory, SLOTS)
+            spark = Standalone(self._directory, [HOST] * SLOTS)
             stack.callback(spark.stop)
             driver, cluster = self._start_driver(stack, spark, "first start")
             admin = stack.enter_context(contextlib.closing(sr.Admin(cluster.zookeeper, security=self._security)))

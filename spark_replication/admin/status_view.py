@@ -59,7 +59,7 @@ def _brokers(status: Status, metadata: Metadata) -> Table:
         table.add_row(
             str(broker),
             "not registered" if registered is None else registered.address,
-            "" if guarded is None else str(guarded.pid),
+            "" if guarded is None or guarded.serving is None else str(guarded.serving.pid),
             "" if registered is None else str(registered.epoch),
             str(leads[broker]),
             str(holds[broker]),

@@ -98,6 +98,7 @@ class Guardian:
         self.directory = Path(assignment.log_directory) / DIRECTORY.format(broker_id)
         self.restarts = 0
         self.adopted = False
+        self.trouble = ""  # why its broker does not start, until it does
         self._assignment = assignment
         self._lease = lease
         self._settings = settings
@@ -111,10 +112,8 @@ class Guardian:
     def start(self) -> BrokerFile:
         """The broker, serving and under this lease: adopted if it lives, else started."""
         info = self._adopt()
-        if info is None:
-            return self._launch()
-        self.adopted = True
-        return info
+        self.adopted = info is not None and self._child is None
+        return info or self._launch()
 
     def guard(self) -> None:
         """Until `stop`: renew, watch, report, restart. StaleLease: another guardian has taken over."""
@@ -122,10 +121,12 @@ class Guardian:
         while not self._stopping.is_set():
             began = time.monotonic()
             try:
-                info = self._adopt() or self._launch()
+                info = self.start()
             except StartFailed as error:
                 log.warning("%s", error)
+                self.trouble = error.message
             else:
+                self.trouble = ""
                 if not self._watch(info):
                     return
                 log.warning("broker %d (pid %d) has ended: reporting it", self.broker_id, info.pid)

@@ -12,7 +12,7 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +25,7 @@ from spark_replication.client.settings_file import read_settings
 from spark_replication.config import Settings
 from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState
+from spark_replication.core.guardianship import shortages
 from spark_replication.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -40,8 +41,9 @@ from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.messages import Done, Guarding, Metadata, Order, Shutdown
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.model import BrokerId, Value, decode, encode
-from spark_replication.spark.fleet import Fleet, check_session
-from spark_replication.spark.guardian_task import Posting
+from spark_replication.spark.barrier_jobs import BarrierJobs
+from spark_replication.spark.fleet import Fleet
+from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_serve, loopback_mark
 from spark_replication.storage.broker_directory import read_identity
 from spark_replication.storage.state_files import read_file, replace_file
 from spark_replication.transport.actions import call
@@ -53,9 +55,10 @@ from spark_replication.zk.session import Session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-HOST = "127.0.0.1"
 START_TIMEOUT_S = 120.0
 ZOOKEEPER_TIMEOUT_S = 60.0  # also for a port that another process has
+STANDING_BY = "another driver commands: this one stands by"
+SLOTS_TIMEOUT_S = 30.0  # a start goes on with fewer slots than brokers once no more have come for so long
 STOP_TIMEOUT_S = 30.0
 SHUTDOWN_TIMEOUT_MS = 2_000
 POLL_S = 0.05
@@ -122,7 +125,8 @@ class SparkCluster:
         self._brokers = brokers
         self._wanted = wanted
         self._logs = Path(settings.log_dir).resolve() if settings.log_dir else self.directory / "logs"
-        self._fleet = Fleet(spark, brokers)
+        self._jobs = BarrierJobs(spark)
+        self._fleet = Fleet(self._jobs, brokers)
         self._on_dismissal: Order = "leave"
         self._zookeeper: EmbeddedZooKeeper | None = None
         self._mirror: MirrorThread | None = None
@@ -141,7 +145,9 @@ class SparkCluster:
         wanted: Callable[[], bool] = lambda: True,
         detach_brokers: bool = False,
     ) -> SparkCluster:
-        """Running and healthy, with this process as its controller. Waits while another driver commands.
+        """Running, with this process as its controller; healthy, unless partitions of a cluster that was there before
+        are not. Waits while another driver commands. Where Spark has fewer slots than there are to be brokers, it goes
+        on with those; its status says so.
 
         wanted: asked again and again; once it is False the start ends with StartGivenUp, and everything stops, unless
         detach_brokers says to leave brokers to the next driver. After an error nothing is left of what was started;
@@ -149,9 +155,9 @@ class SparkCluster:
         """
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
-        check_session(spark, brokers)
         settings = config if isinstance(config, Settings) else read_settings(config)
         cluster = cls(spark, settings, brokers, wanted)
+        cluster._jobs.check(brokers)
         try:
             cluster._start()
         except StartGivenUp:
@@ -173,7 +179,7 @@ class SparkCluster:
         self._driver = Driver(
             address,
             name=f"driver {os.getpid()}",
-            host=HOST,
+            host=host_to_serve(self._jobs.driver_host, self.security),
             seat=self.directory / "driver",
             settings=self.settings,
             security=self.security,
@@ -188,7 +194,7 @@ class SparkCluster:
             time.sleep(POLL_S)
         controller_epoch = self._driver.wait_active()
         active_since_ms = now_ms()
-        self.wait_healthy(START_TIMEOUT_S)
+        self._wait_started()
         self._admin = Admin(self.zookeeper, security=self.security)
         file = ClusterFile(
             bootstrap=self.bootstrap,
@@ -218,6 +224,27 @@ class SparkCluster:
         if not self._wanted():
             raise StartGivenUp("the start was given up: start again")
 
+    def _wait_started(self) -> None:
+        """Until every broker that can be guarded is, and is registered. What partitions wait for is no reason to refuse
+        a start: one that takes over may find a reassignment that goes on for hours, or what only a person can mend."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while problems := self._problems_of_brokers():
+            self._require_wanted()
+            if self._fleet.refusal is not None:
+                raise self._fleet.refusal
+            seen = self._seen()
+            only_short = seen is not None and set(problems) <= set(self._shortages(seen[0]))
+            if only_short and self._fleet.slots_unchanged_s() > SLOTS_TIMEOUT_S and self._fleet.guarding_now():
+                log.warning("%s", "; ".join(problems))
+                return
+            if time.monotonic() > deadline:
+                raise _not_healthy(START_TIMEOUT_S, problems)
+            time.sleep(POLL_S)
+
+    def _problems_of_brokers(self) -> list[str]:
+        seen = self._seen()
+        return [STANDING_BY] if seen is None else self._problems(msgspec.structs.replace(seen[0], topics=()))
+
     def _connect(self, address: str) -> Session:
         return Session.connect(
             address,
@@ -242,11 +269,16 @@ class SparkCluster:
             log_directory=str(self._logs),
             cluster_id=self._cluster_id,
             zookeeper=zookeeper,
-            host=HOST,
+            host=LOOPBACK,
             overrides=dict(overrides_of(self.settings)),
         )
         self._fleet.muster(
-            Posting(assignment=assignment, controller_epoch=controller_epoch, driver=self._driver.address)
+            Posting(
+                assignment=assignment,
+                controller_epoch=controller_epoch,
+                driver=self._driver.address,
+                loopback=loopback_mark(),
+            )
         )
 
     def _stood_down(self) -> None:
@@ -297,41 +329,56 @@ class SparkCluster:
         return {
             broker: BrokerInfo(
                 id=broker,
-                host=found.host,
-                port=found.port,
-                pid=found.pid,
-                epoch=found.broker_epoch,
+                host=found.serving.host,
+                port=found.serving.port,
+                pid=found.serving.pid,
+                epoch=found.serving.broker_epoch,
                 log_dir=found.log_dir,
             )
             for broker, found in self._fleet.guarded.items()
+            if found.serving is not None
         }
 
     def status(self) -> Status:
-        metadata: Metadata | None = None
-        epoch: int | None = None
-        problems: list[str] = ["another driver commands: this one stands by"]
-        if self._driver is not None and self._driver.active:
-            with contextlib.suppress(ReplicationError):
-                metadata, epoch = self._driver.ask(_seen)
-                problems = self._problems(metadata)
+        seen = self._seen()
         return Status(
-            controller_epoch=epoch,
-            problems=tuple(problems),
+            controller_epoch=None if seen is None else seen[1],
+            problems=(STANDING_BY,) if seen is None else tuple(self._problems(seen[0])),
             guardians=self._fleet.guarded,
             silent_guardians=tuple(self._fleet.silent()),
             submissions=self._fleet.submissions,
             last_failure=self._fleet.last_failure,
-            metadata=metadata,
+            metadata=None if seen is None else seen[0],
             mirror_pending=0 if self._mirror is None else self._mirror.pending,
             mirror_lag_ms=0 if self._mirror is None else self._mirror.lag_ms(),
         )
 
+    def _seen(self) -> tuple[Metadata, int] | None:
+        """By the controller, which is this driver; None: it is not."""
+        if self._driver is not None and self._driver.active:
+            with contextlib.suppress(ReplicationError):
+                return self._driver.ask(_described)
+        return None
+
     def _problems(self, metadata: Metadata) -> list[str]:
-        found = health.problems(metadata, frozenset(self._fleet.guarded))
-        missing = self._brokers - len(metadata.brokers.keys() & self._fleet.guarded.keys())
-        if missing > 0:
-            found.insert(0, f"{missing} of {self._brokers} brokers are not guarded yet ({self._fleet.last_failure})")
-        return found
+        guarded = self._fleet.guarded
+        found = self._shortages(metadata)
+        missing = self._brokers - len(metadata.brokers.keys() & guarded.keys())
+        if missing > 0 and not found:
+            why = f" ({self._fleet.last_failure})" if self._fleet.last_failure else ""
+            found.append(f"{missing} of {self._brokers} brokers are not guarded yet{why}")
+        found.extend(
+            f"broker {broker} does not start: {each.trouble}" for broker, each in guarded.items() if each.trouble
+        )
+        return found + health.problems(metadata, frozenset(guarded))
+
+    def _shortages(self, metadata: Metadata) -> list[str]:
+        return shortages(
+            brokers=self._brokers,
+            slots=self._fleet.slots,
+            guarded=self._fleet.guarding_now(),
+            registered=metadata.brokers,
+        )
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
         """Every broker is guarded and registered, every partition led, every replica in sync."""
@@ -339,7 +386,7 @@ class SparkCluster:
         while problems := self.status().problems:
             self._require_wanted()
             if time.monotonic() > deadline:
-                raise RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(problems[:5])}")
+                raise _not_healthy(timeout_s, problems)
             time.sleep(POLL_S)
 
     # The end
@@ -408,5 +455,9 @@ class SparkCluster:
         self.stop()
 
 
-def _seen(cluster: ClusterState) -> tuple[Metadata, int]:
+def _described(cluster: ClusterState) -> tuple[Metadata, int]:
     return health.described(cluster, None, None), cluster.controller_epoch
+
+
+def _not_healthy(timeout_s: float, problems: Sequence[str]) -> RequestTimedOut:
+    return RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(problems[:5])}")

@@ -6,6 +6,7 @@ The task lives in an executor's Python worker. Its broker does not: it outlives 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import threading
 from collections.abc import Iterable, Iterator
@@ -15,13 +16,14 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.guardianship import Sight, assign
+from spark_replication.core.guardianship import Sight, assign, check_reach
 from spark_replication.decoding import from_json
 from spark_replication.errors import ReplicationError
 from spark_replication.live.broker_file import read_broker_file
 from spark_replication.live.guardian import Assignment, Guardian, Lease, found_directories
-from spark_replication.messages import BrokerDied, Done, Guarding, GuardingAnswer, Order
+from spark_replication.messages import BrokerDied, Done, Guarding, GuardingAnswer, Order, Serving
 from spark_replication.model import BrokerId
+from spark_replication.storage.broker_directory import boot_id
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
 from spark_replication.zk.broker_store import BrokerStore
@@ -29,16 +31,26 @@ from spark_replication.zk.session import Session
 
 REPORT_INTERVAL_S = 0.5
 REPORT_TIMEOUT_MS = 2_000
+LOOPBACK = "127.0.0.1"
+NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 
 log = logging.getLogger(__name__)
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
-    """What every guardian of one submission is told. driver: where the controller takes reports."""
+    """What every guardian of one submission is told. driver: where the controller takes reports; loopback: the
+    driver's (`loopback_mark`). The assignment's host is each guardian's own to say."""
 
     assignment: Assignment
     controller_epoch: int
     driver: str
+    loopback: str
+    submission: int = 0
+
+
+def loopback_mark() -> str:
+    """Processes reach each other by 127.0.0.1 if theirs are the same: one kernel, and one network namespace of it."""
+    return f"{boot_id()} {NETWORK_NAMESPACE.readlink()}"
 
 
 def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
@@ -47,26 +59,43 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
 
     (guardian_number,) = rows
     context = BarrierTaskContext.get()
-    found = found_directories(Path(posting.assignment.log_directory), posting.assignment.cluster_id)
-    sight = Sight(host=socket.gethostname(), directories=found)
-    gathered = context.allGather(msgspec.json.encode(sight).decode())
-    sights = {number: from_json(text, Sight) for number, text in enumerate(gathered)}
-    broker_id = assign(sights)[context.partitionId()]
     settings = settings_from(posting.assignment.overrides)
     security = read_security(settings)  # of this host's files: nothing secret travels with a task
+    found = found_directories(Path(posting.assignment.log_directory), posting.assignment.cluster_id)
+    sight = Sight(host=socket.gethostname(), directories=found, loopback=loopback_mark())
+    gathered = context.allGather(msgspec.json.encode(sight).decode())
+    sights = {number: from_json(text, Sight) for number, text in enumerate(gathered)}
+    check_reach(
+        (sight.loopback for sight in sights.values()),
+        posting.loopback,
+        knows_clients=security.knows_clients,
+        zookeeper_embedded=not settings.zookeeper_connect,
+    )
+    number = context.partitionId()
+    broker_id = assign(sights)[number]
+    host = host_to_serve(_executors_host(context.getTaskInfos()[number].address), security)
     guardian = Guardian(
         _new_id(posting, settings) if broker_id is None else broker_id,
-        posting.assignment,
+        msgspec.structs.replace(posting.assignment, host=host),
         Lease(posting.controller_epoch, context.taskAttemptId()),
         settings=settings,
         security=security,
         report=partial(_report_death, posting.driver, security),
     )
-    guardian.start()
     orders = _Orders(posting, guardian, guardian_number, security)
     guardian.guard()
     orders.finish()
     yield guardian.broker_id
+
+
+def host_to_serve(known_by: str, security: Security) -> str:
+    """The host by which Spark's processes know this one, if whoever comes from elsewhere must prove who he is."""
+    return known_by if security.knows_clients else LOOPBACK
+
+
+def _executors_host(address: str) -> str:
+    """What the administrator told Spark to bind on this host; else from where the driver sees its executor come."""
+    return os.environ.get("SPARK_LOCAL_IP") or address.rpartition(":")[0]
 
 
 def _new_id(posting: Posting, settings: Settings) -> BrokerId:
@@ -112,30 +141,27 @@ class _Orders:
     def _ask(self) -> None:
         with self._security.client(self._posting.driver) as client:
             while not self._ended.wait(REPORT_INTERVAL_S):
-                report = self._guarding()
-                if report is None:
-                    continue
                 try:
-                    self._order = call(client, "guarding", report, GuardingAnswer, REPORT_TIMEOUT_MS).order
+                    self._order = call(client, "guarding", self._guarding(), GuardingAnswer, REPORT_TIMEOUT_MS).order
                 except ReplicationError as error:
                     log.info("the driver does not answer: %s", error)
                 if self._order != "guard":
                     self._guardian.stop()
                     return
 
-    def _guarding(self) -> Guarding | None:
+    def _guarding(self) -> Guarding:
         file = read_broker_file(self._guardian.directory)
-        if file is None:
-            return None
+        serving = None
+        if file is not None:
+            serving = Serving(broker_epoch=file.epoch, host=file.host, port=file.port, pid=file.pid)
         return Guarding(
             guardian=self._number,
             controller_epoch=self._posting.controller_epoch,
+            submission=self._posting.submission,
             broker_id=self._guardian.broker_id,
-            broker_epoch=file.epoch,
-            host=file.host,
-            port=file.port,
-            pid=file.pid,
+            serving=serving,
             log_dir=str(self._guardian.directory),
             adopted=self._guardian.adopted,
             restarts=self._guardian.restarts,
+            trouble=self._guardian.trouble,
         )

@@ -85,6 +85,8 @@ def _delta_settings() -> dict[str, str]:
         "spark.sql.shuffle.partitions": "4",
         # Without it the data source cannot be told which partitions and offsets a query asks for.
         "spark.sql.python.filterPushdown.enabled": "true",
+        # How often Spark looks again where executors were lost just as guardians were submitted.
+        "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",

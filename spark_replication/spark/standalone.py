@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -21,7 +21,7 @@ from spark_replication.errors import StartFailed
 from spark_replication.zk.locked_process import last_lines
 
 HOST = "127.0.0.1"
-START_TIMEOUT_S = 90.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.1
 
@@ -33,23 +33,44 @@ Found = TypeVar("Found")
 
 
 class Standalone:
-    """Runs from its construction to `stop`. Each Worker has one core: an executor each, and one task in it."""
+    """Runs from its construction to `stop`. hosts: loopback addresses, one for each Worker, which has one core: an
+    executor, and one task in it."""
 
-    def __init__(self, directory: Path, workers: int) -> None:
+    def __init__(self, directory: Path, hosts: Sequence[str]) -> None:
         self._directory = directory
-        self._processes: list[subprocess.Popen[bytes]] = []
+        self._hosts = list(hosts)
+        self._processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
-            self.url = self._start_master()
-            self._start_workers(workers)
+            self._start("master", "master.Master", HOST, "--port", "0")
+            self.url = self._wait_for("master", self._url)
+            for number in range(len(hosts)):
+                self.start_worker(number)
+            for number in range(len(hosts)):
+                name = _worker(number)
+                self._wait_for(name, partial(self._says, name, "Successfully registered"))
         except BaseException:
             self.stop()
             raise
 
-    def executors(self) -> list[int]:
-        """The pids of the executors that live: children of our Workers."""
-        workers = {process.pid for process in self._processes}
+    def start_worker(self, number: int) -> None:
+        """Again, too, where it was."""
+        name = _worker(number)
+        options = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._directory / name), self.url)
+        self._start(name, "worker.Worker", self._hosts[number], *options)
+
+    def add_worker(self, host: str) -> None:
+        self._hosts.append(host)
+        self.start_worker(len(self._hosts) - 1)
+
+    def worker_pid(self, number: int) -> int:
+        return self._processes[_worker(number)].pid
+
+    def executors(self) -> dict[int, int]:
+        """By Worker, the pid of its executor that lives."""
+        numbers = {self.worker_pid(number): number for number in range(len(self._hosts))}
         pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
-        return sorted(pid for pid in pids if _is_executor(pid) and _parent(pid) in workers)
+        above = {pid: parent for pid in sorted(pids) if _is_executor(pid) and (parent := _parent(pid)) in numbers}
+        return {numbers[parent]: pid for pid, parent in above.items()}
 
     def executor_above(self, pid: int) -> int | None:
         """The executor whose task has started this process. None: that task, or the process, is gone."""
@@ -59,44 +80,32 @@ class Standalone:
         return found
 
     def stop(self) -> None:
-        for process in reversed(self._processes):
+        for process in reversed(self._processes.values()):
             process.terminate()
-        for process in self._processes:
+        for process in self._processes.values():
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
 
-    def _start_master(self) -> str:
-        self._start("master", "master.Master", "--host", HOST, "--port", "0", "--webui-port", "0")
-        return self._wait_for("master", self._url)
-
-    def _start_workers(self, workers: int) -> None:
-        names = [f"worker-{number}" for number in range(workers)]
-        for name in names:
-            options = ("--cores", "1", "--memory", "1g", "--webui-port", "0", "--work-dir", str(self._directory / name))
-            self._start(name, "worker.Worker", "--host", HOST, *options, self.url)
-        for name in names:
-            self._wait_for(name, partial(self._says, name, "Successfully registered"))
-
-    def _start(self, name: str, main: str, *options: str) -> None:
+    def _start(self, name: str, main: str, host: str, *options: str) -> None:
         home = Path(pyspark.__file__).parent
         # The script becomes the JVM (exec), so the pid is the process's own.
-        command = [str(home / "bin" / "spark-class"), f"org.apache.spark.deploy.{main}", *options]
+        class_name = f"org.apache.spark.deploy.{main}"
+        command = [str(home / "bin" / "spark-class"), class_name, "--host", host, "--webui-port", "0", *options]
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
-            "SPARK_LOCAL_IP": HOST,
+            "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "512m",
             "JDK_JAVA_OPTIONS": QUICK_START,  # executors inherit it
         }
         with self._log_path(name).open("wb") as log:
             # A session of its own: Ctrl-C is for who started it, and stops what runs on it first.
-            process = subprocess.Popen(
+            self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
-        self._processes.append(process)
 
     def _wait_for(self, name: str, found: Callable[[], Found | None]) -> Found:
         deadline = time.monotonic() + START_TIMEOUT_S
@@ -119,6 +128,10 @@ class Standalone:
     def _url(self) -> str | None:
         found = re.search(rf"spark://{re.escape(HOST)}:\d+", self._log_path("master").read_text(errors="replace"))
         return found.group() if found else None
+
+
+def _worker(number: int) -> str:
+    return f"worker-{number}"
 
 
 def _is_executor(pid: int) -> bool:

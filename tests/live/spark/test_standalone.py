@@ -1,94 +1,166 @@
-"""On real Workers: an executor's death costs its guardian, and nobody's records or service."""
+"""On real Workers, under load: what dies on a host costs a guardian or a broker, and nobody's records or service."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from pathlib import Path
+from contextlib import ExitStack, contextmanager
 
-import msgspec
 import pytest
 
 import spark_replication as sr
-from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from spark_replication.errors import StaleLease
+from spark_replication.messages import LeaseAnswer, RenewLease
 from spark_replication.spark.standalone import Standalone
+from spark_replication.transport.actions import call
+from spark_replication.transport.security import NO_SECURITY
+from tests.live.cluster.faults import stopped
 from tests.live.cluster.history import SCHEMA, Load
-from tests.live.spark.waiting import wait_for
+from tests.live.spark.applications import Application, lives
+from tests.live.spark.waiting import children, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(420)]
 
-ROOT = Path(__file__).parents[3]
 BROKERS = 3
-START_TIMEOUT_S = 240.0
-STOP_TIMEOUT_S = 90.0
+LOOPBACK = "127.0.0.1"
+# An executor that is silent for so long counts as lost.
+QUICK = {
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "8s",
+    "spark.network.timeoutInterval": "1s",
+}
+UNNOTICED_S = 5.0
+LEASE_MS = 180_000
 
 
-class Running:
-    def __init__(self, directory: Path, driver: subprocess.Popen[bytes], spark: Standalone, file: ClusterFile) -> None:
-        self.directory = directory
-        self.driver = driver
-        self.spark = spark
-        self.zookeeper = file.zookeeper
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    # One slot more than guardians: the mirror's MERGEs run beside them.
+    standalone = Standalone(tmp_path_factory.mktemp("spark"), [LOOPBACK] * (BROKERS + 1))
+    yield standalone
+    standalone.stop()
 
-    def pids(self) -> dict[int, int]:
-        found = {}
-        for path in sorted((self.directory / "data" / "logs").glob("broker-*/broker.json")):
-            found[int(path.parent.name.removeprefix("broker-"))] = msgspec.json.decode(path.read_bytes())["pid"]
-        return found
 
-    def driver_says(self, text: str) -> int:
-        return (self.directory / "driver.log").read_text(errors="replace").count(text)
+@pytest.fixture(scope="module")
+def started(spark: Standalone, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Application]:
+    application = Application(tmp_path_factory.mktemp("application"), spark.url, brokers=BROKERS, spark=QUICK)
+    try:
+        application.start()
+        yield application
+        application.stop()
+    finally:
+        application.clean_up()
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Running]:
-    # One slot more than guardians: the mirror's MERGEs run beside them.
-    spark = Standalone(tmp_path, BROKERS + 1)
-    options = ["--no-load", "--master", spark.url, "--set", f"data.dir={tmp_path / 'data'}"]
-    with (tmp_path / "driver.log").open("wb") as log:
-        command = [sys.executable, "jobs/start_cluster.py", "--config", "conf/local.toml", *options]
-        driver = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-    try:
-
-        def ready() -> ClusterFile | None:
-            assert driver.poll() is None, (tmp_path / "driver.log").read_text()
-            return read_cluster_file(tmp_path / "data")
-
-        running = Running(tmp_path, driver, spark, wait_for("the cluster", ready, START_TIMEOUT_S))
-        yield running
-        driver.send_signal(signal.SIGINT)
-        assert driver.wait(STOP_TIMEOUT_S) == 0, (tmp_path / "driver.log").read_text()
-        left = [pid for pid in running.pids().values() if Path(f"/proc/{pid}").exists()]
-        assert not left, f"brokers {left} outlived the stop"
-    finally:
-        if driver.poll() is None:
-            driver.kill()
-            driver.wait()
-        spark.stop()
+def application(started: Application) -> Application:
+    started.wait_healthy()
+    return started
 
 
-def test_a_killed_executor_stops_no_broker_and_loses_no_record(running: Running) -> None:
-    brokers = running.pids()
+@pytest.fixture
+def zookeeper(application: Application) -> str:
+    return application.found.zookeeper
+
+
+@contextmanager
+def loaded(zookeeper: str, topic: str) -> Iterator[Load]:
+    """What is acknowledged while the block runs, and before and after it, is read once, at its offset."""
+    with sr.Admin(zookeeper) as admin:
+        admin.create_topic(topic, SCHEMA, partitions=BROKERS)
+    with Load(zookeeper, topic, BROKERS) as load:
+        load.wait_for_more(20)
+        yield load
+        load.wait_for_more(20)
+    load.check_history()
+
+
+def executors_with_guardians(spark: Standalone) -> dict[int, int]:
+    """By executor, the Python worker of its guardian: the daemon's child."""
+    found = {}
+    for executor in spark.executors().values():
+        for daemon, _ in children(executor):
+            for worker, _ in children(daemon):
+                found[executor] = worker
+    return found
+
+
+def test_a_killed_executor_stops_no_broker(application: Application, zookeeper: str, spark: Standalone) -> None:
+    brokers, leases = application.pids(), application.leases()
     assert len(brokers) == BROKERS
-    admin = sr.Admin(running.zookeeper)
-    admin.create_topic("orders", SCHEMA, partitions=BROKERS)
-    with Load(running.zookeeper, "orders", BROKERS) as load:
-        load.wait_for_more(50)
-        executor = running.spark.executors()[0]
+    with loaded(zookeeper, "executor") as load:
+        executor = next(iter(executors_with_guardians(spark)))
         killed_at = time.monotonic()
         os.kill(executor, signal.SIGKILL)
-        # Whether a guardian lived in it or not: produce goes on while the fleet gathers again.
-        load.wait_for_more(300)
-        assert load.longest_wait_s(killed_at) < 5
-        assert running.pids() == brokers, "no broker was started anew: they were adopted, or never left"
-        # That guardians are back shows in what they do: a broker that dies now is started again.
-        broker, pid = next(iter(brokers.items()))
+        application.wait_taken_over(leases)
+        load.wait_for_more(20)
+        assert load.longest_wait_s(killed_at) < UNNOTICED_S
+    assert application.pids() == brokers, "none was started anew"
+
+
+def test_a_killed_worker_and_its_executor_stop_no_broker(
+    application: Application, zookeeper: str, spark: Standalone
+) -> None:
+    brokers, leases = application.pids(), application.leases()
+    guarding = executors_with_guardians(spark)
+    number, executor = next((number, pid) for number, pid in spark.executors().items() if pid in guarding)
+    with loaded(zookeeper, "worker") as load:
+        killed_at = time.monotonic()
+        os.kill(spark.worker_pid(number), signal.SIGKILL)
+        os.kill(executor, signal.SIGKILL)
+        application.wait_taken_over(leases)  # three slots are left for three guardians
+        load.wait_for_more(20)
+        assert load.longest_wait_s(killed_at) < UNNOTICED_S
+        assert application.pids() == brokers, "none was started anew"
+        spark.start_worker(number)
+    wait_for("an executor on the Worker that is back", lambda: number in spark.executors())
+
+
+def test_a_killed_guardian_stops_no_broker(application: Application, zookeeper: str, spark: Standalone) -> None:
+    brokers, leases = application.pids(), application.leases()
+    with loaded(zookeeper, "guardian") as load:
+        guardian = next(iter(executors_with_guardians(spark).values()))
+        killed_at = time.monotonic()
+        os.kill(guardian, signal.SIGKILL)
+        application.wait_taken_over(leases)
+        load.wait_for_more(20)
+        assert load.longest_wait_s(killed_at) < UNNOTICED_S
+    assert application.pids() == brokers, "none was started anew"
+
+
+def test_a_killed_broker_is_started_again_by_its_guardian(application: Application, zookeeper: str) -> None:
+    brokers, leases = application.pids(), application.leases()
+    with loaded(zookeeper, "broker"):
+        victim, pid = next(iter(brokers.items()))
         os.kill(pid, signal.SIGKILL)
-        wait_for("the broker to be started again", lambda: running.pids().get(broker, pid) != pid)
-        load.wait_for_more(50)
-    load.check_history()
-    admin.close()
+        wait_for("the broker to be started again", lambda: application.pids().get(victim, pid) != pid)
+    assert {broker: pid for broker, pid in application.pids().items() if broker != victim} == {
+        broker: pid for broker, pid in brokers.items() if broker != victim
+    }
+    assert application.leases() == leases, "in its task, and no other guardian was disturbed"
+
+
+def test_the_guardian_of_a_hung_executor_is_refused(
+    application: Application, zookeeper: str, spark: Standalone
+) -> None:
+    brokers, leases = application.pids(), application.leases()
+    executor, guardian = next(iter(executors_with_guardians(spark).items()))
+    with loaded(zookeeper, "hung") as load, ExitStack() as hung:
+        killed_at = time.monotonic()
+        hung.enter_context(stopped(guardian))  # it would find out sooner
+        os.kill(executor, signal.SIGSTOP)  # for ever: its Worker ends it, 10 s after it was told to
+        application.wait_taken_over(leases)
+        load.wait_for_more(20)
+        assert load.longest_wait_s(killed_at) < UNNOTICED_S
+        assert application.pids() == brokers, "none was started anew"
+        for broker, file in application.brokers().items():
+            before = leases[broker]
+            late = RenewLease(controller_epoch=before.controller_epoch, attempt=before.attempt, lease_ms=LEASE_MS)
+            with NO_SECURITY.client(f"{file.host}:{file.port}") as client, pytest.raises(StaleLease):
+                call(client, "renew_lease", late, LeaseAnswer, 5_000)
+        hung.pop_all().close()
+        # It finds its lease taken over, or its executor gone: it is over, and has taken no broker along.
+        wait_for("the late guardian to be gone", lambda: not lives(guardian))
+    assert application.pids() == brokers, "it has started none, and ended none"

@@ -1,12 +1,13 @@
-"""Until something is there."""
+"""Until something is there, and who has started whom."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import TypeVar
 
-TIMEOUT_S = 90.0
+TIMEOUT_S = 180.0
 POLL_S = 0.1
 
 T = TypeVar("T")
@@ -20,3 +21,17 @@ def wait_for(what: str, found: Callable[[], T | None], timeout_s: float = TIMEOU
             return value
         time.sleep(POLL_S)
     raise AssertionError(f"{what}: not within {timeout_s} s")
+
+
+def children(*parents: int) -> list[tuple[int, bytes]]:
+    """The processes that these have started, and their command lines."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            command = (path / "cmdline").read_bytes()
+            parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
+        except (OSError, IndexError):
+            continue
+        if parent in parents:
+            found.append((int(path.name), command))
+    return sorted(found)

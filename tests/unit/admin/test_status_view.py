@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from spark_replication.admin.status_view import PARTITIONS_SHOWN, status_line, status_view
-from spark_replication.messages import Guarding, Metadata, PartitionCommand, TopicMetadata
+from spark_replication.messages import Guarding, Metadata, PartitionCommand, Serving, TopicMetadata
 from spark_replication.model import PartitionState, Registration, TopicConfig
 from spark_replication.spark.cluster import Status
 
@@ -22,14 +22,13 @@ def guarding(broker: int) -> Guarding:
     return Guarding(
         guardian=broker - 1,
         controller_epoch=3,
+        submission=1,
         broker_id=broker,
-        broker_epoch=12,
-        host="192.168.100.200",
-        port=60_000 + broker,
-        pid=4_000_000 + broker,
+        serving=Serving(broker_epoch=12, host="192.168.100.200", port=60_000 + broker, pid=4_000_000 + broker),
         log_dir="/var/lib/spark_replication/logs",
         adopted=True,
         restarts=12,
+        trouble="",
     )
 
 

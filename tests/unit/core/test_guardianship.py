@@ -6,7 +6,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_replication.core.guardianship import FoundDirectory, Sight, assign
+from spark_replication.core.guardianship import (
+    FoundDirectory,
+    Sight,
+    assign,
+    check_reach,
+    guardians_for,
+    must_gather_again,
+    shortages,
+)
+from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId
 
 
@@ -62,3 +71,74 @@ def test_none_is_taken_twice_and_all_live_ones_are_adopted_if_there_are_enough_g
 )
 def test_the_order_in_which_sights_are_heard_changes_nothing(sights: dict[int, Sight]) -> None:
     assert assign(dict(reversed(sights.items()))) == assign(sights)
+
+
+@pytest.mark.parametrize(("brokers", "slots", "guardians"), [(3, 4, 3), (3, 3, 3), (3, 2, 2), (3, 0, 0)])
+def test_there_are_as_many_guardians_as_brokers_where_spark_has_slots_for_them(
+    brokers: int, slots: int, guardians: int
+) -> None:
+    assert guardians_for(brokers, slots) == guardians
+
+
+@pytest.mark.parametrize(
+    ("slots", "guardians", "reporting", "again"),
+    [
+        (4, 3, 3, False),
+        (4, 3, 0, False),  # they are starting, or wait for slots that other jobs use
+        (2, 2, 2, False),  # fewer than are wanted, and no more can be had
+        (3, 2, 2, True),  # an executor has come
+        (3, 2, 0, True),
+        (2, 3, 0, True),  # an executor went before they started: they would wait for ever
+        (2, 3, 2, True),
+        (2, 3, 3, False),  # Spark is about to end them, or an executor leaves that runs none of them
+    ],
+)
+def test_guardians_gather_again_when_more_can_be_had_or_so_many_cannot(
+    slots: int, guardians: int, reporting: int, again: bool
+) -> None:
+    assert must_gather_again(brokers=3, slots=slots, guardians=guardians, reporting=reporting) is again
+
+
+SHORT = "Spark has 2 slots for the guardians of 3 brokers: add executors or cores, and the fleet takes them"
+UNGUARDED = "broker 3 serves unguarded: nobody starts it again, and it stops when its lease runs out"
+
+
+@pytest.mark.parametrize(
+    ("slots", "guarded", "registered", "said"),
+    [
+        (4, {1, 2, 3}, {1, 2, 3}, []),
+        (2, {1, 2}, {1, 2}, [SHORT]),
+        (2, {1, 2}, {1, 2, 3}, [SHORT, UNGUARDED]),
+        (4, {1, 2, 4}, {1, 2, 3, 4}, [UNGUARDED]),  # of an earlier start with more brokers
+        (2, {1}, {1, 2, 3}, []),  # they are gathering: who is unguarded is not known yet
+        (4, {1, 2}, {1, 2, 3}, []),
+    ],
+)
+def test_what_goes_on_unguarded_is_said(
+    slots: int, guarded: set[BrokerId], registered: set[BrokerId], said: list[str]
+) -> None:
+    assert shortages(brokers=3, slots=slots, guarded=guarded, registered=registered) == said
+
+
+@pytest.mark.parametrize(
+    ("loopbacks", "knows_clients", "embedded", "refused"),
+    [
+        (["here", "here"], False, True, None),
+        ([], False, True, None),
+        (["here", "there"], False, False, "set security.mode"),
+        (["there", "there"], False, False, "set security.mode"),  # together, but not with the driver
+        (["here", "there"], True, True, "set zookeeper.connect"),
+        (["here", "there"], True, False, None),
+    ],
+)
+def test_what_serves_loopback_only_is_no_cluster_of_several_hosts(
+    loopbacks: list[str], knows_clients: bool, embedded: bool, refused: str | None
+) -> None:
+    def check() -> None:
+        check_reach(loopbacks, "here", knows_clients=knows_clients, zookeeper_embedded=embedded)
+
+    if refused is None:
+        check()
+    else:
+        with pytest.raises(InvalidConfig, match=refused):
+            check()

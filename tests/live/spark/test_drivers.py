@@ -1,0 +1,105 @@
+"""Drivers come and go, two of them at a time: brokers serve on, one driver commands, and nothing is left for ever."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+import spark_replication as sr
+from spark_replication.spark.standalone import Standalone
+from tests.live.cluster.faults import stopped
+from tests.live.cluster.history import SCHEMA, Load
+from tests.live.spark.applications import Application
+from tests.live.spark.waiting import wait_for
+
+pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
+
+BROKERS = 3
+# 1.6 MB to move, at a pace that takes minutes, in fetches that the pace can hold up.
+BATCHES, ROWS = 100, 2_000
+BYTES_PER_SECOND = 10_000
+FETCH_BYTES = 32 << 10
+LEASE_MS = 20_000
+
+
+@pytest.fixture
+def spark(tmp_path: Path) -> Iterator[Standalone]:
+    standalone = Standalone(tmp_path, ["127.0.0.1"] * (BROKERS + 1))
+    yield standalone
+    standalone.stop()
+
+
+def test_a_killed_driver_is_followed_by_one_that_adopts_its_brokers_and_finishes_what_it_began(
+    spark: Standalone, tmp_path: Path
+) -> None:
+    settings = {"replica.fetch.bytes.max": str(FETCH_BYTES)}
+    application = Application(tmp_path, spark.url, brokers=BROKERS, settings=settings)
+    try:
+        before = application.start()
+        brokers = application.pids()
+        zookeeper = before.zookeeper
+        with sr.Admin(zookeeper) as admin:
+            admin.create_topic("orders", SCHEMA, partitions=BROKERS)
+            moving = admin.create_topic("moving", SCHEMA, partitions=1, replication_factor=2).partitions[0].replicas
+            target = (moving[1], *(set(brokers) - set(moving)))
+            with sr.Producer(zookeeper) as producer:
+                rows = pa.record_batch([pa.array(range(ROWS))], schema=SCHEMA)
+                for _ in range(BATCHES):
+                    producer.send("moving", rows, partition=0).result(60)
+            with Load(zookeeper, "orders", BROKERS) as load:
+                load.wait_for_more(20)
+                admin.configure(None, {"reassignment.bytes.per.second": BYTES_PER_SECOND})
+                assert not admin.reassign({"moving-0": target})
+                application.kill()
+                load.wait_for_more(50)
+                assert application.pids() == brokers, "they serve headless"
+                after = application.start()
+                assert after.controller_epoch == before.controller_epoch + 1
+                assert application.pids() == brokers, "they were adopted"
+                assert [found.partition for found in admin.reassignments()] == ["moving-0"]
+                admin.configure(None, {"reassignment.bytes.per.second": None})
+                admin.wait_reassigned(["moving-0"], 60)
+                (topic,) = admin.describe_topics(["moving"])
+                assert topic.partitions[0].replicas == target
+                load.wait_for_more(20)
+        load.check_history()
+        application.stop()
+    finally:
+        application.clean_up()
+
+
+def test_of_two_applications_one_commands_and_what_both_have_left_ends_with_its_lease(tmp_path: Path) -> None:
+    settings = {"broker.lease.ms": str(LEASE_MS)}
+    first = Application(tmp_path, "local-cluster[4,1,1024]", brokers=BROKERS, settings=settings)
+    second = Application(tmp_path / "second", "local[5]", brokers=BROKERS, data=first.data, settings=settings)
+    try:
+        before = first.start()
+        brokers = first.pids()
+        with sr.Admin(before.zookeeper) as admin:
+            admin.create_topic("orders", SCHEMA, partitions=BROKERS)
+        with Load(before.zookeeper, "orders", BROKERS) as load:
+            second.launch()
+            wait_for("the second driver to stand by", lambda: "standing by" in second.says())
+            # It hangs until its session is over; its guardians, whom it has told nothing, are refused by their brokers.
+            with stopped(first.process.pid):
+                leases = first.leases()
+                after = second.wait_started()
+                assert all(first.leases()[broker] != lease for broker, lease in leases.items())
+                load.wait_for_more(20)
+            assert after.controller_epoch == before.controller_epoch + 1
+            wait_for("the first driver to stand by", lambda: "standing by" in first.says())
+            second.wait_healthy()
+            assert first.pids() == brokers, "they were adopted"
+            assert {lease.controller_epoch for lease in first.leases().values()} == {after.controller_epoch}
+            load.wait_for_more(20)
+        load.check_history()
+        first.kill()
+        second.kill()
+        assert first.living() == set(brokers), "they serve headless"
+        wait_for("the leases to run out", lambda: not first.living())
+    finally:
+        first.clean_up()
+        second.clean_up()
