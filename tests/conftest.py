@@ -1,4 +1,5 @@
-"""Tests that start processes take turns in one of the workers of `make test`; the others run beside them."""
+"""Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, and another those that
+start a Spark cluster; whatever is left runs in either, once it is free."""
 
 from __future__ import annotations
 
@@ -15,7 +16,10 @@ hypothesis.settings.load_profile("shared")
 
 class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
-        return "processes" if nodeid.startswith("tests/live/") else nodeid
+        live, _, rest = nodeid.partition("tests/live/")
+        if live or not rest:
+            return nodeid
+        return "spark" if rest.startswith("spark/") else "processes"
 
 
 @pytest.hookimpl(optionalhook=True)
