@@ -401,9 +401,13 @@ class ReplicaLoop:
             self._ask_leader()
 
     @property
-    def timed(self) -> bool:
-        """Whether a tick means anything to it."""
-        return isinstance(self.part, Leading) or self._flushing.by_interval or self._disk_trouble.is_recent
+    def leads(self) -> bool:
+        return isinstance(self.part, Leading)
+
+    @property
+    def waits_for_time(self) -> bool:
+        """For a flush, or to try its disk again: a tick should not be late."""
+        return self._flushing.by_interval or self._disk_trouble.is_recent
 
     def _ask_leader(self) -> None:
         if isinstance(self.part, Following) and self.part.leader is not None:

@@ -268,7 +268,7 @@ class BrokerProcess(Process):
         self._ticks += 1
         self.loop.give_turns(self.clock_ms())
         for replica in list(self.loop.replicas.values()):
-            if replica.timed:
+            if replica.leads or replica.waits_for_time:
                 replica.tick(self.clock_ms())
                 replica.tell_high_watermark()
         if self._ticks % TICKS_PER_CHECKPOINT == 0:

@@ -162,7 +162,7 @@ def test_leaders_and_followers_flush_by_the_interval_and_nobody_waits_for_it() -
     leader.produce(acks=1)
     assert leader.answers == [Place(0, 0)]
     for story in (leader, follower):
-        assert story.loop.timed
+        assert story.loop.waits_for_time
         story.loop.tick(99)
         assert story.flushes.running == []
         story.loop.tick(100)
@@ -173,7 +173,7 @@ def test_leaders_and_followers_flush_by_the_interval_and_nobody_waits_for_it() -
         assert (story.flushes.running, story.log.flushed_end) == ([], story.log.log_end)
     leader.log.failing = frozenset({"flush"})
     leader.loop.tick(400)  # offline: who writes is told
-    assert not Story(flush="none").loop.timed
+    assert not Story(flush="none").loop.waits_for_time
 
 
 def test_from_one_moment_to_the_next_a_topic_is_flushed_always() -> None:

@@ -321,9 +321,11 @@ def test_a_follower_whose_disk_refuses_says_so_and_takes_the_same_records_later(
     asked = story.links.asked
     story.loop.tick(1_000)
     story.loop.tick(1_000 + DISK_RETRY_MS - 1)
-    assert (story.loop.timed, story.loop.next_fetch(), story.links.asked) == (True, None, asked), "it would be in sync"
+    assert (story.loop.waits_for_time, story.loop.next_fetch(), story.links.asked) == (True, None, asked), (
+        "it would be in sync"
+    )
     story.loop.tick(1_000 + DISK_RETRY_MS)
-    assert (story.loop.timed, story.links.asked) == (False, asked + 1)
+    assert (story.loop.waits_for_time, story.links.asked) == (False, asked + 1)
     fetched(story, leader)
     assert (story.failures.told, story.log.log_end) == ([FOO], 1)
 
