@@ -3,15 +3,20 @@ start a Spark cluster; whatever is left runs in either, once it is free."""
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
+from spark_replication.zk.java import QUICK_START
+
 # How long an example takes is the machine's business, which other tests share.
 hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
+
+os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(QUICK_START))
 
 
 class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

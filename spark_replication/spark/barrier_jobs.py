@@ -62,6 +62,18 @@ class BarrierJobs:
         except (Py4JError, OSError, AttributeError) as error:
             raise _failure(error) from error
 
+    def has_begun(self, group: str) -> bool:
+        """Tasks of it run. False too when the session has ended."""
+        from py4j.protocol import Py4JError
+
+        try:
+            tracker = self._context.statusTracker()
+            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            return any(stage.numActiveTasks for stage in stages if stage is not None)
+        except (Py4JError, OSError, AttributeError):
+            return False
+
     def cancel(self, group: str) -> None:
         """Also a job that still waits for Spark's check of slots, which cancelling the group alone would not find."""
         from py4j.protocol import Py4JError

@@ -40,6 +40,8 @@ class Jobs(Protocol):
 
     def run(self, posting: Posting, guardians: int, group: str) -> None: ...
 
+    def has_begun(self, group: str) -> bool: ...
+
     def cancel(self, group: str) -> None: ...
 
 
@@ -214,11 +216,12 @@ class Fleet:
         return False
 
     def _end(self, submission: _Submission) -> None:
-        """Guardians are told with their next report. A job that none is heard of, or that goes on, is cancelled."""
+        """Guardians are told with their next report. A job that waits for slots, or that goes on, is cancelled; but one
+        whose guardians have yet to report may be starting brokers, which nobody else knows of."""
         told_at = time.monotonic()
         while not submission.ended_within(LOOK_S):
-            heard = any(report.submission == self.submissions for report in self.guarded.values())
-            if time.monotonic() - told_at > (LEAVE_TIMEOUT_S if heard else SETTLE_S):
+            leave_s = LEAVE_TIMEOUT_S if self._jobs.has_begun(submission.group) else SETTLE_S
+            if time.monotonic() - told_at > leave_s:
                 log.warning("the guardians have not ended by themselves: their job is cancelled")
                 submission.cancel()
                 return

@@ -18,6 +18,7 @@ from typing import TypeVar
 import pyspark
 
 from spark_replication.errors import StartFailed
+from spark_replication.zk.java import QUICK_START
 from spark_replication.zk.locked_process import last_lines
 
 HOST = "127.0.0.1"
@@ -25,8 +26,6 @@ START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 30.0
 POLL_S = 0.1
 
-# Six or more JVMs start on one machine, and live for minutes: compiling what they run well would take most of its CPU.
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 EXECUTOR = b"CoarseGrainedExecutorBackend"  # in an executor's command line
 
 Found = TypeVar("Found")
@@ -99,7 +98,7 @@ class Standalone:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "512m",
-            "JDK_JAVA_OPTIONS": QUICK_START,  # executors inherit it
+            "JDK_JAVA_OPTIONS": " ".join(QUICK_START),  # executors inherit it
         }
         with self._log_path(name).open("wb") as log:
             # A session of its own: Ctrl-C is for who started it, and stops what runs on it first.

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_replication.errors import ReplicationError, StartFailed
-from spark_replication.zk.java import find_java
+from spark_replication.zk.java import QUICK_START, find_java
 from spark_replication.zk.locked_process import LockedProcess, last_lines
 from spark_replication.zk.server_layout import HOST, Place, replace_text
 from spark_replication.zk.session import Session
@@ -135,8 +135,7 @@ def _command(directory: Path) -> Sequence[str]:
     return (
         find_java("ZooKeeper"),
         f"-Xmx{HEAP}",
-        "-XX:+UseSerialGC",
-        "-XX:TieredStopAtLevel=1",
+        *QUICK_START,
         "-Djava.awt.headless=true",
         "-Dorg.apache.logging.log4j.level=WARN",
         "-Dzookeeper.preAllocSize=4096",  # KB; 64 MB a transaction log otherwise

@@ -15,7 +15,6 @@ import msgspec
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
 from spark_replication.live.lease import LEASE_FILE, LeaseFile
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
-from spark_replication.spark.standalone import QUICK_START
 from spark_replication.zk.embedded import stop_directory
 from tests.live.spark.waiting import wait_for
 
@@ -45,8 +44,7 @@ class Application:
         self._settings = {"data.dir": str(self.data), **settings}
         self._spark = directory / "conf"
         self._spark.mkdir(parents=True, exist_ok=True)
-        java = {f"spark.{each}.extraJavaOptions": QUICK_START for each in ("driver", "executor")}
-        defaults = "".join(f"{name} {value}\n" for name, value in {**java, **spark}.items())
+        defaults = "".join(f"{name} {value}\n" for name, value in spark.items())
         (self._spark / "spark-defaults.conf").write_text(defaults)
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0

@@ -45,6 +45,8 @@ class Slots:
 
     def __init__(self, slots: int) -> None:
         self.free = slots
+        self.silent = False
+        self.running = False
         self.left_on_submission = slots + 9
         self.submitted: list[int] = []
         self.told: list[Order] = []
@@ -60,6 +62,9 @@ class Slots:
         with self._changed:
             self._failure = failure
             self._changed.notify_all()
+
+    def has_begun(self, group: str) -> bool:
+        return self.running
 
     def cancel(self, group: str) -> None:
         with self._changed:
@@ -78,7 +83,8 @@ class Slots:
                     raise failure
                 if group in self.cancelled:
                     raise StartFailed(f"job group {group} is cancelled")
-            if self.free >= guardians:
+            self.running = self.free >= guardians
+            if self.running and not self.silent:
                 orders = {self.hears(report(number + 1, posting.submission)).order for number in range(guardians)}
         self.told.extend(orders)
 
@@ -115,6 +121,22 @@ def test_each_broker_gets_a_guardian_where_there_are_slots_and_they_leave_as_the
         eventually(lambda: list(fleet.guarding_now()) == [1, 2, 3], "all are guarded")
         fleet.dismiss("shut_down")
     assert (spark.submitted, spark.told, spark.cancelled) == ([3], ["shut_down"], [])
+
+
+def test_guardians_that_have_begun_are_waited_for_though_none_has_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be starting brokers."""
+    monkeypatch.setattr(fleet_module, "SETTLE_S", 0.02)
+    spark = Slots(4)
+    spark.silent = True
+    with mustered(spark) as fleet:
+        eventually(lambda: spark.running, "they run")
+        dismissal = threading.Thread(target=fleet.dismiss, args=("shut_down",))
+        dismissal.start()
+        dismissal.join(0.5)
+        assert (dismissal.is_alive(), spark.cancelled) == (True, [])
+        spark.silent = False
+        dismissal.join(10)
+    assert (dismissal.is_alive(), spark.told, spark.cancelled) == (False, ["shut_down"], [])
 
 
 def test_fewer_slots_get_fewer_guardians_and_more_when_there_are_more() -> None:
