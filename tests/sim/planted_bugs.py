@@ -217,6 +217,7 @@ PLANTED_BUGS = (
         "    if brokers.epochs.get(broker) != broker_epoch or info.current_epoch != recovery.leader_epoch:",
         "    if False:",
         ACKED,
+        profile="power",
     ),
     bug(
         "apply an older partition epoch",
