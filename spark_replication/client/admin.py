@@ -22,7 +22,7 @@ from spark_replication.client.replica_sizes import (
     reassignments_of,
     replica_sizes,
 )
-from spark_replication.client.routes import Routes
+from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.core.moves import Plan
 from spark_replication.core.planning import Goal, plan_for
 from spark_replication.errors import (
@@ -281,7 +281,7 @@ class Admin:
     def reassignments(self) -> list[ReassignmentDescription]:
         """Those under way, as the controller knows them (or a broker, while there is none), and how far they are."""
         deadline = Deadline(self._deadline_ms)
-        metadata = self._told_best(deadline)
+        metadata = self._told_best(None, deadline)
         moving = moving_of(metadata)
         named = tuple(command.topic_partition for command in moving)
         return reassignments_of(moving, replica_sizes(self._routes, metadata.brokers, named, deadline))
@@ -291,7 +291,7 @@ class Admin:
         deadline = Deadline(round(timeout_s * 1000))
 
         def ended() -> None:
-            left = [str(c.topic_partition) for c in moving_of(self._told_best(deadline))]
+            left = [str(c.topic_partition) for c in moving_of(self._told_best(None, deadline))]
             left = [name for name in left if name in partitions]
             if left:
                 raise RequestTimedOut(f"{len(left)} reassignments are under way, {left[0]} is the first: wait longer")
@@ -299,21 +299,18 @@ class Admin:
         persistently(ended, deadline)
 
     def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicDescription]:
-        """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that no broker knows."""
-        deadline = Deadline(self._deadline_ms)
-        if names is None:
-            metadata = persistently(lambda: self._metadata(None, deadline), deadline)
-            return [_described(topic) for topic in sorted(metadata.topics, key=lambda each: each.name)]
-        for name in names:
-            self._routes.stale_topic(name)  # it may be deleted since it was asked for last
-        for name in names:
-            self._routes.await_topic(name, deadline)
-        found = {topic.name: topic for topic in persistently(lambda: self._known(names, deadline), deadline)}
-        return [_described(found[name]) for name in names]
+        """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that are not there."""
+        wanted = None if names is None else tuple(names)
+        found = {topic.name: topic for topic in self._told_best(wanted, Deadline(self._deadline_ms)).topics}
+        if wanted is None:
+            wanted = tuple(sorted(found))
+        unknown = [name for name in wanted if name not in found]
+        if unknown:
+            raise UnknownTopicOrPartition(f"there is no topic {', '.join(unknown)}: check the name, or create it")
+        return [_described(found[name]) for name in wanted]
 
     def describe_cluster(self) -> ClusterDescription:
-        deadline = Deadline(self._deadline_ms)
-        metadata = persistently(lambda: self._metadata((), deadline), deadline)
+        metadata = self._told_best((), Deadline(self._deadline_ms))
         return ClusterDescription(
             cluster_id=metadata.cluster_id,
             controller=metadata.controller,
@@ -384,24 +381,23 @@ class Admin:
 
     def _told(self, topic: str, deadline: Deadline) -> TopicMetadata | None:
         """As the controller knows it, which is ahead of every broker; None: there is no such topic."""
-
         found = persistently(lambda: self._told_by_controller((topic,), deadline), deadline)
         return next(iter(found.topics), None)
 
-    def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
+    def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline, try_ms: int = TRY_MS) -> Metadata:
         address, request = self._controller(deadline), DescribeTopics(topics=topics)
-        return self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(TRY_MS))
+        return self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(try_ms))
 
-    def _told_best(self, deadline: Deadline) -> Metadata:
-        """By the controller, which is ahead of every broker; by any broker while there is none."""
+    def _told_best(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
+        """By the controller, so that nobody is taken back to what was before; by any broker while it is silent."""
 
         def ask() -> Metadata:
             try:
-                return self._told_by_controller(None, deadline)
+                return self._told_by_controller(topics, deadline, ASK_MS)
             except ReplicationError as error:
                 if not error.retriable:
                     raise
-                return self._metadata(None, deadline)
+                return self._metadata(topics, deadline)
 
         return persistently(ask, deadline)
 

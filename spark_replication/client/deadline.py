@@ -56,7 +56,7 @@ def persistently(
             return attempt()
         except ReplicationError as error:
             failures += 1
-            if deadline.passed and before is not None and error.retriable and not error.maybe_written:
+            if not deadline.remaining_ms and before is not None and error.retriable and not error.maybe_written:
                 raise before from error  # the last try had no time to find out more
             if not error.retriable or give_up(error) or deadline.remaining_s <= back_off_s(failures):
                 raise

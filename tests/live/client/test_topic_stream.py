@@ -54,7 +54,6 @@ def test_each_batch_goes_where_it_says_and_has_its_answer(cluster: sr.LocalClust
     assert answers == {
         place: {"base_offset": 1 + 2 * (place // 3), "last_offset": 2 + 2 * (place // 3)} for place in range(300)
     }
-    assert len(told) < 300, "answers that are there at a time go together"
     for partition in range(3):
         found = list(sr.Reader(cluster.bootstrap).read("orders", partition=partition, start=1))
         expected = [value for batch, named in sent if named["partition"] == partition for value in batch[0].to_pylist()]

@@ -37,7 +37,9 @@ def left_behind(data: Path) -> list[int]:
 
 def command_line(*arguments: str) -> str:
     command = [sys.executable, "-m", "spark_replication", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout
 
 
 def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_wrong_usage_is_2_and_an_unknown_suffix_or_topic_1(run: Run, cluster: Fa
     assert ran.exit == 1
     assert "name its format" in ran.err
     as_csv(tmp_path / "rows.csv")
-    assert "no broker knows" in run("produce", "-b", cluster.bootstrap, "ordrs", tmp_path / "rows.csv").err
+    assert "there is no topic ordrs" in run("produce", "-b", cluster.bootstrap, "ordrs", tmp_path / "rows.csv").err
 
 
 def test_consume_shows_a_range_of_columns_from_whom_is_preferred(

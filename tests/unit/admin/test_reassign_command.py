@@ -116,7 +116,7 @@ def test_a_wait_that_is_too_short_is_an_error(
     file = tmp_path / "plan.json"
     run("reassign", "plan", "-b", cluster.bootstrap, "orders-0=1", "--save", file)
     cluster.adding = {TopicPartition("orders", 0): (2,)}
-    found = run("reassign", "apply", "-b", cluster.bootstrap, file, "--wait", 0.1)
+    found = run("reassign", "apply", "-b", cluster.bootstrap, file, "--wait", 0.5)
     assert (found.exit, found.out) == (1, "1 of 1 partitions have begun to move\n")
     assert "orders-0 is the first: wait longer" in found.err
     assert len(asked) == 1

@@ -247,6 +247,22 @@ def test_a_widening_is_done_when_every_broker_that_answers_has_heard_of_it(clust
         assert patient.widen_topic("orders", WIDER).schema_version == 1, "who is down hears of it when it comes back"
 
 
+def test_a_broker_that_hears_nothing_takes_nobody_back_to_what_was(cluster: FakeCluster, admin: Admin) -> None:
+    """The controller is ahead of every broker: what was seen once is not undone by asking again."""
+    cluster.brokers[2].frozen_metadata = cluster.metadata(None)
+    cluster.create("words")
+    cluster.lead(2)
+    for _ in range(4):  # brokers are asked in turn
+        assert [topic.name for topic in admin.describe_topics()] == ["orders", "words"]
+        assert admin.describe_topics(["orders"])[0].partitions[0].leader == 2
+
+
+def test_while_there_is_no_controller_any_broker_tells_what_it_knows(cluster: FakeCluster, admin: Admin) -> None:
+    cluster.controller = None
+    assert [topic.name for topic in admin.describe_topics(["orders"])] == ["orders"]
+    assert len(admin.describe_cluster().brokers) == 2
+
+
 def test_an_unknown_topic_is_named(admin: Admin) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="wrds"):
         admin.describe_topics(["orders", "wrds"])
