@@ -9,6 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import msgspec
@@ -26,7 +27,7 @@ from spark_replication.transport.security import NO_SECURITY, Security
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 ASK_MS = 2_000  # how long one broker has to answer, before the next is asked
-UNKNOWN_TOPIC_MS = 3_000  # how long a topic that no broker knows is looked for
+UNKNOWN_TOPIC_MS = 3_000  # how long a topic that nobody knows is looked for
 REFRESH_INTERVAL_S = 0.02  # between two questions for metadata
 
 # A broker that comes back on its port is found within this time; channels of one process share no back-off.
@@ -77,8 +78,8 @@ class Routes:
                 raise
 
     def await_topic(self, name: str, deadline: Deadline, partition: int | None = None) -> TopicMetadata:
-        """The topic, once a broker answers that knows it and its partition. UnknownTopicOrPartition: none has known it
-        for `UNKNOWN_TOPIC_MS`, which is time enough for brokers to hear of a new one."""
+        """The topic, once a broker or the controller answers that knows it and its partition. UnknownTopicOrPartition:
+        none has known it for `UNKNOWN_TOPIC_MS`, which is time enough for brokers to hear of a new one."""
         unknown: Deadline | None = None
 
         def unknown_for_long(error: ReplicationError) -> bool:
@@ -134,9 +135,15 @@ class Routes:
             self._report(name)
 
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
-        """As one broker tells it now, of these topics (None: all); it is learned from, too."""
+        """As one broker tells it now, of these topics (None: all); it is learned from, too. Of a topic that it does not
+        know the controller is asked, which is ahead of every broker."""
         names = None if topics is None else tuple(topics)
-        answer = self.ask("metadata", DescribeTopics(topics=names), Metadata, deadline)
+        request = DescribeTopics(topics=names)
+        answer = self.ask("metadata", request, Metadata, deadline)
+        unknown = set(names or ()) - {topic.name for topic in answer.topics}
+        if unknown and answer.controller is not None:
+            with suppress(ReplicationError):  # then what the broker knows has to do
+                answer = self.call(answer.controller, "metadata", request, Metadata, deadline.within_ms(ASK_MS))
         with self._lock:
             self._routing = learned(self._routing, answer, names or ())
             self._drop_unused_clients()

@@ -40,7 +40,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
     def topic(self, name: str) -> TopicMetadata:
         found = self.topics.get(name)
         if found is None or name in self.missing:
-            raise UnknownTopicOrPartition(f"no broker knows a topic {name!r}: check its name, or create it")
+            raise UnknownTopicOrPartition(f"nobody knows a topic {name!r}: check its name, or create it")
         return found
 
     def route(self, topic: str, partition: int) -> Route:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 
+import msgspec
 import pytest
 
 from spark_replication.client.bootstrap import NamedBrokers, RegisteredBrokers, parse_bootstrap
@@ -96,6 +97,18 @@ def test_a_topic_that_a_broker_hears_of_late_is_waited_for(cluster: FakeCluster)
     cluster.create("late", 2)
     waiting.join(10)
     assert found == ["late"]
+
+
+def test_a_topic_that_no_broker_has_heard_of_is_asked_of_the_controller(cluster: FakeCluster) -> None:
+    late = cluster.brokers[2]
+    late.frozen_metadata = msgspec.structs.replace(cluster.metadata(None), brokers={2: late.registration})
+    routes = Routes(late.address)
+    cluster.create("new")
+    assert routes.route("new", 0, soon()).address == cluster.brokers[1].address
+    cluster.brokers[1].proxy.down()  # the controller, which answers nobody now
+    cluster.create("newer")
+    with pytest.raises(UnknownTopicOrPartition, match="knows a topic 'newer'"):
+        routes.route("newer", 0, soon())
 
 
 def test_a_broker_that_does_not_answer_costs_no_more_than_the_deadline(cluster: FakeCluster) -> None:

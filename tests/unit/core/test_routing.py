@@ -79,7 +79,7 @@ def test_what_is_older_never_replaces_what_is_newer_of_the_same_topic_id(
 
 def test_a_broker_that_does_not_know_the_topic_makes_nobody_forget_its_epoch() -> None:
     known = routing(metadata(partition(1, 7)), empty())
-    with pytest.raises(UnknownTopicOrPartition, match="no broker knows a topic 'orders': check its name, or create it"):
+    with pytest.raises(UnknownTopicOrPartition, match="nobody knows a topic 'orders': check its name, or create it"):
         known.route("orders", 0)
     again = learned(known, metadata(partition(2, 6)), ("orders",))
     assert again.route("orders", 0).leader_epoch == 7
