@@ -311,7 +311,7 @@ class Checkers:
                 continue  # it cannot be elected
             if story.stored is None or story.stored.state.leader_epoch != leader_epoch:
                 continue
-            if min(self._held(story, broker), story.acked_end) > held:
+            if self._holds_acked_from(story, broker, held):
                 raise InvariantBroken(
                     "acked_records_survive",
                     f"{story.partition} was recovered with {held} committed records on broker {leader}, though broker "
@@ -321,6 +321,11 @@ class Checkers:
     def _held(self, story: Story, broker: BrokerId) -> int:
         image = self._hosts[broker].disk.image((story.partition, story.topic_id))
         return 0 if image is None else story.agreed(image)
+
+    def _holds_acked_from(self, story: Story, broker: BrokerId, offset: int) -> bool:
+        """One at least, from there on: of what lies below its log's start it has none."""
+        image = self._hosts[broker].disk.image((story.partition, story.topic_id))
+        return image is not None and max(image.start, offset) < min(story.agreed(image), story.acked_end)
 
     def _count_election(self, story: Story, stored: StoredPartition) -> None:
         before, state = story.stored, stored.state

@@ -114,10 +114,12 @@ def _mix(*heavy: Mapping[str, int], by: int = 6) -> Profile:
 
 
 _POWER = {name: BROKERS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "late_log_info")}
+_SEGMENTS = ("power_loss", "power_loss_leader", "power_loss_all", "widen_topic")  # that had just begun
 _RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write", "flapping_leader")}
 PROFILES: Mapping[str, Profile] = {
     "mixed": Profile(KINDS),
     "power": _mix(_POWER),
+    "segments": _mix({name: KINDS[name] for name in _SEGMENTS}, by=30),
     "network": _mix(NETWORK),
     "zookeeper": _mix(ZOOKEEPER),
     "controller": _mix(CONTROLLER),
@@ -125,7 +127,7 @@ PROFILES: Mapping[str, Profile] = {
     "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
 }
 DEFAULT = "default"
-_TAKING_TURNS = ("mixed", "mixed", "power", "network", "restarts", "zookeeper", "controller", "admin")
+_TAKING_TURNS = ("mixed", "segments", "power", "network", "restarts", "zookeeper", "controller", "admin")
 
 
 def profile_of(name: str, seed: int) -> Profile:

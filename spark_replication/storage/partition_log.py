@@ -13,7 +13,7 @@ Rules:
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -262,7 +262,8 @@ class PartitionLog:
         self._flushed_end = flush.end
 
     def _due_for_flush(self) -> _Flush:
-        segments = self._segments[bisect_right(self._segments, self._flushed_end, key=lambda segment: segment.end) :]
+        # With the one that ends there: it may have been cut to that end, and of that the disk knows nothing yet.
+        segments = self._segments[bisect_left(self._segments, self._flushed_end, key=lambda segment: segment.end) :]
         paths = [path for segment in segments for path in (segment.data_path, segment.index_path)]
         folders, self._folders_unflushed = self._folders_unflushed, set()
         return _Flush(self._files, paths, sorted(folders, reverse=True), self._log_end)

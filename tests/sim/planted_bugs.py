@@ -257,7 +257,15 @@ PLANTED_BUGS = (
         "batches_have_their_own_schema",
         *LOSS,
         "followers_catch_up",
-        profile="power",
+        profile="segments",
+    ),
+    bug(
+        "flush what was written since, and not what was cut before it",
+        "storage/partition_log.py",
+        "self._segments[bisect_left(self._segments,",
+        "self._segments[bisect_right(self._segments,",
+        *LOSS,
+        profile="segments",
     ),
     bug(
         "begin a follower's segment with the schema of its last",

@@ -11,7 +11,7 @@ from spark_replication.errors import StorageFailed
 from spark_replication.storage.flush_threads import FlushAtOnce, FlushThreads
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.storage.failing_files import FailingFiles
-from tests.unit.storage.storage_stories import Open, prepared, read_rows
+from tests.unit.storage.storage_stories import WIDENED, Open, prepared, read_rows
 
 
 class SyncedFiles(FailingFiles):
@@ -113,6 +113,22 @@ def test_what_comes_in_place_of_what_was_cut_is_not_flushed_by_the_flush_before(
     log.truncate(4)
     assert log.flushed_end == 4
     assert flushed(log).flushed_end == 4
+
+
+def test_what_was_cut_off_a_segment_is_off_the_disk_before_what_follows_it_counts(
+    open_log: Open, files: SyncedFiles
+) -> None:
+    """Else a loss of power brings the old end back, and recovery takes the next segment for one that has a gap."""
+    log = open_log(files=files)
+    log.begin_epoch(0)
+    for _ in range(3):
+        append(log)
+    flushed(log)
+    files.take()
+    log.truncate(4)
+    log.append(prepared(4, topic=WIDENED), leader_epoch=0, timestamp_ms=0)
+    flushed(log)
+    assert (files.take(), log.flushed_end) == ([*pair(0), *pair(4), "leader"], 6)
 
 
 @pytest.mark.parametrize(("log_start", "flushed_end"), [(20, 20), (1, 1)])
