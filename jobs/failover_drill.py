@@ -11,8 +11,7 @@ from pathlib import Path
 
 from spark_replication.admin.drill import run
 from spark_replication.errors import ReplicationError
-
-INTERRUPTED = 130
+from spark_replication.live.stop_signals import INTERRUPTED
 
 
 def main() -> int:

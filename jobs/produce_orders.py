@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 from contextlib import closing
+from threading import Event
 
 import spark_replication as sr
 from spark_replication.admin.job_options import (
@@ -20,12 +21,13 @@ from spark_replication.admin.job_options import (
     security_of,
 )
 from spark_replication.admin.order_load import TOPIC, OrderLoad, Produced, Rate, topic_partitions
-from spark_replication.admin.stop_signals import stop_on_signals
+from spark_replication.live.stop_signals import on_stop_signals
 
 
 def main() -> int:
     options = arguments()
-    stopping = stop_on_signals()
+    stopping = Event()
+    on_stop_signals(stopping.set)
     try:
         security = security_of(options)
         with closing(sr.Admin(options.bootstrap, security=security)) as admin:

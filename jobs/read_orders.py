@@ -12,6 +12,7 @@ import time
 from collections.abc import Sequence
 from contextlib import closing
 from datetime import datetime
+from threading import Event
 from typing import cast, get_args
 
 import spark_replication as sr
@@ -25,14 +26,15 @@ from spark_replication.admin.job_options import (
 from spark_replication.admin.listing import show
 from spark_replication.admin.order_load import TOPIC
 from spark_replication.admin.order_reading import OrderReading, Start, Sum
-from spark_replication.admin.stop_signals import stop_on_signals
 from spark_replication.core.read_start import time_in_ms
+from spark_replication.live.stop_signals import on_stop_signals
 from spark_replication.model import NamedOffset
 
 
 def main() -> int:
     options = arguments()
-    stopping = stop_on_signals()
+    stopping = Event()
+    on_stop_signals(stopping.set)
     try:
         security = security_of(options)
         with closing(sr.Admin(options.bootstrap, security=security)) as admin:

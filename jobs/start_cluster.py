@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import argparse
 import sys
+from threading import Event
 
-from spark_replication.admin.stop_signals import INTERRUPTED, stop_on_signals
+from spark_replication.live.stop_signals import INTERRUPTED, on_stop_signals
 
 
 def main() -> int:
-    stopping = stop_on_signals()  # first: what follows takes a second to load
+    stopping = Event()
+    on_stop_signals(stopping.set)  # first: what follows takes a second to load
     from spark_replication.admin.cluster_job import run_cluster
     from spark_replication.errors import ReplicationError, StartGivenUp
 

@@ -7,7 +7,6 @@ ends either of them, after what is in flight.
 from __future__ import annotations
 
 import argparse
-import signal
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ import pyarrow as pa
 import spark_replication as sr
 from spark_replication.client.sender import Ack
 from spark_replication.client.settings_file import read_settings
+from spark_replication.live.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -38,7 +38,7 @@ def main() -> int:
     options = parser.parse_args()
     security = read_security(read_settings(options.config))
     stopping = threading.Event()
-    signal.signal(signal.SIGTERM, lambda _number, _frame: stopping.set())
+    on_stop_signals(stopping.set)
     with open(options.record, "w", buffering=1) as lines:  # noqa: PTH123 (a path from the command line)
         record = Record(lines)
         if options.what == "produce":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import threading
 from functools import partial
 from pathlib import Path
@@ -12,6 +11,7 @@ import click
 from spark_replication.admin.listing import Format, output, show
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
+from spark_replication.live.stop_signals import on_stop_signals
 from spark_replication.zk.embedded import EmbeddedZooKeeper
 from spark_replication.zk.server_layout import SERVER_COUNTS, servers_made
 
@@ -73,8 +73,7 @@ def _run(directory: Path, count: int) -> None:
             f"`spark-replication zookeeper stop --directory {directory}`, or start what is dead of it with --detach"
         )
     stopping = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda _number, _frame: stopping.set())
+    on_stop_signals(stopping.set)
     running = EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count)
     try:
         _tell(running)

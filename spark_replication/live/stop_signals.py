@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C, heard whatever the process is doing.
+"""SIGTERM and Ctrl-C, heard whatever the process is doing. It loads little: a job asks for it before all that is large.
 
 Python runs a signal's handler in the main thread, once that gets to run. Where the kernel gives the signal to another
 thread, as it may when the process has just been continued after a SIGSTOP, a main thread that waits for something goes
@@ -13,6 +13,7 @@ import threading
 from collections.abc import Callable
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+INTERRUPTED = 130  # what ends before its time because of one of them returns, as shells have it: 128 and SIGINT
 
 
 def on_stop_signals(stop: Callable[[], None]) -> None:

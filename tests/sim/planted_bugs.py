@@ -59,6 +59,7 @@ PLANTED_BUGS = (
         "    if False:",
         *LOSS,
         "followers_catch_up",  # the next life does not know what the last has written
+        profile="zookeeper",
     ),
     bug(
         "count a void member as in sync",
@@ -127,7 +128,7 @@ PLANTED_BUGS = (
         "max(self._flushed_end, flush.end)",
         "self._log_end",
         *LOSS,
-        profile="admin",
+        profile="power",
     ),
     bug(
         "vouch for what is not flushed",
@@ -135,6 +136,7 @@ PLANTED_BUGS = (
         "return self._log.flushed_end if self.always else self._log.log_end",
         "return self._log.log_end",
         *LOSS,
+        profile="segments",
     ),
     bug(
         "flush no names",
@@ -149,6 +151,7 @@ PLANTED_BUGS = (
         "            served=before.served if before is not None and same_leader else None,",
         "            served=high_watermark,",
         *LOSS,
+        profile="restarts",
     ),
     bug(
         "truncate to the high watermark",

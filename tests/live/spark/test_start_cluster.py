@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.live.stop_signals import INTERRUPTED
 from spark_replication.model import DirectoryIdentity
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
 from spark_replication.storage.broker_directory import write_identity
@@ -70,11 +71,15 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         brokers = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert [row["id"] for row in brokers] == [1, 2, 3]
         # A second driver in the same directory stands by; when it is told to end, it takes nothing along.
+        theirs = set(left_behind(data))
         with (tmp_path / "standby.log").open("wb") as output:
-            standby = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            standby = subprocess.Popen(
+                command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
         wait_for("the second driver", lambda: "standing by" in (tmp_path / "standby.log").read_text())
-        standby.send_signal(signal.SIGINT)
-        assert standby.wait(STOP_TIMEOUT_S) == 130, (tmp_path / "standby.log").read_text()
+        os.killpg(standby.pid, signal.SIGINT)  # a terminal's goes to all of its processes
+        assert standby.wait(STOP_TIMEOUT_S) == INTERRUPTED, (tmp_path / "standby.log").read_text()
+        wait_for("its processes to end", lambda: set(left_behind(data)) <= theirs)
         again = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert again == brokers
         wait_for("the status", lambda: "healthy | controller epoch 1 | 3 brokers" in log.read_text())
