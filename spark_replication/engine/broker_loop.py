@@ -183,7 +183,8 @@ class BrokerLoop:
             configs = {topic: config for topic, config in command.topics.items() if topic in new}
             self._learn((), configs, self.brokers or command.brokers)
             errors = {}
-            for partition in command.partitions:
+            # What it is to lead first: the others' leaders are told at the same time, and asked once they lead.
+            for partition in sorted(command.partitions, key=lambda each: each.state.leader != me.broker):
                 errors[str(partition.topic_partition)] = self._carry_out(partition, me, now_ms)
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
 

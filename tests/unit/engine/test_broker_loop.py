@@ -119,6 +119,16 @@ def test_a_command_for_another_life_of_the_broker_is_refused() -> None:
     assert story.parts() == {FOO: "Leading", FOO_1: "Following"}
 
 
+def test_what_is_to_be_led_is_led_before_anything_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    story = Story()
+    story.registered()
+    before: list[dict[TopicPartition, str]] = []
+    monkeypatch.setattr(story.links, "follow", lambda _partition, _leader: before.append(story.parts()))
+    answer = story.loop.leader_and_isr(leader_and_isr(FOLLOWED, LED), 0)
+    assert answer.errors == {"foo-0": NONE, "foo-1": NONE}
+    assert [parts[FOO] for parts in before] == ["Leading"]
+
+
 def refused(story: Story, error: type[ReplicationError], *, controller_epoch: int = 1) -> None:
     with pytest.raises(error):
         story.loop.leader_and_isr(leader_and_isr(LED, controller_epoch=controller_epoch), 0)
