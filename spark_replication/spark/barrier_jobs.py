@@ -85,11 +85,11 @@ class BarrierJobs:
 
 
 def _failure(error: Exception) -> ReplicationError:
-    """A guardian's own error, if the job's text carries one. Else py4j names its own call in the first line, and Java's
-    exception in the second."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    for line in lines:
-        found = error_of_text(line)
+    """A guardian's own error, if the job's text carries one."""
+    from spark_replication.spark.session import java_reason
+
+    for line in str(error).splitlines():
+        found = error_of_text(line.strip())
         if found is not None:
             return found
-    return StartFailed(lines[1].rpartition("Exception: ")[2] if len(lines) > 1 else f"Spark says: {error}")
+    return StartFailed(f"Spark says: {java_reason(error)}")

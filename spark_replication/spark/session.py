@@ -42,7 +42,9 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
     except PySparkRuntimeError as error:
         raise StartFailed(f"Spark did not start: {error}. Is Java 17 or later there, as `make setup` asks?") from error
     except Py4JError as error:
-        raise StartFailed(f"Spark did not start with master {master}: {_java_reason(error)}") from error
+        advice = ". Does a Master run there?" if master.startswith("spark://") else ""
+        reason = java_reason(error).removesuffix(".")
+        raise StartFailed(f"Spark did not start with master {master}: {reason}{advice}") from error
 
 
 def end_session(spark: SparkSession) -> None:
@@ -61,7 +63,7 @@ def end_session(spark: SparkSession) -> None:
             jvm.wait()
 
 
-def _java_reason(error: Py4JError) -> str:
+def java_reason(error: Exception) -> str:
     """py4j names its own call first, and Java's exception after it."""
     lines = [line.strip() for line in str(error).splitlines() if "Exception: " in line]
     return lines[0].rpartition("Exception: ")[2] if lines else str(error).partition("\n")[0]
