@@ -275,6 +275,12 @@ def test_brokers_that_lost_their_page_caches_are_led_by_the_longest_log_that_the
                 shorter.enter_context(held_down(cluster, 1))
                 append(cluster, 20)
                 longest.enter_context(held_down(cluster, 2))
+                lost = time.monotonic()
+            eventually(
+                lambda: {each.id for each in cluster.admin.describe_cluster().brokers} == {1, 3}, "both are back"
+            )
+            waited_ms = round((time.monotonic() - lost) * 1000)
+            cluster.admin.configure(None, {"unclean.recovery.timeout.ms": waited_ms + ANSWER_MS_MAX})
             eventually(lambda: partition(cluster, "proactive").leader == 1, "those that answer choose among themselves")
             assert rows(cluster, "proactive") == list(range(20))
             assert partition(cluster, "balanced").leader is None, "the last known leader is not there"
