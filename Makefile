@@ -52,8 +52,9 @@ run: setup
 drill: setup
 	@exec $(BIN)/python jobs/failover_drill.py $(ARGS)
 
+# More workers than processors: many of these tests wait for a moment.
 check: lint
-	@$(BIN)/python -m pytest -q -n 4 --dist worksteal -m "not live and not spark and not slow" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 6 --dist worksteal --ignore=tests/live -m "not slow" $(ARGS)
 
 # Two workers: tests that start processes mostly wait, and take turns in one of them (tests/conftest.py).
 test: lint

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.spark.session import java_reason
-
 STOPPED = """An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
 : java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.
 This stopped SparkContext was created at:
@@ -22,4 +20,6 @@ org.apache.spark.api.java.JavaSparkContext.<init>(JavaSparkContext.scala:59)
     ],
 )
 def test_java_s_exception_is_told_without_what_py4j_called(said: str, reason: str) -> None:
+    from spark_replication.spark.session import java_reason  # with Spark, which costs every worker a second
+
     assert java_reason(Exception(said)) == reason
