@@ -1,5 +1,5 @@
 # make run     start a cluster here (ARGS="--brokers 5" passes options on)
-# make drill   kill a leader, and show what happens
+# make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, under a minute
 # make test    linters and all tests
 # make setup   what every target needs; done once, and again when a pinned version changes
