@@ -32,6 +32,12 @@ def spark(tmp_path: Path) -> Iterator[Standalone]:
     standalone.stop()
 
 
+def all_brokers(application: Application) -> dict[int, int]:
+    """Their pids. An executor that comes late is given its broker late, and the cluster has started without it."""
+    wait_for("every broker", lambda: len(application.pids()) == BROKERS)
+    return application.pids()
+
+
 def test_a_killed_driver_is_followed_by_one_that_adopts_its_brokers_and_finishes_what_it_began(
     spark: Standalone, tmp_path: Path
 ) -> None:
@@ -39,7 +45,7 @@ def test_a_killed_driver_is_followed_by_one_that_adopts_its_brokers_and_finishes
     application = Application(tmp_path, spark.url, brokers=BROKERS, settings=settings)
     try:
         before = application.start()
-        brokers = application.pids()
+        brokers = all_brokers(application)
         zookeeper = before.zookeeper
         with sr.Admin(zookeeper) as admin:
             admin.create_topic("orders", SCHEMA, partitions=BROKERS)
@@ -77,7 +83,7 @@ def test_of_two_applications_one_commands_and_what_both_have_left_ends_with_its_
     second = Application(tmp_path / "second", "local[5]", brokers=BROKERS, data=first.data, settings=settings)
     try:
         before = first.start()
-        brokers = first.pids()
+        brokers = all_brokers(first)
         with sr.Admin(before.zookeeper) as admin:
             admin.create_topic("orders", SCHEMA, partitions=BROKERS)
         with Load(before.zookeeper, "orders", BROKERS) as load:
