@@ -135,19 +135,16 @@ class Routes:
             self._report(name)
 
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
-        """As one broker tells it now, of these topics (None: all); it is learned from, too. Of a topic that it does not
-        know the controller is asked, which is ahead of every broker."""
+        """As one broker tells it now, of these topics (None: all); it is learned from, too."""
         names = None if topics is None else tuple(topics)
-        request = DescribeTopics(topics=names)
-        answer = self.ask("metadata", request, Metadata, deadline)
-        unknown = set(names or ()) - {topic.name for topic in answer.topics}
-        if unknown and answer.controller is not None:
-            with suppress(ReplicationError):  # then what the broker knows has to do
-                answer = self.call(answer.controller, "metadata", request, Metadata, deadline.within_ms(ASK_MS))
-        with self._lock:
-            self._routing = learned(self._routing, answer, names or ())
-            self._drop_unused_clients()
+        answer = self.ask("metadata", DescribeTopics(topics=names), Metadata, deadline)
+        self._learn(answer, names or ())
         return answer
+
+    def _learn(self, answer: Metadata, asked: Sequence[str]) -> None:
+        with self._lock:
+            self._routing = learned(self._routing, answer, asked)
+            self._drop_unused_clients()
 
     @property
     def controller(self) -> str | None:
@@ -167,7 +164,14 @@ class Routes:
             if topic not in reported:
                 return  # another thread asked, while this one waited for its turn
             self._closed.wait(max(0.0, min(self._refreshed_s + REFRESH_INTERVAL_S - time.monotonic(), 1.0)))
-            self.metadata(sorted(reported), deadline)
+            answer = self.metadata(sorted(reported), deadline)
+            unknown = tuple(sorted(reported.keys() - {found.name for found in answer.topics}))
+            if unknown and answer.controller is not None:
+                # It is ahead of every broker; if it is silent, what the broker knows has to do.
+                with suppress(ReplicationError):
+                    request = DescribeTopics(topics=unknown)
+                    told = self.call(answer.controller, "metadata", request, Metadata, deadline.within_ms(ASK_MS))
+                    self._learn(told, unknown)
             self._refreshed_s = time.monotonic()
             with self._lock:
                 # What was reported stale during the question is so still: the answer may be older than the report.

@@ -114,12 +114,12 @@ def _mix(*heavy: Mapping[str, int], by: int = 6) -> Profile:
 
 
 _POWER = {name: BROKERS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "late_log_info")}
-_SEGMENTS = ("power_loss", "power_loss_leader", "power_loss_all", "widen_topic")  # that had just begun
+_SEGMENTS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "widen_topic")}
 _RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write", "flapping_leader")}
 PROFILES: Mapping[str, Profile] = {
     "mixed": Profile(KINDS),
     "power": _mix(_POWER),
-    "segments": _mix({name: KINDS[name] for name in _SEGMENTS}, by=30),
+    "segments": _mix(_SEGMENTS, by=30),  # that had just begun as the power went
     "network": _mix(NETWORK),
     "zookeeper": _mix(ZOOKEEPER),
     "controller": _mix(CONTROLLER),

@@ -64,9 +64,10 @@ def end_session(spark: SparkSession) -> None:
 
 
 def java_reason(error: Exception) -> str:
-    """py4j names its own call first, and Java's exception after it."""
-    lines = [line.strip() for line in str(error).splitlines() if "Exception: " in line]
-    return lines[0].rpartition("Exception: ")[2] if lines else str(error).partition("\n")[0]
+    """py4j names its own call first, and behind it, after a colon, what Java has thrown."""
+    lines = str(error).splitlines() or [""]
+    thrown = next((line for line in lines if line.startswith(": ")), lines[0])
+    return thrown.removeprefix(": ").rpartition("Exception: ")[2]
 
 
 def delta_jars() -> list[Path]:

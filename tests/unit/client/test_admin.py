@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
+import msgspec
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
@@ -255,6 +256,17 @@ def test_a_broker_that_hears_nothing_takes_nobody_back_to_what_was(cluster: Fake
     for _ in range(4):  # brokers are asked in turn
         assert [topic.name for topic in admin.describe_topics()] == ["orders", "words"]
         assert admin.describe_topics(["orders"])[0].partitions[0].leader == 2
+
+
+def test_a_topic_is_not_created_before_a_broker_knows_of_it(cluster: FakeCluster) -> None:
+    """What the controller knows is not enough: whoever uses the topic next asks brokers."""
+    late = cluster.brokers[2]
+    late.frozen_metadata = msgspec.structs.replace(cluster.metadata(None), brokers={2: late.registration})
+    with Admin(late.address, deadline_ms=700) as hasty, pytest.raises(UnknownTopicOrPartition, match="does not know"):
+        hasty.create_topic("words", WIDER, partitions=1)
+    assert "words" in cluster.topics
+    with Admin(late.address) as patient:
+        assert [topic.name for topic in patient.describe_topics(["words"])] == ["words"], "the controller knows it"
 
 
 def test_while_there_is_no_controller_any_broker_tells_what_it_knows(cluster: FakeCluster, admin: Admin) -> None:

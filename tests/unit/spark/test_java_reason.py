@@ -15,6 +15,7 @@ org.apache.spark.api.java.JavaSparkContext.<init>(JavaSparkContext.scala:59)
     ("said", "reason"),
     [
         (STOPPED, "Cannot call methods on a stopped SparkContext."),
+        ("An error occurred while calling o5.\n: java.lang.StackOverflowError\n\tat A", "java.lang.StackOverflowError"),
         ("o31.getOrCreate does not exist in the JVM\nand more", "o31.getOrCreate does not exist in the JVM"),
         ("", ""),
     ],
