@@ -107,7 +107,7 @@ def fill(target: Target, batches: int) -> None:
 
 
 def rate(target: Target, seconds: float) -> Rate:
-    """As fast as it goes, with so much in flight that nobody waits for the client."""
+    """As fast as it goes, with so much in flight that nobody waits for the client; until all of it is acknowledged."""
     answers = Answers(target.streams)
     target.begin(answers)
     window = _window(target)
@@ -115,11 +115,11 @@ def rate(target: Target, seconds: float) -> Rate:
     number = _send_for(target, answers, window, seconds * WARM_UP_SHARE, 0)
     answered, cpu_s, start_s = answers.answered, _cpu_s(target), time.perf_counter()
     _send_for(target, answers, window, seconds, number)
+    answers.wait_below(1)
     took_s = time.perf_counter() - start_s
     moved = (answers.answered - answered) * target.batch_bytes
     used_s = _cpu_s(target) - cpu_s
-    answers.wait_below(1)
-    return Rate(mb_per_s=round(moved / took_s / 1e6, 1), cpu_s_per_gb=round(used_s / moved * 1e9, 2))
+    return Rate(mb_per_s=moved / took_s / 1e6, cpu_s_per_gb=used_s / moved * 1e9)
 
 
 def _once_each(target: Target, answers: Answers) -> None:

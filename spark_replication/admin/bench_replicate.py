@@ -74,16 +74,21 @@ def _figures(size: int, partitions: int, ours: Target, bare: Target, *, seconds:
     return Figures(
         batch_bytes=size,
         partitions=partitions,
-        mb_per_s=our_rate.mb_per_s,
-        cpu_s_per_gb=our_rate.cpu_s_per_gb,
+        mb_per_s=_figure(our_rate.mb_per_s),
+        cpu_s_per_gb=_figure(our_rate.cpu_s_per_gb),
         p50_ms=our_latency.p50_ms,
         p99_ms=our_latency.p99_ms,
-        bare_mb_per_s=bare_rate.mb_per_s,
-        bare_cpu_s_per_gb=bare_rate.cpu_s_per_gb,
+        bare_mb_per_s=_figure(bare_rate.mb_per_s),
+        bare_cpu_s_per_gb=_figure(bare_rate.cpu_s_per_gb),
         bare_p50_ms=bare_latency.p50_ms,
         bare_p99_ms=bare_latency.p99_ms,
         ratio=round(our_rate.mb_per_s / bare_rate.mb_per_s, 2),
     )
+
+
+def _figure(measured: float) -> float:
+    """As it is read: four digits, and never 0 of what was little."""
+    return float(f"{measured:.4g}")
 
 
 @contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import msgspec
 import pytest
 from click.testing import CliRunner
@@ -91,6 +93,25 @@ def test_a_measurement_ends_with_the_first_refusal() -> None:
 
     with pytest.raises(NotLeader):
         rate(Refusing(), 0.1)
+
+
+def test_what_is_acknowledged_after_the_measured_time_counts_with_the_time_it_took() -> None:
+    class Late:
+        streams = 1
+        batch_bytes = 1_000
+        pids: tuple[int, ...] = ()
+
+        def begin(self, answers: Answers) -> None:
+            self.answers = answers
+
+        def send(self, stream: int) -> None:
+            threading.Timer(0.1, self.answers.came, (stream, 1)).start()
+
+        def close(self) -> None: ...
+
+    found = rate(Late(), 0.001)
+    assert 0 < found.mb_per_s < 1, "a window of 2,000 batches is 2 MB"
+    assert found.cpu_s_per_gb > 0
 
 
 def test_the_processes_of_a_bare_loop_end_with_it() -> None:
