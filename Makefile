@@ -56,9 +56,10 @@ drill: setup
 check: lint
 	@$(BIN)/python -m pytest -q -n 6 --dist worksteal --ignore=tests/live -m "not slow" $(ARGS)
 
-# Two workers: tests that start processes mostly wait, and take turns in one of them (tests/conftest.py).
+# Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
+# for much of their time, and one for the rest (tests/conftest.py).
 test: lint
-	@$(BIN)/python -m pytest -n 2 --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 
 # All linters speak, even if the first complains; mypy is the slow one, so the others run beside it.
 lint: setup

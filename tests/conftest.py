@@ -1,5 +1,5 @@
 """Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, and another those that
-start a Spark cluster; whatever is left runs in either, once it is free."""
+start a Spark cluster; whatever is left runs in the third, and in each of them once it is free."""
 
 from __future__ import annotations
 
