@@ -10,7 +10,7 @@ from spark_replication.core.producers import Place
 from spark_replication.core.replica import Me
 from spark_replication.errors import NotLeader, Overloaded, StorageFailed
 from tests.unit.core.stories import FOO, command, settings, state
-from tests.unit.engine.test_replica_loop import LED, Story, fetched
+from tests.unit.engine.replica.story import LED, Story, fetched
 
 ALONE = state(1, [1], min_isr=1)
 FAILED = StorageFailed("/logs/foo could not be flushed: EIO")
