@@ -330,40 +330,6 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
         return TopicPartition(self.topic, self.partition)
 
 
-class EndOfEpochWanted(Part, frozen=True, kw_only=True):
-    """Where does `epoch` end in your log? leader_epoch: at which the asker follows."""
-
-    topic: str
-    partition: int
-    topic_id: str
-    leader_epoch: Epoch
-    epoch: Epoch
-
-    @property
-    def topic_partition(self) -> TopicPartition:
-        return TopicPartition(self.topic, self.partition)
-
-
-class OffsetsForLeaderEpoch(Message, frozen=True, kw_only=True):
-    """What a fetch answers by itself when logs part (Diverging), for who wants to know without fetching."""
-
-    partitions: tuple[EndOfEpochWanted, ...]
-
-
-class EndOfEpoch(Part, frozen=True, kw_only=True):
-    """The largest epoch that is not above the one asked for, and where it ends; -1, -1: it is unknown (F1)."""
-
-    topic: str
-    partition: int
-    epoch: int = -1
-    end: Offset = -1
-    error: str = NONE
-
-
-class OffsetsOfEpochs(Message, frozen=True, kw_only=True):
-    partitions: tuple[EndOfEpoch, ...]
-
-
 # Clients and admins.
 
 

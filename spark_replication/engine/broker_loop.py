@@ -28,14 +28,10 @@ from spark_replication.messages import (
     NONE,
     CommandAnswer,
     DescribeReplicas,
-    EndOfEpoch,
-    EndOfEpochWanted,
     GetReplicaLogInfo,
     LeaderAndIsr,
     LogInfoWanted,
     Metadata,
-    OffsetsForLeaderEpoch,
-    OffsetsOfEpochs,
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
@@ -343,19 +339,6 @@ class BrokerLoop:
         if found is None:
             raise UnknownTopicOrPartition(f"{partition} is not on this broker: reload routes and retry")
         return found
-
-    def offsets_for_leader_epoch(self, asked: OffsetsForLeaderEpoch) -> OffsetsOfEpochs:
-        return OffsetsOfEpochs(partitions=tuple(self._end_of_epoch(wanted) for wanted in asked.partitions))
-
-    def _end_of_epoch(self, wanted: EndOfEpochWanted) -> EndOfEpoch:
-        answer = EndOfEpoch(topic=wanted.topic, partition=wanted.partition)
-        try:
-            replica = self.replica(wanted.topic_partition)
-            with replica.guard:
-                found = replica.end_of_epoch(wanted)
-        except ReplicationError as error:
-            return msgspec.structs.replace(answer, error=error.code)
-        return answer if found is None else msgspec.structs.replace(answer, epoch=found.epoch, end=found.end)
 
     def give_turns(self, now_ms: int) -> None:
         """Time has passed: replicas that are being copied may be sent more (A3)."""

@@ -15,7 +15,6 @@ import msgspec
 
 from spark_replication.config import Compression, Settings
 from spark_replication.core import isr, replica, retention
-from spark_replication.core.epochs import EpochEnd
 from spark_replication.core.producers import Place
 from spark_replication.core.read_start import start_of
 from spark_replication.core.replica import Following, Leading, LogView, Me, PendingIsr
@@ -30,7 +29,6 @@ from spark_replication.engine.numbered_log import NumberedLog
 from spark_replication.engine.waiters import Acknowledge, Progress, Waiters
 from spark_replication.errors import CorruptLog, NotLeader, Overloaded, ReplicationError, StorageFailed
 from spark_replication.messages import (
-    EndOfEpochWanted,
     FetchedPartition,
     FetchPartition,
     PartitionCommand,
@@ -270,12 +268,6 @@ class ReplicaLoop:
                 self._fetches.records_for(by, self.part.copying, now_ms)
                 return
         self._fetches.ready(by)
-
-    def end_of_epoch(self, wanted: EndOfEpochWanted) -> EpochEnd | None:
-        leading = self.leading()
-        self._check_topic(wanted.topic_id)
-        replica.check_leader_epoch(leading, wanted.leader_epoch)
-        return replica.end_of_epoch(self.view, wanted.epoch)
 
     def _check_topic(self, topic_id: str) -> None:
         if topic_id != self.topic_id:

@@ -25,13 +25,11 @@ from spark_replication.messages import (
     NONE,
     CommandAnswer,
     DescribeReplicas,
-    EndOfEpochWanted,
     FetchPartition,
     GetReplicaLogInfo,
     LeaderAndIsr,
     LogInfoWanted,
     Metadata,
-    OffsetsForLeaderEpoch,
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
@@ -468,36 +466,6 @@ def test_what_is_here_and_not_assigned_any_longer_goes_once_that_was_read() -> N
     assert story.logs.quarantined == [], "all that is here was told of: nothing was read"
     story.loop.initialized([LED, elsewhere], lambda: [LED, elsewhere])
     assert (story.parts(), story.logs.quarantined) == ({FOO: "Leading"}, [(FOO_1, FOO_ID)])
-
-
-def test_a_leader_tells_where_its_epochs_end_and_who_is_none_says_so() -> None:
-    story = Story()
-    story.registered(LED, FOLLOWED)
-    story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0, b""), acks=1, now_ms=0, acknowledge=lambda _: None)
-
-    def wanted(epoch: int, **changed: Any) -> EndOfEpochWanted:
-        known: dict[str, Any] = {"topic": "foo", "partition": 0, "topic_id": FOO_ID, "leader_epoch": 4} | changed
-        return EndOfEpochWanted(epoch=epoch, **known)
-
-    asked = (
-        wanted(4),
-        wanted(2),
-        wanted(5),
-        wanted(4, leader_epoch=3),
-        wanted(4, topic_id="another"),
-        wanted(4, partition=1),
-        wanted(4, partition=2),
-    )
-    found = story.loop.offsets_for_leader_epoch(OffsetsForLeaderEpoch(partitions=asked)).partitions
-    assert [(each.partition, each.epoch, each.end, each.error) for each in found] == [
-        (0, 4, 3, NONE),
-        (0, 2, 0, NONE),
-        (0, -1, -1, NONE),
-        (0, -1, -1, "FENCED_LEADER_EPOCH"),
-        (0, -1, -1, "NOT_LEADER_OR_FOLLOWER"),
-        (1, -1, -1, "NOT_LEADER_OR_FOLLOWER"),
-        (2, -1, -1, "UNKNOWN_TOPIC_OR_PARTITION"),
-    ]
 
 
 def test_a_leader_asks_zookeeper_with_its_own_epoch() -> None:
