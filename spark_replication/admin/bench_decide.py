@@ -17,7 +17,7 @@ from spark_replication.core.events import BrokersRead
 from spark_replication.core.plan import BrokersMoved, Step
 from spark_replication.core.topics import PARTITIONS_MAX
 from spark_replication.core.writes import PartitionWrite, StoredPartition
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
     BrokerEpoch,
     BrokerId,

@@ -18,7 +18,8 @@ from spark_replication.admin.bench_load import cpu_s_of, fill
 from spark_replication.admin.bench_replicate import FlightStreams, Progress, batch_of, started, streams_to
 from spark_replication.client.local_reader import LocalReader
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.messages import ReadTicket, to_json
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.records import ReadTicket
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):

@@ -17,7 +17,8 @@ from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.put_stream import AnswersOfStream
 from spark_replication.errors import error_of
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.messages import BatchMetadata, ReadTicket, from_json, to_json
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.transport.actions import error_of_flight
 
 BROKERS = 3

@@ -9,7 +9,7 @@ import click
 
 from spark_replication.admin.listing import bootstrap, security, tell_refused
 from spark_replication.client.admin import Admin
-from spark_replication.messages import ElectionKind
+from spark_replication.messages.requests import ElectionKind
 from spark_replication.transport.security import Security
 
 

@@ -8,7 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_replication.messages import Metadata, PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import Metadata
 from spark_replication.spark.cluster import Status
 
 PARTITIONS_SHOWN = 20

@@ -34,22 +34,20 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from spark_replication.messages import (
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
+from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
     Configure,
     CreateTopic,
     DeleteTopic,
-    DescribeTopics,
     ElectionKind,
     ElectLeaders,
-    Metadata,
-    PartitionCommand,
     Reassign,
     RemovePartitions,
     Request,
     RequestAnswer,
-    TopicMetadata,
     WidenTopic,
 )
 from spark_replication.model import BrokerId, How, Scalar

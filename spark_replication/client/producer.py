@@ -25,7 +25,7 @@ from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Acks, Sender, SenderSettings
 from spark_replication.core.producers import REMEMBERED
 from spark_replication.errors import InvalidRequest, Overloaded, ReplicationError, RequestTimedOut, SchemaMismatch
-from spark_replication.messages import InitProducer, ProducerId
+from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import in_a_version, topic_schema
 from spark_replication.transport.security import Security

@@ -25,7 +25,8 @@ from pyarrow import flight
 from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError
-from spark_replication.messages import BatchMetadata, from_json, to_json
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.records import BatchMetadata
 
 STREAM_S_MAX = 600.0
 AT_ONCE = 0.0  # of Lane.ask_at

@@ -27,7 +27,8 @@ from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_strea
 from spark_replication.core.read_start import asked_start
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, OffsetOutOfRange, ReplicationError
-from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import AtTime, BrokerId, NamedOffset, Offset
 from spark_replication.storage.batches import are_versions, filled
 from spark_replication.transport.security import Security

@@ -12,7 +12,8 @@ from spark_replication.client.deadline import Deadline
 from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.core.copying import left_of
 from spark_replication.errors import ReplicationError
-from spark_replication.messages import DescribeReplicas, Metadata, PartitionCommand, ReplicaSize, ReplicaSizes
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize, ReplicaSizes
 from spark_replication.model import BrokerId, Registration, TopicPartition
 
 

@@ -19,7 +19,7 @@ from spark_replication.client.bootstrap import parse_bootstrap
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, UnknownTopicOrPartition
-from spark_replication.messages import DescribeTopics, Metadata, TopicMetadata
+from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
 from spark_replication.model import BrokerId
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY, Security

@@ -36,7 +36,7 @@ from spark_replication.errors import (
     SchemaMismatch,
     error_of,
 )
-from spark_replication.messages import BatchMetadata
+from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import Offset, TopicPartition
 
 STALL_S = 1.0  # without an answer for this long, the route is asked for again

@@ -7,18 +7,17 @@ from collections.abc import Iterable, Sequence
 from spark_replication.core.cluster import ClusterState
 from spark_replication.core.events import Requested, TookOver
 from spark_replication.core.plan import BrokersMoved, Cause, Delete, PartitionsChanged, Stop
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
     LOG_INFO_PARTITIONS_MAX,
     Command,
-    Configure,
     GetReplicaLogInfo,
     LeaderAndIsr,
     LogInfoWanted,
     PartitionCommand,
     StopReplica,
     UpdateMetadata,
-    WidenTopic,
 )
+from spark_replication.messages.requests import Configure, WidenTopic
 from spark_replication.model import BrokerId, TopicConfig, TopicPartition
 
 Commands = list[tuple[BrokerId, Command]]

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from spark_replication.errors import StorageFailed, error_of
-from spark_replication.messages import NONE, CommandAnswer, LeaderAndIsr, PartitionCommand
+from spark_replication.messages.commands import CommandAnswer, LeaderAndIsr, PartitionCommand
+from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
 
 

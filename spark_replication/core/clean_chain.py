@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
 
 

@@ -20,7 +20,7 @@ from spark_replication.core.recovery import Recovery
 from spark_replication.core.states import PARTITION, REPLICA, State, partition_state, retire, walk
 from spark_replication.core.widening import CompareSchemas, incomparable
 from spark_replication.core.writes import StoredPartition
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
     BrokerEpoch,
     BrokerId,

@@ -14,7 +14,7 @@ from spark_replication.core.plan import Plan, Reconsider, Step
 from spark_replication.core.settling import write_of
 from spark_replication.core.topics import existing
 from spark_replication.core.writes import ClusterConfigWrite, PartitionWrite, TopicConfigWrite
-from spark_replication.messages import Configure
+from spark_replication.messages.requests import Configure
 from spark_replication.model import ClusterSettings, Scalar
 
 # Partitions whose leaderAndISR is rewritten in one multi() with the setting that calls for it; the others follow.

@@ -65,7 +65,7 @@ from spark_replication.core.writes import (
     RequestRemoval,
     TopicRemoval,
 )
-from spark_replication.messages import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
+from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
 from spark_replication.model import BrokerId, TopicPartition
 
 TOGETHER_MAX = 1_000  # partitions that change in one commit: more are several multi()s anyhow

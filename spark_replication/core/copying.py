@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_replication.messages import PartitionCommand, ReplicaSize
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import ReplicaSize
 
 WINDOW_MS = 5_000  # of an observation: shorter ones follow every pause of a throttle
 

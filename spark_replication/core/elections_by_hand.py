@@ -23,7 +23,7 @@ from spark_replication.errors import (
     InvalidRequest,
     PreferredLeaderNotAvailable,
 )
-from spark_replication.messages import ElectLeaders
+from spark_replication.messages.requests import ElectLeaders
 from spark_replication.model import TopicPartition
 
 TOPICS_A_REQUEST_MAX = 20

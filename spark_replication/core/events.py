@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from spark_replication.core.writes import StoredPartition
-from spark_replication.messages import ReplicaLogInfos, Request
+from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.requests import Request
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, TopicPartition
 
 

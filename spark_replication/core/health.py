@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from spark_replication.core.cluster import ClusterState
 from spark_replication.core.settling import waiting
-from spark_replication.messages import Metadata, PartitionCommand, TopicMetadata
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import BrokerId
 
 

@@ -17,7 +17,8 @@ import msgspec
 from spark_replication.core.placement import Racks
 from spark_replication.decoding import UNDECODABLE, from_json
 from spark_replication.errors import InvalidReplicaAssignment, InvalidRequest, UnknownTopicOrPartition
-from spark_replication.messages import PartitionCommand, PlannedFrom, Reassign
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.requests import PlannedFrom, Reassign
 from spark_replication.model import BrokerId, Registration, TopicPartition, Value, require
 
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]

@@ -16,7 +16,7 @@ from spark_replication.core.events import (
 from spark_replication.core.recovery import Recovery
 from spark_replication.core.writes import Group
 from spark_replication.errors import ReplicationError
-from spark_replication.messages import StopPartition
+from spark_replication.messages.commands import StopPartition
 from spark_replication.model import BrokerId, TopicPartition
 
 NOBODY: frozenset[BrokerId] = frozenset()

@@ -9,7 +9,7 @@ import msgspec
 from spark_replication.core.moves import Assignment, Plan, drained, heading_for, planned
 from spark_replication.core.spreading import spread
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
-from spark_replication.messages import Metadata
+from spark_replication.messages.descriptions import Metadata
 from spark_replication.model import BrokerId, TopicPartition
 
 

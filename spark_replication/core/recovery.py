@@ -12,7 +12,8 @@ import msgspec
 from msgspec.structs import replace
 
 from spark_replication.core.brokers import Brokers
-from spark_replication.messages import NONE, ReplicaLogInfo
+from spark_replication.messages.commands import ReplicaLogInfo
+from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, Offset
 
 

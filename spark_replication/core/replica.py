@@ -23,7 +23,8 @@ from spark_replication.errors import (
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
 )
-from spark_replication.messages import Diverging, PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.replication import Diverging
 from spark_replication.model import BrokerId, Offset, PartitionState, TopicPartition
 
 UNKNOWN_END = -1

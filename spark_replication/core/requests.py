@@ -37,7 +37,7 @@ from spark_replication.errors import (
     StalePlan,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import (
+from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
     Configure,

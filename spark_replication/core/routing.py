@@ -12,7 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from spark_replication.errors import LeaderNotAvailable, UnknownTopicOrPartition, WrongCluster
-from spark_replication.messages import Metadata, PartitionCommand, TopicMetadata
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import BrokerId, Epoch, Registration, TopicPartition
 
 

@@ -16,7 +16,7 @@ from spark_replication.core.plan import Plan, Step, Stop
 from spark_replication.core.reassignment import Complete, Lead
 from spark_replication.core.recovery import Recovery
 from spark_replication.core.writes import PartitionWrite, StoredPartition, TopicWrite
-from spark_replication.messages import StopPartition
+from spark_replication.messages.commands import StopPartition
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
 
 # Reassignments of one topic that complete in one multi(): its assignment and so many leaderAndISRs.

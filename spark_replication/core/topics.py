@@ -17,7 +17,7 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import CreateTopic
+from spark_replication.messages.requests import CreateTopic
 from spark_replication.model import BrokerId, TopicState
 
 NAME_LENGTH_MAX = 249

@@ -24,23 +24,20 @@ from spark_replication.errors import (
     StorageFailed,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import (
-    NONE,
+from spark_replication.messages.commands import (
     CommandAnswer,
-    DescribeReplicas,
     GetReplicaLogInfo,
     LeaderAndIsr,
     LogInfoWanted,
-    Metadata,
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
-    ReplicaSizes,
     StopReplica,
     ToBroker,
-    TopicMetadata,
     UpdateMetadata,
 )
+from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSizes, TopicMetadata
+from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, Registration, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
 

@@ -61,7 +61,7 @@ from spark_replication.errors import (
     ReplicationError,
     TopicAlreadyExists,
 )
-from spark_replication.messages import CreateTopic, DeleteTopic, Reassign
+from spark_replication.messages.requests import CreateTopic, DeleteTopic, Reassign
 from spark_replication.model import TopicPartition
 from spark_replication.ports import CommandSender, ControllerStore, MirrorFeed
 

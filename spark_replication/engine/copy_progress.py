@@ -8,7 +8,7 @@ from contextlib import suppress
 from spark_replication.core.copying import Pace, observed
 from spark_replication.core.replica import Following, Leading
 from spark_replication.errors import StorageFailed
-from spark_replication.messages import CopySize
+from spark_replication.messages.descriptions import CopySize
 from spark_replication.model import BrokerId
 from spark_replication.ports import ReplicaLog
 

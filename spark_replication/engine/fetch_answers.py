@@ -6,7 +6,7 @@ import msgspec
 
 from spark_replication.core.replica import Fetch
 from spark_replication.errors import ReplicationError
-from spark_replication.messages import Diverging, FetchedPartition, FetchPartition
+from spark_replication.messages.replication import Diverging, FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, Offset
 from spark_replication.ports import StoredSlice
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 from spark_replication.engine.copy_throttle import CopyThrottle
-from spark_replication.messages import FetchPartition
+from spark_replication.messages.replication import FetchPartition
 from spark_replication.model import BrokerId, Offset, TopicPartition
 from spark_replication.ports import FollowerLinks
 

@@ -28,13 +28,9 @@ from spark_replication.engine.follower_fetches import FollowerFetches
 from spark_replication.engine.numbered_log import NumberedLog
 from spark_replication.engine.waiters import Acknowledge, Progress, Waiters
 from spark_replication.errors import CorruptLog, NotLeader, Overloaded, ReplicationError, StorageFailed
-from spark_replication.messages import (
-    FetchedPartition,
-    FetchPartition,
-    PartitionCommand,
-    ReplicaLogInfo,
-    ReplicaSize,
-)
+from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
+from spark_replication.messages.descriptions import ReplicaSize
+from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, Offset, ReplicaOf, Start, TopicPartition
 from spark_replication.ports import (
     FailureReports,

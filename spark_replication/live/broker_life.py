@@ -29,7 +29,10 @@ from spark_replication.live.failure_reports import FailureReports
 from spark_replication.live.lease import Lease
 from spark_replication.live.open_files import open_files_max
 from spark_replication.live.timers import Timers
-from spark_replication.messages import NONE, DiskFailed, Done, LeaseAnswer, PartitionCommand, ProducerId, RenewLease
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.envelope import NONE, Done
+from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease
+from spark_replication.messages.records import ProducerId
 from spark_replication.model import BrokerId, DirectoryIdentity, ReplicaOf, TopicPartition
 from spark_replication.storage.broker_directory import (
     CleanShutdown,

@@ -19,7 +19,7 @@ import msgspec
 from spark_replication.core.answers import outcome
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.live.pending_commands import PendingCommands, PendingQuestions
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
     Command,
     CommandAnswer,
     GetReplicaLogInfo,

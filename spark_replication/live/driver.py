@@ -39,22 +39,20 @@ from spark_replication.errors import NotController, ReplicationError, RequestTim
 from spark_replication.live.clock import now_ms
 from spark_replication.live.command_sender import CommandSender
 from spark_replication.live.seat import Seat
-from spark_replication.messages import (
+from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.descriptions import DescribeTopics, Metadata
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import BrokerDied, DiskFailed
+from spark_replication.messages.records import Refusal
+from spark_replication.messages.requests import (
     AddPartitions,
-    BrokerDied,
     CancelReassignment,
     Configure,
     CreateTopic,
     DeleteTopic,
-    DescribeTopics,
-    DiskFailed,
-    Done,
     ElectLeaders,
-    Metadata,
     Reassign,
-    Refusal,
     RemovePartitions,
-    ReplicaLogInfos,
     Request,
     RequestAnswer,
     WidenTopic,

@@ -34,7 +34,8 @@ from spark_replication.errors import (
 )
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
 from spark_replication.live.exit_codes import IN_USE, TAKEN_OVER
-from spark_replication.messages import BrokerDied, Done, Kind, LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.envelope import Done, Kind
+from spark_replication.messages.guarding import BrokerDied, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
 from spark_replication.storage.broker_directory import probe, read_identity
 from spark_replication.transport.actions import call

@@ -30,7 +30,9 @@ from spark_replication.core.health import problems
 from spark_replication.errors import InvalidRequest, NotReady, ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.broker_file import read_broker_file
 from spark_replication.live.guardian import DIRECTORY, Assignment, Guardian, Lease, found_directories, overrides_of
-from spark_replication.messages import BrokerDied, DescribeTopics, Done, Metadata
+from spark_replication.messages.descriptions import DescribeTopics, Metadata
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import BrokerDied
 from spark_replication.model import BrokerId, ControllerInfo
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security

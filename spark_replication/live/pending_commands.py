@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
     LOG_INFO_PARTITIONS_MAX,
     GetReplicaLogInfo,
     LeaderAndIsr,

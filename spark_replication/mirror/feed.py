@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pyspark.sql import SparkSession
 
 from spark_replication.errors import ReplicationError, RequestTimedOut
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.mirror.delta_tables import PartitionsTable
 from spark_replication.mirror.rows import LatestRows, MirrorRow
 from spark_replication.model import TopicPartition

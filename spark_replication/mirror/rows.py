@@ -13,7 +13,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.core.states import State, partition_state
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import TopicPartition
 
 NEVER_CONFIRMED = -1

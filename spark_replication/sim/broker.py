@@ -15,7 +15,7 @@ from spark_replication.core.replica import Leading, Me
 from spark_replication.core.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
 from spark_replication.ports import Flush
 from spark_replication.sim.disk import Disk

@@ -14,8 +14,7 @@ from spark_replication.core.replica import Leading
 from spark_replication.core.writes import Group, PartitionWrite, StoredPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, StaleControllerEpoch
-from spark_replication.messages import (
-    NONE,
+from spark_replication.messages.commands import (
     Command,
     GetReplicaLogInfo,
     LeaderAndIsr,
@@ -24,6 +23,7 @@ from spark_replication.messages import (
     StopReplica,
     UpdateMetadata,
 )
+from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, TopicPartition, TopicState
 from spark_replication.sim.broker import BrokerProcess, Host
 from spark_replication.sim.disk import LogImage

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_replication.config import settings_from
 from spark_replication.core.events import BrokerDeathReported, Event, ReplicasFailed, Requested
-from spark_replication.messages import CreateTopic, Request
+from spark_replication.messages.requests import CreateTopic, Request
 from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
 from spark_replication.sim.broker import BrokerProcess, Host
 from spark_replication.sim.checkers import Checkers

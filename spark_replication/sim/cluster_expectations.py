@@ -12,7 +12,7 @@ from spark_replication.core.cluster import ClusterState
 from spark_replication.core.plan import Reply
 from spark_replication.core.settling import waiting
 from spark_replication.core.states import partition_state
-from spark_replication.messages import Command, GetReplicaLogInfo, LeaderAndIsr, StopReplica, UpdateMetadata
+from spark_replication.messages.commands import Command, GetReplicaLogInfo, LeaderAndIsr, StopReplica, UpdateMetadata
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.expectation import (
     BadScenario,

@@ -20,20 +20,16 @@ from spark_replication.core.partition_change import effective_min_isr
 from spark_replication.core.plan import Reconsider, Reply
 from spark_replication.core.writes import IsrWrite, StoredPartition
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.messages import (
+from spark_replication.messages.commands import Command, CommandAnswer, LeaderAndIsr, ReplicaLogInfo, ReplicaLogInfos
+from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
-    Command,
-    CommandAnswer,
     Configure,
     CreateTopic,
     DeleteTopic,
     ElectLeaders,
-    LeaderAndIsr,
     Reassign,
     RemovePartitions,
-    ReplicaLogInfo,
-    ReplicaLogInfos,
     Request,
 )
 from spark_replication.model import BrokerId, PartitionState, Registration, TopicConfig, TopicPartition, TopicState

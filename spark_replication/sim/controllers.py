@@ -26,7 +26,7 @@ from spark_replication.core.plan import Reply
 from spark_replication.core.writes import Deposed, Group, GroupAnswer
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import ReplicationError
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
     Command,
     CommandAnswer,
     GetReplicaLogInfo,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from spark_replication.core.election import Policy
 from spark_replication.core.replica import Leading
-from spark_replication.messages import ElectLeaders
+from spark_replication.messages.requests import ElectLeaders
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.cluster import SimulatedCluster
 from spark_replication.sim.world import InvariantBroken

@@ -24,7 +24,9 @@ from spark_replication.core.writes import (
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, StorageFailed
-from spark_replication.messages import NONE, FetchedPartition, FetchPartition, PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, PartitionState, ReplicaOf, TopicPartition
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.sim.expectation import (

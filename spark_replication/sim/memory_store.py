@@ -35,7 +35,7 @@ from spark_replication.core.writes import (
     Write,
 )
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
-from spark_replication.messages import DeleteTopic
+from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, ClusterSettings, Registration, TopicPartition
 
 GROUPS_PER_MULTI = 1_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spark_replication.messages import (
+from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
     Configure,

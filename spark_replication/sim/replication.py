@@ -7,7 +7,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from spark_replication.errors import NotReady, ReplicationError, error_of
-from spark_replication.messages import NONE, FetchedPartition, FetchPartition
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.sim.network import Stream

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 
 import msgspec
 
-from spark_replication.messages import ElectLeaders
+from spark_replication.messages.requests import ElectLeaders
 from spark_replication.model import Scalar, TopicPartition
 from spark_replication.sim.cluster import SETTINGS, TOPIC, SimulatedCluster
 from spark_replication.sim.faults import DEFAULT, Fault, profile_of, schedule

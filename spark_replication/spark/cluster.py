@@ -38,7 +38,9 @@ from spark_replication.live.clock import now_ms
 from spark_replication.live.driver import Driver
 from spark_replication.live.guardian import DIRECTORY, Assignment, overrides_of
 from spark_replication.live.local_cluster import BrokerInfo
-from spark_replication.messages import Done, Guarding, Metadata, Order, Shutdown
+from spark_replication.messages.descriptions import Metadata
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import Guarding, Order, Shutdown
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.model import BrokerId, Value, decode, encode
 from spark_replication.spark.barrier_jobs import BarrierJobs

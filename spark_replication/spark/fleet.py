@@ -17,7 +17,7 @@ import msgspec
 
 from spark_replication.core.guardianship import guardians_for, must_gather_again
 from spark_replication.errors import InvalidConfig, NotController, ReplicationError
-from spark_replication.messages import Guarding, GuardingAnswer, Order
+from spark_replication.messages.guarding import Guarding, GuardingAnswer, Order
 from spark_replication.model import BrokerId
 from spark_replication.spark.guardian_task import Posting
 from spark_replication.transport.actions import Action

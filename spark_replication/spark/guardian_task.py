@@ -21,7 +21,8 @@ from spark_replication.decoding import from_json
 from spark_replication.errors import ReplicationError
 from spark_replication.live.broker_file import read_broker_file
 from spark_replication.live.guardian import Assignment, Guardian, Lease, found_directories
-from spark_replication.messages import BrokerDied, Done, Guarding, GuardingAnswer, Order, Serving
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import BrokerDied, Guarding, GuardingAnswer, Order, Serving
 from spark_replication.model import BrokerId
 from spark_replication.storage.broker_directory import boot_id
 from spark_replication.transport.actions import call

@@ -25,7 +25,7 @@ from spark_replication.errors import (
     StartFailed,
     error_of_text,
 )
-from spark_replication.messages import Kind, from_json, to_json
+from spark_replication.messages.envelope import Kind, from_json, to_json
 from spark_replication.transport.security import Security
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin

@@ -24,28 +24,24 @@ from spark_replication.errors import (
     Overloaded,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
     CommandAnswer,
+    GetReplicaLogInfo,
+    LeaderAndIsr,
+    PartitionCommand,
+    StopReplica,
+    UpdateMetadata,
+)
+from spark_replication.messages.descriptions import (
     DescribeReplicas,
     DescribeTopics,
-    Done,
-    GetReplicaLogInfo,
-    InitProducer,
-    LeaderAndIsr,
-    LeaseAnswer,
     Metadata,
-    PartitionCommand,
-    ProducerId,
-    ReadTicket,
-    RenewLease,
     ReplicaSizes,
-    Shutdown,
-    StopReplica,
     TopicMetadata,
-    UpdateMetadata,
-    from_json,
-    to_json,
 )
+from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.records import InitProducer, ProducerId, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight, told_to_client

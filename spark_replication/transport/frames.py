@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, overload
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
-from spark_replication.messages import Frame, from_frame, to_frame
+from spark_replication.messages.replication import Frame, from_frame, to_frame
 from spark_replication.ports import StoredBytes
 from spark_replication.transport.tls_channel import TlsChannel
 

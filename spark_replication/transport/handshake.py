@@ -22,7 +22,14 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from spark_replication.errors import AuthenticationFailed, InvalidRequest, error_of
-from spark_replication.messages import NONCE_BYTES, ChallengeFrame, ErrorFrame, Frame, HelloFrame, ProofFrame
+from spark_replication.messages.replication import (
+    NONCE_BYTES,
+    ChallengeFrame,
+    ErrorFrame,
+    Frame,
+    HelloFrame,
+    ProofFrame,
+)
 from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
 from spark_replication.transport.token import Token
 

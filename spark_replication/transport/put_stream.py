@@ -22,12 +22,13 @@ import pyarrow as pa
 from msgspec.structs import replace
 from pyarrow import flight
 
-from spark_replication import messages
 from spark_replication.config import Compression, Settings
 from spark_replication.core.producers import Place
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
-from spark_replication.messages import Ack, BatchMetadata, Refusal, from_json, to_json
+from spark_replication.messages import records
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.records import Ack, BatchMetadata, Refusal
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, prepare
 
@@ -174,7 +175,7 @@ class AnswersTogether(Answers):
     def _tell(self, known: list[Answer], writer: MetadataWriter) -> None:
         if known:
             told = tuple(replace(_told(answer), number=answer.number) for answer in known)
-            writer.write(to_json(messages.AnswersTogether(answers=told)))
+            writer.write(to_json(records.AnswersTogether(answers=told)))
 
 
 class PutStream:

@@ -18,7 +18,8 @@ import pyarrow as pa
 from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import CorruptLog, StorageFailed, UnknownTopicOrPartition
-from spark_replication.messages import BatchPosition, ReadTicket, to_json
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice
 from spark_replication.storage.batches import are_versions, batches_of, check_data, filled, projected, segment_schema

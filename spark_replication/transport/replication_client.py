@@ -29,7 +29,8 @@ from spark_replication.errors import (
     ReplicationError,
     error_of,
 )
-from spark_replication.messages import NONE, ErrorFrame, FetchedFrame, FetchedPartition, FetchFrame, HelloFrame
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.replication import ErrorFrame, FetchedFrame, FetchedPartition, FetchFrame, HelloFrame
 from spark_replication.model import BrokerId, Offset, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at

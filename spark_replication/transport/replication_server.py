@@ -34,7 +34,7 @@ from spark_replication.errors import (
     StartFailed,
     WrongCluster,
 )
-from spark_replication.messages import (
+from spark_replication.messages.replication import (
     ErrorFrame,
     FetchedFrame,
     FetchedPartition,

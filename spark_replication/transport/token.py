@@ -9,7 +9,7 @@ from typing import Literal, NoReturn
 import msgspec
 
 from spark_replication.errors import InvalidConfig
-from spark_replication.messages import HelloFrame
+from spark_replication.messages.replication import HelloFrame
 
 AUTHORIZATION = "authorization"
 TOKEN_BYTES_MAX = 1_024

@@ -22,7 +22,7 @@ import msgspec
 
 from spark_replication.core.events import Requested
 from spark_replication.decoding import UNDECODABLE, from_json
-from spark_replication.messages import (
+from spark_replication.messages.requests import (
     AddPartitions,
     DeleteTopic,
     ElectLeaders,

@@ -15,7 +15,7 @@ from spark_replication.core.cluster import commands_of
 from spark_replication.core.events import BrokersRead
 from spark_replication.core.writes import IsrAnswer, IsrWrite
 from spark_replication.errors import NotReady, ReplicationError, RequestTimedOut, StaleBrokerEpoch
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
     BrokerEpoch,
     BrokerId,

@@ -19,7 +19,7 @@ from spark_replication.core.cluster import LoadedCluster
 from spark_replication.core.events import BrokersRead, PartitionsRead, Requested
 from spark_replication.core.writes import Deposed, Group, GroupAnswer
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
-from spark_replication.messages import DeleteTopic
+from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import (
     ClusterInfo,
     ControllerEpoch,

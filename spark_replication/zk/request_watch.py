@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from spark_replication.core.events import Requested
 from spark_replication.core.writes import DeletionMark, Group, GroupAnswer, Stored, TopicRemoval
 from spark_replication.errors import ReplicationError, RequestTimedOut
-from spark_replication.messages import DeleteTopic
+from spark_replication.messages.requests import DeleteTopic
 from spark_replication.zk.admin_requests import Found, read_requests
 from spark_replication.zk.session import Session
 

@@ -34,7 +34,7 @@ from spark_replication.core.replica import (
     fetched,
 )
 from spark_replication.errors import NotEnoughReplicas
-from spark_replication.messages import ReplicaLogInfo
+from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.model import BrokerId, PartitionState
 from spark_replication.sim.scenario import run_file
 from tests.unit.core.stories import FOO, brokers, state

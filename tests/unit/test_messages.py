@@ -9,11 +9,12 @@ import pytest
 
 from spark_replication.client.put_stream import AnswersOfStream
 from spark_replication.errors import InvalidRequest, ReplicationError, UnsupportedVersion
-from spark_replication.messages import (
+from spark_replication.messages.commands import LeaderAndIsr
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.guarding import RenewLease
+from spark_replication.messages.records import Ack, BatchMetadata, ReadTicket
+from spark_replication.messages.replication import (
     NONCE_BYTES,
-    Ack,
-    BatchMetadata,
-    CreateTopic,
     ErrorFrame,
     FetchedFrame,
     FetchedPartition,
@@ -21,15 +22,10 @@ from spark_replication.messages import (
     FetchPartition,
     Frame,
     HelloFrame,
-    LeaderAndIsr,
-    ReadTicket,
-    RenewLease,
-    WidenTopic,
     from_frame,
-    from_json,
     to_frame,
-    to_json,
 )
+from spark_replication.messages.requests import CreateTopic, WidenTopic
 from spark_replication.model import AtTime, Start, TopicConfig
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, state
 

@@ -19,13 +19,8 @@ from pyarrow import flight
 from spark_replication.config import settings_from
 from spark_replication.core.writes import BrokerRemoval, GroupAnswer, PartitionWrite, Stored, TopicWrite
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
-from spark_replication.messages import (
-    CommandAnswer,
-    DescribeTopics,
-    LeaderAndIsr,
-    Metadata,
-    PartitionCommand,
-)
+from spark_replication.messages.commands import CommandAnswer, LeaderAndIsr, PartitionCommand
+from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
 from spark_replication.transport.flight import call
 from spark_replication.zk.broker_store import BrokerStore

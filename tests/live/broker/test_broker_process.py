@@ -15,16 +15,10 @@ from pyarrow import flight
 from spark_replication.errors import ReplicationError
 from spark_replication.live.broker_file import read_broker_file
 from spark_replication.live.exit_codes import TAKEN_OVER
-from spark_replication.messages import (
-    Done,
-    ErrorFrame,
-    InitProducer,
-    LeaseAnswer,
-    ProducerId,
-    RenewLease,
-    Shutdown,
-    from_frame,
-)
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.records import InitProducer, ProducerId
+from spark_replication.messages.replication import ErrorFrame, from_frame
 from spark_replication.storage.broker_directory import read_clean_shutdown
 from spark_replication.transport.flight import call, error_of_flight
 from tests.live.broker.brokers import SCHEMA, TIMEOUT_S, Cluster, Put, eventually, read, rows

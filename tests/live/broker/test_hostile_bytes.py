@@ -17,15 +17,15 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.errors import error_of_text
-from spark_replication.messages import (
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.records import ReadTicket
+from spark_replication.messages.replication import (
     ErrorFrame,
     FetchFrame,
     FetchPartition,
     HelloFrame,
-    ReadTicket,
     from_frame,
     to_frame,
-    to_json,
 )
 from tests.live.broker.brokers import Cluster, Put, read, rows
 from tests.live.broker.conftest import StartCluster

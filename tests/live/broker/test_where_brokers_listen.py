@@ -8,7 +8,7 @@ import pytest
 
 from spark_replication.config import settings_from
 from spark_replication.live.exit_codes import WRONG_USAGE
-from spark_replication.messages import DescribeTopics, Metadata
+from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import read_security
 from tests.live.broker.brokers import TIMEOUT_S

@@ -18,7 +18,8 @@ from spark_replication.config import settings_from
 from spark_replication.core.cluster import ClusterState, LoadedCluster
 from spark_replication.core.controller import plan
 from spark_replication.core.events import TookOver
-from spark_replication.messages import Done, Shutdown
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import Shutdown
 from spark_replication.model import TopicPartition, encode
 from spark_replication.transport.actions import call
 from spark_replication.zk import paths

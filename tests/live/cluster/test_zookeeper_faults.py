@@ -9,7 +9,7 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.errors import ReplicationError, StartFailed
-from spark_replication.messages import InitProducer, ProducerId
+from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.model import PartitionState, TopicPartition
 from spark_replication.transport.actions import call
 from spark_replication.zk import paths

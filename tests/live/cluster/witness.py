@@ -11,7 +11,8 @@ import msgspec
 from pyarrow import flight
 
 import spark_replication as sr
-from spark_replication.messages import BatchPosition, ReadTicket, from_json, to_json
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.records import BatchPosition, ReadTicket
 from tests.live.cluster.history import Load
 
 DEADLINE_S = 60.0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.mirror.rows import NEVER_CONFIRMED, MirrorRow
 from spark_replication.model import PartitionState
 

@@ -12,7 +12,7 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.errors import StaleLease
-from spark_replication.messages import LeaseAnswer, RenewLease
+from spark_replication.messages.guarding import LeaseAnswer, RenewLease
 from spark_replication.spark.standalone import Standalone
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY

@@ -14,7 +14,7 @@ from pyarrow import csv, parquet
 
 from spark_replication.admin.record_files import read_batches
 from spark_replication.errors import BatchTooLarge, InvalidRequest, ReplicationError
-from spark_replication.messages import BatchMetadata
+from spark_replication.messages.records import BatchMetadata
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 

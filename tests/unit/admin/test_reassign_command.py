@@ -8,17 +8,9 @@ from pathlib import Path
 import pytest
 
 from spark_replication.core.moves import Plan
-from spark_replication.messages import (
-    CancelReassignment,
-    CopySize,
-    ElectLeaders,
-    Reassign,
-    Refusal,
-    ReplicaSize,
-    ReplicaSizes,
-    Request,
-    RequestAnswer,
-)
+from spark_replication.messages.descriptions import CopySize, ReplicaSize, ReplicaSizes
+from spark_replication.messages.records import Refusal
+from spark_replication.messages.requests import CancelReassignment, ElectLeaders, Reassign, Request, RequestAnswer
 from spark_replication.model import TopicPartition
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeBroker, FakeCluster

@@ -6,7 +6,9 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from spark_replication.admin.status_view import PARTITIONS_SHOWN, status_line, status_view
-from spark_replication.messages import Guarding, Metadata, PartitionCommand, Serving, TopicMetadata
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
+from spark_replication.messages.guarding import Guarding, Serving
 from spark_replication.model import PartitionState, Registration, TopicConfig
 from spark_replication.spark.cluster import Status
 

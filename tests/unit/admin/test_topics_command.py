@@ -9,7 +9,7 @@ import pytest
 
 from spark_replication.admin.topics_command import with_columns
 from spark_replication.errors import InvalidRequest
-from spark_replication.messages import Request, RequestAnswer, WidenTopic
+from spark_replication.messages.requests import Request, RequestAnswer, WidenTopic
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
 

@@ -27,34 +27,36 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import (
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import (
+    DescribeReplicas,
+    DescribeTopics,
+    Metadata,
+    ReplicaSizes,
+    TopicMetadata,
+)
+from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.records import (
     Ack,
-    AddPartitions,
     AnswersTogether,
     BatchMetadata,
     BatchPosition,
+    ProducerId,
+    ReadTicket,
+    Refusal,
+)
+from spark_replication.messages.requests import (
+    AddPartitions,
     CancelReassignment,
     Configure,
     CreateTopic,
     DeleteTopic,
-    DescribeReplicas,
-    DescribeTopics,
-    Done,
     ElectLeaders,
-    Metadata,
-    PartitionCommand,
-    ProducerId,
-    ReadTicket,
     Reassign,
-    Refusal,
     RemovePartitions,
-    ReplicaSizes,
     Request,
     RequestAnswer,
-    TopicMetadata,
     WidenTopic,
-    from_json,
-    to_json,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
 from spark_replication.storage.batches import topic_schema

@@ -26,17 +26,15 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import (
+from spark_replication.messages.descriptions import CopySize, ReplicaSize, ReplicaSizes
+from spark_replication.messages.records import Refusal
+from spark_replication.messages.requests import (
     CancelReassignment,
     Configure,
-    CopySize,
     ElectLeaders,
     PlannedFrom,
     Reassign,
-    Refusal,
     RemovePartitions,
-    ReplicaSize,
-    ReplicaSizes,
     Request,
     RequestAnswer,
     WidenTopic,

@@ -26,7 +26,7 @@ from spark_replication.errors import (
     UnknownSchemaVersion,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import BatchMetadata
+from spark_replication.messages.records import BatchMetadata
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
 
 WAIT_S = 20.0

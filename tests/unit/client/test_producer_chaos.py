@@ -12,7 +12,7 @@ import pytest
 from spark_replication.client.producer import Producer
 from spark_replication.client.sender import SEND_BYTES, Ack
 from spark_replication.errors import BatchTooLarge, NotEnoughReplicas, NotLeader, Overloaded, ReplicationError
-from spark_replication.messages import BatchMetadata
+from spark_replication.messages.records import BatchMetadata
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
 
 BATCHES = 150

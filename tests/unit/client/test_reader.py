@@ -19,7 +19,7 @@ from spark_replication.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import BatchMetadata
+from spark_replication.messages.records import BatchMetadata
 from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster, StoredBatch
 
 WAIT_S = 20.0

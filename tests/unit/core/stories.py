@@ -12,7 +12,7 @@ from spark_replication.core.brokers import Brokers
 from spark_replication.core.cluster import ClusterState, StoredTopic
 from spark_replication.core.election import Policy
 from spark_replication.core.writes import StoredPartition
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, Registration, TopicConfig, TopicPartition, TopicState
 from spark_replication.sim.memory_store import MemoryStore
 

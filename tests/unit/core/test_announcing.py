@@ -10,8 +10,7 @@ from spark_replication.core.announcing import announce, ask
 from spark_replication.core.cluster import ClusterState
 from spark_replication.core.events import BrokerDeathReported, Requested, TookOver
 from spark_replication.core.plan import BrokersMoved, Cause, Delete, Elect, PartitionsChanged, Stop
-from spark_replication.messages import (
-    Configure,
+from spark_replication.messages.commands import (
     GetReplicaLogInfo,
     LeaderAndIsr,
     LogInfoWanted,
@@ -20,6 +19,7 @@ from spark_replication.messages import (
     StopReplica,
     UpdateMetadata,
 )
+from spark_replication.messages.requests import Configure
 from spark_replication.model import BrokerId, ClusterSettings, Scalar, TopicConfig, TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, state, topic
 

@@ -6,7 +6,8 @@ from msgspec.structs import replace
 
 from spark_replication.core.answers import Outcome, outcome
 from spark_replication.errors import InvalidRequest, NotReady, StorageFailed
-from spark_replication.messages import NONE, CommandAnswer, LeaderAndIsr
+from spark_replication.messages.commands import CommandAnswer, LeaderAndIsr
+from spark_replication.messages.envelope import NONE
 from spark_replication.model import ReplicaOf, TopicConfig, TopicPartition
 from tests.unit.core.stories import command, registration, state
 

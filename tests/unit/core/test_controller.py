@@ -43,17 +43,15 @@ from spark_replication.core.writes import (
     TopicWrite,
 )
 from spark_replication.errors import InvalidTopic
-from spark_replication.messages import (
+from spark_replication.messages.commands import ReplicaLogInfo, ReplicaLogInfos, StopPartition
+from spark_replication.messages.requests import (
     AddPartitions,
     CreateTopic,
     DeleteTopic,
     ElectLeaders,
     Reassign,
     RemovePartitions,
-    ReplicaLogInfo,
-    ReplicaLogInfos,
     Request,
-    StopPartition,
 )
 from spark_replication.model import ABSENT, BrokerId, PartitionState, TopicConfig, TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, state, topic

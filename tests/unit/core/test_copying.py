@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_replication.core.copying import Pace, left_of, observed, time_left_ms
-from spark_replication.messages import CopySize, ReplicaSize
+from spark_replication.messages.descriptions import CopySize, ReplicaSize
 from tests.unit.core.stories import FOO_ID, command, state
 
 BEGUN = Pace(bytes_left=10_000, since_ms=1_000)

@@ -6,7 +6,7 @@ from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState, StoredTopic
 from spark_replication.core.recovery import Recovery
 from spark_replication.core.writes import StoredPartition
-from spark_replication.messages import Metadata, TopicMetadata
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, registration, state, store_of, topic
 

@@ -10,7 +10,8 @@ import pytest
 from spark_replication.core import moves
 from spark_replication.core.moves import Move, Plan, drained, heading_for, planned, size_text
 from spark_replication.errors import InvalidReplicaAssignment, InvalidRequest, UnknownTopicOrPartition
-from spark_replication.messages import PartitionCommand, PlannedFrom, Reassign
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.requests import PlannedFrom, Reassign
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import command, registration, state
 

@@ -7,7 +7,7 @@ import pytest
 from spark_replication.core.moves import Move, Plan
 from spark_replication.core.planning import Goal, plan_for
 from spark_replication.errors import InvalidRequest, ReplicationError, UnknownTopicOrPartition
-from spark_replication.messages import Metadata, TopicMetadata
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import TopicConfig, TopicPartition
 from tests.unit.core.stories import command, registration, state
 

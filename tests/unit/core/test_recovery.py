@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.brokers import Brokers
 from spark_replication.core.recovery import LogEnd, Recovery, answered, asked_anew, asking, to_ask, winner
-from spark_replication.messages import ReplicaLogInfo
+from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.model import BrokerId
 from tests.unit.core.stories import FOO_ID, brokers
 

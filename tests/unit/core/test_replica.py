@@ -37,7 +37,7 @@ from spark_replication.errors import (
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
 )
-from spark_replication.messages import Diverging
+from spark_replication.messages.replication import Diverging
 from spark_replication.model import BrokerId, PartitionState
 from tests.unit.core.stories import FOO, command, state
 

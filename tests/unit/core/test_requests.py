@@ -35,7 +35,8 @@ from spark_replication.errors import (
     ReplicationError,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import (
+from spark_replication.messages.commands import StopPartition
+from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
     Configure,
@@ -46,7 +47,6 @@ from spark_replication.messages import (
     Reassign,
     RemovePartitions,
     Request,
-    StopPartition,
 )
 from spark_replication.model import (
     ABSENT,

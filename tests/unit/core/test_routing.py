@@ -7,7 +7,8 @@ from msgspec.structs import replace
 
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import LeaderNotAvailable, ReplicationError, UnknownTopicOrPartition, WrongCluster
-from spark_replication.messages import Metadata, PartitionCommand, TopicMetadata
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import PartitionState, Registration, TopicConfig
 
 

@@ -23,7 +23,7 @@ from spark_replication.core.settling import (
     waiting,
 )
 from spark_replication.core.writes import PartitionWrite, StoredPartition, TopicWrite
-from spark_replication.messages import StopPartition
+from spark_replication.messages.commands import StopPartition
 from spark_replication.model import BrokerId, PartitionState, TopicConfig, TopicPartition
 from tests.unit.core.stories import FOO, cluster_of, state, topic
 

@@ -26,7 +26,7 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import CreateTopic
+from spark_replication.messages.requests import CreateTopic
 from spark_replication.model import BrokerId, TopicConfig, TopicState
 from tests.unit.core.stories import cluster_of, store_of, topic
 

@@ -12,7 +12,8 @@ from spark_replication.core.requests import narrowed, plan_request
 from spark_replication.core.widening import SchemaChange, incomparable, widened
 from spark_replication.core.writes import TopicConfigWrite
 from spark_replication.errors import InvalidSchema, ReplicationError, UnknownTopicOrPartition
-from spark_replication.messages import UpdateMetadata, WidenTopic
+from spark_replication.messages.commands import UpdateMetadata
+from spark_replication.messages.requests import WidenTopic
 from spark_replication.model import TopicConfig
 from tests.unit.core.stories import cluster_of, state, topic
 

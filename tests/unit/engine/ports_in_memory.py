@@ -9,7 +9,7 @@ from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.plan import Reply
 from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.errors import StorageFailed
-from spark_replication.messages import Command, PartitionCommand
+from spark_replication.messages.commands import Command, PartitionCommand
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog

@@ -21,25 +21,21 @@ from spark_replication.errors import (
     StorageFailed,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages import (
-    NONE,
+from spark_replication.messages.commands import (
     CommandAnswer,
-    DescribeReplicas,
-    FetchPartition,
     GetReplicaLogInfo,
     LeaderAndIsr,
     LogInfoWanted,
-    Metadata,
     PartitionCommand,
     ReplicaLogInfo,
     ReplicaLogInfos,
-    ReplicaSize,
-    ReplicaSizes,
     StopPartition,
     StopReplica,
-    TopicMetadata,
     UpdateMetadata,
 )
+from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize, ReplicaSizes, TopicMetadata
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.replication import FetchPartition
 from spark_replication.model import Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import PreparedBatch
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, settings, state

@@ -35,21 +35,23 @@ from spark_replication.core.writes import (
 )
 from spark_replication.engine import controller_loop
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
+    GetReplicaLogInfo,
+    LeaderAndIsr,
+    ReplicaLogInfo,
+    ReplicaLogInfos,
+    StopReplica,
+    UpdateMetadata,
+)
+from spark_replication.messages.requests import (
     AddPartitions,
     Configure,
     CreateTopic,
     DeleteTopic,
     ElectLeaders,
-    GetReplicaLogInfo,
-    LeaderAndIsr,
     Reassign,
     RemovePartitions,
-    ReplicaLogInfo,
-    ReplicaLogInfos,
     Request,
-    StopReplica,
-    UpdateMetadata,
     WidenTopic,
 )
 from spark_replication.model import PartitionState, ReplicaOf, TopicConfig, TopicPartition, TopicState

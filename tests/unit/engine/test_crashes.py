@@ -18,7 +18,7 @@ from spark_replication.core.plan import Reply
 from spark_replication.core.widening import incomparable
 from spark_replication.core.writes import IsrWrite
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.messages import (
+from spark_replication.messages.requests import (
     AddPartitions,
     DeleteTopic,
     ElectLeaders,

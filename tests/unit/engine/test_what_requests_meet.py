@@ -6,7 +6,7 @@ from spark_replication.core.cluster import StoredTopic
 from spark_replication.core.events import PartitionsRead, Requested, TookOver
 from spark_replication.core.requests import plan_request
 from spark_replication.core.writes import StoredPartition
-from spark_replication.messages import (
+from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
     CreateTopic,

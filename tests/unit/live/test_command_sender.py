@@ -12,7 +12,7 @@ import pytest
 
 from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch
 from spark_replication.live.command_sender import QUESTION_PAUSE_S, CommandSender
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
     Command,
     CommandAnswer,
     GetReplicaLogInfo,

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.live.pending_commands import PendingCommands, PendingQuestions, State
-from spark_replication.messages import (
+from spark_replication.messages.commands import (
     LOG_INFO_PARTITIONS_MAX,
     GetReplicaLogInfo,
     LeaderAndIsr,

@@ -14,7 +14,7 @@ from spark_replication.core.writes import IsrAnswer, IsrWrite
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.transport.replication import Address, Replication

@@ -16,7 +16,10 @@ from spark_replication.errors import (
     RequestTimedOut,
     StartFailed,
 )
-from spark_replication.messages import DescribeTopics, Done, InitProducer, ProducerId, RenewLease
+from spark_replication.messages.descriptions import DescribeTopics
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import RenewLease
+from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.transport.actions import Action, ActionServer, call
 from spark_replication.transport.security import NO_SECURITY
 

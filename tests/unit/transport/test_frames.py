@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
-from spark_replication.messages import ErrorFrame, HelloFrame
+from spark_replication.messages.replication import ErrorFrame, HelloFrame
 from spark_replication.storage.files import LocalFiles
 from spark_replication.transport.frames import (
     BUFFERS_PER_CALL_MAX,

@@ -16,20 +16,18 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest, ReplicationError
-from spark_replication.messages import (
-    BatchMetadata,
-    DescribeTopics,
+from spark_replication.messages.commands import LeaderAndIsr
+from spark_replication.messages.descriptions import DescribeTopics
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.records import BatchMetadata, ReadTicket
+from spark_replication.messages.replication import (
     FetchedFrame,
     FetchedPartition,
     FetchFrame,
     FetchPartition,
     HelloFrame,
-    LeaderAndIsr,
-    ReadTicket,
     from_frame,
-    from_json,
     to_frame,
-    to_json,
 )
 from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice

@@ -12,7 +12,8 @@ from pyarrow import flight
 
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidRequest
-from spark_replication.messages import BatchPosition, ReadTicket, from_json
+from spark_replication.messages.envelope import from_json
+from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, prepare

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from spark_replication.errors import CorruptLog
-from spark_replication.messages import ReadTicket
+from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, Start, TopicPartition
 from spark_replication.ports import StoredSlice
 from spark_replication.transport.read_stream import ReadStream

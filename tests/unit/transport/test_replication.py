@@ -12,7 +12,7 @@ import pytest
 from spark_replication.config import Settings
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig
-from spark_replication.messages import (
+from spark_replication.messages.replication import (
     ErrorFrame,
     FetchedFrame,
     FetchFrame,

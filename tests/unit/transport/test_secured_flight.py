@@ -12,7 +12,7 @@ from pyarrow import flight
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig, ReplicationError
-from spark_replication.messages import InitProducer, ProducerId
+from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from tests.unit.transport.certificates import Authority, tls_settings

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, ReplicationError
-from spark_replication.messages import (
+from spark_replication.messages.replication import (
     ChallengeFrame,
     ErrorFrame,
     FetchFrame,

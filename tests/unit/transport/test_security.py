@@ -12,7 +12,7 @@ import pytest
 
 from spark_replication.config import Settings, settings_from
 from spark_replication.errors import InvalidConfig
-from spark_replication.messages import HelloFrame
+from spark_replication.messages.replication import HelloFrame
 from spark_replication.transport.security import NO_SECURITY, Security, read_security, with_absolute_files
 from spark_replication.transport.token import TOKEN_BYTES_MAX, Token
 from tests.unit.transport.certificates import Authority, Files, locked_key, tls_settings

@@ -15,7 +15,7 @@ import pytest
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
-from spark_replication.messages import ErrorFrame
+from spark_replication.messages.replication import ErrorFrame
 from spark_replication.transport.frames import RECEIVE_BYTES, ROOM_BYTES_MIN, FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.security import Security, read_security
 from spark_replication.transport.tls_channel import TlsChannel

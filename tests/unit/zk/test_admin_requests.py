@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 
 from spark_replication.decoding import UNDECODABLE
-from spark_replication.messages import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions, Request
+from spark_replication.messages.requests import (
+    AddPartitions,
+    DeleteTopic,
+    ElectLeaders,
+    Reassign,
+    RemovePartitions,
+    Request,
+)
 from spark_replication.zk.admin_requests import asked_by
 
 MOVED = "/admin/partitions_reassigned/foo-bar/3"

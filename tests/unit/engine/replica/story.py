@@ -12,7 +12,7 @@ from spark_replication.core.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError
-from spark_replication.messages import FetchedPartition, FetchPartition
+from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, PartitionState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.memory_log import MemoryLog

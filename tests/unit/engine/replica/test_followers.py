@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_replication.messages import Diverging
+from spark_replication.messages.replication import Diverging
 from tests.unit.engine.replica.story import Story
 
 

@@ -8,7 +8,7 @@ from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.producers import Place
 from spark_replication.core.replica import Me
 from spark_replication.errors import CorruptLog
-from spark_replication.messages import Diverging, FetchedPartition
+from spark_replication.messages.replication import Diverging, FetchedPartition
 from tests.unit.core.stories import FOO_ID, command, state
 from tests.unit.engine.replica.story import LED, Story, fetched, follower
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_replication.messages import ReplicaLogInfo
+from spark_replication.messages.commands import ReplicaLogInfo
 from tests.unit.core.stories import FOO, FOO_ID, state
 from tests.unit.engine.replica.story import LED, Story
 

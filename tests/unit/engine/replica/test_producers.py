@@ -9,7 +9,7 @@ import pytest
 from spark_replication.core.producers import Place
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import NotEnoughReplicas, Overloaded, StorageFailed
-from spark_replication.messages import PartitionCommand
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.ports import PreparedBatch
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.replica.story import DISK_RETRY_MS, LED, ME, Story, fetched
