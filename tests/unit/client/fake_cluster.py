@@ -74,6 +74,7 @@ REQUESTS: dict[str, type[Request]] = {
 }
 
 SCHEMA = pa.schema([("number", pa.int64())])
+PASSES_MS = 3_000  # a deadline that is to pass, but not before brokers of a busy machine were found and asked
 
 
 class StoredBatch(NamedTuple):

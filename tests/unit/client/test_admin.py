@@ -40,7 +40,7 @@ from spark_replication.messages.requests import (
     WidenTopic,
 )
 from spark_replication.model import TopicPartition
-from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster, FakeLog
+from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, FakeLog
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_controller_that_has_moved_is_found(cluster: FakeCluster, admin: Admin
 def test_without_a_controller_the_deadline_passes(cluster: FakeCluster) -> None:
     cluster.controller = None
     with (
-        Admin(cluster.bootstrap, deadline_ms=200) as admin,
+        Admin(cluster.bootstrap, deadline_ms=PASSES_MS) as admin,
         pytest.raises(NotController, match="no broker knows of a controller"),
     ):
         admin.create_topic("words", SCHEMA)
@@ -233,7 +233,7 @@ def test_a_widening_is_done_when_every_broker_that_answers_has_heard_of_it(clust
     widen(cluster)
     cluster.brokers[2].frozen_metadata = cluster.metadata(None)
     with (
-        Admin(cluster.bootstrap, deadline_ms=700) as hasty,
+        Admin(cluster.bootstrap, deadline_ms=PASSES_MS) as hasty,
         pytest.raises(ReplicationError, match=r"has not heard of its version 1|did not say in time") as refused,
     ):
         hasty.widen_topic("orders", WIDER)
@@ -260,7 +260,10 @@ def test_a_topic_is_not_created_before_a_broker_knows_of_it(cluster: FakeCluster
     """What the controller knows is not enough: whoever uses the topic next asks brokers."""
     late = cluster.brokers[2]
     late.frozen_metadata = msgspec.structs.replace(cluster.metadata(None), brokers={2: late.registration})
-    with Admin(late.address, deadline_ms=700) as hasty, pytest.raises(UnknownTopicOrPartition, match="does not know"):
+    with (
+        Admin(late.address, deadline_ms=PASSES_MS) as hasty,
+        pytest.raises(UnknownTopicOrPartition, match="does not know"),
+    ):
         hasty.create_topic("words", WIDER, partitions=1)
     assert "words" in cluster.topics
     with Admin(late.address) as patient:

@@ -27,7 +27,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.records import BatchMetadata
-from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster
+from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster
 
 WAIT_S = 20.0
 
@@ -321,10 +321,10 @@ def test_a_leader_that_never_hears_of_a_version_is_given_up_in_time(
     monkeypatch.setattr(senders, "back_off_s", lambda failures: 0.01 if failures == 1 else 60.0)
     cluster.widen("orders", WIDER)
     cluster.refuse = lambda _batch, _metadata: UnknownSchemaVersion("column 1: widen the topic, or wait")
-    with Producer(cluster.bootstrap, deadline_ms=700) as producer:
+    with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
         error = failure(producer.send("orders", named(0)))
     assert isinstance(error, UnknownSchemaVersion)
-    assert "given up after 700 ms, nothing is written" in str(error)
+    assert f"given up after {PASSES_MS} ms, nothing is written" in str(error)
     assert len(cluster.received) > 1
 
 
@@ -341,7 +341,7 @@ def test_an_unknown_topic_or_partition_is_named_soon(producer: Producer, topic: 
 
 
 def test_no_answer_in_time_may_be_written(cluster: FakeCluster) -> None:
-    with Producer(cluster.bootstrap, deadline_ms=700) as producer, cluster.silent():
+    with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer, cluster.silent():
         error = failure(producer.send("orders", numbers(1)))
         assert isinstance(error, RequestTimedOut)
         assert error.maybe_written
@@ -366,7 +366,7 @@ def test_what_was_refused_and_could_not_be_sent_again_is_surely_not_written(clus
 
 
 def test_the_producer_is_usable_after_a_deadline_that_passed(cluster: FakeCluster) -> None:
-    with Producer(cluster.bootstrap, deadline_ms=700) as producer:
+    with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
         with cluster.silent():
             assert failure(producer.send("orders", numbers(1))).maybe_written
         producer.send("orders", numbers(2)).result(WAIT_S)
@@ -376,17 +376,19 @@ def test_the_producer_is_usable_after_a_deadline_that_passed(cluster: FakeCluste
 def test_nobody_to_send_to_names_the_addresses_that_were_tried(cluster: FakeCluster) -> None:
     for broker in cluster.brokers.values():
         broker.proxy.down()
-    with Producer(cluster.bootstrap, deadline_ms=300) as producer:
+    with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
         error = failure(producer.send("orders", numbers(1)))
     assert not error.maybe_written
     assert all(broker.address in str(error) for broker in cluster.brokers.values())
 
 
 def test_a_full_window_makes_send_wait_and_then_says_so(cluster: FakeCluster) -> None:
-    with Producer(cluster.bootstrap, deadline_ms=700, in_flight_batches_max=4, batch_bytes=0) as producer:
+    with Producer(cluster.bootstrap, deadline_ms=PASSES_MS, in_flight_batches_max=4, batch_bytes=0) as producer:
         with cluster.silent():
             futures = send(producer, 4)
-            with pytest.raises(Overloaded, match=r"for orders-0 .* had no answer within 700 ms.*slow down") as refused:
+            with pytest.raises(
+                Overloaded, match=f"for orders-0 .* had no answer within {PASSES_MS} ms.*slow down"
+            ) as refused:
                 send(producer, 1, first=4)
             assert not refused.value.maybe_written
             assert all(failure(future).maybe_written for future in futures)

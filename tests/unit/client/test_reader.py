@@ -20,7 +20,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.records import BatchMetadata
-from tests.unit.client.fake_cluster import SCHEMA, FakeBroker, FakeCluster, StoredBatch
+from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, StoredBatch
 
 WAIT_S = 20.0
 
@@ -314,7 +314,7 @@ def test_a_follower_is_followed_and_the_leader_after_it(cluster: FakeCluster) ->
 
 def test_what_a_follower_gave_begins_the_deadline_anew(cluster: FakeCluster) -> None:
     write(cluster, 4)
-    deadline = Deadline(500)
+    deadline = Deadline(PASSES_MS)
 
     def before_read(broker: FakeBroker, stored: StoredBatch) -> None:
         if broker.id == 2 and stored.base_offset == 6:
@@ -322,7 +322,7 @@ def test_what_a_follower_gave_begins_the_deadline_anew(cluster: FakeCluster) -> 
             broker.proxy.down()
 
     cluster.before_read = before_read
-    with Reader(cluster.bootstrap, prefer="follower", deadline_ms=500) as reader:
+    with Reader(cluster.bootstrap, prefer="follower", deadline_ms=PASSES_MS) as reader:
         assert numbers(list(reader.read("orders"))) == list(range(12))
 
 
