@@ -111,7 +111,7 @@ def latency_command(
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
 @output
 def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) -> None:
-    """A partition read over Flight, and from a broker's files, beside pyarrow reading them through a memory map."""
+    """A partition read over Flight, beside Flight alone, and from a broker's files, beside pyarrow mapping them."""
     found = bench_read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
     _show_figures(bench_read.COLUMNS, found, output)
 

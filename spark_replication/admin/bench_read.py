@@ -1,4 +1,5 @@
-"""DoGet of a partition from end to end, and LocalReader of its files, beside pyarrow reading them through a memory map.
+"""DoGet of a partition from end to end, beside Flight alone, and LocalReader of its files, beside pyarrow reading them
+through a memory map.
 
 All touch every byte (its CRC-32C): a map that nobody looks into would cost nothing.
 """
@@ -14,6 +15,7 @@ import pyarrow as pa
 from crc32c import crc32c
 from pyarrow import flight
 
+from spark_replication.admin.bench_bare_flight import BareFlight
 from spark_replication.admin.bench_load import cpu_s_of, fill
 from spark_replication.admin.bench_replicate import FlightStreams, Progress, batch_of, started, streams_to
 from spark_replication.client.local_reader import LocalReader
@@ -27,19 +29,20 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     mb: float
     mb_per_s: float
     broker_cpu_s_per_gb: float
+    flight_mb_per_s: float
     local_mb_per_s: float
     mapped_mb_per_s: float
 
     @property
-    def ratio(self) -> float:
-        return round(self.mb_per_s / self.mapped_mb_per_s, 3)
+    def flight_ratio(self) -> float:
+        return round(self.mb_per_s / self.flight_mb_per_s, 3)
 
     @property
     def local_ratio(self) -> float:
         return round(self.local_mb_per_s / self.mapped_mb_per_s, 3)
 
 
-COLUMNS = (*Figures.__struct_fields__, "ratio", "local_ratio")
+COLUMNS = (*Figures.__struct_fields__, "flight_ratio", "local_ratio")
 
 
 def read(sizes: Sequence[int], *, total_bytes: int, rounds: int, progress: Progress) -> Iterator[Figures]:
@@ -60,10 +63,13 @@ def _figures(
     expected = crc32c(batch.column(0).buffers()[1]), batches
     ticket = flight.Ticket(to_json(ReadTicket(topic=streams.topic, partition=0)))
     cpu_s = cpu_s_of(streams.pids)
-    ours = min(_timed(lambda: _look(_batches(streams.client.do_get(ticket))), expected) for _ in range(rounds))
+    ours, bare, mapped, local = (float("inf"),) * 4
+    with BareFlight(batch) as flight_alone:
+        for _ in range(rounds):  # one after the other: whatever else the machine does falls on both
+            ours = min(ours, _timed(lambda: _look(_batches(streams.client.do_get(ticket))), expected))
+            bare = min(bare, _timed(lambda: _look(_batches(flight_alone.batches(batches))), expected))
     used_s = (cpu_s_of(streams.pids) - cpu_s) / rounds
-    mapped, local = float("inf"), float("inf")
-    for _ in range(rounds):  # one after the other: whatever else the machine does falls on both
+    for _ in range(rounds):
         mapped = min(mapped, _timed(lambda: _look(_mapped(files)), expected))
         local = min(local, _timed(lambda: _look(_local(files[0].parent)), expected))
     moved = batches * streams.batch_bytes
@@ -72,6 +78,7 @@ def _figures(
         mb=round(moved / 1e6, 1),
         mb_per_s=round(moved / ours / 1e6, 1),
         broker_cpu_s_per_gb=round(used_s / moved * 1e9, 2),
+        flight_mb_per_s=round(moved / bare / 1e6, 1),
         local_mb_per_s=round(moved / local / 1e6, 1),
         mapped_mb_per_s=round(moved / mapped / 1e6, 1),
     )

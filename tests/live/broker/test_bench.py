@@ -5,10 +5,12 @@ from __future__ import annotations
 import threading
 
 import msgspec
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
 from spark_replication.admin.bench_bare import BareLoop
+from spark_replication.admin.bench_bare_flight import BareFlight
 from spark_replication.admin.bench_load import Answers, rate
 from spark_replication.admin.cli import cli
 from spark_replication.errors import BrokerNotAvailable, NotLeader
@@ -29,7 +31,7 @@ pytestmark = pytest.mark.live
         (
             ("read", "--sizes=65536", "--mib=8", "--rounds=1"),
             1,
-            ("mb", "mb_per_s", "local_mb_per_s", "mapped_mb_per_s", "ratio", "local_ratio"),
+            ("mb", "mb_per_s", "flight_mb_per_s", "flight_ratio", "local_mb_per_s", "mapped_mb_per_s", "local_ratio"),
         ),
         (
             ("failover", "--partitions=30", "--session-ms=3000"),
@@ -112,6 +114,13 @@ def test_what_is_acknowledged_after_the_measured_time_counts_with_the_time_it_to
     found = rate(Late(), 0.001)
     assert 0 < found.mb_per_s < 1, "a window of 2,000 batches is 2 MB"
     assert found.cpu_s_per_gb > 0
+
+
+def test_flight_alone_gives_a_batch_as_often_as_asked_and_its_process_ends_with_it() -> None:
+    batch = pa.record_batch({"number": pa.array([1, 2, 3])})
+    with BareFlight(batch) as bare:
+        assert [chunk.data.equals(batch) for chunk in bare.batches(4)] == [True] * 4
+    assert bare.process.returncode == 0
 
 
 def test_the_processes_of_a_bare_loop_end_with_it() -> None:
