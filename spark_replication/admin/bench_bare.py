@@ -24,6 +24,7 @@ from spark_replication.transport.frames import hang_up
 
 HOST = "127.0.0.1"
 RECEIVE_BYTES = 1 << 20
+RECENT_BYTES = 64 << 20  # what a file holds at most: then it begins anew
 END_TIMEOUT_S = 10.0
 _POSITION = struct.Struct("!Q")  # an answer: everything below this is written
 
@@ -131,14 +132,18 @@ def serve(upstream: socket.socket, followers: list[socket.socket], handle: int) 
     positions = {follower.fileno(): 0 for follower in followers}
     by_handle = {follower.fileno(): follower for follower in followers}
     view = memoryview(bytearray(RECEIVE_BYTES))
-    written = told = 0
+    written = held = told = 0
     while True:
         for ready, _ in waiting.poll():
             if ready == upstream.fileno():
                 received = upstream.recv_into(view)
                 if not received:
                     return
-                os.pwrite(handle, view[:received], written)
+                if held >= RECENT_BYTES:
+                    os.ftruncate(handle, 0)
+                    held = 0
+                os.pwrite(handle, view[:received], held)
+                held += received
                 written += received
                 for follower in followers:
                     follower.sendall(view[:received])

@@ -17,7 +17,7 @@ from pyarrow import flight
 
 from spark_replication.admin.bench_bare_flight import BareFlight
 from spark_replication.admin.bench_load import cpu_s_of, fill
-from spark_replication.admin.bench_replicate import FlightStreams, Progress, batch_of, started, streams_to
+from spark_replication.admin.bench_replicate import WHOLE, FlightStreams, Progress, batch_of, started, streams_to
 from spark_replication.client.local_reader import LocalReader
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.messages.envelope import to_json
@@ -50,7 +50,7 @@ def read(sizes: Sequence[int], *, total_bytes: int, rounds: int, progress: Progr
         for size in sizes:
             progress(f"{size} bytes a batch, {total_bytes >> 20} MiB")
             batch = batch_of(size)
-            with streams_to(cluster, 1, batch) as streams:
+            with streams_to(cluster, 1, batch, WHOLE) as streams:
                 batches = max(1, total_bytes // batch.nbytes)
                 fill(streams, batches)
                 yield _figures(cluster, streams, batch, batches, rounds)

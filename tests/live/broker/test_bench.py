@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from spark_replication.admin.bench_bare import BareLoop
+from spark_replication.admin.bench_bare import RECEIVE_BYTES, RECENT_BYTES, BareLoop
 from spark_replication.admin.bench_bare_flight import BareFlight
 from spark_replication.admin.bench_load import Answers, rate
 from spark_replication.admin.cli import cli
@@ -76,6 +76,18 @@ def test_the_bare_loop_acknowledges_what_all_three_have_written() -> None:
         assert sizes == dict.fromkeys(("leader", "follower-1", "follower-2"), 500_000)
         directory = bare.directory
     assert not directory.exists()
+
+
+def test_the_bare_loop_keeps_what_it_wrote_last() -> None:
+    with BareLoop(bytes(1 << 20)) as bare:
+        answers = Answers(1)
+        bare.begin(answers)
+        for _ in range(2 * (RECENT_BYTES >> 20)):
+            answers.sent(0, 0.0)
+            bare.send(0)
+        answers.wait_below(1)
+        assert answers.answered == 2 * (RECENT_BYTES >> 20)
+        assert all(path.stat().st_size < RECENT_BYTES + RECEIVE_BYTES for path in bare.directory.iterdir())
 
 
 def test_a_measurement_ends_with_the_first_refusal() -> None:
