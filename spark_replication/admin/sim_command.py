@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from spark_replication.sim import run as simulator
-from spark_replication.sim.faults import DEFAULT, KINDS, PROFILES
+from spark_replication.sim.faults import DEFAULT, KINDS, MIXES
 from spark_replication.sim.run import Report, Result
 
 ELECTIONS = ("isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "designated", "preferred")
@@ -35,7 +35,7 @@ class _Seeds(click.ParamType[range]):
 @click.option("--trace", is_flag=True, help="of one seed: everything that happened, an event a line")
 @click.option(
     "--profile",
-    type=click.Choice((DEFAULT, *PROFILES)),
+    type=click.Choice((DEFAULT, *MIXES)),
     default=DEFAULT,
     show_default=True,
     help="which faults come how often; by default the seeds take turns",

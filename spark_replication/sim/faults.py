@@ -126,13 +126,21 @@ PROFILES: Mapping[str, Profile] = {
     "admin": _mix(ADMIN),
     "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
 }
+DRAWN = "drawn"  # a mix of each seed's own: what breaks may need faults to meet that nobody has thought of together
+MIXES = (*PROFILES, DRAWN)
 DEFAULT = "default"
-_TAKING_TURNS = ("mixed", "segments", "power", "network", "restarts", "zookeeper", "controller", "admin")
+_TAKING_TURNS = ("mixed", "segments", "power", "network", "restarts", "zookeeper", "controller", "admin", DRAWN)
 
 
 def profile_of(name: str, seed: int) -> Profile:
     """`default`: seeds take turns, so that any range of them has met every mix."""
-    return PROFILES[_TAKING_TURNS[seed % len(_TAKING_TURNS)] if name == DEFAULT else name]
+    mix = _TAKING_TURNS[seed % len(_TAKING_TURNS)] if name == DEFAULT else name
+    return _drawn(seed) if mix == DRAWN else PROFILES[mix]
+
+
+def _drawn(seed: int) -> Profile:
+    rng = random.Random(f"{seed}/mix")
+    return _mix({kind: KINDS[kind] for kind in rng.sample(list(KINDS), rng.randint(2, 4))}, by=30)
 
 
 def schedule(seed: int, profile: Profile) -> list[Fault]:

@@ -12,10 +12,10 @@ from click.testing import CliRunner
 from spark_replication.admin.cli import cli
 from spark_replication.admin.sim_command import ELECTIONS
 from spark_replication.core import replica
-from spark_replication.sim.faults import KINDS, PROFILES
+from spark_replication.sim.faults import KINDS, MIXES, profile_of
 from spark_replication.sim.run import run_seed, run_seeds, shrink
 
-FEW = range(1, 17)  # twice each mix
+FEW = range(1, 19)  # twice each mix
 
 
 def test_nothing_is_found() -> None:
@@ -25,10 +25,18 @@ def test_nothing_is_found() -> None:
     assert report.epochs_min >= 3
 
 
-@pytest.mark.parametrize("profile", sorted(PROFILES))
+@pytest.mark.parametrize("profile", sorted(MIXES))
 def test_nothing_is_found_with_any_mix_of_faults(profile: str) -> None:
     report = run_seeds(range(1, 5), profile, jobs=1)
     assert [failed.sentence(profile) for failed in report.failures] == []
+
+
+def test_a_drawn_mix_is_its_seeds_own() -> None:
+    drawn = [profile_of("drawn", seed) for seed in range(20)]
+    assert drawn == [profile_of("drawn", seed) for seed in range(20)]
+    heavy = [{kind for kind, weight in mix.weights.items() if weight == 30 * KINDS[kind]} for mix in drawn]
+    assert {len(kinds) for kinds in heavy} == {2, 3, 4}
+    assert len({frozenset(kinds) for kinds in heavy}) == 20
 
 
 def test_one_seed_is_one_story() -> None:
