@@ -88,8 +88,8 @@ log = logging.getLogger(__name__)
 
 
 class Driver:
-    """`took_over(epoch)` and `stood_down()` are called on the driver's thread, in turn. actions: what its server
-    answers besides the controller's requests. seat: where it sits (live.seat)."""
+    """`took_over(epoch, address)` (where it serves) and `stood_down()` are called on the driver's thread, in turn.
+    actions: what its server answers besides the controller's requests. seat: where it sits (live.seat)."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Driver:
         settings: Settings,
         security: Security,
         mirror_of: Callable[[str], MirrorFeed] = lambda _cluster_id: NoMirror(),
-        took_over: Callable[[int], None] = lambda _epoch: None,
+        took_over: Callable[[int, str], None] = lambda _epoch, _address: None,
         stood_down: Callable[[], None] = lambda: None,
         actions: Mapping[str, Action] = MappingProxyType({}),
         seat: Path,
@@ -245,7 +245,7 @@ class Driver:
             loop.handle(TookOver(), now_ms())
             store.watch(self._heard)
             self._active.set()
-            self._took_over(loaded.controller_epoch)
+            self._took_over(loaded.controller_epoch, self.address)
             self._work(loop, lambda: deposed.is_set() or self._closing.is_set())
         finally:
             self._active.clear()

@@ -265,8 +265,8 @@ class SparkCluster:
         self._mirror = MirrorThread(self._spark, self.mirror_path, cluster_id, self.settings.mirror_interval_ms)
         return self._mirror
 
-    def _took_over(self, zookeeper: str, controller_epoch: int) -> None:
-        assert self._driver is not None
+    def _took_over(self, zookeeper: str, controller_epoch: int, address: str) -> None:
+        """Perhaps while the start is given up: `_stood_down` comes after it, and dismisses whom it has mustered."""
         assignment = Assignment(
             log_directory=str(self._logs),
             cluster_id=self._cluster_id,
@@ -278,7 +278,7 @@ class SparkCluster:
             Posting(
                 assignment=assignment,
                 controller_epoch=controller_epoch,
-                driver=self._driver.address,
+                driver=address,
                 loopback=loopback_mark(),
             )
         )

@@ -252,14 +252,14 @@ def test_what_a_disk_refuses_is_told_and_not_repeated(story: Story) -> None:
 
 
 def test_the_same_question_is_asked_again_only_after_a_pause(story: Story) -> None:
+    asked_s = time.monotonic()
     story.send(question(FOO))
     assert story.broker.next() == question(FOO)
     story.logs.get(timeout=TIMEOUT_S)
-    answered_s = time.monotonic()
     story.send(question(FOO, FOO_1))
     assert story.broker.next() == question(FOO_1), "another one is not held up"
     assert story.broker.next() == question(FOO)
-    assert time.monotonic() - answered_s > QUESTION_PAUSE_S / 2, "a pause was made"
+    assert time.monotonic() - asked_s > QUESTION_PAUSE_S, "a pause was made"
 
 
 def test_a_broker_that_refuses_connections_is_suspected_once(story: Story) -> None:
