@@ -75,6 +75,14 @@ def shortages(*, brokers: int, slots: int, guarded: Iterable[BrokerId], register
     return found
 
 
+def missing(*, brokers: int, registered: Iterable[BrokerId], serving: Iterable[BrokerId], failure: str) -> list[str]:
+    """serving: whose guardians have said where. A broker may be registered before its guardian says so, and nobody can
+    be sent to it meanwhile. failure: of the guardians' last submission, if it had one."""
+    lacking = brokers - len(set(registered) & set(serving))
+    why = f" ({failure})" if failure else ""
+    return [f"{lacking} of {brokers} brokers are not guarded yet{why}"] if lacking > 0 else []
+
+
 def check_reach(loopbacks: Iterable[str], driver: str, *, knows_clients: bool, zookeeper_embedded: bool) -> None:
     """InvalidConfig if guardians stand elsewhere than the driver, and what they share serves loopback only."""
     if set(loopbacks) <= {driver}:

@@ -25,7 +25,7 @@ from spark_replication.client.settings_file import read_settings
 from spark_replication.config import Settings
 from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState
-from spark_replication.core.guardianship import shortages
+from spark_replication.core.guardianship import missing, shortages
 from spark_replication.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -236,7 +236,9 @@ class SparkCluster:
                 raise self._fleet.refusal
             seen = self._seen()
             only_short = seen is not None and set(problems) <= set(self._shortages(seen[0]))
-            if only_short and self._fleet.slots_unchanged_s() > SLOTS_TIMEOUT_S and self._fleet.guarding_now():
+            guarding = self._fleet.guarding_now().keys()
+            serve = bool(guarding) and guarding <= self.brokers.keys()
+            if only_short and serve and self._fleet.slots_unchanged_s() > SLOTS_TIMEOUT_S:
                 log.warning("%s", "; ".join(problems))
                 return
             if time.monotonic() > deadline:
@@ -364,11 +366,12 @@ class SparkCluster:
 
     def _problems(self, metadata: Metadata) -> list[str]:
         guarded = self._fleet.guarded
-        found = self._shortages(metadata)
-        missing = self._brokers - len(metadata.brokers.keys() & guarded.keys())
-        if missing > 0 and not found:
-            why = f" ({self._fleet.last_failure})" if self._fleet.last_failure else ""
-            found.append(f"{missing} of {self._brokers} brokers are not guarded yet{why}")
+        found = self._shortages(metadata) or missing(
+            brokers=self._brokers,
+            registered=metadata.brokers,
+            serving=self.brokers,
+            failure=self._fleet.last_failure,
+        )
         found.extend(
             f"broker {broker} does not start: {each.trouble}" for broker, each in guarded.items() if each.trouble
         )

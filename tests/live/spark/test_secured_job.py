@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import subprocess
@@ -42,7 +43,12 @@ def test_the_main_job_runs_with_a_token(tmp_path: Path) -> None:
                 [*command, "--format", "json"], capture_output=True, text=True, check=False, timeout=60
             )
 
-        wait_for("the load's topic", lambda: json.loads(listed(*assigned).stdout or "[]"))
+        def topics() -> object:
+            found = listed(*assigned)
+            assert found.returncode == 0, found.stderr
+            return json.loads(found.stdout)
+
+        wait_for("the load's topic", topics)
         refused = listed()
         assert (refused.returncode, refused.stdout) == (1, "")
         assert "AUTHENTICATION_FAILED" in refused.stderr
@@ -52,5 +58,8 @@ def test_the_main_job_runs_with_a_token(tmp_path: Path) -> None:
         assert not [path for path in files if SECRET.encode() in path.read_bytes()]
     finally:
         if job.poll() is None:
+            job.send_signal(signal.SIGINT)  # it takes its brokers and ZooKeeper along
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                job.wait(STOP_TIMEOUT_S)
             job.kill()
             job.wait()

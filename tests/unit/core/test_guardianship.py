@@ -12,6 +12,7 @@ from spark_replication.core.guardianship import (
     assign,
     check_reach,
     guardians_for,
+    missing,
     must_gather_again,
     shortages,
 )
@@ -118,6 +119,23 @@ def test_what_goes_on_unguarded_is_said(
     slots: int, guarded: set[BrokerId], registered: set[BrokerId], said: list[str]
 ) -> None:
     assert shortages(brokers=3, slots=slots, guarded=guarded, registered=registered) == said
+
+
+@pytest.mark.parametrize(
+    ("registered", "serving", "failure", "said"),
+    [
+        ({1, 2, 3}, {1, 2, 3}, "", []),
+        ({1, 2, 3, 4}, {1, 2, 3, 4}, "", []),  # of an earlier start with more brokers
+        ({1, 2, 3}, {1, 3}, "", ["1 of 3 brokers are not guarded yet"]),  # its guardian has yet to say where it serves
+        ({1, 2}, {1, 2, 3}, "", ["1 of 3 brokers are not guarded yet"]),  # it serves, and has yet to register
+        ({1, 2}, {3}, "no Python", ["3 of 3 brokers are not guarded yet (no Python)"]),
+        (set(), set(), "", ["3 of 3 brokers are not guarded yet"]),
+    ],
+)
+def test_who_is_missing_is_said(
+    registered: set[BrokerId], serving: set[BrokerId], failure: str, said: list[str]
+) -> None:
+    assert missing(brokers=3, registered=registered, serving=serving, failure=failure) == said
 
 
 @pytest.mark.parametrize(
