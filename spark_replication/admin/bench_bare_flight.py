@@ -14,8 +14,8 @@ from itertools import repeat
 import pyarrow as pa
 from pyarrow import flight
 
-HOST = "127.0.0.1"
-END_TIMEOUT_S = 10.0
+from spark_replication.admin.bench_bare import END_TIMEOUT_S, HOST
+from spark_replication.transport.security import NO_SECURITY
 
 
 class BareFlight:
@@ -30,7 +30,7 @@ class BareFlight:
             writer.write_batch(batch)
         self.process.stdin.flush()
         with self.process.stdout as told:
-            self.client = flight.connect(f"grpc://{HOST}:{int(told.readline())}")
+            self.client = NO_SECURITY.client(f"{HOST}:{int(told.readline())}")
 
     def batches(self, count: int) -> flight.FlightStreamReader:
         return self.client.do_get(flight.Ticket(str(count).encode()))
@@ -47,7 +47,7 @@ class BareFlight:
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, batch: pa.RecordBatch) -> None:
-        super().__init__(f"grpc://{HOST}:0")
+        super().__init__(NO_SECURITY.location(f"{HOST}:0"))
         self._batch = batch
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:

@@ -62,13 +62,14 @@ def _figures(
     files = _segments(cluster, streams.topic)
     expected = crc32c(batch.column(0).buffers()[1]), batches
     ticket = flight.Ticket(to_json(ReadTicket(topic=streams.topic, partition=0)))
-    cpu_s = cpu_s_of(streams.pids)
     ours, bare, mapped, local = (float("inf"),) * 4
+    used_s = 0.0
     with BareFlight(batch) as flight_alone:
         for _ in range(rounds):  # one after the other: whatever else the machine does falls on both
+            cpu_s = cpu_s_of(streams.pids)
             ours = min(ours, _timed(lambda: _look(_batches(streams.client.do_get(ticket))), expected))
+            used_s += cpu_s_of(streams.pids) - cpu_s
             bare = min(bare, _timed(lambda: _look(_batches(flight_alone.batches(batches))), expected))
-    used_s = (cpu_s_of(streams.pids) - cpu_s) / rounds
     for _ in range(rounds):
         mapped = min(mapped, _timed(lambda: _look(_mapped(files)), expected))
         local = min(local, _timed(lambda: _look(_local(files[0].parent)), expected))
@@ -77,7 +78,7 @@ def _figures(
         batch_bytes=batch.nbytes,
         mb=round(moved / 1e6, 1),
         mb_per_s=round(moved / ours / 1e6, 1),
-        broker_cpu_s_per_gb=round(used_s / moved * 1e9, 2),
+        broker_cpu_s_per_gb=round(used_s / rounds / moved * 1e9, 2),
         flight_mb_per_s=round(moved / bare / 1e6, 1),
         local_mb_per_s=round(moved / local / 1e6, 1),
         mapped_mb_per_s=round(moved / mapped / 1e6, 1),
