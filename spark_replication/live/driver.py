@@ -1,7 +1,8 @@
 """Hosts a controller: campaigns for /controller, runs the loop while it holds it, and stands by while another does.
 
 One thread runs the loop; everything else (ZooKeeper's answers and watches, admin requests, death reports) puts what
-happened into its queue. Used by the Spark driver and by the controller process of a local cluster alike.
+happened into its queue. An error on that thread, whatever it is, ends the candidacy and never the thread. Used by the
+Spark driver and by the controller process of a local cluster alike.
 """
 
 from __future__ import annotations
@@ -158,8 +159,11 @@ class Driver:
         def run() -> None:
             if self._loop is None:
                 answer.set_exception(self._not_controller())
-            else:
+                return
+            try:
                 answer.set_result(question(self._loop.cluster))
+            except Exception as error:  # noqa: BLE001 (whose question it is hears what is wrong with it)
+                answer.set_exception(error)
 
         self._tasks.put(run)
         return self._awaited(answer)
@@ -190,6 +194,11 @@ class Driver:
                 self._candidacy()
             except ReplicationError as error:
                 log.warning("the controller cannot work: %s", error)
+                self._closing.wait(CAMPAIGN_RETRY_S)
+            except Exception:
+                # What it believes may be wrong by now. What ZooKeeper has is not: this driver, or one that stands by,
+                # begins from that.
+                log.exception("the controller met an error that nobody expected, and gave up its place: please report")
                 self._closing.wait(CAMPAIGN_RETRY_S)
 
     def _candidacy(self) -> None:

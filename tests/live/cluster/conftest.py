@@ -18,6 +18,8 @@ def cluster(request: pytest.FixtureRequest) -> Iterator[sr.LocalCluster]:
         brokers=getattr(told, "BROKERS", 3), zookeepers=getattr(told, "SERVERS", 1), config=told.CONFIG
     ) as cluster:
         yield cluster
+        # The controller commands again after an error that nobody expected: no story may hide one.
+        assert "nobody expected" not in (cluster.directory / "controller" / "log").read_text()
 
 
 @pytest.fixture

@@ -144,6 +144,7 @@ class Application:
         assert self.process.wait(STOP_TIMEOUT_S) == 0, self.says()
         left = [pid for pid in pids.values() if lives(pid)]
         assert not left, f"brokers {left} outlived the stop"
+        assert "nobody expected" not in self.says(), "its controller commands again after such an error"
 
     def clean_up(self) -> None:
         """After a failed test, too: nothing of it is left."""
