@@ -149,6 +149,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     index_cache_bytes: Annotated[
         Bytes, Meta(description="batch indexes that a broker keeps in memory; more are read when they are used")
     ] = field(name="index.cache.bytes", default=64 << 20)
+    batch_cache_bytes: Annotated[
+        Bytes, Meta(description="newest batches that a broker keeps in memory, for followers and readers close behind")
+    ] = field(name="batch.cache.bytes", default=32 << 20)
     recovery_trust_page_cache: Annotated[
         bool, Meta(description="a killed process on the same boot of its host has lost nothing (I8)")
     ] = field(name="recovery.trust.page.cache", default=True)

@@ -86,6 +86,10 @@ class LogSlice(msgspec.Struct, frozen=True):
         """What a follower needs of the schema: all of it to begin the segment, nothing to go on with it."""
         return self.schema if self.first_offset == self.segment_base else b""
 
+    def loaded(self) -> LogSlice:
+        """As StoredSlice has it."""
+        return self
+
 
 class StoredBytes(Protocol):
     """A range of a log's file that nobody has read yet. It is used without the partition's lock: by then the range may
@@ -127,6 +131,9 @@ class StoredSlice(msgspec.Struct, frozen=True):
         return LogSlice(self.first_offset, self.next_offset, self.segment_base, self.entries, data, self.schema)
 
 
+Records = LogSlice | StoredSlice  # of what a log still has in memory, or of what lies in its file
+
+
 class Flush(Protocol):
     """What of a log is to reach the disk: taken under its partition's lock, performed outside it."""
 
@@ -166,7 +173,7 @@ class ReplicaLog(Protocol):
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
         """At the end, as follower, the same bytes (F2); CorruptLog if a checksum fails or offsets do not continue."""
 
-    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> Records | None:
         """Batches from the one that holds `offset` to the last that ends at or before `end`; at least one if there is
         any, whatever its size. None: nothing there. OffsetOutOfRange below log_start or above log_end."""
 

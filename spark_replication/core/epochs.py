@@ -53,6 +53,8 @@ class EpochHistory(tuple[EpochStart, ...]):
 
     def truncated(self, end: Offset) -> EpochHistory:
         """Of a log cut to `end`: an epoch that starts there or later never was."""
+        if not self or self[-1].start < end:
+            return self
         return EpochHistory(entry for entry in self if entry.start < end)
 
     def trimmed(self, log_start: Offset) -> EpochHistory:

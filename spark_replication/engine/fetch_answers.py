@@ -8,7 +8,7 @@ from spark_replication.core.replica import Fetch
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.replication import Diverging, FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, Offset
-from spark_replication.ports import StoredSlice
+from spark_replication.ports import Records
 
 
 def fetch_asked(fetch: FetchPartition, by: BrokerId, broker_epoch: int) -> Fetch:
@@ -29,7 +29,7 @@ def answer_to(
     log_start: Offset,
     diverging: Diverging | None = None,
     error: ReplicationError | None = None,
-    records: StoredSlice | None = None,
+    records: Records | None = None,
 ) -> FetchedPartition:
     answer = FetchedPartition(
         topic=fetch.topic,

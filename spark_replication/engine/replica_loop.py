@@ -39,8 +39,8 @@ from spark_replication.ports import (
     IsrStore,
     LogSlice,
     PreparedBatch,
+    Records,
     ReplicaLog,
-    StoredSlice,
 )
 
 
@@ -269,13 +269,13 @@ class ReplicaLoop:
         if topic_id != self.topic_id:
             raise NotLeader(f"{self.partition} is topic {self.topic_id} here, not {topic_id}")
 
-    def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, StoredSlice | None] | None:
+    def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, Records | None] | None:
         """What the follower's waiting fetch is answered with, now; None: it has been answered."""
         taken = self._fetches.take(by)
         if taken is None:
             return None
         fetch, allowed = taken
-        records: StoredSlice | None = None
+        records: Records | None = None
         answer = partial(answer_to, fetch, high_watermark=self.high_watermark, log_start=self.log.log_start)
         try:
             leading = self.leading()
@@ -357,9 +357,7 @@ class ReplicaLoop:
 
     # Consumers
 
-    def read(
-        self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False
-    ) -> StoredSlice | None:
+    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False) -> Records | None:
         """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet). Of a follower only if any
         replica will do: its high watermark lags behind."""
         end = replica.readable_end(self._committed_end(any_replica=any_replica), offset, self.view)

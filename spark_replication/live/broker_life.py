@@ -48,8 +48,8 @@ from spark_replication.storage.broker_directory import (
 )
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.flush_threads import FlushThreads
-from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.actions import call
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.loopback import port_again
@@ -179,7 +179,9 @@ class BrokerLife:
         self._logs = LocalLogs(
             directory,
             files=LocalFiles(open_files_max=open_files_max(self._settings.open_files_max)),
-            indexes=IndexCache(bytes_max=self._settings.index_cache_bytes),
+            memory=SegmentMemory(
+                index_bytes_max=self._settings.index_cache_bytes, batch_bytes_max=self._settings.batch_cache_bytes
+            ),
             now_ms=now_ms,
             before_cut=lambda: drop_proofs(directory),
         )

@@ -250,5 +250,5 @@ class Reader(Client):
             self._offset = 0
             return
         contents = contents_of(found.loaded())
-        self.cluster.checkers.was_read(replica, found.first_offset, contents, found.schema)
+        self.cluster.checkers.was_read(replica, found.first_offset, contents, bytes(found.schema))
         self._offset = found.next_offset

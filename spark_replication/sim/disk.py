@@ -17,16 +17,17 @@ from spark_replication.model import TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.sim.faulty_files import FaultyFiles, File, Folder
 from spark_replication.storage.index import ENTRY_BYTES, decode_entries, encode_entry, entry_at
-from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
 from spark_replication.storage.recovery import read_log_start
 from spark_replication.storage.segment import DATA, INDEX, segment_bases
+from spark_replication.storage.segment_memory import SegmentMemory
 
 Replica = tuple[TopicPartition, str]  # with the topic_id
 
 LOGS = Path("logs")
 VERSIONS_MAX = 3
 INDEX_CACHE_BYTES = 10 * ENTRY_BYTES  # so few that most indexes are read again
+BATCH_CACHE_BYTES = 100  # so few that most batches are, too
 
 
 def _schema(columns: int, padding: int = 0) -> pa.Schema:
@@ -147,8 +148,8 @@ class Disk:
 
     def logs(self, now_ms: Callable[[], int]) -> LocalLogs:
         """As one process has them."""
-        indexes = IndexCache(bytes_max=INDEX_CACHE_BYTES)
-        return LocalLogs(LOGS, files=self.files, indexes=indexes, now_ms=now_ms, before_cut=self.drop_proofs)
+        memory = SegmentMemory(index_bytes_max=INDEX_CACHE_BYTES, batch_bytes_max=BATCH_CACHE_BYTES)
+        return LocalLogs(LOGS, files=self.files, memory=memory, now_ms=now_ms, before_cut=self.drop_proofs)
 
     def drop_proofs(self) -> None:
         self.started = self.clean_shutdown = None

@@ -150,11 +150,10 @@ def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, 
     return Prefix(len(entries) // ENTRY_BYTES, "")
 
 
-def count_below(head: Buffer, entries: Buffer) -> int:
-    """How many of them, from the first on, may lie in a segment that begins with this schema message."""
-    known = crc32c(head)
+def count_below(schema_crc: int, entries: Buffer) -> int:
+    """How many of them, from the first on, may lie in a segment whose schema message has this CRC-32C."""
     for place in range(len(entries) // ENTRY_BYTES):
         (named,) = _CHECKSUM.unpack_from(entries, place * ENTRY_BYTES + _SCHEMA_CRC_AT)
-        if named not in (0, known):
+        if named not in (0, schema_crc):
             return place
     return len(entries) // ENTRY_BYTES

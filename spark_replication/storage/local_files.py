@@ -18,9 +18,9 @@ from spark_replication.errors import CorruptState, InvalidRequest, StorageFailed
 from spark_replication.model import TopicPartition, Value, decode, encode
 from spark_replication.storage.files import Files
 from spark_replication.storage.high_watermarks import HighWatermarks
-from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import Recovered, RecoveryReport, recover
+from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.storage.state_files import read_file, replace_file
 
 QUARANTINE = "quarantine"
@@ -42,13 +42,13 @@ class LocalLogs:
         directory: Path,
         *,
         files: Files,
-        indexes: IndexCache,
+        memory: SegmentMemory,
         now_ms: Callable[[], int],
         before_cut: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._files = files
-        self._indexes = indexes
+        self._memory = memory
         self._now_ms = now_ms
         self._before_cut = before_cut
         self._high_watermarks = HighWatermarks(directory, files)
@@ -143,7 +143,7 @@ class LocalLogs:
             folder,
             self._before_cut,
             files=self._files,
-            indexes=self._indexes,
+            memory=self._memory,
             high_watermarks=self._high_watermarks,
         )
 

@@ -23,6 +23,7 @@ from functools import cached_property
 from pathlib import Path
 
 import pyarrow as pa
+from crc32c import crc32c
 
 from spark_replication.core.epochs import NO_EPOCH
 from spark_replication.core.read_start import start_of
@@ -88,7 +89,7 @@ class StoredSegment:
         """Of its batches; not asked of a segment without any."""
         with self._data() as data:
             head = data(0, entry_at(self._index, 0).position)
-            if count_below(head, self._index) < self._count:
+            if count_below(crc32c(head), self._index) < self._count:
                 raise CorruptLog(f"segment {self.base:020}: its schema does not have the CRC-32C that its entries name")
             return schema_from_bytes(head, f"segment {self.base:020}")
 

@@ -19,20 +19,20 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+from crc32c import crc32c
+
 from spark_replication.config import TopicSettings
 from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.retention import SegmentSize
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset
-from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, StoredSlice
+from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, Records
 from spark_replication.storage.batches import check_data, schema_from_bytes
 from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
-    ENTRY_BYTES,
     Buffer,
     IndexEntry,
     count_below,
-    decode_entries,
     encode_entry,
     whole_prefix,
 )
@@ -57,7 +57,7 @@ class PartitionLog:
         self.recovery: RecoveryReport = recovered.report
         self._folder: Path = recovered.folder
         self._files = recovered.files
-        self._indexes = recovered.indexes
+        self._memory = recovered.memory
         self._segments: list[Segment] = list(recovered.segments)
         self._epochs = recovered.epochs
         self._epochs_file = recovered.epochs_file
@@ -109,18 +109,21 @@ class PartitionLog:
             producer_epoch=batch.producer_epoch,
             schema_crc=segment.schema_crc,
         )
-        self._write(segment, batch.message, encode_entry(entry), last_offset + 1)
+        entries = encode_entry(entry)
+        self._write(segment, batch.message, entries, last_offset + 1)
+        segment.newest(
+            LogSlice(base_offset, last_offset + 1, segment.base, entries, batch.message, schema=segment.schema)
+        )
         return BatchPlace(batch.producer, batch.producer_epoch, batch.sequence, base_offset, last_offset)
 
     def append_slice(self, records: LogSlice) -> list[BatchPlace]:
         self._refuse_if_offline()
-        check_data(records)
+        entries = check_data(records)
         continued = self._segment_to_follow(records)
         schema = bytes(records.schema)
         position = continued.data_bytes if continued else len(schema)
-        end, epochs = self._continuation(records, position)
-        head = continued.schema if continued else schema
-        if count_below(head, records.entries) < len(records.entries) // ENTRY_BYTES:
+        epochs = self._continuation(records, entries, position)
+        if count_below(continued.schema_crc if continued else crc32c(schema), records.entries) < len(entries):
             raise CorruptLog(f"segment {records.segment_base} in {self._folder} does not have its leader's schema")
         if continued is None:
             schema_from_bytes(schema, f"segment {records.segment_base} of the leader")
@@ -130,16 +133,16 @@ class PartitionLog:
                 self._epochs_file.save(epochs)
             segment = continued or self._created(schema)
         try:
-            self._write(segment, records.data, bytes(records.entries), end)
+            self._write(segment, records.data, bytes(records.entries), entries[-1].last_offset + 1)
         except StorageFailed:
             # The history in memory was not touched. Recovery tells which of the two a crash would find.
             with suppress(OSError):
                 self._epochs_file.save(before)
             raise
         self._epochs = epochs
-        return [_place(entry) for entry in decode_entries(records.entries) if entry.producer != NO_PRODUCER]
+        return [_place(entry) for entry in entries if entry.producer != NO_PRODUCER]
 
-    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> Records | None:
         if not self.log_start <= offset <= self._log_end:
             raise OffsetOutOfRange(f"offset {offset} is outside the log, which is [{self.log_start}, {self._log_end})")
         if offset >= min(end, self._log_end):
@@ -290,7 +293,7 @@ class PartitionLog:
         return self._created(schema)
 
     def _created(self, schema: bytes) -> Segment:
-        return Segment.create(self._folder, self._log_end, schema, self._files, self._indexes)
+        return Segment.create(self._folder, self._log_end, schema, self._files, self._memory)
 
     def _segment_to_follow(self, records: LogSlice) -> Segment | None:
         """Where these records go on; None: they start a segment. CorruptLog if they do neither."""
@@ -306,8 +309,8 @@ class PartitionLog:
             )
         return None
 
-    def _continuation(self, records: LogSlice, position: int) -> tuple[Offset, EpochHistory]:
-        """Log end and epochs with these records at `position`; CorruptLog unless they continue the log exactly."""
+    def _continuation(self, records: LogSlice, entries: list[IndexEntry], position: int) -> EpochHistory:
+        """The epochs with these records at `position`; CorruptLog unless they continue the log exactly."""
         # An epoch that this replica began as leader, and wrote nothing in, never was: a lower one's records may follow.
         epochs = self._epochs.truncated(self._log_end)
         prefix = whole_prefix(
@@ -322,11 +325,9 @@ class PartitionLog:
             raise CorruptLog(
                 f"records from {records.first_offset} do not continue {self._folder} at {self._log_end}: {why}"
             )
-        end = self._log_end
-        for entry in decode_entries(records.entries):
+        for entry in entries:
             epochs = epochs.begun(entry.leader_epoch, entry.base_offset)
-            end = entry.last_offset + 1
-        return end, epochs
+        return epochs
 
     def _write(self, segment: Segment, data: Buffer, entries: bytes, end: Offset) -> None:
         created = segment.base == self._log_end

@@ -33,8 +33,8 @@ from spark_replication.storage.index import (
     count_below,
     whole_prefix,
 )
-from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files, segment_bases
+from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.storage.state_files import BESIDE, read_checked, write_checked
 
 LOG_START_FILE = "log_start.json"
@@ -77,7 +77,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
     folder: Path
     files: Files
-    indexes: IndexCache
+    memory: SegmentMemory
     log_start: Offset
     segments: tuple[Segment, ...]
     epochs: EpochHistory
@@ -117,12 +117,12 @@ def recover(
     before_cut: Callable[[], None],
     *,
     files: Files,
-    indexes: IndexCache,
+    memory: SegmentMemory,
     high_watermarks: HighWatermarks,
 ) -> Recovered:
     """The log in `folder`, cut to what holds. StorageFailed if the disk cannot be read or written."""
     try:
-        return _recover(folder, before_cut, files, indexes, high_watermarks)
+        return _recover(folder, before_cut, files, memory, high_watermarks)
     except OSError as error:
         raise StorageFailed(
             f"recovery of {folder} failed: {error}. Repair the disk, then restart the broker"
@@ -133,12 +133,12 @@ def _recover(
     folder: Path,
     before_cut: Callable[[], None],
     files: Files,
-    indexes: IndexCache,
+    memory: SegmentMemory,
     high_watermarks: HighWatermarks,
 ) -> Recovered:
     names = files.file_names(folder)
     if not names:  # new: of ten thousand that a topic makes, none is worth three more looks
-        return _empty(folder, files, indexes, high_watermarks)
+        return _empty(folder, files, memory, high_watermarks)
     # A lost checkpoint is one at the log's start: a leader finds the high watermark again from its followers.
     rebuilt = [HIGH_WATERMARKS_FILE] if high_watermarks.is_damaged else []
     bases = segment_bases(names)
@@ -187,14 +187,14 @@ def _recover(
             index_bytes=scan.kept * ENTRY_BYTES,
             timestamp_max_ms=scan.timestamp_max_ms,
             files=files,
-            indexes=indexes,
+            memory=memory,
         )
         for scan in kept
     )
     return Recovered(
         folder=folder,
         files=files,
-        indexes=indexes,
+        memory=memory,
         log_start=log_start,
         segments=segments,
         epochs=epochs,
@@ -286,7 +286,7 @@ def _whole_batches(
         return prefix, schema
     entries = as_array(index)[: prefix.kept]
     head = files.read(data_file, int(entries["position"][0]), 0)
-    below = count_below(head, index[: prefix.kept * ENTRY_BYTES])
+    below = count_below(crc32c(head), index[: prefix.kept * ENTRY_BYTES])
     if below < prefix.kept:
         prefix = Prefix(below, f"its schema does not have the CRC-32C that entry {below} names")
     if below == 0:
@@ -327,11 +327,11 @@ def _cut(files: Files, folder: Path, scan: _Scan) -> None:
         remove_files(files, folder, scan.base)
 
 
-def _empty(folder: Path, files: Files, indexes: IndexCache, high_watermarks: HighWatermarks) -> Recovered:
+def _empty(folder: Path, files: Files, memory: SegmentMemory, high_watermarks: HighWatermarks) -> Recovered:
     return Recovered(
         folder=folder,
         files=files,
-        indexes=indexes,
+        memory=memory,
         log_start=0,
         segments=(),
         epochs=EpochHistory(),

@@ -21,7 +21,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from spark_replication.model import Offset
-from spark_replication.ports import StoredSlice
+from spark_replication.ports import LogSlice, Records, StoredSlice
 from spark_replication.storage.files import Files
 from spark_replication.storage.index import (
     ENTRY_BYTES,
@@ -35,7 +35,7 @@ from spark_replication.storage.index import (
     place_of_time,
     timestamp_max_at,
 )
-from spark_replication.storage.index_cache import IndexCache
+from spark_replication.storage.segment_memory import SegmentMemory
 
 DATA, INDEX = ".arrow", ".index"
 _SEGMENT_FILE = re.compile(rf"(\d{{20}})({re.escape(DATA)}|{re.escape(INDEX)})")
@@ -71,7 +71,7 @@ class Segment:
         index_bytes: int,
         timestamp_max_ms: int,
         files: Files,
-        indexes: IndexCache,
+        memory: SegmentMemory,
     ) -> None:
         self.folder = folder
         self.base = base
@@ -81,10 +81,10 @@ class Segment:
         self.index_bytes = index_bytes
         self.timestamp_max_ms = timestamp_max_ms
         self._files = files
-        self._indexes = indexes
+        self._memory = memory
 
     @classmethod
-    def create(cls, folder: Path, base: Offset, schema: bytes, files: Files, indexes: IndexCache) -> Segment:
+    def create(cls, folder: Path, base: Offset, schema: bytes, files: Files, memory: SegmentMemory) -> Segment:
         """Empty but for its schema. What a crash left under its name is overwritten."""
         segment = cls(
             folder,
@@ -95,7 +95,7 @@ class Segment:
             index_bytes=0,
             timestamp_max_ms=NO_TIMESTAMP,
             files=files,
-            indexes=indexes,
+            memory=memory,
         )
         try:
             files.create(segment.index_path, b"")
@@ -126,7 +126,7 @@ class Segment:
         """After an OSError the segment is as it was, and `cut_torn` makes its files so."""
         self._files.write(self.data_path, data, self.data_bytes)
         self._files.write(self.index_path, entries, self.index_bytes)
-        self._indexes.extend(self, entries)
+        self._memory.indexes.extend(self, entries)
         self.data_bytes += len(data)
         self.index_bytes += len(entries)
         self.end = end
@@ -136,8 +136,15 @@ class Segment:
         self._files.truncate(self.index_path, self.index_bytes)
         self._files.truncate(self.data_path, self.data_bytes)
 
-    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> StoredSlice | None:
+    def newest(self, records: LogSlice) -> None:
+        """The batch that was appended last, whose bytes nobody changes."""
+        self._memory.newest.appended(self, records)
+
+    def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> Records | None:
         """Within this segment: as many whole batches as fit, one range of its data."""
+        newest = self._memory.newest.get(self)
+        if newest is not None and newest.first_offset == offset and newest.next_offset <= end:
+            return newest
         entries = self._entries()
         first = place_of_offset(entries, offset)
         beyond = self.index_bytes // ENTRY_BYTES if end >= self.end else place_of_offset(entries, end)
@@ -187,26 +194,26 @@ class Segment:
         assert first_gone.base_offset == boundary, "a batch is never cut in two"
         assert last_offset_at(entries, place - 1) + 1 == boundary
         # Memory first: should the disk refuse, what was to be forgotten is not served all the same.
-        self._indexes.drop(self)
+        self._memory.drop(self)
         self.end, self.data_bytes, self.index_bytes = boundary, first_gone.position, place * ENTRY_BYTES
         self.timestamp_max_ms = timestamp_max_at(entries, place - 1)
         self.cut_torn()
 
     def remove(self) -> None:
-        self._indexes.drop(self)
+        self._memory.drop(self)
         remove_files(self._files, self.folder, self.base)
 
     def release(self) -> None:
         """Give back descriptors and memory until the next use."""
-        self._indexes.drop(self)
+        self._memory.drop(self)
         self._files.release(self.data_path)
         self._files.release(self.index_path)
 
     def _entries(self) -> bytearray:
-        found = self._indexes.get(self)
+        found = self._memory.indexes.get(self)
         if found is None:
             found = bytearray(self._stored_entries(self.index_bytes))
-            self._indexes.put(self, found)
+            self._memory.indexes.put(self, found)
         return found
 
     def _stored_entries(self, length: int) -> bytes:

@@ -42,7 +42,7 @@ from spark_replication.messages.replication import (
     FetchPartition,
 )
 from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.ports import LogSlice, StoredSlice
+from spark_replication.ports import Records, StoredSlice
 from spark_replication.transport.frames import Channel, FrameReceiver, Part, encoded, hang_up, send, tune
 from spark_replication.transport.handshake import admitted
 from spark_replication.transport.security import Security
@@ -306,9 +306,7 @@ class FollowerConnection:
                 parts, collected = [], 0
         send(self._connection, parts)
 
-    def _take_answer(
-        self, partition: TopicPartition
-    ) -> tuple[int, FetchedPartition, LogSlice | StoredSlice | None] | None:
+    def _take_answer(self, partition: TopicPartition) -> tuple[int, FetchedPartition, Records | None] | None:
         """None: its fetch has been answered, or came over another connection."""
         waiting = None
         try:
@@ -323,7 +321,7 @@ class FollowerConnection:
                 # Without an answer the follower would wait for ever.
                 raise NotReady(f"{partition} was not open yet when the fetch came: repeat it")
             answer, records = taken
-            if records is not None and (len(records.data) < SENDFILE_BYTES_MIN or not self._sends_files):
+            if isinstance(records, StoredSlice) and (len(records.data) < SENDFILE_BYTES_MIN or not self._sends_files):
                 return waiting[0], answer, records.loaded()
             return waiting[0], answer, records
         except ReplicationError as error:

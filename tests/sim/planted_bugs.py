@@ -255,7 +255,7 @@ PLANTED_BUGS = (
     bug(
         "believe a head that a loss of power has torn",
         "storage/recovery.py",
-        "    below = count_below(head, index[: prefix.kept * ENTRY_BYTES])\n",
+        "    below = count_below(crc32c(head), index[: prefix.kept * ENTRY_BYTES])\n",
         "    below = prefix.kept\n",
         "batches_have_their_own_schema",
         *LOSS,

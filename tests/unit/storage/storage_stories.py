@@ -13,9 +13,9 @@ from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.batches import TopicSchema, batches_of, check_data, prepare
 from spark_replication.storage.files import Files, LocalFiles
 from spark_replication.storage.high_watermarks import HighWatermarks
-from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import Recovered, recover
+from spark_replication.storage.segment_memory import SegmentMemory
 
 SCHEMA = pa.schema([pa.field("row", pa.int64()), pa.field("text", pa.string())])
 TOPIC = TopicSchema(SCHEMA)
@@ -47,6 +47,7 @@ def log_in(
     before_cut: Callable[[], None] = lambda: None,
     files: Files | None = None,
     directory: Path | None = None,
+    batch_bytes_max: int = 1 << 20,
 ) -> StoryLog:
     """The log in `folder`, recovered."""
     files = files or LocalFiles(open_files_max=10)
@@ -54,7 +55,7 @@ def log_in(
         folder,
         before_cut,
         files=files,
-        indexes=IndexCache(bytes_max=1 << 20),
+        memory=SegmentMemory(index_bytes_max=1 << 20, batch_bytes_max=batch_bytes_max),
         high_watermarks=HighWatermarks(directory or folder, files),
     )
     settings = TopicSettings(segment_bytes=segment_bytes, segment_ms=segment_ms)

@@ -136,7 +136,7 @@ def test_a_truncation_that_the_disk_refuses_serves_nothing_of_what_was_cut(open_
 
 
 def test_a_read_that_fails_says_so_and_the_next_one_may_work(open_log: Open, files: FailingFiles) -> None:
-    log = open_log(files=files)
+    log = open_log(files=files, batch_bytes_max=1)  # in memory there is none
     log.begin_epoch(0)
     append(log)
     files.refuse("read", DATA)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.index_cache import IndexCache
 
 
 def open_files(folder: Path) -> list[str]:
@@ -164,20 +163,3 @@ print(400 < len(list(Path("/proc/self/fd").iterdir())) < 600)
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
     assert (ran.stdout, ran.stderr) == ("True\n", "")
-
-
-def test_indexes_in_memory_are_bounded_and_the_last_one_stays() -> None:
-    cache = IndexCache(bytes_max=100)
-    cache.put("a", bytearray(40))
-    cache.put("b", bytearray(40))
-    assert cache.get("a") == bytearray(40)
-    cache.put("c", bytearray(40))
-    assert (cache.get("b"), cache.size_bytes) == (None, 80)
-    cache.extend("a", bytes(30))
-    assert (cache.get("c"), cache.get("a"), cache.size_bytes) == (None, bytearray(70), 70)
-    cache.extend("c", bytes(1))  # it is not here: its file has it
-    cache.put("large", bytearray(1_000))
-    assert (cache.get("a"), cache.size_bytes) == (None, 1_000)
-    cache.drop("large")
-    cache.drop("large")
-    assert (cache.get("large"), cache.size_bytes) == (None, 0)

@@ -33,8 +33,8 @@ from spark_replication.storage.broker_directory import (
     write_start_record,
 )
 from spark_replication.storage.files import LocalFiles
-from spark_replication.storage.index_cache import IndexCache
 from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.segment_memory import SegmentMemory
 from tests.unit.storage.storage_stories import prepared, read_rows
 
 SETTINGS = TopicSettings()
@@ -46,7 +46,7 @@ def logs_in(directory: Path, now_ms: int = 0, *, open_files_max: int = 10) -> Lo
     return LocalLogs(
         directory,
         files=LocalFiles(open_files_max=open_files_max),
-        indexes=IndexCache(bytes_max=1 << 20),
+        memory=SegmentMemory(index_bytes_max=1 << 20, batch_bytes_max=1 << 20),
         now_ms=lambda: now_ms,
         before_cut=lambda: drop_proofs(directory),
     )

@@ -7,7 +7,7 @@ import pytest
 from spark_replication.errors import CorruptLog
 from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, Start, TopicPartition
-from spark_replication.ports import StoredSlice
+from spark_replication.ports import Records
 from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, prepared
 from tests.unit.transport.replicas import Brokers
@@ -30,7 +30,7 @@ class CutMeanwhile:
     def start_of(self, start: Start, *, any_replica: bool) -> Offset:
         return self._replica.start_of(start, any_replica=any_replica)
 
-    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool) -> StoredSlice | None:
+    def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool) -> Records | None:
         found = self._replica.read(offset, bytes_max=bytes_max, to=to, any_replica=any_replica)
         self.looks += 1
         if self.looks == 1:
