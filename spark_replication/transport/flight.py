@@ -7,6 +7,7 @@ action of `broker_actions`.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Protocol
@@ -45,9 +46,12 @@ from spark_replication.messages.records import InitProducer, ProducerId, ReadTic
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight, told_to_client
+from spark_replication.transport.load import Load
 from spark_replication.transport.put_stream import AnswersInOrder, AnswersTogether, MetadataWriter, PutStream
 from spark_replication.transport.read_stream import ReadStream
 from spark_replication.transport.security import Security
+
+GATHER_BUSY_S = 0.002  # between two messages of answers of a broker that is busy
 
 __all__ = [
     "Action",
@@ -119,6 +123,7 @@ class BrokerFlightServer(ActionServer):
         self._settings = settings
         self._security = security
         self._now_ms = now_ms
+        self._load = Load()
         self._streams = threading.Semaphore(settings.flight_streams_max)
         super().__init__(host, broker_actions(broker, services, now_ms), security=security, port=port)
 
@@ -137,9 +142,14 @@ class BrokerFlightServer(ActionServer):
 
             self._schema(topic)  # of a topic that is not known here, the stream is refused as a whole
             answers = AnswersTogether if number is None else AnswersInOrder
-            PutStream(replica_of, lambda: self._schema(topic), answers, self._settings, self._now_ms).run(
-                reader, writer
+            stream = PutStream(
+                replica_of, lambda: self._schema(topic), answers, self._settings, self._now_ms, self._gather
             )
+            stream.run(reader, writer)
+
+    def _gather(self) -> None:
+        if self._load.is_busy:
+            time.sleep(GATHER_BUSY_S)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         with told_to_client():

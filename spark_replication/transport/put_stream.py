@@ -6,7 +6,8 @@ that are there at a wake-up go together, each with the number of its batch in th
 waits for another's followers.
 
 The handler's thread reads batches and appends them; another writes the answers. A batch that is refused is answered so,
-and the stream goes on.
+and the stream goes on. While others are under way, the answers of a busy broker wait a little for each other: a message
+each would cost it, and its client, as much as the batch.
 """
 
 from __future__ import annotations
@@ -59,14 +60,16 @@ class Answer:
 
 
 class Answers:
-    """Those of a stream; at most `unanswered_max` are owed at a time.
+    """Those of a stream; at most `unanswered_max` are owed at a time. gather: called after a message while others are
+    owed: as long as it takes, answers come together.
 
     _pending: those that nobody has begun to write, by number, the oldest first.
     """
 
-    def __init__(self, *, unanswered_max: int, timeout_ms: int) -> None:
+    def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None]) -> None:
         self._unanswered_max = unanswered_max
         self._timeout_ms = timeout_ms
+        self._gather = gather
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._pending: dict[int, Answer] = {}
@@ -105,6 +108,8 @@ class Answers:
                 self._changed.clear()
                 self._expire()
                 self._tell(self._take(), writer)
+                if self._pending:
+                    self._gather()
         except (flight.FlightError, pa.ArrowException, OSError):
             with self._lock:
                 self._broken = True
@@ -159,8 +164,8 @@ class AnswersInOrder(Answers):
 class AnswersTogether(Answers):
     """Of a topic: as they come, many in one message."""
 
-    def __init__(self, *, unanswered_max: int, timeout_ms: int) -> None:
-        super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms)
+    def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None]) -> None:
+        super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms, gather=gather)
         self._filled: deque[Answer] = deque()
 
     def filled(self, answer: Answer) -> None:
@@ -180,7 +185,7 @@ class AnswersTogether(Answers):
 
 class PutStream:
     """replica_of: of the partition that a batch names, if it does. This and schema_of are asked for each batch, since a
-    partition may come and go, and a topic be widened, while a stream is open."""
+    partition may come and go, and a topic be widened, while a stream is open. gather: see Answers."""
 
     def __init__(
         self,
@@ -189,12 +194,15 @@ class PutStream:
         answers: type[Answers],
         settings: Settings,
         now_ms: Callable[[], int],
+        gather: Callable[[], None],
     ) -> None:
         self._replica_of = replica_of
         self._schema_of = schema_of
         self._batch_bytes_max = settings.batch_bytes_max
         self._now_ms = now_ms
-        self._answers = answers(unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms)
+        self._answers = answers(
+            unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms, gather=gather
+        )
 
     def run(self, reader: flight.MetadataRecordBatchReader, writer: MetadataWriter) -> None:
         writing = threading.Thread(target=self._answers.write, args=(writer,), name="flight-answers", daemon=True)

@@ -6,8 +6,8 @@ something to say, never a queue of bytes: an answer is made when it can be sent,
 Rules:
 - No guard is held while sending, or while waiting for anything.
 - A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
-  several batches. Else every batch would cost two threads a wake-up each, here and there, and what limits a busy leader
-  is its threads' waking each other. One that waits at the log end is answered at once.
+  several batches. Else every batch would cost two threads a wake-up each, here and there (transport.load). One that
+  waits at the log end is answered at once.
 - A partition's fetch and its number are set and taken together, under the partition's guard.
 - What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
@@ -45,6 +45,7 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import Records, StoredSlice
 from spark_replication.transport.frames import Channel, FrameReceiver, Part, encoded, hang_up, send, tune
 from spark_replication.transport.handshake import admitted
+from spark_replication.transport.load import Load
 from spark_replication.transport.security import Security
 
 CONNECTIONS_MAX = 1_000
@@ -54,8 +55,6 @@ ANSWERS_PER_SEND_MAX = 128
 SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
 GATHER_S = 0.001  # between two answers to a follower that is behind
 GATHER_BUSY_S = 0.010  # likewise, of a leader that is busy
-BUSY_CORES = 0.6  # how much of a core it has used then, of which the GIL gives it not much more than one
-BUSY_LOOK_S = 0.05
 WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
 CLOSE_TIMEOUT_S = 2.0
 
@@ -86,7 +85,7 @@ class ReplicationServer:
         self._closed = False
         self._connections: dict[socket.socket, threading.Thread] = {}
         self._followers: dict[BrokerId, FollowerConnection] = {}
-        self._load = (time.monotonic(), time.process_time(), False)  # as it was looked at last: when, used, busy since
+        self._load = Load()
         try:
             self._listener = socket.create_server((host, 0), backlog=CONNECTIONS_MAX)
         except OSError as error:
@@ -105,13 +104,7 @@ class ReplicationServer:
 
     def gather_s(self) -> float:
         """What it is to wait between two answers to a follower that is behind."""
-        now_s = time.monotonic()
-        looked_s, used_s, _ = self._load
-        if now_s - looked_s >= BUSY_LOOK_S:
-            now_used_s = time.process_time()
-            is_busy = now_used_s - used_s >= BUSY_CORES * (now_s - looked_s)
-            self._load = (now_s, now_used_s, is_busy)
-        return GATHER_BUSY_S if self._load[2] else GATHER_S
+        return GATHER_BUSY_S if self._load.is_busy else GATHER_S
 
     def close(self) -> None:
         with self._lock:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -26,6 +27,9 @@ class Written(list[dict[str, Any]]):
         self.append(msgspec.json.decode(data))
 
 
+def at_once() -> None: ...
+
+
 def writing(answers: Answers, written: Written) -> threading.Thread:
     thread = threading.Thread(target=answers.write, args=(written,), daemon=True)
     thread.start()
@@ -33,7 +37,7 @@ def writing(answers: Answers, written: Written) -> threading.Thread:
 
 
 def test_answers_leave_in_the_order_of_their_batches() -> None:
-    answers, written = AnswersInOrder(unanswered_max=10, timeout_ms=60_000), Written()
+    answers, written = AnswersInOrder(unanswered_max=10, timeout_ms=60_000, gather=at_once), Written()
     thread = writing(answers, written)
     first, second, third = answers.next(), answers.next(), answers.next()
     assert first
@@ -53,7 +57,7 @@ def test_answers_leave_in_the_order_of_their_batches() -> None:
 
 
 def test_answers_of_a_topic_leave_as_they_come_and_together() -> None:
-    answers, written = AnswersTogether(unanswered_max=10, timeout_ms=60_000), Written()
+    answers, written = AnswersTogether(unanswered_max=10, timeout_ms=60_000, gather=at_once), Written()
     first, second, third, fourth = (answers.next() for _ in range(4))
     assert first
     assert second
@@ -89,8 +93,48 @@ def test_answers_of_a_topic_leave_as_they_come_and_together() -> None:
     ]
 
 
+def test_answers_that_come_while_it_gathers_go_together() -> None:
+    gathering, gathered = threading.Event(), threading.Event()
+
+    def gather() -> None:
+        gathering.set()
+        assert gathered.wait(60)
+
+    answers, written = AnswersTogether(unanswered_max=10, timeout_ms=60_000, gather=gather), Written()
+    owed = [answers.next() for _ in range(5)]
+    thread = writing(answers, written)
+    for number, answer in enumerate(owed):
+        assert answer
+        answer.fill(Place(number, number))
+        if number == 0:
+            assert gathering.wait(60)
+    gathered.set()
+    answers.complete()
+    thread.join(10)
+    assert [[told["number"] for told in message["answers"]] for message in written] == [[0], [1, 2, 3, 4]]
+
+
+def test_the_last_answer_waits_for_nobody() -> None:
+    def gather() -> None:
+        pytest.fail("nothing else is owed")
+
+    def wrote(count: int) -> bool:
+        return len(written) == count
+
+    answers, written = AnswersTogether(unanswered_max=10, timeout_ms=60_000, gather=gather), Written()
+    thread = writing(answers, written)
+    for number in range(3):
+        answer = answers.next()
+        assert answer
+        answer.fill(Place(number, number))
+        eventually(partial(wrote, number + 1), "its answer")
+    answers.complete()
+    thread.join(10)
+    assert not thread.is_alive()
+
+
 def test_an_answer_that_two_have_filled_is_told_once() -> None:
-    answers, written = AnswersTogether(unanswered_max=1, timeout_ms=60_000), Written()
+    answers, written = AnswersTogether(unanswered_max=1, timeout_ms=60_000, gather=at_once), Written()
     only = answers.next()
     assert only
     only.fill(Place(0, 0))
@@ -108,7 +152,7 @@ def test_an_answer_that_two_have_filled_is_told_once() -> None:
 
 @pytest.mark.parametrize("kind", [AnswersInOrder, AnswersTogether])
 def test_what_nobody_confirms_is_answered_in_time(kind: type[Answers]) -> None:
-    answers, written = kind(unanswered_max=10, timeout_ms=20), Written()
+    answers, written = kind(unanswered_max=10, timeout_ms=20, gather=at_once), Written()
     thread = writing(answers, written)
     late = answers.next()
     assert late
@@ -121,7 +165,7 @@ def test_what_nobody_confirms_is_answered_in_time(kind: type[Answers]) -> None:
 
 
 def test_no_more_batches_are_read_than_may_wait() -> None:
-    answers, written = AnswersInOrder(unanswered_max=2, timeout_ms=60_000), Written()
+    answers, written = AnswersInOrder(unanswered_max=2, timeout_ms=60_000, gather=at_once), Written()
     thread = writing(answers, written)
     first, _ = answers.next(), answers.next()
     assert first
@@ -137,7 +181,7 @@ def test_no_more_batches_are_read_than_may_wait() -> None:
 
 
 def test_a_client_that_is_gone_ends_the_stream() -> None:
-    answers, written = AnswersInOrder(unanswered_max=1, timeout_ms=60_000), Written(fails_at=0)
+    answers, written = AnswersInOrder(unanswered_max=1, timeout_ms=60_000, gather=at_once), Written(fails_at=0)
     thread = writing(answers, written)
     first = answers.next()
     assert first

@@ -54,7 +54,9 @@ def test_an_open_stream_is_served_in_the_version_that_the_broker_knows_by_then(t
         yield rows(4, 2)
 
     written = Written()
-    stream = PutStream(lambda _: broker.replicas[ORDERS], lambda: schemas[-1], AnswersInOrder, Settings(), lambda: 0)
+    stream = PutStream(
+        lambda _: broker.replicas[ORDERS], lambda: schemas[-1], AnswersInOrder, Settings(), lambda: 0, lambda: None
+    )
     stream.run(Chunks(sent()), written)
     assert [answer.get("base_offset") for answer in written] == [0, None, 2, 4]
     assert (written[1]["error"], written[1]["retriable"], written[1]["maybe_written"]) == (

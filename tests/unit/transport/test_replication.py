@@ -22,7 +22,8 @@ from spark_replication.messages.replication import (
 )
 from spark_replication.model import TopicPartition
 from spark_replication.storage.index import ENTRY_BYTES
-from spark_replication.transport import replication_client, replication_server
+from spark_replication.storage.segment_memory import BATCH_BYTES_MAX
+from spark_replication.transport import load, replication_client, replication_server
 from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
@@ -145,13 +146,13 @@ def test_a_partition_that_fails_delays_no_other(brokers: Brokers) -> None:
 
 
 def test_what_the_leaders_disk_has_lost_delays_no_other_partition(brokers: Brokers) -> None:
-    """Large answers come straight from the leader's file."""
+    """Large answers come straight from the leader's file, and large batches are not kept in memory."""
     first, second = brokers.start(1), brokers.start(2)
     whole, sick = TopicPartition("orders", 0), TopicPartition("orders", 1)
     for partition in (whole, sick):
         first.command(partition, 1, (1, 2))
-        batch = prepared(0, SENDFILE_BYTES_MIN // 8)
-        assert len(batch.message) >= SENDFILE_BYTES_MIN
+        batch = prepared(0, BATCH_BYTES_MAX // 8)
+        assert len(batch.message) > max(SENDFILE_BYTES_MIN, BATCH_BYTES_MAX)
         with first.replicas[partition].guard:
             first.replicas[partition].produce(batch, acks=1, now_ms=0, acknowledge=lambda _: None)
     data = first.folder(sick) / f"{0:020}.arrow"
@@ -346,8 +347,8 @@ def test_a_follower_that_is_behind_gets_several_batches_at_once(
 ) -> None:
     for gather in ("GATHER_S", "GATHER_BUSY_S"):
         monkeypatch.setattr(replication_server, gather, 0.5 if gather == setting else 0.0)
-    monkeypatch.setattr(replication_server, "BUSY_CORES", busy_cores)
-    monkeypatch.setattr(replication_server, "BUSY_LOOK_S", 0.0)
+    monkeypatch.setattr(load, "BUSY_CORES", busy_cores)
+    monkeypatch.setattr(load, "LOOK_S", 0.0)
     leader = brokers.start(1)
     leader.command(ORDERS, 1, (1, 2))
     leader.produce(ORDERS, 1)
