@@ -90,25 +90,25 @@ def test_what_is_not_committed_is_not_given_from_memory_either(log: StoryLog) ->
     assert from_memory(log.find(2, bytes_max=EVERYTHING, end=4))
 
 
-def cut(log: StoryLog) -> None:
+def test_what_was_cut_is_not_given_in_place_of_what_came_then(open_log: Open, log: StoryLog) -> None:
+    other = open_log("other")
+    other.begin_epoch(0)
+    other.append(prepared(0), leader_epoch=0, timestamp_ms=0)
+    other.append(prepared(50), leader_epoch=0, timestamp_ms=0)
+    came = read(other, 2, bytes_max=1, end=4)
+    assert came is not None
     log.truncate(2)
-    append(log)
-    log.truncate(2)
+    assert log.find(2, bytes_max=1, end=4) is None
+    log.append_slice(came)
+    assert read_rows(log) == [0, 1, 50, 51]
+    assert read_rows(log, 2) == [50, 51]
 
 
-def begin_anew(log: StoryLog) -> None:
-    log.begin_anew(0)
-    log.begin_epoch(0)
-    append(log)
-    log.truncate(0)
-    log.begin_anew(2)
-
-
-@pytest.mark.parametrize("change", [cut, begin_anew])
-def test_what_was_cut_is_not_given(log: StoryLog, change: Callable[[StoryLog], None]) -> None:
-    change(log)
-    assert log.find(2, bytes_max=EVERYTHING, end=4) is None
-    assert log.log_end == 2
+@pytest.mark.parametrize("end", [lambda log: log.begin_anew(5), lambda log: log.truncate(0), lambda log: log.close()])
+def test_nothing_is_kept_of_segments_that_are_gone(log: StoryLog, end: Callable[[StoryLog], None]) -> None:
+    assert log._memory.newest.size_bytes > 0
+    end(log)
+    assert log._memory.newest.size_bytes == 0
 
 
 def test_a_follower_keeps_nothing_of_what_it_received(open_log: Open, log: StoryLog) -> None:
