@@ -27,7 +27,7 @@ Replica = tuple[TopicPartition, str]  # with the topic_id
 LOGS = Path("logs")
 VERSIONS_MAX = 3
 INDEX_CACHE_BYTES = 10 * ENTRY_BYTES  # so few that most indexes are read again
-BATCH_CACHE_BYTES = 100  # so few that most batches are, too
+BATCH_CACHE_BYTES = 5  # so few that a producer's first ten batches are kept, and later ones read again
 
 
 def _schema(columns: int, padding: int = 0) -> pa.Schema:
