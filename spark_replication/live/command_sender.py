@@ -31,6 +31,7 @@ from spark_replication.messages.commands import (
 from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicPartition
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
+from spark_replication.zk.worker import Worker, name_of_dead
 
 RETRY_S_MIN, RETRY_S_MAX = 0.02, 1.0
 REFUSALS_BEFORE_SUSPICION = 2  # a reset connection, and a refused one after it
@@ -81,6 +82,10 @@ class CommandSender:
         if line is not None:
             line.close()
 
+    def dead_thread(self) -> str:
+        """The name of one of its threads, whose broker is told nothing any longer."""
+        return name_of_dead(line.worker for line in self._lines.values())
+
     def close(self) -> None:
         for line in self._lines.values():
             line.close()
@@ -111,7 +116,8 @@ class _Line:
         self._fresh = False
         self._refusals = 0
         self._client = security.client(registration.address)
-        threading.Thread(target=self._run, name=f"commands-to-{broker}", daemon=True).start()
+        self.worker = Worker(self._run, f"commands-to-{broker}")
+        self.worker.start()
 
     def put(self, command: Command) -> None:
         with self._changed:

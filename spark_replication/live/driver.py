@@ -255,7 +255,7 @@ class Driver:
             store.watch(self._heard)
             self._active.set()
             self._took_over(loaded.controller_epoch, self.address)
-            self._work(loop, lambda: deposed.is_set() or self._closing.is_set())
+            self._work(loop, store, sender, lambda: deposed.is_set() or self._closing.is_set())
         finally:
             self._active.clear()
             self._loop = None
@@ -266,7 +266,9 @@ class Driver:
                 self._answer(request, Reply(self._not_controller(maybe_written=True)))
             self._asked_below_admin.clear()  # those nodes are there still: the next controller loads them
 
-    def _work(self, loop: ControllerLoop, is_over: Callable[[], bool]) -> None:
+    def _work(
+        self, loop: ControllerLoop, store: ControllerStore, sender: CommandSender, is_over: Callable[[], bool]
+    ) -> None:
         tick_at_s = time.monotonic() + TICK_S
         while not is_over():
             with contextlib.suppress(queue.Empty):
@@ -274,6 +276,8 @@ class Driver:
                 if task is not None:
                     task()
             if time.monotonic() >= tick_at_s:
+                if dead := store.dead_thread() or sender.dead_thread():
+                    raise RuntimeError(f"its thread {dead} died of an error")
                 loop.tick(now_ms())
                 tick_at_s = time.monotonic() + TICK_S
 

@@ -58,6 +58,7 @@ from spark_replication.zk.session import (
     Session,
     SessionLost,
 )
+from spark_replication.zk.worker import Worker
 
 MULTIS_IN_FLIGHT_MAX = 8
 COMMITS_WAITING_MAX = 10_000
@@ -108,8 +109,8 @@ class CommitPipeline:
         self._deposed = False
         self._commits: queue.SimpleQueue[tuple[list[Item], Then] | None] = queue.SimpleQueue()
         self._answered: queue.SimpleQueue[tuple[_Batch, MultiOutcome | _Zxid]] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="controller-commits", daemon=True)
-        self._thread.start()
+        self.worker = Worker(self._run, "controller-commits")
+        self.worker.start()
 
     def commit(self, groups: Sequence[Group], then: Then) -> None:
         """`then` is called once, on this pipeline's thread; at once where nothing can be stored any more."""

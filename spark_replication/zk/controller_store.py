@@ -58,6 +58,7 @@ from spark_replication.zk.session import (
     SessionState,
     SetData,
 )
+from spark_replication.zk.worker import name_of_dead
 
 # A race with another candidate is lost within one or two rounds; more means that something writes /controller_epoch.
 CAMPAIGN_ATTEMPTS_MAX = 20
@@ -128,6 +129,11 @@ class ControllerStore:
         check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
         self._watch = ControllerWatch(self._session, check, on_event, self._depose)
         self._request_watch = RequestWatch(self._session, on_event, self._requests, self._deletions)
+
+    def dead_thread(self) -> str:
+        """The name of one of its threads, without which this controller is blind, or cannot store anything."""
+        parts = (self._pipeline, self._watch, self._request_watch)
+        return name_of_dead(part.worker for part in parts if part is not None)
 
     def resign(self) -> None:
         """Let the next one in at once, and close the session. Not from a callback of this store's session."""

@@ -19,6 +19,7 @@ from spark_replication.zk import paths
 from spark_replication.zk.isr_change import IsrChange
 from spark_replication.zk.reading import read_brokers, stored_partition
 from spark_replication.zk.session import EXISTS, Check, Delete, Node, Rejected, Session
+from spark_replication.zk.worker import Worker
 
 DELETIONS_IN_MULTI_MAX = 500
 
@@ -43,7 +44,8 @@ class ControllerWatch:
         self._brokers_marked = True
         self._changes_marked = True
         self._stopped = False
-        threading.Thread(target=self._run, name="controller-watch", daemon=True).start()
+        self.worker = Worker(self._run, "controller-watch")
+        self.worker.start()
 
     def stop(self) -> None:
         with self._marked:

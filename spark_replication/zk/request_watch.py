@@ -18,6 +18,7 @@ from spark_replication.errors import ReplicationError, RequestTimedOut
 from spark_replication.messages.requests import DeleteTopic
 from spark_replication.zk.admin_requests import Found, read_requests
 from spark_replication.zk.session import Session
+from spark_replication.zk.worker import Worker
 
 log = logging.getLogger(__name__)
 
@@ -76,7 +77,8 @@ class RequestWatch:
         self._changed = threading.Condition()
         self._marked = True
         self._stopped = False
-        threading.Thread(target=self._run, name="request-watch", daemon=True).start()
+        self.worker = Worker(self._run, "request-watch")
+        self.worker.start()
 
     def stop(self) -> None:
         with self._changed:

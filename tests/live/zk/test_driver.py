@@ -1,18 +1,23 @@
-"""A driver that meets an error which nobody expected: it says so, and commands again."""
+"""A driver that meets an error which nobody expected, on whatever thread: it says so, and commands again."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from spark_replication.config import settings_from
 from spark_replication.core.cluster import ClusterState
+from spark_replication.errors import ReplicationError
 from spark_replication.live.driver import Driver
+from spark_replication.messages.requests import Configure, RequestAnswer
+from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY
+from spark_replication.zk import commit_pipeline, controller_watch, request_watch
 from tests.live.zk.conftest import Cluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -61,6 +66,46 @@ def test_an_error_that_nobody_expects_ends_the_candidacy_alone(
     assert epochs == [1, 2]
     assert "an error that nobody expected" in caplog.text
     assert "ZeroDivisionError: a bug" in caplog.text
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize(
+    ("part", "method", "thread"),
+    [
+        (commit_pipeline.CommitPipeline, "_store", "controller-commits"),
+        (controller_watch.ControllerWatch, "_read_changes", "controller-watch"),
+        (request_watch.RequestWatch, "_read", "request-watch"),
+    ],
+)
+def test_a_thread_that_dies_takes_the_candidacy_along(
+    driver: Callable[[Hears], Driver],
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    part: type,
+    method: str,
+    thread: str,
+) -> None:
+    works, broken, again = getattr(part, method), threading.Event(), threading.Event()
+
+    def breaks_once(*given: object) -> object:
+        if broken.is_set():
+            return works(*given)
+        broken.set()
+        raise ZeroDivisionError("a bug")
+
+    def took_over(epoch: int, _address: str) -> None:
+        if epoch == 2:
+            again.set()
+
+    monkeypatch.setattr(part, method, breaks_once)
+    with caplog.at_level(logging.ERROR):
+        started = driver(took_over)
+        started.wait_active()
+        # Something to store, for who would not look otherwise: it may be refused, or lost with the candidacy.
+        with suppress(ReplicationError), NO_SECURITY.client(started.address) as client:
+            call(client, "configure", Configure(settings={"min.insync.replicas": 2}), RequestAnswer, 5_000)
+        assert again.wait(60)
+    assert f"its thread {thread} died" in caplog.text
 
 
 def test_a_question_that_fails_is_its_askers_error_alone(driver: Callable[[Hears], Driver]) -> None:

@@ -28,6 +28,7 @@ from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicConf
 from spark_replication.transport.actions import Action, ActionServer
 from spark_replication.transport.security import NO_SECURITY
 from tests.unit.core.stories import FOO, command, state
+from tests.unit.transport.replicas import eventually
 
 TIMEOUT_S = 20.0
 FOO_1 = TopicPartition("foo", 1)
@@ -287,3 +288,29 @@ def test_the_next_life_of_a_broker_gets_none_of_what_the_last_was_owed(story: St
     story.broker.free.set()
     story.send(metadata(of(1, 9)), epoch=1)
     assert story.broker.next() == metadata(of(1, 9))
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_died_of_an_error_is_named(story: Story, monkeypatch: pytest.MonkeyPatch) -> None:
+    heard = threading.Event()
+
+    def breaks(_self: News, _partition: TopicPartition, _topic_id: str, _leader_epoch: int) -> None:
+        heard.set()
+        raise ZeroDivisionError("a bug")
+
+    story.send(leader_and_isr(of(1, 7)))
+    assert story.confirmed.get(timeout=TIMEOUT_S) == (FOO, 4)
+    assert story.sender.dead_thread() == ""
+    monkeypatch.setattr(News, "confirmed", breaks)
+    story.send(leader_and_isr(of(1, 8)))
+    assert heard.wait(TIMEOUT_S)
+    eventually(lambda: story.sender.dead_thread() == "commands-to-1", "the thread is dead")
+
+
+def test_a_thread_whose_broker_has_gone_is_not_dead(story: Story) -> None:
+    story.send(metadata())
+    assert story.broker.next() == metadata()
+    (line,) = story.sender._lines.values()
+    story.sender.gone(1)
+    line.worker.join(TIMEOUT_S)
+    assert (line.worker.is_alive(), line.worker.died) == (False, False)
