@@ -57,6 +57,23 @@ def must_gather_again(*, brokers: int, slots: int, guardians: int, reporting: in
     return slots < guardians and reporting < guardians
 
 
+class Patience:
+    """With a start: it goes on for as long as it gets on, however slow its machines are."""
+
+    def __init__(self, timeout_s: float, now_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._most = 0
+        self._since_s = now_s
+
+    def ends(self, *, brokers: int, slots: int, guarding: int, now_s: float) -> bool:
+        """For so long there have not been more slots, or more guardians at work, than ever before. What comes and goes
+        again and again is no progress."""
+        reached = guardians_for(brokers, slots) + guarding
+        if reached > self._most:
+            self._most, self._since_s = reached, now_s
+        return now_s - self._since_s > self._timeout_s
+
+
 def shortages(*, brokers: int, slots: int, guarded: Iterable[BrokerId], registered: Iterable[BrokerId]) -> list[str]:
     """What goes on unguarded, or not at all, though all guardians that there can be are at work."""
     at_work = set(guarded)

@@ -165,6 +165,11 @@ class Checkers:
             )
         if high_watermark <= len(story.committed):
             return
+        if image.end < high_watermark:
+            raise InvariantBroken(
+                "committed_prefixes_agree",
+                f"{story.partition} is committed up to {high_watermark}, on {process.name} it ends at {image.end}",
+            )
         if 0 < len(story.committed) < image.start:
             raise InvariantBroken(
                 "committed_prefixes_agree",

@@ -25,7 +25,7 @@ from spark_replication.client.settings_file import read_settings
 from spark_replication.config import Settings
 from spark_replication.core import health
 from spark_replication.core.cluster import ClusterState
-from spark_replication.core.guardianship import missing, shortages
+from spark_replication.core.guardianship import Patience, missing, shortages
 from spark_replication.errors import (
     InvalidConfig,
     InvalidRequest,
@@ -57,7 +57,7 @@ from spark_replication.zk.session import Session
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 120.0  # without any progress
 ZOOKEEPER_TIMEOUT_S = 60.0  # also for a port that another process has
 STANDING_BY = "another driver commands: this one stands by"
 SLOTS_TIMEOUT_S = 30.0  # a start goes on with fewer slots than brokers once no more have come for so long
@@ -229,7 +229,7 @@ class SparkCluster:
     def _wait_started(self) -> None:
         """Until every broker that can be guarded is, and is registered. What partitions wait for is no reason to refuse
         a start: one that takes over may find a reassignment that goes on for hours, or what only a person can mend."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        patience = Patience(START_TIMEOUT_S, time.monotonic())
         while problems := self._problems_of_brokers():
             self._require_wanted()
             if self._fleet.refusal is not None:
@@ -241,8 +241,12 @@ class SparkCluster:
             if only_short and serve and self._fleet.slots_unchanged_s() > SLOTS_TIMEOUT_S:
                 log.warning("%s", "; ".join(problems))
                 return
-            if time.monotonic() > deadline:
-                raise _not_healthy(START_TIMEOUT_S, problems)
+            if patience.ends(
+                brokers=self._brokers, slots=self._fleet.slots, guarding=len(guarding), now_s=time.monotonic()
+            ):
+                raise RequestTimedOut(
+                    f"the start has made no progress for {START_TIMEOUT_S:.0f} s: {'; '.join(problems[:5])}"
+                )
             time.sleep(POLL_S)
 
     def _problems_of_brokers(self) -> list[str]:

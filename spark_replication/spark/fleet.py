@@ -25,7 +25,9 @@ from spark_replication.transport.actions import Action
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 10.0
 STEADY_S = 30.0  # a job that ran this long is followed by the next without back-off
 LOOK_S = 0.5  # at the slots that Spark has
-SETTLE_S = 5.0  # executors come one by one: as long as this, fewer slots than brokers may become more
+# Executors come one by one. As long as this, fewer slots than brokers may become more; longer where the first took
+# longer to come.
+SETTLE_S, SETTLE_S_MAX = 5.0, 20.0
 LEAVE_TIMEOUT_S = 40.0  # in which guardians end as they were told, and shut their brokers down
 CANCEL_TIMEOUT_S = 20.0
 REPORT_FRESH_S = 3.0
@@ -176,10 +178,14 @@ class Fleet:
     def _await_slots(self) -> int:
         """How many guardians to submit, once it is clear how many there can be; 0: they are wanted no more."""
         began = time.monotonic()
+        settle_s = SETTLE_S
         while self._order == "guard":
             self._look_at_slots()
             guardians = guardians_for(self._brokers, self.slots)
-            settled = min(self.slots_unchanged_s(), time.monotonic() - began) > SETTLE_S
+            waited_s = time.monotonic() - began
+            if not guardians:
+                settle_s = min(max(SETTLE_S, waited_s), SETTLE_S_MAX)
+            settled = min(self.slots_unchanged_s(), waited_s) > settle_s
             if guardians == self._brokers or (guardians and settled):
                 return guardians
             self._dismissed_within(LOOK_S)

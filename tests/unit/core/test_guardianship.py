@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from spark_replication.core.guardianship import (
     FoundDirectory,
+    Patience,
     Sight,
     assign,
     check_reach,
@@ -160,3 +161,23 @@ def test_what_serves_loopback_only_is_no_cluster_of_several_hosts(
     else:
         with pytest.raises(InvalidConfig, match=refused):
             check()
+
+
+def test_a_start_is_waited_for_while_it_gets_on() -> None:
+    patience = Patience(10, now_s=100)
+
+    def ends(now_s: float, slots: int, guarding: int) -> bool:
+        return patience.ends(brokers=3, slots=slots, guarding=guarding, now_s=now_s)
+
+    assert not ends(110, 0, 0)
+    assert not ends(115, 1, 0), "the first slot"
+    assert not ends(124, 2, 0)
+    assert not ends(133, 2, 1), "the first guardian"
+    assert not ends(143, 9, 0), "more slots, though the guardian is gone: as much as ever before"
+    assert ends(144, 9, 0), "slots that no broker needs are no progress"
+
+
+def test_a_start_whose_executors_come_and_go_ends() -> None:
+    patience = Patience(10, now_s=0)
+    found = [patience.ends(brokers=3, slots=now % 2, guarding=0, now_s=now) for now in range(1, 14)]
+    assert found == [False] * 11 + [True] * 2

@@ -45,6 +45,7 @@ class Slots:
 
     def __init__(self, slots: int) -> None:
         self.free = slots
+        self.looks = 0
         self.silent = False
         self.running = False
         self.left_on_submission = slots + 9
@@ -56,6 +57,7 @@ class Slots:
         self._changed = threading.Condition()
 
     def slots(self) -> int:
+        self.looks += 1
         return self.free
 
     def fail(self, failure: ReplicationError) -> None:
@@ -137,6 +139,22 @@ def test_guardians_that_have_begun_are_waited_for_though_none_has_reported_yet(m
         spark.silent = False
         dismissal.join(10)
     assert (dismissal.is_alive(), spark.told, spark.cancelled) == (False, ["shut_down"], [])
+
+
+def test_where_the_first_slot_came_late_others_are_waited_for_as_long() -> None:
+    spark = Slots(0)
+
+    def waits(looks: int) -> None:
+        seen = spark.looks
+        eventually(lambda: spark.looks >= seen + looks, "it looks again and again")
+
+    with mustered(spark) as fleet:
+        waits(100)
+        spark.free = 1
+        waits(30)
+        spark.free = 3
+        eventually(lambda: list(fleet.guarding_now()) == [1, 2, 3], "all are guarded")
+    assert spark.submitted == [3]
 
 
 def test_fewer_slots_get_fewer_guardians_and_more_when_there_are_more() -> None:
