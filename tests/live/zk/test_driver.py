@@ -100,9 +100,10 @@ def test_a_thread_that_dies_takes_the_candidacy_along(
     monkeypatch.setattr(part, method, breaks_once)
     with caplog.at_level(logging.ERROR):
         started = driver(took_over)
-        started.wait_active()
-        # Something to store, for who would not look otherwise: it may be refused, or lost with the candidacy.
+        # Something to store, for who would not look otherwise: it may be refused, or lost with the candidacy, which may
+        # be over before anything is asked.
         with suppress(ReplicationError), NO_SECURITY.client(started.address) as client:
+            started.wait_active()
             call(client, "configure", Configure(settings={"min.insync.replicas": 2}), RequestAnswer, 5_000)
         assert again.wait(60)
     assert f"its thread {thread} died" in caplog.text

@@ -45,7 +45,6 @@ class Slots:
 
     def __init__(self, slots: int) -> None:
         self.free = slots
-        self.looks = 0
         self.silent = False
         self.running = False
         self.left_on_submission = slots + 9
@@ -57,7 +56,6 @@ class Slots:
         self._changed = threading.Condition()
 
     def slots(self) -> int:
-        self.looks += 1
         return self.free
 
     def fail(self, failure: ReplicationError) -> None:
@@ -141,20 +139,37 @@ def test_guardians_that_have_begun_are_waited_for_though_none_has_reported_yet(m
     assert (dismissal.is_alive(), spark.told, spark.cancelled) == (False, ["shut_down"], [])
 
 
-def test_where_the_first_slot_came_late_others_are_waited_for_as_long() -> None:
-    spark = Slots(0)
+class LateSlots(Slots):
+    """One comes with look 100, the others with look 130. A look takes the time that it is to take."""
 
-    def waits(looks: int) -> None:
-        seen = spark.looks
-        eventually(lambda: spark.looks >= seen + looks, "it looks again and again")
+    def __init__(self) -> None:
+        super().__init__(0)
+        self.looks = 0
 
+    def slots(self) -> int:
+        self.looks += 1
+        self.free = 0 if self.looks < 100 else 1 if self.looks < 130 else 3
+        return self.free
+
+    def monotonic(self) -> float:
+        return self.looks * fleet_module.LOOK_S
+
+
+def test_where_the_first_slot_came_late_others_are_waited_for_as_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = LateSlots()
+    monkeypatch.setattr(fleet_module, "time", spark)
     with mustered(spark) as fleet:
-        waits(100)
-        spark.free = 1
-        waits(30)
-        spark.free = 3
         eventually(lambda: list(fleet.guarding_now()) == [1, 2, 3], "all are guarded")
     assert spark.submitted == [3]
+
+
+def test_how_long_others_are_waited_for_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    spark = LateSlots()
+    monkeypatch.setattr(fleet_module, "time", spark)
+    monkeypatch.setattr(fleet_module, "SETTLE_S_MAX", 20 * fleet_module.LOOK_S)
+    with mustered(spark) as fleet:
+        eventually(lambda: list(fleet.guarding_now()) == [1, 2, 3], "all are guarded, in the end")
+    assert spark.submitted == [1, 3]
 
 
 def test_fewer_slots_get_fewer_guardians_and_more_when_there_are_more() -> None:
