@@ -244,9 +244,7 @@ class SparkCluster:
             if patience.ends(
                 brokers=self._brokers, slots=self._fleet.slots, guarding=len(guarding), now_s=time.monotonic()
             ):
-                raise RequestTimedOut(
-                    f"the start has made no progress for {START_TIMEOUT_S:.0f} s: {'; '.join(problems[:5])}"
-                )
+                raise _timed_out(f"the start has made no progress for {START_TIMEOUT_S:.0f} s", problems)
             time.sleep(POLL_S)
 
     def _problems_of_brokers(self) -> list[str]:
@@ -395,7 +393,7 @@ class SparkCluster:
         while problems := self.status().problems:
             self._require_wanted()
             if time.monotonic() > deadline:
-                raise _not_healthy(timeout_s, problems)
+                raise _timed_out(f"the cluster is not healthy after {timeout_s} s", problems)
             time.sleep(POLL_S)
 
     # The end
@@ -468,5 +466,5 @@ def _described(cluster: ClusterState) -> tuple[Metadata, int]:
     return health.described(cluster, None, None), cluster.controller_epoch
 
 
-def _not_healthy(timeout_s: float, problems: Sequence[str]) -> RequestTimedOut:
-    return RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(problems[:5])}")
+def _timed_out(what: str, problems: Sequence[str]) -> RequestTimedOut:
+    return RequestTimedOut(f"{what}: {'; '.join(problems[:5])}")

@@ -53,7 +53,7 @@ class _Cache(Generic[Held]):
         with self._lock:
             self._forget(segment)
 
-    def _put(self, segment: object, held: Held) -> None:
+    def put(self, segment: object, held: Held) -> None:
         """The one that came last stays, however large."""
         with self._lock:
             self._forget(segment)
@@ -78,9 +78,6 @@ class IndexCache(_Cache[bytearray]):
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max, len)
 
-    def put(self, segment: object, entries: bytearray) -> None:
-        self._put(segment, entries)
-
     def extend(self, segment: object, entries: bytes) -> None:
         """With what was appended; nothing, if it is not here."""
         with self._lock:
@@ -102,6 +99,6 @@ class NewestBatches(_Cache[LogSlice]):
     def appended(self, segment: object, records: LogSlice) -> None:
         """In place of the one before, if it is small."""
         if len(records.data) <= min(self._bytes_max, BATCH_BYTES_MAX):
-            self._put(segment, records)
+            self.put(segment, records)
         else:
             self.drop(segment)
