@@ -17,6 +17,7 @@ import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
 from spark_replication.errors import InvalidPartitions, ReplicationError, UnknownTopicOrPartition
 from tests.live.cluster.history import SCHEMA, Load
+from tests.live.cluster.replica_folders import replica_folders
 from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -56,7 +57,7 @@ def rows(cluster: sr.LocalCluster, topic: str, partition: int = 0) -> list[int]:
 
 
 def folders(cluster: sr.LocalCluster, topic: str) -> list[str]:
-    return sorted(path.name for path in (cluster.directory / "logs").glob(f"broker-*/**/{topic}-*"))
+    return sorted(path.name for path in replica_folders(cluster, f"{topic}-*"))
 
 
 def test_a_topic_is_deleted_and_made_again_without_its_records(cluster: sr.LocalCluster, name: str) -> None:
@@ -217,8 +218,8 @@ def test_what_no_topic_has_any_longer_goes_when_a_new_controller_takes_over(
 ) -> None:
     cluster.admin.create_topic(name, SCHEMA, partitions=1)
     directory = Path(cluster.brokers[1].log_dir)
-    eventually(lambda: bool(list(directory.rglob(f"{name}-0.*"))), "broker 1 has its replica")
-    (kept,) = directory.rglob(f"{name}-0.*")
+    eventually(lambda: bool(list(directory.glob(f"{name}-0.*"))), "broker 1 has its replica")
+    (kept,) = directory.glob(f"{name}-0.*")
     orphan = kept.with_name("gone-0.of-an-earlier-topic")  # as a crash in mid-deletion leaves it
     shutil.copytree(kept, orphan)
 

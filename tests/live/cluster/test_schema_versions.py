@@ -6,7 +6,6 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -18,6 +17,7 @@ from spark_replication.admin.log_files import verify
 from spark_replication.errors import InvalidSchema, UnknownTopicOrPartition
 from spark_replication.storage.segment import DATA
 from tests.live.broker import brokers
+from tests.live.cluster.replica_folders import replica_folders
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -110,7 +110,7 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
 
 def segments(cluster: sr.LocalCluster, topic: str) -> list[dict[str, bytes]]:
     """Of each broker, file by file."""
-    folders = sorted((cluster.directory / "logs").glob(f"broker-*/**/{topic}-0.*"))
+    folders = replica_folders(cluster, f"{topic}-0.*")
     return [{path.name: path.read_bytes() for path in sorted(folder.glob("0*"))} for folder in folders]
 
 
@@ -172,8 +172,8 @@ def check_files(cluster: sr.LocalCluster, topic: str, end: int) -> None:
     assert (widths[0], widths[-1]) == (2, 3)
     assert [stream.schema.names for stream in streams] == [WIDE.names[:width] for width in widths]
     assert sum(stream.read_all().num_rows for stream in streams) >= end
-    for folder in (cluster.directory / "logs").glob(f"broker-*/**/{topic}-0.*"):
-        (found,) = verify([Path(folder)])
+    for folder in replica_folders(cluster, f"{topic}-0.*"):
+        (found,) = verify([folder])
         assert (found.problems, found.segments) == ([], len(streams))
 
 
