@@ -27,7 +27,7 @@ STEADY_S = 30.0  # a job that ran this long is followed by the next without back
 LOOK_S = 0.5  # at the slots that Spark has
 # Executors come one by one. As long as this, fewer slots than brokers may become more; longer where the first took
 # longer to come.
-SETTLE_S, SETTLE_S_MAX = 5.0, 20.0
+SETTLE_S, SETTLE_S_MAX = 5.0, 40.0
 LEAVE_TIMEOUT_S = 40.0  # in which guardians end as they were told, and shut their brokers down
 CANCEL_TIMEOUT_S = 20.0
 REPORT_FRESH_S = 3.0

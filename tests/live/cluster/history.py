@@ -15,6 +15,7 @@ import spark_replication as sr
 
 SCHEMA = pa.schema([("number", pa.int64())])
 DEADLINE_S = 60.0
+PAUSE_S = 0.02  # a load is there to be interrupted: it leaves the processors to whoever is to take over
 
 
 class Acknowledged(msgspec.Struct, frozen=True):
@@ -25,7 +26,7 @@ class Acknowledged(msgspec.Struct, frozen=True):
 
 
 class Load:
-    """A producer for each partition, each sending the next number once the last is acknowledged."""
+    """A producer for each partition, each sending the next number a moment after the last is acknowledged."""
 
     def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
         self.acknowledged: list[Acknowledged] = []
@@ -96,6 +97,7 @@ class Load:
                         self.acknowledged.append(found)
                         self._progress.notify_all()
                     number += 1
+                    self._stopping.wait(PAUSE_S)
         except Exception as error:  # noqa: BLE001 (told to the test's thread)
             with self._progress:
                 self.errors.append(error)

@@ -22,7 +22,7 @@ BROKERS = 3
 BATCHES, ROWS = 100, 2_000
 BYTES_PER_SECOND = 10_000
 FETCH_BYTES = 32 << 10
-LEASE_MS = 20_000
+SHORT_LEASE_MS, LONG_LEASE_MS = 20_000, 600_000
 
 
 @pytest.fixture
@@ -41,7 +41,7 @@ def all_brokers(application: Application) -> dict[int, int]:
 def test_a_killed_driver_is_followed_by_one_that_adopts_its_brokers_and_finishes_what_it_began(
     spark: Standalone, tmp_path: Path
 ) -> None:
-    settings = {"replica.fetch.bytes.max": str(FETCH_BYTES)}
+    settings = {"replica.fetch.bytes.max": str(FETCH_BYTES), "broker.lease.ms": str(LONG_LEASE_MS)}
     application = Application(tmp_path, spark.url, brokers=BROKERS, settings=settings)
     try:
         before = application.start()
@@ -78,7 +78,7 @@ def test_a_killed_driver_is_followed_by_one_that_adopts_its_brokers_and_finishes
 
 
 def test_of_two_applications_one_commands_and_what_both_have_left_ends_with_its_lease(tmp_path: Path) -> None:
-    settings = {"broker.lease.ms": str(LEASE_MS)}
+    settings = {"broker.lease.ms": str(SHORT_LEASE_MS)}
     first = Application(tmp_path, "local-cluster[4,1,1024]", brokers=BROKERS, settings=settings)
     second = Application(tmp_path / "second", "local[5]", brokers=BROKERS, data=first.data, settings=settings)
     try:
