@@ -28,7 +28,7 @@ help:
 
 setup: $(VENV)/.stamp ; @:
 
-$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py
+$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py
 	@$(PYTHON) -c '' 2>/dev/null || { \
 	    echo "Python 3.11 is missing: sudo apt-get install -y python3.11 python3.11-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -38,11 +38,13 @@ $(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py
 	    echo "Java 17 or later is missing ($(JAVA) is $${version:-not there}): sudo apt-get install -y openjdk-17-jre-headless" >&2; \
 	    exit 1; }
 	@rm -f $@
-	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setup 1/3: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "setup 2/3: installing Spark, Arrow and the tools, about 90 s the first time"
+	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setup 1/4: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "setup 2/4: installing Spark, Arrow and the tools, about 90 s the first time"
 	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off -e '.[test]'
-	@echo "setup 3/3: fetching Delta's jars, about 5 s the first time"
+	@echo "setup 3/4: fetching Delta's jars, about 5 s the first time"
 	@$(BIN)/python .ci/delta_jars.py
+	@echo "setup 4/4: keeping what Java parses as Spark starts, about 30 s: each start takes less from then on"
+	@$(BIN)/python .ci/java_classes.py >$(VENV)/java_classes.log 2>&1 || { cat $(VENV)/java_classes.log >&2; exit 1; }
 	@touch $@
 
 # `exec`: signals reach the program itself, not a shell around it.

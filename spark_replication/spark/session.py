@@ -19,7 +19,12 @@ from spark_replication.zk.java import find_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 LOOPBACK = "127.0.0.1"
-JVM_END_TIMEOUT_S = 20.0
+CLASSES = "spark-classes.jsa"  # in the virtual environment: what Spark loads, as Java has parsed it (`make setup`)
+JVM_END_TIMEOUT_S = 60.0  # one that records its classes writes them then
+
+# Those that live for minutes beside others, and compute little: to compile well what they run takes most of their time.
+_START_QUICKLY = "-XX:TieredStopAtLevel=1"
+_WITHOUT_A_WORD = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, str] = {}) -> SparkSession:
@@ -35,7 +40,8 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
     if master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", LOOPBACK)
     builder = SparkSession.builder.appName(app_name).master(master)
-    for name, value in {**_delta_settings(), **_local_settings(master), **extra}.items():
+    settings = {**_delta_settings(), **_driver_settings(java_options()), **_local_settings(master), **extra}
+    for name, value in settings.items():
         builder = builder.config(name, value)
     try:
         return builder.getOrCreate()
@@ -94,6 +100,23 @@ def _delta_settings() -> dict[str, str]:
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
     }
+
+
+def java_options() -> str:
+    """Of Spark's JVMs on this host. Java passes over an archive that another Java has made, or that is of other
+    jars."""
+    archive = Path(sys.prefix) / CLASSES
+    return _START_QUICKLY + (f' "-XX:SharedArchiveFile={archive}" {_WITHOUT_A_WORD}' if archive.exists() else "")
+
+
+def recording_classes(archive: Path) -> dict[str, str]:
+    """For a session whose JVM is to write the archive as it ends."""
+    return _driver_settings(f'{_START_QUICKLY} "-XX:ArchiveClassesAtExit={archive}" {_WITHOUT_A_WORD}')
+
+
+def _driver_settings(options: str) -> dict[str, str]:
+    """Whatever somebody sets as extraJavaOptions comes after them, and counts."""
+    return {"spark.driver.defaultJavaOptions": options}
 
 
 def _local_settings(master: str) -> dict[str, str]:

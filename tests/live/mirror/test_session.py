@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from spark_replication.errors import StartFailed
-from spark_replication.spark.session import build_session, delta_jars
+from spark_replication.spark.session import CLASSES, build_session, delta_jars
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -28,3 +28,9 @@ def test_missing_jars_name_the_command_that_fetches_them(monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "prefix", str(tmp_path))
     with pytest.raises(StartFailed, match="make setup"):
         delta_jars()
+
+
+def test_it_starts_with_the_classes_that_setup_has_kept(spark: SparkSession) -> None:
+    archive = str(Path(sys.prefix) / CLASSES)
+    jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
+    assert archive in Path(f"/proc/{jvm}/maps").read_text(), "Java has not passed over it"

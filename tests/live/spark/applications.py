@@ -43,9 +43,10 @@ class Application:
         self._brokers = brokers
         self._settings = {"data.dir": str(self.data), **settings}
         self._spark = directory / "conf"
-        self._spark.mkdir(parents=True, exist_ok=True)
-        defaults = "".join(f"{name} {value}\n" for name, value in spark.items())
-        (self._spark / "spark-defaults.conf").write_text(defaults)
+        if spark:
+            self._spark.mkdir(parents=True)
+            defaults = "".join(f"{name} {value}\n" for name, value in spark.items())
+            (self._spark / "spark-defaults.conf").write_text(defaults)
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
