@@ -59,7 +59,7 @@ check: lint
 	@$(BIN)/python -m pytest -q -n 6 --dist worksteal --ignore=tests/live -m "not slow" $(ARGS)
 
 # Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
-# for much of their time, and one for the rest (tests/conftest.py).
+# for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py).
 test: lint
 	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 

@@ -1,5 +1,5 @@
-"""Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, and another those that
-start a Spark cluster; whatever is left runs in the third, and in each of them once it is free."""
+"""Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, another those that start
+a Spark cluster, and the third those that share a Spark session; whatever is left runs in each once it is free."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist ha
         live, _, rest = nodeid.partition("tests/live/")
         if live or not rest:
             return nodeid
-        return "spark" if rest.startswith("spark/") else "processes"
+        folder = rest.partition("/")[0]
+        return folder if folder in ("spark", "mirror") else "processes"
 
 
 @pytest.hookimpl(optionalhook=True)

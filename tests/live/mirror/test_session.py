@@ -31,6 +31,8 @@ def test_missing_jars_name_the_command_that_fetches_them(monkeypatch: pytest.Mon
 
 
 def test_it_starts_with_the_classes_that_setup_has_kept(spark: SparkSession) -> None:
-    archive = str(Path(sys.prefix) / CLASSES)
+    archive = Path(sys.prefix) / CLASSES
+    if not archive.exists():
+        pytest.skip("this Java keeps none, as `make setup` has said")
     jvm = spark.sparkContext._gateway.proc.pid  # type: ignore[union-attr]
-    assert archive in Path(f"/proc/{jvm}/maps").read_text(), "Java has not passed over it"
+    assert str(archive) in Path(f"/proc/{jvm}/maps").read_text(), "Java has passed over them"

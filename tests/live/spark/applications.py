@@ -39,12 +39,13 @@ class Application:
     ) -> None:
         self.data = data or directory / "data"
         self._directory = directory
+        directory.mkdir(parents=True, exist_ok=True)
         self._master = master
         self._brokers = brokers
         self._settings = {"data.dir": str(self.data), **settings}
         self._spark = directory / "conf"
         if spark:
-            self._spark.mkdir(parents=True)
+            self._spark.mkdir()
             defaults = "".join(f"{name} {value}\n" for name, value in spark.items())
             (self._spark / "spark-defaults.conf").write_text(defaults)
         self._process: subprocess.Popen[bytes] | None = None
