@@ -15,6 +15,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.admin.bench_bare import END_TIMEOUT_S, HOST
+from spark_replication.transport.freed_memory import keep_freed_memory
 from spark_replication.transport.security import NO_SECURITY
 
 
@@ -47,6 +48,7 @@ class BareFlight:
 
 class _Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     def __init__(self, batch: pa.RecordBatch) -> None:
+        keep_freed_memory()
         super().__init__(NO_SECURITY.location(f"{HOST}:0"))
         self._batch = batch
 

@@ -26,6 +26,7 @@ from spark_replication.errors import (
     error_of_text,
 )
 from spark_replication.messages.envelope import Kind, from_json, to_json
+from spark_replication.transport.freed_memory import keep_freed_memory
 from spark_replication.transport.security import Security
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin
@@ -48,6 +49,7 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
 
     def __init__(self, host: str, actions: Mapping[str, Action], *, security: Security, port: int = 0) -> None:
         security.require_may_bind(host)
+        keep_freed_memory()
         self._actions = dict(actions)
         try:
             super().__init__(security.location(f"{host}:{port}"), **security.serving())

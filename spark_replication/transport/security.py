@@ -27,6 +27,7 @@ from spark_replication.config import SecurityMode, Settings, settings_from
 from spark_replication.errors import InvalidConfig
 from spark_replication.transport.bearer import BearerCheck, BearerHeader
 from spark_replication.transport.frames import Channel
+from spark_replication.transport.freed_memory import keep_freed_memory
 from spark_replication.transport.loopback import require_loopback
 from spark_replication.transport.tls_channel import TlsChannel
 from spark_replication.transport.token import Token
@@ -82,6 +83,7 @@ class Security:
 
     def client(self, address: str, options: Sequence[tuple[str, int | str]] = ()) -> flight.FlightClient:
         """options: gRPC's own."""
+        keep_freed_memory()
         given: dict[str, Any] = {"generic_options": list(options)} if options else {}
         if self.token is not None:
             given["middleware"] = [BearerHeader(self.token)]
