@@ -44,7 +44,7 @@ $(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py
 	@echo "setup 3/4: fetching Delta's jars, about 5 s the first time"
 	@$(BIN)/python .ci/delta_jars.py
 	@echo "setup 4/4: keeping what Java parses as Spark starts, about 30 s: each start takes less from then on"
-	@$(BIN)/python .ci/java_classes.py >$(VENV)/java_classes.log 2>&1 || { cat $(VENV)/java_classes.log >&2; exit 1; }
+	@$(BIN)/python .ci/java_classes.py 2>$(VENV)/java_classes.log || { cat $(VENV)/java_classes.log >&2; exit 1; }
 	@touch $@
 
 # `exec`: signals reach the program itself, not a shell around it.

@@ -29,7 +29,7 @@ def main() -> int:
         record(written, Path(directory))
         written.rename(archive)  # there whole, or not at all
     if not archive.exists():
-        print("Spark's classes could not be kept: it works all the same, and starts more slowly.", file=sys.stderr)
+        print("Spark's classes could not be kept: it works all the same, and starts more slowly.")
     return 0
 
 
