@@ -13,12 +13,14 @@ from tempfile import TemporaryDirectory
 from spark_replication.errors import StartFailed
 from spark_replication.spark.session import CLASSES, build_session, end_session, recording_classes
 
+WRITE_TIMEOUT_S = 60.0
+
 
 def record(archive: Path, directory: Path) -> None:
     spark = build_session("classes", "local[2]", recording_classes(archive))
     spark.range(4).write.format("delta").save(str(directory / "table"))
     spark.sparkContext.parallelize(range(2), 2).barrier().mapPartitions(list).collect()
-    end_session(spark)
+    end_session(spark, WRITE_TIMEOUT_S)
 
 
 def main() -> int:

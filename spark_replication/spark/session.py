@@ -15,15 +15,13 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark_replication.errors import StartFailed
-from spark_replication.zk.java import find_java
+from spark_replication.zk.java import COMPILE_QUICKLY, find_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 LOOPBACK = "127.0.0.1"
 CLASSES = "spark-classes.jsa"  # in the virtual environment: what Spark loads, as Java has parsed it (`make setup`)
-JVM_END_TIMEOUT_S = 60.0  # one that records its classes writes them then
+JVM_END_TIMEOUT_S = 20.0
 
-# Those that live for minutes beside others, and compute little: to compile well what they run takes most of their time.
-_START_QUICKLY = "-XX:TieredStopAtLevel=1"
 _WITHOUT_A_WORD = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
@@ -53,7 +51,7 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
         raise StartFailed(f"Spark did not start with master {master}: {reason}{advice}") from error
 
 
-def end_session(spark: SparkSession) -> None:
+def end_session(spark: SparkSession, timeout_s: float = JVM_END_TIMEOUT_S) -> None:
     """With its JVM, if this process started it: else that would outlive it for a while."""
     gateway = spark.sparkContext._gateway
     spark.stop()
@@ -63,7 +61,7 @@ def end_session(spark: SparkSession) -> None:
         with contextlib.suppress(BrokenPipeError):
             jvm.stdin.close()  # what its JVM waits for
         try:
-            jvm.wait(JVM_END_TIMEOUT_S)
+            jvm.wait(timeout_s)
         except subprocess.TimeoutExpired:
             jvm.kill()
             jvm.wait()
@@ -103,15 +101,20 @@ def _delta_settings() -> dict[str, str]:
 
 
 def java_options() -> str:
-    """Of Spark's JVMs on this host. Java passes over an archive that another Java has made, or that is of other
+    """Of a driver. Which collector it has is left to those who set extraJavaOptions: Java takes no two."""
+    return " ".join((COMPILE_QUICKLY, *kept_classes()))
+
+
+def kept_classes() -> tuple[str, ...]:
+    """Options of Spark's JVMs on this host. Java passes over an archive that another Java has made, or that is of other
     jars."""
     archive = Path(sys.prefix) / CLASSES
-    return _START_QUICKLY + (f' "-XX:SharedArchiveFile={archive}" {_WITHOUT_A_WORD}' if archive.exists() else "")
+    return (f'"-XX:SharedArchiveFile={archive}"', _WITHOUT_A_WORD) if archive.exists() else ()
 
 
 def recording_classes(archive: Path) -> dict[str, str]:
     """For a session whose JVM is to write the archive as it ends."""
-    return _driver_settings(f'{_START_QUICKLY} "-XX:ArchiveClassesAtExit={archive}" {_WITHOUT_A_WORD}')
+    return _driver_settings(f'{COMPILE_QUICKLY} "-XX:ArchiveClassesAtExit={archive}" {_WITHOUT_A_WORD}')
 
 
 def _driver_settings(options: str) -> dict[str, str]:

@@ -18,7 +18,7 @@ from typing import TypeVar
 import pyspark
 
 from spark_replication.errors import StartFailed
-from spark_replication.spark.session import java_options
+from spark_replication.spark.session import kept_classes
 from spark_replication.zk.java import QUICK_START
 from spark_replication.zk.locked_process import last_lines
 
@@ -99,7 +99,7 @@ class Standalone:
             "SPARK_HOME": str(home),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "512m",
-            "JDK_JAVA_OPTIONS": " ".join((*QUICK_START, java_options())),  # executors inherit it
+            "JDK_JAVA_OPTIONS": " ".join((*QUICK_START, *kept_classes())),  # executors inherit it
         }
         with self._log_path(name).open("wb") as log:
             # A session of its own: Ctrl-C is for who started it, and stops what runs on it first.

@@ -8,7 +8,8 @@ import shutil
 from spark_replication.errors import StartFailed
 
 # For JVMs that live for minutes beside others: compiling what they run well would take most of their CPU.
-QUICK_START = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+COMPILE_QUICKLY = "-XX:TieredStopAtLevel=1"
+QUICK_START = (COMPILE_QUICKLY, "-XX:+UseSerialGC")
 JAVA_INSTALL = "install Java 17 (apt-get install openjdk-17-jre-headless), or set JAVA_HOME"
 
 
