@@ -11,7 +11,7 @@ import ctypes
 import os
 from functools import cache
 
-KEPT_BYTES = 64 << 20  # at most so much that is free stays with the process
+KEPT_BYTES = 64 << 20  # at the end of each of the heaps that glibc has for threads; more of it goes back
 PIECE_BYTES_MAX = 32 << 20  # a larger piece goes back at once; glibc takes no more
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h

@@ -42,8 +42,16 @@ def test_it_goes_back_to_the_system_unless_it_is_kept() -> None:
     assert faults < 4_000
 
 
-@pytest.mark.parametrize("name", ["MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_"])
-def test_what_people_have_set_counts(name: str) -> None:
-    kept, faults = told("keep", **{name: "131072"})
+@pytest.mark.parametrize(
+    "assigned",
+    [
+        {"MALLOC_TRIM_THRESHOLD_": "131072"},
+        {"MALLOC_MMAP_THRESHOLD_": "131072"},
+        {"GLIBC_TUNABLES": "glibc.malloc.trim_threshold=131072"},
+    ],
+    ids=str,
+)
+def test_what_people_have_set_counts(assigned: dict[str, str]) -> None:
+    kept, faults = told("keep", **assigned)
     assert kept == "False"
     assert faults >= 10 * 3_000
