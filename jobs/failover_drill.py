@@ -9,9 +9,9 @@ import argparse
 import sys
 from pathlib import Path
 
-from spark_replication.admin.drill import run
+from spark_replication.admin.drill.drill import run
 from spark_replication.errors import ReplicationError
-from spark_replication.live.stop_signals import INTERRUPTED
+from spark_replication.process.stop_signals import INTERRUPTED
 
 
 def main() -> int:

@@ -12,7 +12,7 @@ from contextlib import closing
 from threading import Event
 
 import spark_replication as sr
-from spark_replication.admin.job_options import (
+from spark_replication.admin.jobs.job_options import (
     add_bootstrap,
     add_settings,
     count,
@@ -20,8 +20,8 @@ from spark_replication.admin.job_options import (
     rate,
     security_of,
 )
-from spark_replication.admin.order_load import TOPIC, OrderLoad, Produced, Rate, topic_partitions
-from spark_replication.live.stop_signals import on_stop_signals
+from spark_replication.admin.jobs.order_load import TOPIC, OrderLoad, Produced, Rate, topic_partitions
+from spark_replication.process.stop_signals import on_stop_signals
 
 
 def main() -> int:

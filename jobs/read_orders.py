@@ -16,19 +16,19 @@ from threading import Event
 from typing import cast, get_args
 
 import spark_replication as sr
-from spark_replication.admin.job_options import (
+from spark_replication.admin.cli.listing import show
+from spark_replication.admin.jobs.job_options import (
     add_bootstrap,
     add_settings,
     parser_of,
     rate,
     security_of,
 )
-from spark_replication.admin.listing import show
-from spark_replication.admin.order_load import TOPIC
-from spark_replication.admin.order_reading import OrderReading, Start, Sum
-from spark_replication.core.read_start import time_in_ms
-from spark_replication.live.stop_signals import on_stop_signals
+from spark_replication.admin.jobs.order_load import TOPIC
+from spark_replication.admin.jobs.order_reading import OrderReading, Start, Sum
+from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.model import NamedOffset
+from spark_replication.process.stop_signals import on_stop_signals
 
 
 def main() -> int:

@@ -13,13 +13,13 @@ import argparse
 import sys
 from threading import Event
 
-from spark_replication.live.stop_signals import INTERRUPTED, on_stop_signals
+from spark_replication.process.stop_signals import INTERRUPTED, on_stop_signals
 
 
 def main() -> int:
     stopping = Event()
     on_stop_signals(stopping.set)  # first: what follows takes a second to load
-    from spark_replication.admin.cluster_job import run_cluster
+    from spark_replication.admin.jobs.cluster_job import run_cluster
     from spark_replication.errors import ReplicationError, StartGivenUp
 
     options = arguments()
@@ -34,7 +34,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    from spark_replication.admin.job_options import add_settings, count, parser_of
+    from spark_replication.admin.jobs.job_options import add_settings, count, parser_of
 
     parser = parser_of(__doc__)
     add_settings(parser, "conf/local.toml")

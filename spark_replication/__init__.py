@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from spark_replication.client.local_reader import LocalReader
     from spark_replication.client.producer import Producer
     from spark_replication.client.reader import Reader
-    from spark_replication.core.moves import Plan
+    from spark_replication.core.moves.moves import Plan
     from spark_replication.live.local_cluster import LocalCluster
     from spark_replication.spark.cluster import SparkCluster
     from spark_replication.transport.security import Security
@@ -22,7 +22,7 @@ _HOMES = {
     "Admin": "spark_replication.client.admin",
     "LocalCluster": "spark_replication.live.local_cluster",
     "LocalReader": "spark_replication.client.local_reader",
-    "Plan": "spark_replication.core.moves",
+    "Plan": "spark_replication.core.moves.moves",
     "Producer": "spark_replication.client.producer",
     "Reader": "spark_replication.client.reader",
     "Security": "spark_replication.transport.security",

@@ -1,3 +1,3 @@
-from spark_replication.admin.cli import main
+from spark_replication.admin.cli.main import main
 
 main()

@@ -11,9 +11,9 @@ from typing import Protocol
 import msgspec
 
 from spark_replication.config import TopicSettings
-from spark_replication.core.epochs import EpochHistory
-from spark_replication.core.retention import SegmentSize
-from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
+from spark_replication.core.law.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
+from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command, PartitionCommand
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from xdist.scheduler import LoadScopeScheduling
 
-from spark_replication.zk.java import QUICK_START
+from spark_replication.process.java import QUICK_START
 
 # How long an example takes is the machine's business, which other tests share.
 hypothesis.settings.register_profile("shared", deadline=None)

@@ -23,8 +23,8 @@ from spark_replication.client.replica_sizes import (
     replica_sizes,
 )
 from spark_replication.client.routes import ASK_MS, Routes
-from spark_replication.core.moves import Plan
-from spark_replication.core.planning import Goal, plan_for
+from spark_replication.core.moves.moves import Plan
+from spark_replication.core.moves.planning import Goal, plan_for
 from spark_replication.errors import (
     LeaderNotAvailable,
     NotController,

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from spark_replication.client.reader import LogBatch
-from spark_replication.core.read_start import asked_start
+from spark_replication.core.replica.read_start import asked_start
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import NamedOffset, Offset
 from spark_replication.storage.mapped_log import MappedLog

@@ -24,7 +24,7 @@ from pyarrow import flight
 from spark_replication.client.deadline import Deadline, back_off_s
 from spark_replication.client.routes import Routes
 from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
-from spark_replication.core.read_start import asked_start
+from spark_replication.core.replica.read_start import asked_start
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, OffsetOutOfRange, ReplicationError
 from spark_replication.messages.envelope import from_json, to_json

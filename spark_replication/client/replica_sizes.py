@@ -10,7 +10,7 @@ import msgspec
 
 from spark_replication.client.deadline import Deadline
 from spark_replication.client.routes import ASK_MS, Routes
-from spark_replication.core.copying import left_of
+from spark_replication.core.replica.copying import left_of
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize, ReplicaSizes

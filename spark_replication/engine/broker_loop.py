@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager, suppress
 import msgspec
 
 from spark_replication.config import LIVE_ON_BROKERS, Settings, settings_from, with_topic
-from spark_replication.core.replica import Me
+from spark_replication.core.replica.replica import Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (

@@ -12,10 +12,10 @@ from typing import assert_never
 
 import msgspec
 
-from spark_replication.core.announcing import announce, ask
-from spark_replication.core.cluster import ClusterState, LoadedCluster, StoredTopic
-from spark_replication.core.controller import plan
-from spark_replication.core.events import (
+from spark_replication.core.controller.announcing import announce, ask
+from spark_replication.core.controller.cluster import ClusterState, LoadedCluster, StoredTopic
+from spark_replication.core.controller.controller import plan
+from spark_replication.core.controller.events import (
     BrokersRead,
     Event,
     PartitionsRead,
@@ -24,7 +24,7 @@ from spark_replication.core.events import (
     Ticked,
     TookOver,
 )
-from spark_replication.core.plan import (
+from spark_replication.core.controller.plan import (
     Advance,
     BrokersMoved,
     Cause,
@@ -36,9 +36,9 @@ from spark_replication.core.plan import (
     Step,
     Stop,
 )
-from spark_replication.core.requests import moving, narrowed
-from spark_replication.core.widening import CompareSchemas
-from spark_replication.core.writes import (
+from spark_replication.core.controller.requests import moving, narrowed
+from spark_replication.core.controller.widening import CompareSchemas
+from spark_replication.core.law.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
     DeletionMark,

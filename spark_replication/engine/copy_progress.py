@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-from spark_replication.core.copying import Pace, observed
-from spark_replication.core.replica import Following, Leading
+from spark_replication.core.replica.copying import Pace, observed
+from spark_replication.core.replica.replica import Following, Leading
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.descriptions import CopySize
 from spark_replication.model import BrokerId

@@ -11,8 +11,8 @@ from contextlib import AbstractContextManager
 
 import msgspec
 
-from spark_replication.core import throttle
-from spark_replication.core.throttle import NO_LIMIT, Bucket
+from spark_replication.core.replica import throttle
+from spark_replication.core.replica.throttle import NO_LIMIT, Bucket
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import FollowerLinks
 

@@ -9,7 +9,7 @@ Rules:
 
 from __future__ import annotations
 
-from spark_replication.core.replica import Following, Leading
+from spark_replication.core.replica.replica import Following, Leading
 from spark_replication.errors import StorageFailed
 from spark_replication.model import ReplicaOf
 from spark_replication.ports import FailureReports

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from spark_replication.core.replica import Fetch
+from spark_replication.core.replica.replica import Fetch
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.replication import Diverging, FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, Offset

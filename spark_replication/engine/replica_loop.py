@@ -14,11 +14,11 @@ from functools import partial
 import msgspec
 
 from spark_replication.config import Compression, Settings
-from spark_replication.core import isr, replica, retention
+from spark_replication.core.law.writes import IsrAnswer, IsrUnanswered, StoredPartition
 from spark_replication.core.producers import Place
-from spark_replication.core.read_start import start_of
-from spark_replication.core.replica import Following, Leading, LogView, Me, PendingIsr
-from spark_replication.core.writes import IsrAnswer, IsrUnanswered, StoredPartition
+from spark_replication.core.replica import isr, replica, retention
+from spark_replication.core.replica.read_start import start_of
+from spark_replication.core.replica.replica import Following, Leading, LogView, Me, PendingIsr
 from spark_replication.engine.copy_progress import CopyProgress
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.disk_trouble import DiskTrouble

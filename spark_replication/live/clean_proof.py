@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from spark_replication.core import clean_chain
-from spark_replication.core.clean_chain import losses
+from spark_replication.core.law import clean_chain
+from spark_replication.core.law.clean_chain import losses
 from spark_replication.storage.broker_directory import (
     boot_id,
     directory_mark,

@@ -25,22 +25,29 @@ import msgspec
 
 from spark_replication.client.admin import Admin
 from spark_replication.config import Settings, settings_from
+from spark_replication.core.controller.health import problems
 from spark_replication.core.guardianship import Sight, assign
-from spark_replication.core.health import problems
 from spark_replication.errors import InvalidRequest, NotReady, ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.broker_file import read_broker_file
-from spark_replication.live.guardian import DIRECTORY, Assignment, Guardian, Lease, found_directories, overrides_of
+from spark_replication.live.guarding.guardian import (
+    DIRECTORY,
+    Assignment,
+    Guardian,
+    Lease,
+    found_directories,
+    overrides_of,
+)
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied
 from spark_replication.model import BrokerId, ControllerInfo
+from spark_replication.process.locked_process import LockedProcess, last_lines
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
-from spark_replication.zk.broker_store import BrokerStore
-from spark_replication.zk.embedded import EmbeddedZooKeeper
-from spark_replication.zk.locked_process import LockedProcess, last_lines
-from spark_replication.zk.server_layout import check_servers
+from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
+from spark_replication.zookeeper_server.layout import check_servers
 
 HOST = "127.0.0.1"
 ZOOKEEPER = "zookeeper"
@@ -194,7 +201,7 @@ class LocalCluster:
                     (
                         sys.executable,
                         "-m",
-                        "spark_replication.live.controller_process",
+                        "spark_replication.live.controller.process",
                         f"--directory={self._controller.directory}",
                         f"--zookeeper={self._zookeeper.address}",
                         f"--host={HOST}",

@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pyarrow as pa
 
-from spark_replication.core.states import State, partition_state
+from spark_replication.core.law.states import State, partition_state
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import TopicPartition
 

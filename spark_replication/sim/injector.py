@@ -7,11 +7,11 @@ from functools import partial
 from typing import TypeVar
 
 from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.sim.broker import BrokerProcess, Host
-from spark_replication.sim.cluster import SimulatedCluster
+from spark_replication.sim.cast.broker import BrokerProcess, Host
+from spark_replication.sim.cast.cluster import SimulatedCluster
+from spark_replication.sim.cast.operators import Operators
 from spark_replication.sim.faults import Fault
-from spark_replication.sim.operators import Operators
-from spark_replication.sim.world import Process
+from spark_replication.sim.world.world import Process
 
 SLOW_MS = (4, 40)
 SKEW_MS = 700

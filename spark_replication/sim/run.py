@@ -11,11 +11,11 @@ import msgspec
 
 from spark_replication.messages.requests import ElectLeaders
 from spark_replication.model import Scalar, TopicPartition
-from spark_replication.sim.cluster import SETTINGS, TOPIC, SimulatedCluster
+from spark_replication.sim.cast.cluster import SETTINGS, TOPIC, SimulatedCluster
 from spark_replication.sim.faults import DEFAULT, Fault, profile_of, schedule
 from spark_replication.sim.injector import Injector
-from spark_replication.sim.liveness import settle
-from spark_replication.sim.world import InvariantBroken, World
+from spark_replication.sim.judges.liveness import settle
+from spark_replication.sim.world.world import InvariantBroken, World
 
 EPOCHS_MIN = 3
 EPOCH_ATTEMPTS_MAX = 30

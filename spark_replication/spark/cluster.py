@@ -23,8 +23,8 @@ import msgspec
 from spark_replication.client.admin import Admin
 from spark_replication.client.settings_file import read_settings
 from spark_replication.config import Settings
-from spark_replication.core import health
-from spark_replication.core.cluster import ClusterState
+from spark_replication.core.controller import health
+from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.guardianship import Patience, missing, shortages
 from spark_replication.errors import (
     InvalidConfig,
@@ -34,15 +34,15 @@ from spark_replication.errors import (
     StartGivenUp,
     WrongCluster,
 )
-from spark_replication.live.clock import now_ms
-from spark_replication.live.driver import Driver
-from spark_replication.live.guardian import DIRECTORY, Assignment, overrides_of
+from spark_replication.live.controller.host import Driver
+from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, overrides_of
 from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import Guarding, Order, Shutdown
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.model import BrokerId, Value, decode, encode
+from spark_replication.process.clock import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
 from spark_replication.spark.fleet import Fleet
 from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_serve, loopback_mark
@@ -50,9 +50,9 @@ from spark_replication.storage.broker_directory import read_identity
 from spark_replication.storage.state_files import read_file, replace_file
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import read_security
-from spark_replication.zk.broker_store import BrokerStore
-from spark_replication.zk.embedded import EmbeddedZooKeeper
+from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -20,14 +20,14 @@ from spark_replication.core.guardianship import Sight, assign, check_reach
 from spark_replication.decoding import from_json
 from spark_replication.errors import ReplicationError
 from spark_replication.live.broker_file import read_broker_file
-from spark_replication.live.guardian import Assignment, Guardian, Lease, found_directories
+from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, Guarding, GuardingAnswer, Order, Serving
 from spark_replication.model import BrokerId
 from spark_replication.storage.broker_directory import boot_id
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
-from spark_replication.zk.broker_store import BrokerStore
+from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
 REPORT_INTERVAL_S = 0.5

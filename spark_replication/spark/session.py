@@ -15,7 +15,7 @@ from pyspark.errors import PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark_replication.errors import StartFailed
-from spark_replication.zk.java import COMPILE_QUICKLY, find_java
+from spark_replication.process.java import COMPILE_QUICKLY, find_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 LOOPBACK = "127.0.0.1"

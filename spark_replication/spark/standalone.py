@@ -18,9 +18,9 @@ from typing import TypeVar
 import pyspark
 
 from spark_replication.errors import StartFailed
+from spark_replication.process.java import QUICK_START
+from spark_replication.process.locked_process import last_lines
 from spark_replication.spark.session import kept_classes
-from spark_replication.zk.java import QUICK_START
-from spark_replication.zk.locked_process import last_lines
 
 HOST = "127.0.0.1"
 START_TIMEOUT_S = 180.0

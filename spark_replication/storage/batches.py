@@ -20,7 +20,7 @@ import pyarrow as pa
 from crc32c import crc32c
 
 from spark_replication.config import Compression
-from spark_replication.core.widening import SchemaChange
+from spark_replication.core.controller.widening import SchemaChange
 from spark_replication.errors import (
     BatchTooLarge,
     CorruptLog,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptState
 from spark_replication.model import Value, decode, encode
 from spark_replication.storage.files import Files

@@ -25,8 +25,8 @@ from pathlib import Path
 import pyarrow as pa
 from crc32c import crc32c
 
-from spark_replication.core.epochs import NO_EPOCH
-from spark_replication.core.read_start import start_of
+from spark_replication.core.replica.epochs import NO_EPOCH
+from spark_replication.core.replica.read_start import start_of
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset, Start
 from spark_replication.ports import LogSlice

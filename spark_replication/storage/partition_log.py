@@ -22,8 +22,8 @@ from types import TracebackType
 from crc32c import crc32c
 
 from spark_replication.config import TopicSettings
-from spark_replication.core.epochs import EpochHistory
-from spark_replication.core.retention import SegmentSize
+from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, Records

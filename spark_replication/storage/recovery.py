@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 from crc32c import crc32c
 
-from spark_replication.core.epochs import NO_EPOCH, EpochHistory
+from spark_replication.core.replica.epochs import NO_EPOCH, EpochHistory
 from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset, Value, decode, encode
 from spark_replication.storage.batches import schema_from_bytes

@@ -26,7 +26,7 @@ from spark_replication.errors import (
     error_of_text,
 )
 from spark_replication.messages.envelope import Kind, from_json, to_json
-from spark_replication.transport.freed_memory import keep_freed_memory
+from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.transport.security import Security
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin

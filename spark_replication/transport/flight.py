@@ -44,9 +44,9 @@ from spark_replication.messages.envelope import Done, from_json, to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.records import InitProducer, ProducerId, ReadTicket
 from spark_replication.model import TopicPartition
+from spark_replication.process.load import Load
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight, told_to_client
-from spark_replication.transport.load import Load
 from spark_replication.transport.put_stream import AnswersInOrder, AnswersTogether, MetadataWriter, PutStream
 from spark_replication.transport.read_stream import ReadStream
 from spark_replication.transport.security import Security

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 
-from spark_replication.core.epochs import NO_EPOCH
+from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import CorruptLog, StorageFailed, UnknownTopicOrPartition
 from spark_replication.messages.envelope import to_json

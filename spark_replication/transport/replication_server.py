@@ -43,9 +43,9 @@ from spark_replication.messages.replication import (
 )
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import Records, StoredSlice
+from spark_replication.process.load import Load
 from spark_replication.transport.frames import Channel, FrameReceiver, Part, encoded, hang_up, send, tune
 from spark_replication.transport.handshake import admitted
-from spark_replication.transport.load import Load
 from spark_replication.transport.security import Security
 
 CONNECTIONS_MAX = 1_000

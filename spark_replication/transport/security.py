@@ -25,10 +25,10 @@ from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
 from spark_replication.errors import InvalidConfig
+from spark_replication.process.freed_memory import keep_freed_memory
+from spark_replication.process.loopback import require_loopback
 from spark_replication.transport.bearer import BearerCheck, BearerHeader
 from spark_replication.transport.frames import Channel
-from spark_replication.transport.freed_memory import keep_freed_memory
-from spark_replication.transport.loopback import require_loopback
 from spark_replication.transport.tls_channel import TlsChannel
 from spark_replication.transport.token import Token
 

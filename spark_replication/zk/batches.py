@@ -13,7 +13,7 @@ import enum
 from collections.abc import Iterable, Iterator, Mapping
 from typing import assert_never
 
-from spark_replication.core.writes import (
+from spark_replication.core.law.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
     DeletionMark,

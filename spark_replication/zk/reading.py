@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 
-from spark_replication.core.cluster import StoredTopic
-from spark_replication.core.events import BrokersRead
-from spark_replication.core.writes import StoredPartition
+from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.law.writes import StoredPartition
 from spark_replication.model import (
     BrokerEpoch,
     ClusterSettings,

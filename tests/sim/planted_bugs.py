@@ -46,7 +46,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "join the ISR against a restarted leader's checkpointed high watermark",
-        "core/isr.py",
+        "core/replica/isr.py",
         "max(leading.high_watermark, leading.epoch_start, leading.end_at_start)",
         "max(leading.high_watermark, leading.epoch_start)",
         *LOSS,
@@ -54,14 +54,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "join the ISR below the epoch's start",
-        "core/isr.py",
+        "core/replica/isr.py",
         "max(leading.high_watermark, leading.epoch_start, leading.end_at_start)",
         "leading.high_watermark",
         *LOSS,
     ),
     bug(
         "leave out a leader's check of its own broker epoch",
-        "core/isr.py",
+        "core/replica/isr.py",
         "    if brokers.epochs.get(write.broker) != write.broker_epoch:",
         "    if False:",
         *LOSS,
@@ -70,14 +70,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "count a void member as in sync",
-        "core/brokers.py",
+        "core/law/brokers.py",
         "if epoch < self.clean_since.get(broker, 0))",
         "if epoch < 0)",
         *LOSS,
     ),
     bug(
         "let a void leader lead again",
-        "core/replica.py",
+        "core/replica/replica.py",
         "    return state.leader == me.broker and state.epochs[me.broker] >= me.clean_since",
         "    return state.leader == me.broker",
         *LOSS,
@@ -101,7 +101,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "drop replicas and write the final assignment in two steps",
-        "core/settling.py",
+        "core/controller/settling.py",
         "yield Step((TopicWrite(topic=topic_name, state=state, version=version), *writes), tuple(stops), names)",
         "yield Step((TopicWrite(topic=topic_name, state=state, version=version),), (), names)\n"
         "        yield Step(tuple(writes), tuple(stops), names)",
@@ -174,14 +174,14 @@ PLANTED_BUGS = (
     ),
     bug(
         "ignore the joining replica in the high watermark",
-        "core/replica.py",
+        "core/replica/replica.py",
         "        return self.state.isr | self.pending.state.isr if self.pending is not None else self.state.isr",
         "        return self.state.isr",
         *LOSS,
     ),
     bug(
         "let the high watermark move under min ISR",
-        "core/replica.py",
+        "core/replica/replica.py",
         "    if least <= leading.high_watermark or len(leading.in_sync) < leading.state.min_isr:",
         "    if least <= leading.high_watermark or not leading.in_sync:",
         *LOSS,
@@ -211,7 +211,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "keep an uncleanly restarted broker in the ISR",
-        "core/partition_change.py",
+        "core/law/partition_change.py",
         "    staying = (state.isr & brokers.electable) - void\n",
         "    staying = state.isr & brokers.electable\n",
         *LOSS,
@@ -219,7 +219,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "keep an uncleanly restarted broker in the ELR",
-        "core/partition_change.py",
+        "core/law/partition_change.py",
         "        elr = leaving - void\n",
         "        elr = leaving\n",
         *LOSS,
@@ -227,7 +227,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "accept a stale log-info answer",
-        "core/recovery.py",
+        "core/law/unclean_recovery.py",
         "    if brokers.epochs.get(broker) != broker_epoch or info.current_epoch != recovery.leader_epoch:",
         "    if False:",
         ACKED,
@@ -244,7 +244,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "drop the old replicas before the new are in the ISR",
-        "core/reassignment.py",
+        "core/controller/reassignment.py",
         "    if not state.isr.issuperset(wanted):\n",
         "    if not state.isr:\n",
         *LOSS,
@@ -295,7 +295,7 @@ PLANTED_BUGS = (
     ),
     bug(
         "take a killed process's clean chain for granted after a loss of power",
-        "core/clean_chain.py",
+        "core/law/clean_chain.py",
         "    return started if same_boot_and_directory and trust_page_cache else None",
         "    return started",
         *LOSS,

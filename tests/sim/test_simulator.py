@@ -9,9 +9,9 @@ import msgspec
 import pytest
 from click.testing import CliRunner
 
-from spark_replication.admin.cli import cli
-from spark_replication.admin.sim_command import ELECTIONS
-from spark_replication.core import replica
+from spark_replication.admin.cli.main import cli
+from spark_replication.admin.cli.sim_command import ELECTIONS
+from spark_replication.core.replica import replica
 from spark_replication.sim.faults import KINDS, MIXES, profile_of
 from spark_replication.sim.run import run_seed, run_seeds, shrink
 

@@ -10,10 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.core.election import Elected, Policy, Waiting, elect
-from spark_replication.core.epochs import EpochHistory
-from spark_replication.core.isr import changed
-from spark_replication.core.partition_change import (
+from spark_replication.core.law.election import Elected, Policy, Waiting, elect
+from spark_replication.core.law.partition_change import (
     Settled,
     effective_min_isr,
     elected,
@@ -21,8 +19,10 @@ from spark_replication.core.partition_change import (
     with_isr,
     with_min_isr,
 )
-from spark_replication.core.recovery import LogEnd, Recovery, answered, asking, to_ask, winner
-from spark_replication.core.replica import (
+from spark_replication.core.law.unclean_recovery import LogEnd, Recovery, answered, asking, to_ask, winner
+from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.isr import changed
+from spark_replication.core.replica.replica import (
     Fetch,
     Follower,
     Leading,
@@ -36,7 +36,7 @@ from spark_replication.core.replica import (
 from spark_replication.errors import NotEnoughReplicas
 from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.model import BrokerId, PartitionState
-from spark_replication.sim.scenario import run_file
+from spark_replication.sim.scenarios.scenario import run_file
 from tests.unit.core.stories import FOO, brokers, state
 
 BALANCED = Policy(strategy="balanced")

@@ -17,14 +17,14 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.config import settings_from
-from spark_replication.core.writes import BrokerRemoval, GroupAnswer, PartitionWrite, Stored, TopicWrite
+from spark_replication.core.law.writes import BrokerRemoval, GroupAnswer, PartitionWrite, Stored, TopicWrite
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
 from spark_replication.messages.commands import CommandAnswer, LeaderAndIsr, PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
 from spark_replication.transport.flight import call
-from spark_replication.zk.broker_store import BrokerStore
-from spark_replication.zk.controller_store import ControllerStore
+from spark_replication.zk.broker.store import BrokerStore
+from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.utf8())])
@@ -85,7 +85,7 @@ class Cluster:
         flat = [str(part) for pair in arguments.items() for part in pair]
         with (self.directory / f"broker-{broker}.log").open("ab") as log:
             return subprocess.Popen(
-                [sys.executable, "-m", "spark_replication.live.broker_process", *flat],
+                [sys.executable, "-m", "spark_replication.live.broker.process", *flat],
                 stdout=log,
                 stderr=subprocess.PIPE,
                 start_new_session=True,

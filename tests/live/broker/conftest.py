@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.zk.embedded import EmbeddedZooKeeper
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from tests.live.broker.brokers import Cluster
 
 _chroots = itertools.count()

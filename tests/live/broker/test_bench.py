@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
-from spark_replication.admin.bench_bare import RECEIVE_BYTES, RECENT_BYTES, BareLoop
-from spark_replication.admin.bench_bare_flight import BareFlight
-from spark_replication.admin.bench_load import Answers, rate
-from spark_replication.admin.cli import cli
+from spark_replication.admin.bench.bare import RECEIVE_BYTES, RECENT_BYTES, BareLoop
+from spark_replication.admin.bench.bare_flight import BareFlight
+from spark_replication.admin.bench.load import Answers, rate
+from spark_replication.admin.cli.main import cli
 from spark_replication.errors import BrokerNotAvailable, NotLeader
 from tests.live.broker.brokers import eventually
 

@@ -14,7 +14,7 @@ from pyarrow import flight
 
 from spark_replication.errors import ReplicationError
 from spark_replication.live.broker_file import read_broker_file
-from spark_replication.live.exit_codes import TAKEN_OVER
+from spark_replication.live.guarding.exit_codes import TAKEN_OVER
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.records import InitProducer, ProducerId

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.live.guardian import DIRECTORY, Assignment, Guardian, Lease
+from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
 from spark_replication.model import DirectoryIdentity
 from spark_replication.storage.broker_directory import read_identity, write_identity
 from spark_replication.transport.security import NO_SECURITY

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import settings_from
-from spark_replication.live.exit_codes import WRONG_USAGE
+from spark_replication.live.guarding.exit_codes import WRONG_USAGE
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import read_security

@@ -15,7 +15,7 @@ import pyspark
 import pytest
 
 import spark_replication as sr
-from spark_replication.admin.order_load import SCHEMA, order_batch
+from spark_replication.admin.jobs.order_load import SCHEMA, order_batch
 from tests.live.spark.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import spark_replication as sr
 from spark_replication.errors import DirectoryInUse
+from spark_replication.process.locked_process import wait_ended
 from spark_replication.storage.broker_directory import DirectoryLock
-from spark_replication.zk.locked_process import wait_ended
 from tests.live.broker.brokers import eventually
 
 END_TIMEOUT_S = 10.0

@@ -15,9 +15,9 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
 from spark_replication.config import settings_from
-from spark_replication.core.cluster import ClusterState, LoadedCluster
-from spark_replication.core.controller import plan
-from spark_replication.core.events import TookOver
+from spark_replication.core.controller.cluster import ClusterState, LoadedCluster
+from spark_replication.core.controller.controller import plan
+from spark_replication.core.controller.events import TookOver
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import Shutdown
 from spark_replication.model import TopicPartition, encode

@@ -11,7 +11,7 @@ import pytest
 import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.live.broker_file import read_broker_file
-from spark_replication.live.guardian import Assignment, Guardian, Lease
+from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
 from spark_replication.storage.broker_directory import probe
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.history import Load

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from spark_replication.admin.log_files import verify
+from spark_replication.admin.cli.log_files import verify
 from spark_replication.errors import InvalidSchema, UnknownTopicOrPartition
 from spark_replication.storage.segment import DATA
 from tests.live.broker import brokers

@@ -20,7 +20,7 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
-from spark_replication.live.guardian import Assignment, Guardian, Lease
+from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
 from spark_replication.messages.replication import ErrorFrame, HelloFrame
 from spark_replication.transport.frames import FrameReceiver, encoded, send
 from tests.unit.transport.certificates import Authority, tls_settings

@@ -13,9 +13,9 @@ from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.model import PartitionState, TopicPartition
 from spark_replication.transport.actions import call
 from spark_replication.zk import paths
-from spark_replication.zk.embedded import EmbeddedZooKeeper
 from spark_replication.zk.reading import read_brokers, read_partitions
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from tests.live.cluster.faults import kill, stopped
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.witness import Witness

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import msgspec
 
+from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.broker_file import BrokerFile, read_broker_file
-from spark_replication.live.lease import LEASE_FILE, LeaseFile
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
-from spark_replication.zk.embedded import stop_directory
+from spark_replication.zookeeper_server.embedded import stop_directory
 from tests.live.spark.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]

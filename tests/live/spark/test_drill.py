@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from spark_replication.admin.drill import PARTITIONS
-from spark_replication.admin.drill_figures import Figures
+from spark_replication.admin.drill.drill import PARTITIONS
+from spark_replication.admin.drill.figures import Figures
 
 ROOT = Path(__file__).parents[3]
 LONGEST_WAIT_MS = 10_000  # of a machine that others use as well

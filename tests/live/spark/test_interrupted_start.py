@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.live.stop_signals import INTERRUPTED
+from spark_replication.process.stop_signals import INTERRUPTED
 from tests.live.spark.waiting import wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(360)]

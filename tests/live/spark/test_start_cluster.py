@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.live.stop_signals import INTERRUPTED
 from spark_replication.model import DirectoryIdentity
+from spark_replication.process.stop_signals import INTERRUPTED
 from spark_replication.spark.cluster import ClusterFile, read_cluster_file
 from spark_replication.storage.broker_directory import write_identity
 from tests.live.spark.waiting import wait_for

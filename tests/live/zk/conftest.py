@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.zk.broker_store import BrokerStore
-from spark_replication.zk.controller_store import ControllerStore
-from spark_replication.zk.embedded import EmbeddedZooKeeper
+from spark_replication.zk.broker.store import BrokerStore
+from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 
 _chroots = itertools.count()
 

@@ -12,10 +12,10 @@ from typing import Any
 
 from kazoo.protocol.serialization import Close, Connect
 
-from spark_replication.core.writes import Group, GroupAnswer, PartitionWrite, TopicWrite
+from spark_replication.core.law.writes import Group, GroupAnswer, PartitionWrite, TopicWrite
 from spark_replication.model import ABSENT, BrokerEpoch, PartitionState, Registration, TopicPartition, TopicState
-from spark_replication.zk.broker_store import BrokerStore
-from spark_replication.zk.controller_store import ControllerStore
+from spark_replication.zk.broker.store import BrokerStore
+from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session, SessionState
 
 DEADLINE_S = 20.0

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.client import KazooClient
 
-from spark_replication.core.events import BrokersRead, Requested
-from spark_replication.core.writes import DeletionMark, RequestRemoval, Stored, TopicRemoval, TopicWrite
+from spark_replication.core.controller.events import BrokersRead, Requested
+from spark_replication.core.law.writes import DeletionMark, RequestRemoval, Stored, TopicRemoval, TopicWrite
 from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
 from spark_replication.model import TopicPartition, TopicState, encode
 from spark_replication.zk import paths
-from spark_replication.zk.controller_store import ControllerStore
+from spark_replication.zk.controller.store import ControllerStore
 
 from .helpers import Heard, committed, partition_write, topic_write
 

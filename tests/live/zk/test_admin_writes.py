@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.writes import (
+from spark_replication.core.law.writes import (
     ClusterConfigWrite,
     DeletionMark,
     Deposed,
@@ -24,7 +24,7 @@ from spark_replication.core.writes import (
 )
 from spark_replication.model import ClusterSettings, TopicConfig, TopicPartition, TopicState, decode, encode
 from spark_replication.zk import paths
-from spark_replication.zk.controller_store import ControllerStore
+from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Create, Delete, SetData
 
 from .helpers import Heard, Proxy, committed, partition_write, state, topic_write
@@ -105,7 +105,7 @@ def test_what_people_left_below_goes_too(cluster: Cluster) -> None:
 
 
 def test_more_strays_than_one_multi_removes(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("spark_replication.zk.commit_pipeline.STRAYS_MAX", 4)
+    monkeypatch.setattr("spark_replication.zk.controller.commit_pipeline.STRAYS_MAX", 4)
     store, session = won(cluster), cluster.session()
     committed(store, [(topic_write("foo", 2),)])
     for number in range(5):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
-from spark_replication.core.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
+from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
 from spark_replication.errors import DirectoryInUse, NotReady, StaleBrokerEpoch
 from spark_replication.model import BrokerEpoch, TopicPartition, encode
 from spark_replication.zk import paths
-from spark_replication.zk.broker_store import BrokerStore
-from spark_replication.zk.controller_store import ControllerStore
+from spark_replication.zk.broker.store import BrokerStore
+from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Create, Delete
 
 from .helpers import Heard, Proxy, changed, committed, expire, partition_write, register, state, topic_write

@@ -12,8 +12,8 @@ import msgspec
 import pytest
 
 from spark_replication.config import Settings
-from spark_replication.core.events import BrokersRead, PartitionsRead
-from spark_replication.core.writes import (
+from spark_replication.core.controller.events import BrokersRead, PartitionsRead
+from spark_replication.core.law.writes import (
     BrokerRemoval,
     Deposed,
     Group,
@@ -41,7 +41,7 @@ from spark_replication.zk.session import Committed, Create, Delete, SetData
 from .helpers import Heard, Proxy, changed, committed, expire, partition_write, register, state, topic_write
 
 if TYPE_CHECKING:
-    from spark_replication.zk.embedded import EmbeddedZooKeeper
+    from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 
     from .conftest import Cluster
 

@@ -11,13 +11,14 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import settings_from
-from spark_replication.core.cluster import ClusterState
+from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.errors import ReplicationError
-from spark_replication.live.driver import Driver
+from spark_replication.live.controller.host import Driver
 from spark_replication.messages.requests import Configure, RequestAnswer
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY
-from spark_replication.zk import commit_pipeline, controller_watch, request_watch
+from spark_replication.zk.controller import commit_pipeline, request_watch
+from spark_replication.zk.controller import watch as controller_watch
 from tests.live.zk.conftest import Cluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]

@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
-from spark_replication.zk import server_layout
-from spark_replication.zk.embedded import EmbeddedZooKeeper, stop_directory
-from spark_replication.zk.locked_process import wait_ended
+from spark_replication.process.locked_process import wait_ended
 from spark_replication.zk.session import Create, Session
+from spark_replication.zookeeper_server import layout as server_layout
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 
 pytestmark = pytest.mark.live
 

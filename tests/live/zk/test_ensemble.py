@@ -12,11 +12,11 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
-from spark_replication.zk import server_layout
-from spark_replication.zk.embedded import EmbeddedZooKeeper, stop_directory
-from spark_replication.zk.locked_process import wait_ended
-from spark_replication.zk.server_process import ServerProcess
+from spark_replication.process.locked_process import wait_ended
 from spark_replication.zk.session import Create, Session, SetData
+from spark_replication.zookeeper_server import layout as server_layout
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
+from spark_replication.zookeeper_server.server import ServerProcess
 
 pytestmark = pytest.mark.live
 

@@ -36,7 +36,7 @@ class Drivers:
                 [
                     sys.executable,
                     "-m",
-                    "spark_replication.live.controller_process",
+                    "spark_replication.live.controller.process",
                     f"--directory={directory}",
                     f"--zookeeper={self._cluster.address}",
                     f"--settings={json.dumps(settings)}",

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from spark_replication.zk.embedded import EmbeddedZooKeeper, stop_directory
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 
 pytestmark = pytest.mark.live
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from spark_replication.admin import cli
+from spark_replication.admin.cli import main as cli
 from tests.unit.client.fake_cluster import FakeCluster
 
 

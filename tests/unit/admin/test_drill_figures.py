@@ -6,7 +6,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from spark_replication.admin.drill_figures import (
+from spark_replication.admin.drill.figures import (
     History,
     Kill,
     Line,

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from spark_replication.admin.listing import show
+from spark_replication.admin.cli.listing import show
 
 COLUMNS = ("setting", "led_by_it", "members")
 ROWS = [["controlled.shutdown.timeout.ms", None, (1, 2)]]

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import csv, parquet
 
-from spark_replication.admin.record_files import read_batches
+from spark_replication.admin.cli.record_files import read_batches
 from spark_replication.errors import BatchTooLarge, InvalidRequest, ReplicationError
 from spark_replication.messages.records import BatchMetadata
 from tests.unit.admin.conftest import Run

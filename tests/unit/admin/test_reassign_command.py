@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.core.moves import Plan
+from spark_replication.core.moves.moves import Plan
 from spark_replication.messages.descriptions import CopySize, ReplicaSize, ReplicaSizes
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import CancelReassignment, ElectLeaders, Reassign, Request, RequestAnswer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 from rich.console import Console
 
-from spark_replication.admin.status_view import PARTITIONS_SHOWN, status_line, status_view
+from spark_replication.admin.jobs.status_view import PARTITIONS_SHOWN, status_line, status_view
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.messages.guarding import Guarding, Serving

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.zk.server_layout import choose_places
+from spark_replication.zookeeper_server.layout import choose_places
 from tests.unit.admin.conftest import Run
 
 

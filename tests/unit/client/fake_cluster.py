@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.core.producers import Place, Producers
-from spark_replication.core.read_start import start_of
+from spark_replication.core.replica.read_start import start_of
 from spark_replication.errors import (
     InvalidRequest,
     NotController,

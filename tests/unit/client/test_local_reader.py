@@ -13,7 +13,7 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.client.reader import LogBatch
-from spark_replication.core.epochs import NO_EPOCH
+from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.errors import CorruptLog, CorruptState, InvalidRequest, OffsetOutOfRange, StorageFailed
 from spark_replication.storage.batches import TopicSchema, prepare
 from spark_replication.storage.mapped_log import StoredSegment

@@ -8,13 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.brokers import Brokers
-from spark_replication.core.cluster import ClusterState, StoredTopic
-from spark_replication.core.election import Policy
-from spark_replication.core.writes import StoredPartition
+from spark_replication.core.controller.cluster import ClusterState, StoredTopic
+from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.election import Policy
+from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, Registration, TopicConfig, TopicPartition, TopicState
-from spark_replication.sim.memory_store import MemoryStore
+from spark_replication.sim.world.memory_store import MemoryStore
 
 FOO = TopicPartition("foo", 0)
 FOO_ID = "id-foo"

@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from spark_replication.config import TopicSettings
-from spark_replication.core.epochs import EpochHistory
-from spark_replication.core.plan import Reply
-from spark_replication.core.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
+from spark_replication.core.controller.plan import Reply
+from spark_replication.core.law.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
+from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command, PartitionCommand
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
-from spark_replication.sim.memory_log import MemoryLog
-from spark_replication.sim.memory_store import MemoryStore
+from spark_replication.sim.scenarios.memory_log import MemoryLog
+from spark_replication.sim.world.memory_store import MemoryStore
 
 
 class HeldStore:

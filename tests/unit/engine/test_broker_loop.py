@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.producers import Place
-from spark_replication.core.replica import Following, Leading, Me
+from spark_replication.core.replica.replica import Following, Leading, Me
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import (
     NotReady,

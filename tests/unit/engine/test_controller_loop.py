@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.cluster import StoredTopic
-from spark_replication.core.events import (
+from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.events import (
     BrokerDeathReported,
     LogInfoRead,
     PartitionsRead,
@@ -17,9 +17,9 @@ from spark_replication.core.events import (
     Requested,
     TookOver,
 )
-from spark_replication.core.plan import Reconsider, Reply
-from spark_replication.core.widening import SchemaChange
-from spark_replication.core.writes import (
+from spark_replication.core.controller.plan import Reconsider, Reply
+from spark_replication.core.controller.widening import SchemaChange
+from spark_replication.core.law.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
     DeletionMark,

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from spark_replication.core.events import Event, PartitionsRead, Requested, TookOver
-from spark_replication.core.isr import changed
-from spark_replication.core.plan import Reply
-from spark_replication.core.widening import incomparable
-from spark_replication.core.writes import IsrWrite
+from spark_replication.core.controller.events import Event, PartitionsRead, Requested, TookOver
+from spark_replication.core.controller.plan import Reply
+from spark_replication.core.controller.widening import incomparable
+from spark_replication.core.law.writes import IsrWrite
+from spark_replication.core.replica.isr import changed
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.messages.requests import (
     AddPartitions,
@@ -28,8 +28,8 @@ from spark_replication.messages.requests import (
 )
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
 from spark_replication.ports import NoMirror
-from spark_replication.sim import memory_store
-from spark_replication.sim.memory_store import ControllerDied, MemoryStore
+from spark_replication.sim.world import memory_store
+from spark_replication.sim.world.memory_store import ControllerDied, MemoryStore
 from tests.unit.core.stories import topic, zookeeper
 from tests.unit.engine.ports_in_memory import Sent
 

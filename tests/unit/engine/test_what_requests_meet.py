@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from spark_replication.core.cluster import StoredTopic
-from spark_replication.core.events import PartitionsRead, Requested, TookOver
-from spark_replication.core.requests import plan_request
-from spark_replication.core.writes import StoredPartition
+from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.events import PartitionsRead, Requested, TookOver
+from spark_replication.core.controller.requests import plan_request
+from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,

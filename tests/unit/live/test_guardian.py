@@ -6,7 +6,7 @@ from pathlib import Path
 
 from spark_replication.config import settings_from
 from spark_replication.core.guardianship import FoundDirectory
-from spark_replication.live.guardian import found_directories, overrides_of
+from spark_replication.live.guarding.guardian import found_directories, overrides_of
 from spark_replication.model import DirectoryIdentity
 from spark_replication.storage.broker_directory import DirectoryLock, write_identity
 

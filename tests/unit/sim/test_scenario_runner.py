@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.sim.expectation import BadScenario
-from spark_replication.sim.scenario import Result, files, run_file
+from spark_replication.sim.scenarios.expectation import BadScenario
+from spark_replication.sim.scenarios.scenario import Result, files, run_file
 
 SCENARIOS = Path(__file__).parents[2] / "scenarios"
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import pytest
 
 from spark_replication.errors import InvalidConfig, NotController, ReplicationError, StartFailed
-from spark_replication.live.guardian import Assignment
+from spark_replication.live.guarding.guardian import Assignment
 from spark_replication.messages.guarding import Guarding, GuardingAnswer, Order, Serving
 from spark_replication.spark import fleet as fleet_module
 from spark_replication.spark.barrier_jobs import check_session

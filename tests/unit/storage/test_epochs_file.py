@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptState
 from spark_replication.storage.epochs_file import EPOCHS_FILE, EpochsFile, read_epochs
 from spark_replication.storage.files import LocalFiles

@@ -12,7 +12,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from spark_replication.core.epochs import NO_EPOCH
+from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.errors import StorageFailed
 from spark_replication.storage.batches import TopicSchema
 from spark_replication.storage.partition_log import PartitionLog

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.core.epochs import EpochHistory
-from spark_replication.core.retention import SegmentSize
+from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import OffsetOutOfRange, StorageFailed
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery import LOG_START_FILE

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.ports import BatchPlace, LogSlice
 from spark_replication.storage.partition_log import PartitionLog

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.storage.epochs_file import EPOCHS_FILE
 from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE
 from spark_replication.storage.partition_log import PartitionLog

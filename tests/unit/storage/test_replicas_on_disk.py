@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.core.law.writes import IsrRefused, StoredPartition
 from spark_replication.core.producers import Place
-from spark_replication.core.replica import Leading, Me
-from spark_replication.core.writes import IsrRefused, StoredPartition
+from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import OffsetOutOfRange, ReplicationError

@@ -11,8 +11,8 @@ import pytest
 from crc32c import crc32c
 from msgspec.structs import replace
 
-from spark_replication.admin.log_files import verify
-from spark_replication.core.widening import SchemaChange
+from spark_replication.admin.cli.log_files import verify
+from spark_replication.core.controller.widening import SchemaChange
 from spark_replication.errors import CorruptLog, CorruptState, InvalidSchema, SchemaMismatch, UnknownSchemaVersion
 from spark_replication.model import TopicConfig
 from spark_replication.ports import PreparedBatch

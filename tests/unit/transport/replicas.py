@@ -8,9 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from spark_replication.config import Settings
+from spark_replication.core.law.writes import IsrAnswer, IsrWrite
 from spark_replication.core.producers import Place
-from spark_replication.core.replica import Me
-from spark_replication.core.writes import IsrAnswer, IsrWrite
+from spark_replication.core.replica.replica import Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition

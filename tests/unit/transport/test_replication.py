@@ -21,9 +21,10 @@ from spark_replication.messages.replication import (
     HelloFrame,
 )
 from spark_replication.model import TopicPartition
+from spark_replication.process import load
 from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.storage.segment_memory import BATCH_BYTES_MAX
-from spark_replication.transport import load, replication_client, replication_server
+from spark_replication.transport import replication_client, replication_server
 from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN

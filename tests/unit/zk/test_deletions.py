@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark_replication.core.writes import DeletionMark, Refused, RequestRemoval, Stored, TopicRemoval
-from spark_replication.zk.request_watch import Deletions
+from spark_replication.core.law.writes import DeletionMark, Refused, RequestRemoval, Stored, TopicRemoval
+from spark_replication.zk.controller.request_watch import Deletions
 
 MARK = (DeletionMark(topic="foo"),)
 REMOVAL = (TopicRemoval(topic="foo", topic_id="id"),)

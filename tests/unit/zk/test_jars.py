@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
-from spark_replication.zk.server_process import find_jars
+from spark_replication.zookeeper_server.server import find_jars
 
 
 @pytest.fixture

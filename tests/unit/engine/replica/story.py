@@ -8,14 +8,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from spark_replication.core.producers import Place
-from spark_replication.core.replica import Leading, Me
+from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, PartitionState
 from spark_replication.ports import PreparedBatch
-from spark_replication.sim.memory_log import MemoryLog
+from spark_replication.sim.scenarios.memory_log import MemoryLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes, IsrWrites, Links
 

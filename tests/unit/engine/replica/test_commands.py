@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.epochs import EpochHistory
-from spark_replication.core.replica import Follower, Following, Me
+from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.replica import Follower, Following, Me
 from spark_replication.errors import NotLeader, StorageFailed
 from tests.unit.core.stories import FOO, command, state
 from tests.unit.engine.replica.story import LED, ME, Story

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.core.replica import Me
+from spark_replication.core.replica.replica import Me
 from spark_replication.errors import NotLeader, OffsetOutOfRange
 from spark_replication.model import AtTime
 from tests.unit.core.stories import command, state

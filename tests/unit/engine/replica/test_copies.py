@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.core.writes import IsrRefused, StoredPartition
+from spark_replication.core.law.writes import IsrRefused, StoredPartition
 from spark_replication.messages.descriptions import CopySize
 from spark_replication.model import PartitionState
 from tests.unit.core.stories import FOO, command, state

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from spark_replication.core.epochs import EpochHistory
 from spark_replication.core.producers import Place
-from spark_replication.core.replica import Me
+from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.replica import Me
 from spark_replication.errors import CorruptLog
 from spark_replication.messages.replication import Diverging, FetchedPartition
 from tests.unit.core.stories import FOO_ID, command, state

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from spark_replication.core.epochs import EpochHistory
+from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
 from spark_replication.core.producers import Place
-from spark_replication.core.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
+from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import OffsetOutOfRange
 from spark_replication.model import PartitionState
 from tests.unit.core.stories import FOO, FOO_ID, settings, state

@@ -1,0 +1,185 @@
+"""A cluster of many partitions to measure, and what can be seen of it without asking those that are measured:
+ZooKeeper's nodes with the times of their writes, the controller's log."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from spark_replication.admin.bench.load import fill
+from spark_replication.admin.bench.replicate import SCHEMA, FlightStreams, Progress, batch_of
+from spark_replication.client.admin import Admin
+from spark_replication.errors import RequestTimedOut
+from spark_replication.live.local_cluster import LocalCluster
+from spark_replication.model import BrokerId, PartitionState, TopicPartition, decode
+from spark_replication.zk import paths
+from spark_replication.zk.node_watch import NodeWatch
+from spark_replication.zk.reading import read_topics
+from spark_replication.zk.session import EXISTS, Committed, Create, Delete, Node, Session, SetData
+
+TOPIC = "bench"
+BATCH_BYTES = 1_024
+# Brokers, ZooKeeper and the load share this machine: first writes to thousands of partitions make as many files.
+PATIENT = {"request.timeout.ms": 60_000}
+HEALTHY_TIMEOUT_S = 300.0
+CREATE_TIMEOUT_MS = 300_000
+SEEN_TIMEOUT_S = 60.0
+POLL_S = 0.01
+ZOOKEEPER_TIMEOUT_MS = 30_000
+_TOLD = re.compile(
+    r"^(?P<at>\S+ \S+) INFO \S+ broker (?P<broker>\d+) leads (?P<leads>\d+) of \d+ partitions as told(?P<init>, INIT)?$"
+)
+_LOADED = re.compile(r"^(?P<at>\S+ \S+) INFO \S+ controller at epoch \d+, \d+ partitions$")
+
+
+class Told(NamedTuple):
+    """A broker has answered a LeaderAndIsr: it leads so many of its partitions."""
+
+    at_s: float
+    broker: BrokerId
+    leads: int
+    init: bool
+
+
+class Stored(NamedTuple):
+    """A leaderAndISR as it is in ZooKeeper, and when it was written."""
+
+    state: PartitionState
+    at_s: float
+
+
+def make_topic(cluster: LocalCluster, partitions: int, progress: Progress) -> None:
+    """Of so many partitions, with a replica of each on every broker, and a record in each."""
+    began = time.perf_counter()
+    with Admin(cluster.zookeeper, security=cluster.security, deadline_ms=CREATE_TIMEOUT_MS) as admin:
+        admin.create_topic(TOPIC, SCHEMA, partitions=partitions, replication_factor=len(cluster.brokers))
+    cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+    progress(f"{partitions} partitions are led and in sync after {time.perf_counter() - began:.1f} s")
+    began = time.perf_counter()
+    with session_with(cluster) as session:
+        write_to_each(cluster, {partition: found.state for partition, found in stored(session).items()})
+    progress(f"each has a record after {time.perf_counter() - began:.1f} s more")
+
+
+@contextmanager
+def session_with(cluster: LocalCluster) -> Iterator[Session]:
+    address, _, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
+    session = Session.connect(
+        address, f"/{chroot}", session_timeout_ms=ZOOKEEPER_TIMEOUT_MS, request_timeout_ms=ZOOKEEPER_TIMEOUT_MS
+    )
+    try:
+        yield session
+    finally:
+        session.close()
+
+
+def stored(session: Session) -> dict[TopicPartition, Stored]:
+    """All leaderAndISRs of the topic."""
+    wanted = [TopicPartition(TOPIC, number) for number in read_topics(session)[TOPIC].state.partitions]
+    nodes = session.read_many([paths.leader_and_isr(partition) for partition in wanted])
+    return {
+        partition: Stored(decode(node.data, PartitionState, paths.leader_and_isr(partition)), node.modified_ms / 1_000)
+        for partition, node in zip(wanted, nodes, strict=True)
+        if node is not None
+    }
+
+
+def write_to_each(cluster: LocalCluster, partitions: Mapping[TopicPartition, PartitionState]) -> None:
+    """One batch each, acks=all, by a stream to each of their leaders. What is refused raises: they are led."""
+    led: dict[BrokerId, list[int]] = {}
+    for partition, state in partitions.items():
+        assert state.leader is not None, f"{partition} has no leader"
+        led.setdefault(state.leader, []).append(partition.partition)
+    with ThreadPoolExecutor(len(led)) as writers:
+        for written in [writers.submit(_write, cluster, leader, numbers) for leader, numbers in led.items()]:
+            written.result()
+
+
+def _write(cluster: LocalCluster, leader: BrokerId, numbers: list[int]) -> None:
+    broker = cluster.brokers[leader]
+    connect = partial(cluster.security.client, f"{broker.host}:{broker.port}")
+    streams = FlightStreams(connect, TOPIC, numbers, batch_of(BATCH_BYTES), pids=(broker.pid,))
+    try:
+        fill(streams, len(numbers))
+    finally:
+        streams.close()
+
+
+def eventually(holds: Callable[[], bool], what: str, timeout_s: float = SEEN_TIMEOUT_S) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not holds():
+        if time.monotonic() > deadline:
+            raise RequestTimedOut(f"not within {timeout_s} s: {what}")
+        time.sleep(POLL_S)
+
+
+class FirstSeen:
+    """When the node was first seen so, by a watch: it is looked at once now, and whenever it changes."""
+
+    def __init__(self, session: Session, path: str, is_so: Callable[[Node | None], bool]) -> None:
+        self.at_s: float | None = None
+        self._is_so = is_so
+        self._path = path
+        if not NodeWatch(session, path, self._read).wait_first(SEEN_TIMEOUT_S):
+            raise RequestTimedOut(f"{path} was not read within {SEEN_TIMEOUT_S} s")
+
+    def wait(self, what: str) -> float:
+        eventually(lambda: self.at_s is not None, f"{self._path} {what}")
+        assert self.at_s is not None, "it was seen"
+        return self.at_s
+
+    def _read(self, node: Node | None) -> None:
+        if self.at_s is None and self._is_so(node):
+            self.at_s = time.time()
+
+
+class ControllerLog:
+    """What a controller's process writes from now on, or has written."""
+
+    def __init__(self, path: Path, *, from_start: bool = False) -> None:
+        self._path = path
+        self._position = 0 if from_start else path.stat().st_size
+        self._unfinished = b""
+        self.told: list[Told] = []
+        self.loaded_s: list[float] = []
+
+    def read(self) -> None:
+        with self._path.open("rb") as log:
+            log.seek(self._position)
+            new = log.read()
+        self._position += len(new)
+        *lines, self._unfinished = (self._unfinished + new).split(b"\n")
+        for line in lines:
+            self._take(line.decode(errors="replace"))
+
+    def _take(self, line: str) -> None:
+        if told := _TOLD.match(line):
+            self.told.append(
+                Told(_at_s(told["at"]), int(told["broker"]), int(told["leads"]), init=told["init"] is not None)
+            )
+        elif loaded := _LOADED.match(line):
+            self.loaded_s.append(_at_s(loaded["at"]))
+
+
+def _at_s(text: str) -> float:
+    """As `logging` writes it: local time, to the millisecond."""
+    return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()
+
+
+def sequential_write_s(session: Session, data: bytes, writes: int) -> float:
+    """One conditional write after the other, each waiting for its answer, to a node of its own."""
+    path = "/bench"
+    session.commit_now((Create(path, data),))
+    began = time.perf_counter()
+    for version in range(writes):
+        assert isinstance(session.commit_now((SetData(path, data, version),)), Committed), "nobody else writes it"
+    took_s = time.perf_counter() - began
+    session.commit_now((Delete(path, EXISTS),))
+    return took_s

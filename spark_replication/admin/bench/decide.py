@@ -1,0 +1,164 @@
+"""What a broker's failure costs the controller before anything leaves it: plan, apply, announce, on a real core."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+import msgspec
+
+from spark_replication.config import Settings
+from spark_replication.core.controller.announcing import announce
+from spark_replication.core.controller.cluster import ClusterState, LoadedCluster, StoredTopic
+from spark_replication.core.controller.controller import plan
+from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.controller.plan import BrokersMoved, Step
+from spark_replication.core.controller.topics import PARTITIONS_MAX
+from spark_replication.core.law.writes import PartitionWrite, StoredPartition
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.model import (
+    BrokerEpoch,
+    BrokerId,
+    PartitionState,
+    Registration,
+    TopicConfig,
+    TopicPartition,
+    TopicState,
+)
+
+BROKERS: tuple[BrokerId, ...] = (1, 2, 3)
+FAILED: BrokerId = 1
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    partitions: int
+    led_by_it: int
+    decide_ms: float
+    apply_ms: float
+    announce_ms: float
+    bare_ms: float
+
+    @property
+    def total_ms(self) -> float:
+        return round(self.decide_ms + self.apply_ms + self.announce_ms, 1)
+
+    @property
+    def us_per_partition(self) -> float:
+        return round(1_000 * self.total_ms / self.partitions, 2)
+
+    @property
+    def ratio(self) -> float:
+        """The bare time by ours: 1 would be the limit."""
+        return round(self.bare_ms / self.total_ms, 2)
+
+
+def decide(partitions: int, rounds: int) -> Figures:
+    """The best of `rounds`, each on a cluster of its own: what else the machine does only adds to it."""
+    return min((_round(partitions) for _ in range(rounds)), key=lambda figures: figures.total_ms)
+
+
+def _round(partitions: int) -> Figures:
+    cluster = _cluster(partitions)
+    survivors = {broker: found for broker, found in cluster.registered.items() if broker != FAILED}
+    read = BrokersRead(brokers=survivors, broker_epochs=cluster.broker_epochs)
+    lost, started, stopping = cluster.apply_brokers(read)
+    cause = BrokersMoved(lost=lost, started=started, stopping=stopping)
+    gc.collect()
+    gc.disable()
+    try:
+        decided, decide_ms = _timed(lambda: plan(cluster, cause))
+        written, apply_ms = _timed(lambda: _apply(cluster, decided.steps))
+        _, announce_ms = _timed(lambda: announce(cluster, cause, written))
+        _, bare_ms = _timed(lambda: _bare(cluster, written))
+    finally:
+        gc.enable()
+    return Figures(
+        partitions=partitions,
+        led_by_it=sum(number % len(BROKERS) == 0 for number in range(partitions)),
+        decide_ms=round(decide_ms, 1),
+        apply_ms=round(apply_ms, 1),
+        announce_ms=round(announce_ms, 1),
+        bare_ms=round(bare_ms, 1),
+    )
+
+
+Found = TypeVar("Found")
+
+
+def _timed(work: Callable[[], Found]) -> tuple[Found, float]:
+    start = time.perf_counter()
+    found = work()
+    return found, 1_000 * (time.perf_counter() - start)
+
+
+def _apply(cluster: ClusterState, steps: tuple[Step, ...]) -> list[TopicPartition]:
+    """As the engine does with what ZooKeeper has accepted."""
+    written = []
+    for step in steps:
+        for write in step.writes:
+            assert isinstance(write, PartitionWrite)
+            cluster.apply_partition(write.partition, StoredPartition(write.state, write.version + 1, 1))
+            written.append(write.partition)
+    return written
+
+
+def _bare(cluster: ClusterState, written: list[TopicPartition]) -> list[object]:
+    """A state, a write and a command a partition, made of values that are there already."""
+    made: list[object] = []
+    for partition in written:
+        stored = cluster.partitions[partition]
+        topic = cluster.topics[partition.topic].state
+        state = msgspec.structs.replace(stored.state, leader_epoch=stored.state.leader_epoch)
+        made.append(PartitionWrite(partition=partition, state=state, version=stored.version))
+        made.append(
+            PartitionCommand(
+                topic=partition.topic,
+                partition=partition.partition,
+                topic_id=topic.topic_id,
+                replicas=topic.partitions[partition.partition],
+                state=state,
+                partition_epoch=stored.version,
+            )
+        )
+    return made
+
+
+def _cluster(partitions: int) -> ClusterState:
+    """Each broker holds everything, and leads a third."""
+    topics: dict[str, StoredTopic] = {}
+    stored: dict[TopicPartition, StoredPartition] = {}
+    for first in range(0, partitions, PARTITIONS_MAX):
+        name = f"topic-{first // PARTITIONS_MAX}"
+        numbers = range(min(PARTITIONS_MAX, partitions - first))
+        replicas = {number: _replicas(number) for number in numbers}
+        topics[name] = StoredTopic(TopicState(topic_id=name, partitions=replicas), 0, TopicConfig())
+        for number in numbers:
+            stored[TopicPartition(name, number)] = StoredPartition(_state(replicas[number]), 0)
+    return ClusterState(
+        LoadedCluster(
+            cluster_id="bench",
+            controller_epoch=1,
+            settings=Settings(),
+            topics=topics,
+            partitions=stored,
+            brokers={broker: _registration(broker) for broker in BROKERS},
+            broker_epochs={b: BrokerEpoch(epoch=0, incarnation=str(b), clean_since=0) for b in BROKERS},
+        )
+    )
+
+
+def _replicas(number: int) -> tuple[BrokerId, ...]:
+    turn = number % len(BROKERS)
+    return BROKERS[turn:] + BROKERS[:turn]
+
+
+def _state(replicas: tuple[BrokerId, ...]) -> PartitionState:
+    return PartitionState(
+        leader=replicas[0], leader_epoch=0, isr=frozenset(replicas), min_isr=2, epochs=dict.fromkeys(BROKERS, 0)
+    )
+
+
+def _registration(broker: BrokerId) -> Registration:
+    return Registration(host="localhost", port=1, replication_port=2, epoch=0, incarnation=str(broker))

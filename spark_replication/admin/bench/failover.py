@@ -1,0 +1,137 @@
+"""A broker that leads a third of all partitions is killed: until every change is stored, every new leader has
+confirmed, and every one of them has acknowledged a write.
+
+Nobody who is measured is asked anything meanwhile. ZooKeeper tells afterwards when each leaderAndISR was written; the
+controller's log when each broker's answer came; the first writes begin when the last answer has come.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Iterator
+from functools import partial
+
+import msgspec
+
+from spark_replication.admin.bench.cluster import (
+    HEALTHY_TIMEOUT_S,
+    PATIENT,
+    TOPIC,
+    ControllerLog,
+    FirstSeen,
+    Stored,
+    eventually,
+    make_topic,
+    sequential_write_s,
+    session_with,
+    stored,
+    write_to_each,
+)
+from spark_replication.admin.bench.replicate import BROKERS, Progress
+from spark_replication.live.local_cluster import LocalCluster
+from spark_replication.model import BrokerId, TopicPartition, encode
+from spark_replication.zk import paths
+from spark_replication.zk.session import Session
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Milliseconds since the kill. gone: its registration; elected: the last new leader is stored, for all that the
+    dead one `led`; active: the last of these has confirmed; written: each has acknowledged a write to all replicas in
+    sync; stored: the last of the `changed` leaderAndISRs, shrunken ISRs of living leaders, too. rejoined_s: of the
+    broker, once started again.
+
+    sequential_ms: as many conditional writes one at a time; ratio: of that and what storing took.
+    """
+
+    partitions: int
+    told_by: str
+    led: int
+    changed: int
+    gone_ms: int
+    elected_ms: int
+    active_ms: int
+    written_ms: int
+    stored_ms: int
+    sequential_ms: int
+    ratio: float
+    rejoined_s: float
+
+
+COLUMNS = Figures.__struct_fields__
+
+
+def failover(partitions: int, session_ms: int, progress: Progress) -> Iterator[Figures]:
+    """With a death report, then with the session timeout alone; each time it is the leader of partition 0.
+
+    For the latter it is stopped, not killed, as if its host were lost: its guardian sees nothing, and no connection is
+    reset or refused, which the controller would take for a death as well.
+    """
+    config = {**PATIENT, "zookeeper.session.ms": session_ms}
+    with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
+        make_topic(cluster, partitions, progress)
+        for reported in (True, False):
+            yield _killed(cluster, session, reported=reported, progress=progress)
+            cluster.admin.elect_leaders("preferred")
+            cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+
+
+def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress: Progress) -> Figures:
+    before = stored(session)
+    victim = before[TopicPartition(TOPIC, 0)].state.leader
+    assert victim is not None, "a healthy cluster's partitions are led"
+    led = {partition for partition, found in before.items() if found.state.leader == victim}
+    told_by = "report" if reported else "session"
+    progress(f"broker {victim} is lost, which leads {len(led)} of {len(before)} partitions; told by {told_by}")
+    gone = FirstSeen(session, paths.broker_id(victim), lambda node: node is None)
+    log = ControllerLog(cluster.directory / "controller" / "log")
+    killed_s = time.time()
+    if reported:
+        cluster.kill_broker(victim)
+    else:
+        os.kill(cluster.brokers[victim].pid, signal.SIGSTOP)
+    gone_s = gone.wait("is gone")
+    eventually(partial(_have_confirmed, log, BROKERS - 1), "all new leaders have confirmed")
+    write_to_each(cluster, {partition: found.state for partition, found in stored(session).items() if partition in led})
+    written_s = time.time()
+    after = stored(session)
+    changed = [found for partition, found in after.items() if found.state != before[partition].state]
+    _check(victim, led, after)
+    stored_s = max(found.at_s for found in changed)
+    sequential_s = sequential_write_s(session, encode(changed[0].state), len(changed))
+    if not reported:
+        cluster.kill_broker(victim)
+    began = time.perf_counter()
+    cluster.restart_broker(victim)
+    cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+    return Figures(
+        partitions=len(before),
+        told_by=told_by,
+        led=len(led),
+        changed=len(changed),
+        gone_ms=round(1_000 * (gone_s - killed_s)),
+        elected_ms=round(1_000 * (max(after[partition].at_s for partition in led) - killed_s)),
+        active_ms=round(1_000 * (max(_first_told(log).values()) - killed_s)),
+        written_ms=round(1_000 * (written_s - killed_s)),
+        stored_ms=round(1_000 * (stored_s - killed_s)),
+        sequential_ms=round(1_000 * sequential_s),
+        ratio=round(sequential_s / max(stored_s - gone_s, 0.001), 1),
+        rejoined_s=round(time.perf_counter() - began, 1),
+    )
+
+
+def _have_confirmed(log: ControllerLog, brokers: int) -> bool:
+    """Each that lives is told of what it leads now, before anything else."""
+    log.read()
+    return len(_first_told(log)) == brokers
+
+
+def _first_told(log: ControllerLog) -> dict[BrokerId, float]:
+    return {told.broker: told.at_s for told in reversed(log.told)}
+
+
+def _check(victim: BrokerId, led: set[TopicPartition], after: dict[TopicPartition, Stored]) -> None:
+    for partition in led:
+        leader = after[partition].state.leader
+        assert leader not in (None, victim), f"{partition} is led by {leader}"

@@ -1,0 +1,66 @@
+"""What partitions cost that nobody writes to: CPU of brokers and controller, memory, threads, open files."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from spark_replication.admin.bench.cluster import PATIENT, make_topic
+from spark_replication.admin.bench.load import cpu_s_of
+from spark_replication.admin.bench.replicate import BROKERS, Progress
+from spark_replication.live.local_cluster import LocalCluster
+
+SETTLE_S = 3.0  # what follows from the first writes is over
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    """Of one process. cpu_percent: of one core; kb_per_partition: of what its memory grew by, 1,024 bytes each."""
+
+    process: str
+    partitions: int
+    cpu_percent: float
+    memory_mb: int
+    kb_per_partition: float
+    threads: int
+    open_files: int
+
+
+COLUMNS = Figures.__struct_fields__
+
+
+def idle(partitions: int, seconds: float, progress: Progress) -> Iterator[Figures]:
+    with LocalCluster.start(brokers=BROKERS, config=PATIENT) as cluster:
+        processes = _processes(cluster)
+        before = {name: _memory_kb(pid) for name, pid in processes.items()}
+        make_topic(cluster, partitions, progress)
+        time.sleep(SETTLE_S)
+        progress(f"idle for {seconds} s")
+        used = {name: cpu_s_of([pid]) for name, pid in processes.items()}
+        began = time.perf_counter()
+        time.sleep(seconds)
+        for name, pid in processes.items():
+            cpu_s, took_s = cpu_s_of([pid]) - used[name], time.perf_counter() - began
+            yield Figures(
+                process=name,
+                partitions=partitions,
+                cpu_percent=round(100 * cpu_s / took_s, 1),
+                memory_mb=round(_memory_kb(pid) / 1024),
+                kb_per_partition=round((_memory_kb(pid) - before[name]) / partitions, 2),
+                threads=len(list(Path(f"/proc/{pid}/task").iterdir())),
+                open_files=len(list(Path(f"/proc/{pid}/fd").iterdir())),
+            )
+
+
+def _processes(cluster: LocalCluster) -> dict[str, int]:
+    assert cluster.controller_pid is not None, "a healthy cluster has a controller"
+    brokers = {f"broker {broker.id}": broker.pid for broker in cluster.brokers.values()}
+    return {**brokers, "controller": cluster.controller_pid}
+
+
+def _memory_kb(pid: int) -> int:
+    """Resident."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))

@@ -1,0 +1,123 @@
+"""DoGet of a partition from end to end, beside Flight alone, and LocalReader of its files, beside pyarrow reading them
+through a memory map.
+
+All touch every byte (its CRC-32C): a map that nobody looks into would cost nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from crc32c import crc32c
+from pyarrow import flight
+
+from spark_replication.admin.bench.bare_flight import BareFlight
+from spark_replication.admin.bench.load import cpu_s_of, fill
+from spark_replication.admin.bench.replicate import WHOLE, FlightStreams, Progress, batch_of, started, streams_to
+from spark_replication.client.local_reader import LocalReader
+from spark_replication.live.local_cluster import LocalCluster
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.records import ReadTicket
+
+
+class Figures(msgspec.Struct, frozen=True, kw_only=True):
+    batch_bytes: int
+    mb: float
+    mb_per_s: float
+    broker_cpu_s_per_gb: float
+    flight_mb_per_s: float
+    local_mb_per_s: float
+    mapped_mb_per_s: float
+
+    @property
+    def flight_ratio(self) -> float:
+        return round(self.mb_per_s / self.flight_mb_per_s, 3)
+
+    @property
+    def local_ratio(self) -> float:
+        return round(self.local_mb_per_s / self.mapped_mb_per_s, 3)
+
+
+COLUMNS = (*Figures.__struct_fields__, "flight_ratio", "local_ratio")
+
+
+def read(sizes: Sequence[int], *, total_bytes: int, rounds: int, progress: Progress) -> Iterator[Figures]:
+    with started() as cluster:
+        for size in sizes:
+            progress(f"{size} bytes a batch, {total_bytes >> 20} MiB")
+            batch = batch_of(size)
+            with streams_to(cluster, 1, batch, WHOLE) as streams:
+                batches = max(1, total_bytes // batch.nbytes)
+                fill(streams, batches)
+                yield _figures(cluster, streams, batch, batches, rounds)
+
+
+def _figures(
+    cluster: LocalCluster, streams: FlightStreams, batch: pa.RecordBatch, batches: int, rounds: int
+) -> Figures:
+    files = _segments(cluster, streams.topic)
+    expected = crc32c(batch.column(0).buffers()[1]), batches
+    ticket = flight.Ticket(to_json(ReadTicket(topic=streams.topic, partition=0)))
+    ours, bare, mapped, local = (float("inf"),) * 4
+    used_s = 0.0
+    with BareFlight(batch) as flight_alone:
+        for _ in range(rounds):  # one after the other: whatever else the machine does falls on both
+            cpu_s = cpu_s_of(streams.pids)
+            ours = min(ours, _timed(lambda: _look(_batches(streams.client.do_get(ticket))), expected))
+            used_s += cpu_s_of(streams.pids) - cpu_s
+            bare = min(bare, _timed(lambda: _look(_batches(flight_alone.batches(batches))), expected))
+    for _ in range(rounds):
+        mapped = min(mapped, _timed(lambda: _look(_mapped(files)), expected))
+        local = min(local, _timed(lambda: _look(_local(files[0].parent)), expected))
+    moved = batches * streams.batch_bytes
+    return Figures(
+        batch_bytes=batch.nbytes,
+        mb=round(moved / 1e6, 1),
+        mb_per_s=round(moved / ours / 1e6, 1),
+        broker_cpu_s_per_gb=round(used_s / rounds / moved * 1e9, 2),
+        flight_mb_per_s=round(moved / bare / 1e6, 1),
+        local_mb_per_s=round(moved / local / 1e6, 1),
+        mapped_mb_per_s=round(moved / mapped / 1e6, 1),
+    )
+
+
+def _segments(cluster: LocalCluster, topic: str) -> list[Path]:
+    """Of one replica: all are the same."""
+    log_dir = Path(next(iter(cluster.brokers.values())).log_dir)
+    return sorted(log_dir.glob(f"{topic}-0.*/*.arrow"))
+
+
+def _batches(stream: flight.FlightStreamReader) -> Iterator[pa.RecordBatch]:
+    return (chunk.data for chunk in stream)
+
+
+def _mapped(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
+    for path in files:
+        with pa.memory_map(str(path)) as source:
+            yield from pa.ipc.open_stream(source)
+
+
+def _local(folder: Path) -> Iterator[pa.RecordBatch]:
+    """All of it is committed; not all of it may have been checkpointed."""
+    return (found.batch for found in LocalReader(folder).read(uncommitted=True))
+
+
+def _look(batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
+    """The checksum that all of them have, and how many there are."""
+    checksum = count = 0
+    for batch in batches:
+        checksum = crc32c(batch.column(0).buffers()[1])
+        count += 1
+    return checksum, count
+
+
+def _timed(look: Callable[[], tuple[int, int]], expected: tuple[int, int]) -> float:
+    start_s = time.perf_counter()
+    found = look()
+    took_s = time.perf_counter() - start_s
+    assert found == expected, f"read {found}, not {expected}"
+    return took_s

@@ -1,0 +1,184 @@
+"""`spark-replication bench …`: programs that measure. Each prints its figures, those of a limit or a peer measured in
+the same run, and the ratio of the two: machines are noisy, ratios less so."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import click
+
+from spark_replication.admin.bench import failover as bench_failover
+from spark_replication.admin.bench import idle as bench_idle
+from spark_replication.admin.bench import latency as bench_latency
+from spark_replication.admin.bench import read as bench_read
+from spark_replication.admin.bench import replicate as bench_replicate
+from spark_replication.admin.bench import takeover as bench_takeover
+from spark_replication.admin.bench.decide import decide
+from spark_replication.admin.cli.listing import Format, output, show
+from spark_replication.config import Settings
+from spark_replication.core.controller.topics import PARTITIONS_MAX
+
+SIZES = (4 << 10, 64 << 10, 1 << 20)
+
+sizes = click.option(
+    "--sizes",
+    multiple=True,
+    type=click.IntRange(8, 8 << 20),
+    default=SIZES,
+    show_default=True,
+    help="bytes of a batch; given again and again",
+)
+seconds = click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="of each measurement"
+)
+
+
+@click.group()
+def bench() -> None:
+    """Measure something, beside a limit measured in the same run."""
+
+
+@bench.command(name="decide")
+@click.option(
+    "--partitions",
+    multiple=True,
+    type=click.IntRange(min=1),
+    default=(10_000, 100_000),
+    show_default=True,
+    help="how many the broker's failure touches; given twice, the ratio of the times per partition is told",
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
+@output
+def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> None:
+    """A broker's failure, decided purely: what is to be stored, and who is told. No ZooKeeper, no network."""
+    measured = [decide(count, rounds) for count in partitions]
+    columns = (
+        "partitions",
+        "led_by_it",
+        "decide_ms",
+        "apply_ms",
+        "announce_ms",
+        "total_ms",
+        "us_per_partition",
+        "bare_ms",
+        "ratio",
+    )
+    rows = [[getattr(figures, name) for name in columns] for figures in measured]
+    show(columns, rows, output=output)
+    if output == "table":
+        click.echo(
+            "bare: making the same states, writes and commands of ready values, which nothing that decides can beat."
+        )
+        if len(measured) > 1:
+            grown = measured[-1].us_per_partition / measured[0].us_per_partition
+            click.echo(f"per partition, {partitions[-1]} cost {grown:.2f} times what {partitions[0]} cost")
+
+
+@bench.command(name="replicate")
+@sizes
+@click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1, 16, 512), show_default=True)
+@seconds
+@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="the best of so many counts")
+@output
+def replicate_command(
+    sizes: tuple[int, ...], partitions: tuple[int, ...], seconds: float, rounds: int, output: Format
+) -> None:
+    """acks=all through three broker processes, beside a bare loop that moves the same bytes: rate, CPU, latency."""
+    found = bench_replicate.replicate(sizes, partitions, seconds=seconds, rounds=rounds, progress=_progress)
+    _show_figures(bench_replicate.COLUMNS, found, output)
+
+
+@bench.command(name="latency")
+@click.option("--sizes", multiple=True, type=click.IntRange(8, 8 << 20), default=(SIZES[0],), show_default=True)
+@click.option("--partitions", multiple=True, type=click.IntRange(1, 900), default=(1,), show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@click.option("--batches-per-s", type=click.IntRange(1, 10_000), default=200, show_default=True)
+@output
+def latency_command(
+    sizes: tuple[int, ...], partitions: tuple[int, ...], *, seconds: float, batches_per_s: int, output: Format
+) -> None:
+    """How long an acks=all batch takes to its answer at a fixed rate, beside the bare loop."""
+    found = bench_latency.measure(sizes, partitions, seconds=seconds, batches_per_s=batches_per_s, progress=_progress)
+    _show_figures(bench_latency.COLUMNS, found, output)
+
+
+@bench.command(name="read")
+@click.option("--sizes", multiple=True, type=click.IntRange(8, 8 << 20), default=SIZES, show_default=True)
+@click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="how much there is to read")
+@click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
+@output
+def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) -> None:
+    """A partition read over Flight, beside Flight alone, and from a broker's files, beside pyarrow mapping them."""
+    found = bench_read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
+    _show_figures(bench_read.COLUMNS, found, output)
+
+
+partitions_of_one_topic = click.option(
+    "--partitions",
+    type=click.IntRange(3, PARTITIONS_MAX),
+    default=PARTITIONS_MAX,
+    show_default=True,
+    help="of one topic, with three replicas each",
+)
+
+
+session_ms = click.option(
+    "--session-ms",
+    type=click.IntRange(1_000, 60_000),
+    default=Settings().zookeeper_session_ms,
+    show_default=True,
+    help="after which ZooKeeper gives up who is silent",
+)
+
+
+@bench.command(name="failover")
+@partitions_of_one_topic
+@session_ms
+@output
+def failover_command(partitions: int, session_ms: int, output: Format) -> None:
+    """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
+    found = _told(bench_failover.failover(partitions, session_ms, progress=_progress))
+    _show_figures(bench_failover.COLUMNS, found, output)
+    if output == "table":
+        click.echo(
+            "ms since the loss. gone: its registration; elected: each new leader is stored; active: each confirmed; "
+            "written: each partition that it led has acknowledged a write; stored: all changes, others' too; "
+            "ratio: of sequential and what storing took."
+        )
+
+
+@bench.command(name="takeover")
+@partitions_of_one_topic
+@session_ms
+@output
+def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
+    """kill -9 of the controller, whose process is started again, or for which another stands by."""
+    found = _told(bench_takeover.takeover(partitions, session_ms, progress=_progress))
+    _show_figures(bench_takeover.COLUMNS, found, output)
+    if output == "table":
+        click.echo("ms since the kill. A standby waits for the session's end, which is part of its figures.")
+
+
+@bench.command(name="idle")
+@partitions_of_one_topic
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=10.0, show_default=True)
+@output
+def idle_command(partitions: int, seconds: float, output: Format) -> None:
+    """CPU, memory, threads and open files of brokers and controller while nobody writes."""
+    _show_figures(bench_idle.COLUMNS, bench_idle.idle(partitions, seconds, progress=_progress), output)
+
+
+def _progress(line: str) -> None:
+    click.echo(line, err=True)
+
+
+def _told(found: Iterable[Any]) -> Iterator[Any]:
+    """What takes minutes says what it has as it comes."""
+    for figures in found:
+        _progress(f"{figures}")
+        yield figures
+
+
+def _show_figures(columns: tuple[str, ...], found: Iterable[Any], output: Format) -> None:
+    show(columns, [[getattr(figures, name) for name in columns] for figures in found], output=output)

@@ -1,0 +1,108 @@
+"""`spark-replication consume`: rows of one partition, from an offset, a named place or a time on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+from datetime import datetime
+from functools import wraps
+from typing import Any, cast, get_args
+
+import click
+import msgspec
+
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.client.reader import Preference, Reader
+from spark_replication.core.replica.read_start import time_in_ms
+from spark_replication.errors import InvalidRequest
+from spark_replication.model import NamedOffset, Offset
+from spark_replication.transport.security import Security
+
+ROWS_SHOWN = 10
+
+
+class Wanted(msgspec.Struct, frozen=True, kw_only=True):
+    """Which rows: as Reader.read takes it."""
+
+    start: Offset | NamedOffset
+    start_time: int | None
+    stop: Offset | None
+
+
+def _start(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Offset | NamedOffset | None:
+    if text is None or text in get_args(NamedOffset):
+        return cast(NamedOffset | None, text)
+    if not text.isdecimal():
+        raise click.BadParameter(f"{text!r} is neither an offset nor earliest or latest")
+    return int(text)
+
+
+def _time_ms(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
+    if text is None:
+        return None
+    try:
+        return time_in_ms(datetime.fromisoformat(text))
+    except ValueError as error:
+        raise click.BadParameter(f"{text!r} is no time such as 2026-11-21T10:00:00Z: {error}") from error
+    except InvalidRequest as error:
+        raise click.BadParameter(error.message) from error
+
+
+def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
+    @click.option("--from", "start", callback=_start, help="offset to start at (0 if not given), earliest or latest")
+    @click.option("--from-time", "start_time", callback=_time_ms, help="time to start at, as 2026-11-21T10:00:00Z")
+    @click.option("--to", "stop", type=click.IntRange(min=0), help="offset to stop before")
+    @wraps(command)
+    def with_wanted(
+        *, start: Offset | NamedOffset | None, start_time: int | None, stop: Offset | None, **others: Any
+    ) -> None:
+        if start is not None and start_time is not None:
+            raise click.UsageError("--from and --from-time are two places to start at: name one")
+        command(wanted=Wanted(start=start or 0, start_time=start_time, stop=stop), **others)
+
+    return with_wanted
+
+
+@click.command()
+@bootstrap
+@security
+@output
+@click.argument("topic")
+@click.option("--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True)
+@_rows_wanted
+@click.option("--column", "-c", "chosen", multiple=True, help="show this column only; may be given several times")
+@click.option("--prefer", default="leader", show_default=True, help="leader, follower or a broker's id")
+@click.option("--follow", "-f", is_flag=True, help="wait until there are as many rows")
+@click.option("--max-rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True)
+def consume(
+    bootstrap: str,
+    output: Format,
+    security: Security,
+    topic: str,
+    *,
+    partition: int,
+    wanted: Wanted,
+    chosen: tuple[str, ...],
+    prefer: str,
+    follow: bool,
+    max_rows: int,
+) -> None:
+    """Rows of a partition, with their offsets."""
+    whom = cast(Preference, int(prefer) if prefer.isdecimal() else prefer)
+    with closing(Reader(bootstrap, security=security, prefer=whom)) as reader:
+        rows: list[dict[str, Any]] = []
+        for found in reader.read(
+            topic,
+            partition=partition,
+            start=wanted.start,
+            stop=wanted.stop,
+            start_time=wanted.start_time,
+            follow=follow,
+            columns=chosen or None,
+        ):
+            shown = found.batch.slice(0, max_rows - len(rows)).to_pylist()
+            rows.extend({"_offset": offset, **row} for offset, row in enumerate(shown, found.base_offset))
+            if len(rows) >= max_rows:
+                break
+    columns = list(rows[0]) if rows else ["_offset"]
+    show(columns, [[row[name] for name in columns] for row in rows], output=output)

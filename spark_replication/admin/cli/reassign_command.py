@@ -1,0 +1,156 @@
+"""`spark-replication reassign`: plan a move of replicas, look at it, apply it, see how far it is, or take it back."""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from pathlib import Path
+from typing import TextIO
+
+import click
+
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
+from spark_replication.client.admin import Admin
+from spark_replication.core.moves.moves import Plan
+from spark_replication.errors import ReplicationError
+from spark_replication.transport.security import Security
+
+_COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
+
+
+class Brokers(click.ParamType[tuple[int, ...]]):
+    """1,2,3"""
+
+    name = "brokers"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
+        parts = str(value).split(",")
+        if not all(part.strip().isdecimal() for part in parts):
+            self.fail(f"{value!r} is not a list of broker ids such as 1,2,3", param, ctx)
+        return tuple(int(part) for part in parts)
+
+
+class Target(click.ParamType[tuple[str, tuple[int, ...]]]):
+    """orders-3=1,2,3"""
+
+    name = "target"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[str, tuple[int, ...]]:
+        partition, equals, brokers = str(value).partition("=")
+        if not equals:
+            self.fail(f"{value!r} is not of the form orders-3=1,2,3", param, ctx)
+        return partition, Brokers().convert(brokers, param, ctx)
+
+
+@click.group()
+def reassign() -> None:
+    """Move replicas to other brokers."""
+
+
+@reassign.command()
+@bootstrap
+@security
+@output
+@click.option("--over", type=Brokers(), metavar="IDS", help="spread over these brokers, such as 1,2,3")
+@click.option("--without", type=Brokers(), metavar="IDS", help="leave these brokers: drain them")
+@click.option(
+    "--topic", "-t", "topics", multiple=True, help="with --over and --without: this one alone; may be repeated"
+)
+@click.option("--save", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="the plan, for `apply`")
+@click.argument("targets", nargs=-1, type=Target(), metavar="[PARTITION=IDS]…")
+def plan(
+    bootstrap: str,
+    output: Format,
+    security: Security,
+    *,
+    over: tuple[int, ...] | None,
+    without: tuple[int, ...] | None,
+    topics: tuple[str, ...],
+    save: Path | None,
+    targets: tuple[tuple[str, tuple[int, ...]], ...],
+) -> None:
+    """What would move, and how many bytes; nothing moves. Name replicas (orders-3=1,2,3), or --over, or --without.
+
+    As JSON it is the plan itself, which `apply` takes."""
+    goals = [name for name, given in (("PARTITION=IDS", targets), ("--over", over), ("--without", without)) if given]
+    if len(goals) != 1 or (topics and targets):
+        raise click.UsageError("Name replicas (PARTITION=IDS), or --over or --without some brokers: one of these.")
+    with closing(Admin(bootstrap, security=security)) as admin:
+        made = admin.plan_reassignment(dict(targets) or None, over=over, without=without, topics=list(topics) or None)
+    if save is not None:
+        save.write_text(made.to_json() + "\n")
+    click.echo(made.to_json() if output == "json" else str(made))
+
+
+@reassign.command()
+@bootstrap
+@security
+@click.argument("file", type=click.File("r"))
+@click.option("--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS", help="until all of it is done")
+def apply(bootstrap: str, security: Security, file: TextIO, wait_s: float | None) -> None:
+    """Begin what a plan says: FILE is what `plan --save` or `plan --format json` wrote, - is stdin.
+
+    It goes on by itself: `status` says how far it is. What had no room yet begins when it is applied again, or with
+    --wait as soon as others have ended."""
+    read = Plan.from_json(file.read())
+    with closing(Admin(bootstrap, security=security)) as admin:
+        refused = admin.apply(read)
+        click.echo(f"{len(read.moves) - len(refused)} of {len(read.moves)} partitions have begun to move")
+        if wait_s is not None:
+            refused = _all_ended(admin, read, refused, time.monotonic() + wait_s)
+            click.echo(f"{len(read.moves) - len(refused)} of {len(read.moves)} partitions have ended their move")
+    tell_refused(refused)
+
+
+def _all_ended(
+    admin: Admin, whole: Plan, refused: dict[str, ReplicationError], deadline_s: float
+) -> dict[str, ReplicationError]:
+    """Wave after wave: what there was no room for is asked for again once the others have ended."""
+    while True:
+        begun = [move.partition for move in whole.moves if move.partition not in refused]
+        admin.wait_reassigned(begun, max(0.0, deadline_s - time.monotonic()))
+        waiting = {name for name, error in refused.items() if error.retriable}
+        if not waiting:
+            return refused
+        for_good = {name: error for name, error in refused.items() if name not in waiting}
+        refused = for_good | admin.apply(Plan(moves=tuple(m for m in whole.moves if m.partition in waiting)))
+
+
+@reassign.command()
+@bootstrap
+@security
+@output
+def status(bootstrap: str, output: Format, security: Security) -> None:
+    """What is under way, and how much of it is left: what is unknown is an empty cell."""
+    with closing(Admin(bootstrap, security=security)) as admin:
+        rows = [
+            (
+                each.partition,
+                each.replicas,
+                each.adding,
+                each.removing,
+                each.isr,
+                each.bytes_left,
+                None if each.time_left_ms is None else each.time_left_ms // 1000,
+            )
+            for each in admin.reassignments()
+        ]
+    show(_COLUMNS, rows, output=output)
+
+
+@reassign.command()
+@bootstrap
+@security
+@click.option("--all", "everything", is_flag=True, help="that is under way")
+@click.argument("partitions", nargs=-1)
+def cancel(bootstrap: str, security: Security, partitions: tuple[str, ...], *, everything: bool) -> None:
+    """Back to the replicas that these partitions had before."""
+    if bool(partitions) is everything:
+        raise click.UsageError("Name partitions, such as orders-3, or --all: one of these.")
+    with closing(Admin(bootstrap, security=security)) as admin:
+        named = partitions or tuple(each.partition for each in admin.reassignments())
+        refused = admin.cancel_reassignment(named) if named else {}
+    click.echo(f"{len(named) - len(refused)} of {len(named)} partitions go back")
+    tell_refused(refused)

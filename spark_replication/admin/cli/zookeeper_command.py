@@ -1,0 +1,100 @@
+"""`spark-replication zookeeper`: the embedded one, run by itself. `status` and `stop` find it by its directory."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from pathlib import Path
+
+import click
+
+from spark_replication.admin.cli.listing import Format, output, show
+from spark_replication.config import Settings
+from spark_replication.errors import InvalidRequest
+from spark_replication.process.stop_signals import on_stop_signals
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
+from spark_replication.zookeeper_server.layout import SERVER_COUNTS, servers_made
+
+START_TIMEOUT_S = 60.0
+LOOK_S = 1.0  # how soon a server that was killed is started again
+
+_directory = partial(
+    click.option, "--directory", type=click.Path(file_okay=False, path_type=Path), help="where its servers keep all"
+)
+
+
+@click.group(invoke_without_command=True)
+@_directory(default=Path(Settings().data_dir) / "zookeeper", show_default=True)
+@click.option(
+    "--servers",
+    type=click.Choice([str(count) for count in SERVER_COUNTS]),
+    help="of a new directory; three outlive any one of them  [default: 1]",
+)
+@click.option("--detach", is_flag=True, help="leave the servers running; those that live are adopted")
+@click.pass_context
+def zookeeper(context: click.Context, directory: Path, servers: str | None, *, detach: bool) -> None:
+    """Run ZooKeeper from pyspark's jars until Ctrl-C, for clusters that are to share one or to come and go."""
+    if context.invoked_subcommand is not None:
+        context.default_map = {context.invoked_subcommand: {"directory": directory}}
+        return
+    count = servers_made(directory) or SERVER_COUNTS[0] if servers is None else int(servers)
+    if detach:
+        _tell(EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count))
+    else:
+        _run(directory, count)
+
+
+@zookeeper.command()
+@_directory()
+@output
+def status(directory: Path, output: Format) -> None:
+    """Its servers: which of them live, and which leads."""
+    rows = [
+        (server.place.number, server.place.address, server.pid, server.mode(), server.log_path)
+        for server in _found(directory).servers
+    ]
+    show(("server", "address", "pid", "mode", "log"), rows, output=output)
+
+
+@zookeeper.command()
+@_directory()
+def stop(directory: Path) -> None:
+    """End its servers, whoever started them; what they hold stays."""
+    found = _found(directory)
+    found.stop()
+    click.echo(f"no ZooKeeper runs in {directory} now")
+
+
+def _run(directory: Path, count: int) -> None:
+    found = EmbeddedZooKeeper.found_in(directory)
+    if found is not None and found.alive():
+        raise InvalidRequest(
+            f"ZooKeeper runs in {directory} already, at {found.address}: use it, end it with "
+            f"`spark-replication zookeeper stop --directory {directory}`, or start what is dead of it with --detach"
+        )
+    stopping = threading.Event()
+    on_stop_signals(stopping.set)
+    running = EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count)
+    try:
+        _tell(running)
+        click.echo("Ctrl-C ends it")
+        while not stopping.wait(LOOK_S):
+            dead = [server.place.number for server in running.servers if not server.alive()]
+            if dead:
+                click.echo(f"starting again what has ended: server {', '.join(map(str, dead))}", err=True)
+                EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count)
+    finally:
+        running.stop()
+
+
+def _found(directory: Path) -> EmbeddedZooKeeper:
+    found = EmbeddedZooKeeper.found_in(directory)
+    if found is None:
+        raise InvalidRequest(f"no ZooKeeper was ever started in {directory}: name its --directory")
+    return found
+
+
+def _tell(running: EmbeddedZooKeeper) -> None:
+    click.echo(f"ZooKeeper runs at {running.address}, in {running.directory}")
+    click.echo(f"a cluster uses it with:   --set zookeeper.connect={running.address}")
+    click.echo(f"clients of that cluster:  --bootstrap zk://{running.address}{Settings().zookeeper_chroot}")

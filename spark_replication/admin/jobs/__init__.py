@@ -1,0 +1,1 @@
+"""What the programs in jobs/ are made of."""

@@ -1,0 +1,143 @@
+"""The main job: Spark, the cluster, a little load and a live status, from the start to a signal; in order both ways.
+
+Signals set an event that every step looks at, so nothing is ever left half done: what has begun is stopped by whoever
+began it. Log lines go to <data.dir>/driver.log; warnings to standard error, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+from pyspark.sql import SparkSession
+from rich.console import Console
+from rich.live import Live
+
+import spark_replication as sr
+from spark_replication.admin.jobs.job_options import settings_of
+from spark_replication.admin.jobs.order_load import TOPIC, OrderLoad, Rate, topic_partitions
+from spark_replication.admin.jobs.status_view import status_line, status_view
+from spark_replication.errors import StartGivenUp
+from spark_replication.process.log_lines import log_to_file
+from spark_replication.spark.cluster import make_data_directory
+from spark_replication.spark.session import build_session, end_session, submitted_master
+
+LOG_FILE = "driver.log"
+PARTITIONS = 3
+LOAD = Rate(rows=None, seconds=None, rows_per_s=1_000, batch_rows=100)
+REDRAW_S = 1.0
+LOG_LINE_S = 5.0
+
+log = logging.getLogger(__name__)
+
+
+def run_cluster(options: argparse.Namespace, stopping: threading.Event) -> None:
+    """StartGivenUp: `stopping` was set before there was a cluster."""
+    settings = settings_of(options)
+    log_to_file(make_data_directory(settings) / LOG_FILE, process="driver")
+    log.info("this is driver %d", os.getpid())
+    console = Console()
+    _say(console, f"starting Spark, ZooKeeper and {options.brokers} brokers: about 20 s")
+    try:
+        with _session(options, stopping) as spark:
+            cluster = sr.SparkCluster.start(
+                spark,
+                settings,
+                options.brokers,
+                wanted=lambda: not stopping.is_set(),
+                detach_brokers=options.detach_brokers,
+            )
+            try:
+                serve(cluster, console, stopping, options)
+            finally:
+                left = "leaving the brokers to the next driver"
+                _say(console, left if options.detach_brokers else "stopping brokers, controller and ZooKeeper")
+                cluster.end(detach_brokers=options.detach_brokers)
+    except StartGivenUp:
+        _say(console, "the start was given up: what had started is stopped")
+        raise
+
+
+@contextlib.contextmanager
+def _session(options: argparse.Namespace, stopping: threading.Event) -> Iterator[SparkSession]:
+    """Made aside: on the main thread Spark would take Ctrl-C, and cancel the guardians that are to stop the brokers."""
+    if stopping.is_set():
+        raise StartGivenUp("it was stopped before Spark was started")
+    master = options.master or submitted_master() or f"local[{options.brokers + 2}]"
+    with ThreadPoolExecutor(1) as aside:
+        spark = aside.submit(build_session, "spark_replication", master).result()
+    try:
+        yield spark
+    finally:
+        end_session(spark)
+
+
+def serve(cluster: sr.SparkCluster, console: Console, stopping: threading.Event, options: argparse.Namespace) -> None:
+    _say(console, introduction(cluster, with_load=not options.no_load))
+    load = threading.Thread(target=_produce, args=(cluster, stopping), name="load", daemon=True)
+    if not options.no_load:
+        load.start()
+    try:
+        _watch(cluster, console, stopping)
+    finally:
+        stopping.set()
+        if load.ident is not None:
+            load.join()
+
+
+def introduction(cluster: sr.SparkCluster, *, with_load: bool) -> str:
+    where = cluster.zookeeper
+    return f"""
+brokers     {cluster.bootstrap}
+zookeeper   {where}
+data        {cluster.directory}
+log         {cluster.directory / LOG_FILE}
+mirror      {cluster.mirror_path}  (Delta: partitions)
+
+from another terminal:
+  export SPARK_REPLICATION_BOOTSTRAP={where}
+  .venv/bin/spark-replication partitions
+  .venv/bin/spark-replication consume {TOPIC} --max-rows 5
+  .venv/bin/python jobs/read_orders.py --from latest --follow
+from Python, or a notebook whose kernel is .venv/bin/python:
+  import spark_replication as sr
+  reader = sr.Reader("{where}")
+  next(reader.read("{TOPIC}", partition=0)).batch.to_pandas()
+try: kill -9 one of the pids below, and watch its partitions move{f"; {TOPIC} keeps growing" if with_load else ""}.
+Ctrl-C stops everything.
+"""
+
+
+def _produce(cluster: sr.SparkCluster, stopping: threading.Event) -> None:
+    """A little load, so that there is something to see. Whatever ends it, the cluster goes on."""
+    try:
+        partitions = topic_partitions(cluster.admin, TOPIC, PARTITIONS)
+        with sr.Producer(cluster.zookeeper, security=cluster.security) as producer:
+            produced = OrderLoad(producer, TOPIC, partitions, LOAD).run(stopping, lambda _produced: None)
+        if produced.error is not None:
+            log.warning("the load has ended: %s", produced.error)
+    except sr.errors.ReplicationError as error:
+        log.warning("the load has ended: %s", error)
+
+
+def _watch(cluster: sr.SparkCluster, console: Console, stopping: threading.Event) -> None:
+    if not console.is_terminal:
+        while not stopping.is_set():
+            _say(console, status_line(cluster.status()))
+            stopping.wait(LOG_LINE_S)
+        return
+    with Live(status_view(cluster.status()), console=console, auto_refresh=False) as live:
+        while not stopping.wait(REDRAW_S):
+            live.update(status_view(cluster.status()), refresh=True)
+
+
+def _say(console: Console, text: str) -> None:
+    """Whoever reads it may be gone (on Ctrl-C spark-submit's JVM goes first), which rich makes a SystemExit: what
+    follows is done all the same."""
+    with contextlib.suppress(BrokenPipeError, SystemExit):
+        console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -1,0 +1,1 @@
+"""What the controller decides, of the state of a whole cluster."""

@@ -1,0 +1,86 @@
+"""What follows from a setting: another min ISR in leaderAndISR (I5), another policy of unclean elections (L4)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from msgspec.structs import replace
+
+from spark_replication.config import Settings, settings_from, with_topic
+from spark_replication.core.controller import reassignment
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.plan import Plan, Reconsider, Step
+from spark_replication.core.controller.settling import write_of
+from spark_replication.core.controller.topics import existing
+from spark_replication.core.law.partition_change import effective_min_isr, with_min_isr
+from spark_replication.core.law.writes import ClusterConfigWrite, PartitionWrite, TopicConfigWrite
+from spark_replication.messages.requests import Configure
+from spark_replication.model import ClusterSettings, Scalar
+
+# Partitions whose leaderAndISR is rewritten in one multi() with the setting that calls for it; the others follow.
+CONFIGURED_TOGETHER_MAX = 200
+_STRATEGY, _ENABLE = "unclean.recovery.strategy", "unclean.leader.election.enable"
+
+
+def configure_topic(cluster: ClusterState, topic: str, asked: Configure) -> Plan:
+    existing(topic, cluster)
+    config = cluster.topics[topic].config
+    settings = _changed(config.settings, asked.settings)
+    write = TopicConfigWrite(topic=topic, config=replace(config, settings=settings))
+    writes = _min_isr_writes(cluster, topic, with_topic(cluster.settings, settings))
+    step = Step((write, *writes[:CONFIGURED_TOGETHER_MAX]))
+    return Plan(steps=(step,), then=(Reconsider((topic,)),))
+
+
+def configure_cluster(cluster: ClusterState, asked: Configure) -> Plan:
+    """A flip of unclean.recovery.enabled says what was set in the words of the one policy in those of the other."""
+    changed = _changed(cluster.stored_settings.settings, asked.settings)
+    before, after = cluster.settings, settings_from(cluster.defaults, changed)
+    topics = {name: known.config.settings for name, known in sorted(cluster.topics.items())}
+    if before.unclean_recovery_enabled != after.unclean_recovery_enabled:
+        in_force: dict[str, Scalar] = {
+            _STRATEGY: before.unclean_recovery_strategy,
+            _ENABLE: before.unclean_leader_election_enable,
+        }
+        to_recovery = after.unclean_recovery_enabled
+        changed = _changed({**changed, **_converted(in_force, to_recovery=to_recovery)}, asked.settings)
+        after = settings_from(cluster.defaults, changed)
+        topics = {name: {**found, **_converted(found, to_recovery=to_recovery)} for name, found in topics.items()}
+    config_writes = [
+        TopicConfigWrite(topic=name, config=replace(cluster.topics[name].config, settings=settings))
+        for name, settings in topics.items()
+        if settings != cluster.topics[name].config.settings
+    ]
+    writes = [
+        write
+        for name, settings in topics.items()
+        for write in _min_isr_writes(cluster, name, with_topic(after, settings))
+    ]
+    cluster_write = ClusterConfigWrite(config=ClusterSettings(settings=changed))
+    step = Step((cluster_write, *config_writes, *writes[:CONFIGURED_TOGETHER_MAX]))
+    return Plan(steps=(step,), then=(Reconsider(tuple(topics)),))
+
+
+def _converted(settings: Mapping[str, Scalar], *, to_recovery: bool) -> dict[str, Scalar]:
+    """What the one setting becomes in the words of the other, where it is set."""
+    if to_recovery:
+        return {_STRATEGY: "proactive" if settings[_ENABLE] else "balanced"} if _ENABLE in settings else {}
+    return {_ENABLE: settings[_STRATEGY] == "proactive"} if _STRATEGY in settings else {}
+
+
+def _changed(before: Mapping[str, Scalar], changes: Mapping[str, Scalar | None]) -> dict[str, Scalar]:
+    merged = {**before, **changes}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def _min_isr_writes(cluster: ClusterState, topic: str, settings: Settings) -> list[PartitionWrite]:
+    """leaderAndISR says what min ISR is in force, and says it from the same multi() on (I5)."""
+    writes = []
+    for partition in cluster.all_partitions(topic):
+        stored = cluster.partitions.get(partition)
+        if stored is not None:
+            factor = reassignment.replication_factor(cluster.topics[topic].state, partition.partition)
+            after = with_min_isr(stored.state, effective_min_isr(settings.min_insync_replicas, factor))
+            if after != stored.state:
+                writes.append(write_of(cluster, partition, stored, after))
+    return writes

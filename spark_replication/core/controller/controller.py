@@ -1,0 +1,234 @@
+"""What a controller does about an event: which writes, and, once they are stored, who is told what.
+
+`plan` decides; the engine stores the plan's steps and applies what ZooKeeper accepted; `announce` (in announcing) then
+says who hears of it (C2: persist, then tell). Both read ClusterState and change nothing. The operations of the sources:
+
+| cause                  | operation               | writes                             | then                        |
+| ---------------------- | ----------------------- | ---------------------------------- | --------------------------- |
+| TookOver               | onControllerFailover    | led ones with dead or void members | INIT; Elect, Resume (C3)    |
+| BrokersMoved, lost     | onBrokerFailure         | its partitions: ISR, elections     | Recover                     |
+| BrokersMoved, started  | onBrokerStartup         | its leaderless or void partitions  | Recover, Advance            |
+| BrokersMoved, stopping | shutdownBroker          | its leaderships and memberships    | followers are stopped       |
+| PartitionsChanged      |                         | those with a dead, failed or void  | Recover, Advance            |
+| BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch tells of it       |
+| LogInfoRead            |                         |                                    | Recover                     |
+| Ticked                 | onPreferredReplicaEl.   |                                    | Recover; preferred leaders  |
+| Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
+| Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover                     |
+| Reconsider             |                         | what the changed settings call for | Recover, Advance            |
+| Recover                | unclean recovery (L4)   | who is chosen by the logs          | logs are asked for          |
+| Advance                | onPartitionReassignment | a leader in the target; completion | Advance, until it waits     |
+| Resume                 |                         |                                    | deletions, reassignments, … |
+| Delete                 | topic deletion          | partitions go, last the topic      | metadata                    |
+| Dismiss                |                         | the request below /admin goes      |                             |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    LogInfoRead,
+    Requested,
+    Ticked,
+    TookOver,
+)
+from spark_replication.core.controller.plan import (
+    Advance,
+    BrokersMoved,
+    Cause,
+    Delete,
+    Dismiss,
+    Elect,
+    FollowUp,
+    PartitionsChanged,
+    Plan,
+    Reconsider,
+    Recover,
+    Resume,
+    Step,
+    Stop,
+)
+from spark_replication.core.controller.requests import plan_request
+from spark_replication.core.controller.settling import advance, is_settled_here, recover, settle, stops_of
+from spark_replication.core.law import unclean_recovery as recovery
+from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.writes import (
+    BrokerRemoval,
+    PartitionRemoval,
+    PartitionWrite,
+    RequestRemoval,
+    TopicRemoval,
+)
+from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
+from spark_replication.model import BrokerId, TopicPartition
+
+TOGETHER_MAX = 1_000  # partitions that change in one commit: more are several multi()s anyhow
+# In which order a new controller takes up what lies below /admin (C3).
+_ORDER = (DeleteTopic, Reassign, AddPartitions, RemovePartitions, ElectLeaders)
+
+
+def plan(cluster: ClusterState, cause: Cause) -> Plan:
+    match cause:
+        case TookOver():
+            led = (p for p in cluster.all_partitions() if p not in cluster.leaderless)
+            return Plan(steps=_alone(settle(cluster, led)), then=(Elect(), Resume()))
+        case BrokersMoved():
+            return _brokers_moved(cluster, cause)
+        case PartitionsChanged(partitions=partitions):
+            return _reconsidered(cluster, partitions)
+        case Requested():
+            return _requested(cluster, cause)
+        case BrokerDeathReported():
+            return _died(cluster, cause)
+        case LogInfoRead():
+            return _log_info(cluster, cause)
+        case Ticked(since_ms=since_ms):
+            return _ticked(cluster, since_ms)
+        case _:
+            return _follow_up(cluster, cause)
+
+
+def _follow_up(cluster: ClusterState, cause: FollowUp) -> Plan:
+    match cause:
+        case Elect(topic=topic):
+            leaderless = tuple(sorted(p for p in cluster.leaderless if topic is None or p.topic == topic))
+            return Plan(steps=_alone(settle(cluster, leaderless)), then=(Recover(leaderless),))
+        case Reconsider(topics=topics):
+            return _reconsidered(cluster, (p for name in topics for p in cluster.all_partitions(name)))
+        case Recover(partitions=partitions):
+            return recover(cluster, partitions)
+        case Advance(partitions=partitions):
+            return _advanced(cluster, partitions)
+        case Resume():
+            return Plan(then=_resumed(cluster))
+        case Delete(topic=topic, last=last):
+            return _deleted(cluster, topic, last=last)
+        case Dismiss(path=path):
+            return Plan(steps=(Step((RequestRemoval(path=path),)),))
+        case _:
+            assert_never(cause)
+
+
+def _requested(cluster: ClusterState, cause: Requested) -> Plan:
+    planned = plan_request(cluster, cause.asked)
+    if cause.path is None or isinstance(cause.asked, Reassign):
+        return planned  # a reassignment's request stays until that is complete: Advance finds out
+    return replace(planned, then=(*planned.then, Dismiss(cause.path)))
+
+
+def _died(cluster: ClusterState, cause: BrokerDeathReported) -> Plan:
+    registered = cluster.registered.get(cause.broker)
+    if registered is None or registered.epoch != cause.epoch:
+        return Plan()  # that life is known to have ended, or another has begun
+    return Plan(steps=(Step((BrokerRemoval(broker=cause.broker, epoch=cause.epoch),)),))
+
+
+def _alone(writes: Iterable[PartitionWrite]) -> tuple[Step, ...]:
+    return tuple(Step((write,)) for write in writes)
+
+
+def _reconsidered(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Plan:
+    """Brought to what the state calls for, and then on with whatever waits for more than that."""
+    named = tuple(partitions)
+    return Plan(steps=_alone(settle(cluster, named)), then=_then(cluster, named))
+
+
+def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tuple[Cause, ...]:
+    moving = tuple(partition for partition in partitions if partition in cluster.reassigning)
+    return (Recover(partitions), Advance(moving)) if moving else (Recover(partitions),)
+
+
+def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Plan:
+    """Of many partitions, what a lost broker led gets a leader first, stored and told before anything else: nobody can
+    use it till then."""
+    touched = tuple(cluster.hosted_by(cause.lost | cause.started | cause.stopping))
+    led = _led_by(cluster, cause.lost, touched)
+    if led and len(touched) > max(len(led), TOGETHER_MAX) and not cause.stopping:
+        others = tuple(partition for partition in touched if partition not in led)
+        first = tuple(led)
+        return Plan(steps=_alone(settle(cluster, first)), then=(*_then(cluster, first), PartitionsChanged(others)))
+    writes = settle(cluster, touched)
+    # A replica that only follows on a broker that shuts down is stopped; what that broker led, it is told of as ever.
+    stops = {p: _stopped(cluster, p, cause.stopping) for p in touched} if cause.stopping else {}
+    steps = tuple(Step((write,), stops.pop(write.partition, ())) for write in writes)
+    unwritten = tuple(stop for stopped in stops.values() for stop in stopped)
+    return Plan(steps=steps, stops=unwritten, then=_then(cluster, touched))
+
+
+def _led_by(
+    cluster: ClusterState, brokers: frozenset[BrokerId], partitions: Iterable[TopicPartition]
+) -> dict[TopicPartition, None]:
+    known = ((partition, cluster.partitions.get(partition)) for partition in partitions)
+    return {partition: None for partition, found in known if found is not None and found.state.leader in brokers}
+
+
+def _stopped(cluster: ClusterState, partition: TopicPartition, stopping: frozenset[BrokerId]) -> tuple[Stop, ...]:
+    stored = cluster.partitions.get(partition)
+    if stored is None or not is_settled_here(cluster, partition):
+        return ()
+    following = stopping.intersection(cluster.replicas(partition)) - {stored.state.leader}
+    return tuple(stops_of(cluster, partition, following, stored.state.leader_epoch, delete=False))
+
+
+def _advanced(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> Plan:
+    steps = advance(cluster, partitions)
+    if steps:
+        return Plan(steps=steps, then=(Advance(partitions),))
+    done = (path for path, moving in sorted(cluster.open_requests.items()) if not moving & cluster.reassigning)
+    return Plan(then=tuple(Dismiss(path) for path in done))
+
+
+def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
+    """Deletions, reassignments, additions and removals, preferred elections: in this order (C3)."""
+    deletions = [cause for topic in sorted(cluster.deleting) for cause in (Delete(topic), Delete(topic, last=True))]
+    requests = sorted(cluster.requests, key=lambda found: _ORDER.index(type(found.asked)))
+    first = [found for found in requests if isinstance(found.asked, DeleteTopic)]
+    return (*deletions, *first, Advance(tuple(sorted(cluster.reassigning))), *requests[len(first) :])
+
+
+def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Plan:
+    """Of a topic that is marked: its partitions first, whole or what a crash left of them, and then the topic."""
+    known = cluster.topics.get(topic)
+    if known is None or topic not in cluster.deleting:
+        return Plan()
+    if last:
+        return Plan(steps=(Step((TopicRemoval(topic=topic, topic_id=known.state.topic_id),)),))
+    stops = tuple(
+        stop
+        for partition in cluster.all_partitions(topic)
+        for stop in stops_of(cluster, partition, cluster.replicas(partition), cluster.leader_epoch(partition))
+    )
+    left = sorted(partition for partition in cluster.partitions if partition.topic == topic)
+    return Plan(steps=tuple(Step((PartitionRemoval(partition=partition),)) for partition in left), stops=stops)
+
+
+def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Plan:
+    recoveries: dict[TopicPartition, Recovery | None] = {}
+    for info in cause.answer.partitions:
+        partition = info.topic_partition
+        known = cluster.recoveries.get(partition)
+        if known is None or info.topic_id != cluster.topics[partition.topic].state.topic_id:
+            continue  # nobody waits for it
+        brokers = cluster.brokers_of(partition)
+        recoveries[partition] = recovery.answered(known, cause.broker, cause.answer.broker_epoch, info, brokers)
+    return Plan(recoveries=recoveries, then=(Recover(tuple(recoveries)),) if recoveries else ())
+
+
+def _ticked(cluster: ClusterState, since_ms: int) -> Plan:
+    timeout_ms = cluster.settings.unclean_recovery_timeout_ms
+    due = {
+        partition: recovery.asked_anew(known, cluster.now_ms, timeout_ms)
+        for partition, known in sorted(cluster.recoveries.items())
+        if cluster.now_ms - known.started_ms >= timeout_ms
+    }
+    then: tuple[Cause, ...] = (Recover(tuple(due)),) if due else ()
+    interval_ms = cluster.settings.leader_imbalance_check_interval_ms
+    if interval_ms and cluster.now_ms // interval_ms > since_ms // interval_ms:
+        then = (*then, Requested(asked=ElectLeaders(kind="preferred")))
+    return Plan(recoveries=due, then=then)

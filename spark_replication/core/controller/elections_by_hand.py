@@ -1,0 +1,133 @@
+"""Elections that a person asks for (L5): who may be chosen, and why not.
+
+Preferred elections move a leadership; the other kinds act on partitions without leader alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import assert_never
+
+from spark_replication.config import RecoveryStrategy
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.plan import Plan, Recover, Step
+from spark_replication.core.controller.settling import began, is_settled_here, write_of
+from spark_replication.core.law import election
+from spark_replication.core.law.election import Elected
+from spark_replication.core.law.partition_change import elected
+from spark_replication.core.law.writes import PartitionWrite, StoredPartition
+from spark_replication.errors import (
+    ElectionNotNeeded,
+    EligibleLeadersNotAvailable,
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    PreferredLeaderNotAvailable,
+)
+from spark_replication.messages.requests import ElectLeaders
+from spark_replication.model import TopicPartition
+
+TOPICS_A_REQUEST_MAX = 20
+
+
+def check_topics(names: Collection[str]) -> None:
+    topics = {name.rpartition("-")[0] for name in names}
+    if len(topics) > TOPICS_A_REQUEST_MAX:
+        raise InvalidRequest(f"{len(topics)} topics: an election takes at most {TOPICS_A_REQUEST_MAX} a request")
+
+
+def candidates(cluster: ClusterState, asked: ElectLeaders) -> list[TopicPartition]:
+    """Without a list, those that this kind can do something about."""
+    if asked.kind == "preferred":
+        return [p for p in cluster.all_partitions() if is_settled_here(cluster, p) and _preferred_write(cluster, p)]
+    return sorted(p for p in cluster.leaderless if is_settled_here(cluster, p) and p in cluster.partitions)
+
+
+def elect_by_hand(
+    cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, asked: ElectLeaders
+) -> Plan:
+    if asked.kind == "preferred":
+        return _elect_preferred(cluster, partition, stored)
+    if stored.state.leader is not None:
+        raise ElectionNotNeeded(
+            f"{partition} is led by broker {stored.state.leader} at epoch {stored.state.leader_epoch}"
+        )
+    match asked.kind:
+        case "longest_log_proactive":
+            return _ask_logs(cluster, partition, stored, "proactive")
+        case "longest_log_balanced":
+            return _ask_logs(cluster, partition, stored, "balanced")
+        case "designation":
+            return _elect_as(cluster, partition, stored, _designated(cluster, partition, asked))
+        case "unclean":
+            return _elect_as(cluster, partition, stored, _any_live(cluster, partition, stored))
+        case _:
+            assert_never(asked.kind)
+
+
+def _elect_as(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, outcome: Elected) -> Plan:
+    after = elected(stored.state, stored.state.leader_epoch, outcome, cluster.brokers_of(partition))
+    return Plan(steps=(Step((write_of(cluster, partition, stored, after),)),))
+
+
+def _any_live(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Elected:
+    replicas = cluster.replicas(partition)
+    found = election.any_live(replicas, stored.state, cluster.brokers_of(partition).electable)
+    if found is None:
+        raise EligibleLeadersNotAvailable(f"no replica of {partition} is alive: start one of {list(replicas)}")
+    return found
+
+
+def _elect_preferred(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Plan:
+    preferred = cluster.replicas(partition)[0]
+    if stored.state.leader == preferred:
+        raise ElectionNotNeeded(f"{partition} is led by its preferred replica, broker {preferred}")
+    write = _preferred_write(cluster, partition)
+    if write is None:
+        raise PreferredLeaderNotAvailable(
+            f"broker {preferred}, which {partition} prefers, is not in its ISR {sorted(stored.state.isr)}, or not "
+            "alive: wait until it has caught up"
+        )
+    return Plan(steps=(Step((write,)),))
+
+
+def _preferred_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
+    """None: the preferred replica leads, or cannot."""
+    stored = cluster.partitions.get(partition)
+    preferred = cluster.replicas(partition)[0]
+    brokers = cluster.brokers_of(partition)
+    if stored is None or stored.state.leader == preferred or preferred not in stored.state.isr & brokers.electable:
+        return None
+    after = elected(stored.state, stored.state.leader_epoch, Elected(preferred, "isr"), brokers)
+    return write_of(cluster, partition, stored, after)
+
+
+def _designated(cluster: ClusterState, partition: TopicPartition, asked: ElectLeaders) -> Elected:
+    desired = asked.desired.get(str(partition))
+    if desired is None:
+        raise InvalidRequest(f"{partition}: a designation names the desired leader")
+    replicas = cluster.replicas(partition)
+    if desired not in replicas:
+        raise InvalidReplicaAssignment(f"broker {desired} is no replica of {partition}: choose one of {list(replicas)}")
+    if desired not in cluster.brokers_of(partition).electable:
+        raise EligibleLeadersNotAvailable(
+            f"broker {desired} is not alive: start it, or designate another for {partition}"
+        )
+    return Elected(desired, "designated")
+
+
+def _ask_logs(
+    cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, strategy: RecoveryStrategy
+) -> Plan:
+    replicas, electable = cluster.replicas(partition), cluster.brokers_of(partition).electable
+    policy = election.Policy(strategy=strategy)
+    wanted = election.outside(replicas, stored.state, electable, policy)
+    if isinstance(wanted, Elected) or wanted.reason != "log_info":
+        needed = sorted(stored.state.elr or stored.state.last_known_elr or replicas)
+        raise EligibleLeadersNotAvailable(
+            f"{partition} cannot be recovered by {strategy} choice before all of {needed} are alive: start them, or "
+            "ask for longest_log_proactive"
+        )
+    if not electable.intersection(replicas):
+        raise EligibleLeadersNotAvailable(f"no replica of {partition} is alive: start one of {list(replicas)}")
+    begun = began(cluster, stored.state, wanted.required, by_hand=True)
+    return Plan(recoveries={partition: begun}, then=(Recover((partition,)),))

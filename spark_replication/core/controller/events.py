@@ -1,0 +1,69 @@
+"""What happened, in the past tense. An adapter reads what a watch pointed at and tells it whole."""
+
+from __future__ import annotations
+
+import msgspec
+
+from spark_replication.core.law.writes import StoredPartition
+from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.requests import Request
+from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, TopicPartition
+
+
+class TookOver(msgspec.Struct, frozen=True):
+    """This controller won /controller, and has loaded everything."""
+
+
+class BrokersRead(msgspec.Struct, frozen=True, kw_only=True):
+    """/brokers/ids changed: all that are registered now, and the epochs of those that ever were."""
+
+    brokers: dict[BrokerId, Registration]
+    broker_epochs: dict[BrokerId, BrokerEpoch]
+
+
+class PartitionsRead(msgspec.Struct, frozen=True):
+    """Leaders changed their ISR, or a write of ours met another: what is stored now."""
+
+    partitions: dict[TopicPartition, StoredPartition]
+
+
+class BrokerDeathReported(msgspec.Struct, frozen=True):
+    """A guardian, or a broken control connection, says that this life of the broker has ended."""
+
+    broker: BrokerId
+    epoch: int
+
+
+class ReplicasFailed(msgspec.Struct, frozen=True):
+    """This life of the broker cannot keep these: its disk is full or failing (B4)."""
+
+    broker: BrokerId
+    epoch: int
+    replicas: tuple[ReplicaOf, ...]
+
+
+class LogInfoRead(msgspec.Struct, frozen=True):
+    """A broker answered GetReplicaLogInfo."""
+
+    broker: BrokerId
+    answer: ReplicaLogInfos
+
+
+class Requested(msgspec.Struct, frozen=True, kw_only=True):
+    """Somebody asks for something, by RPC (`request` is the number under which the answer is owed) or by a node below
+    /admin (`path`, which is removed when it is done)."""
+
+    asked: Request
+    request: int | None = None
+    path: str | None = None
+
+
+class Ticked(msgspec.Struct, frozen=True):
+    """Time has passed since then."""
+
+    since_ms: int
+
+
+Event = (
+    TookOver | BrokersRead | PartitionsRead | BrokerDeathReported | ReplicasFailed | LogInfoRead | Requested | Ticked
+)

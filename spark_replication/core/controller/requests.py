@@ -1,0 +1,359 @@
+"""What people ask of the controller: each request becomes a plan, or the error that says why it is not allowed.
+
+Where a write of it meets another's, what that write was for is asked for again (`narrowed`): the rest is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import TypeVar, assert_never
+
+from msgspec.structs import replace
+
+from spark_replication.core.controller import reassignment
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.configuring import configure_cluster, configure_topic
+from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand
+from spark_replication.core.controller.plan import Advance, Cause, Delete, Elect, Plan, Reply, Step
+from spark_replication.core.controller.settling import complete_together, creating_write, stops_of, write_of
+from spark_replication.core.controller.topics import added, assignment_for, check_removed, check_replicas, existing
+from spark_replication.core.controller.widening import widened
+from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.writes import (
+    DeletionMark,
+    PartitionWrite,
+    RequestRemoval,
+    StoredPartition,
+    TopicConfigWrite,
+    TopicWrite,
+)
+from spark_replication.errors import (
+    InvalidReplicaAssignment,
+    InvalidRequest,
+    NoReassignmentInProgress,
+    Overloaded,
+    ReplicationError,
+    StalePlan,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages.requests import (
+    AddPartitions,
+    CancelReassignment,
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeaders,
+    PlannedFrom,
+    Reassign,
+    RemovePartitions,
+    Request,
+    WidenTopic,
+)
+from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicState, encode
+
+# Reassignments of one topic that begin in one multi(): its assignment and so many leaderAndISRs.
+BEGUN_TOGETHER_MAX = 200
+# Of a topic's znode while its partitions move: with what is stored beside it, it must fit what ZooKeeper takes at once.
+ASSIGNMENT_BYTES_MAX = 512 << 10
+
+
+def plan_request(cluster: ClusterState, asked: Request) -> Plan:
+    try:
+        return _planned(cluster, asked)
+    except ReplicationError as refusal:
+        return Plan(reply=Reply(refusal))
+
+
+def _planned(cluster: ClusterState, asked: Request) -> Plan:
+    match asked:
+        case CreateTopic() | DeleteTopic() | WidenTopic():
+            return _of_topic(cluster, asked)
+        case AddPartitions():
+            names = [*asked.counts, *(name for name in asked.assignments if name not in asked.counts)]
+            return _each(names, lambda name: _add(cluster, name, asked))
+        case RemovePartitions():
+            return _each(asked.partitions, lambda name: _remove(cluster, name, asked.partitions[name]))
+        case Reassign():
+            return _reassign(cluster, asked)
+        case CancelReassignment():
+            return _cancel(cluster, asked)
+        case ElectLeaders():
+            return _elect(cluster, asked)
+        case Configure(topic=topic):
+            return configure_cluster(cluster, asked) if topic is None else configure_topic(cluster, topic, asked)
+        case _:
+            assert_never(asked)
+
+
+def narrowed(asked: Request, names: Collection[str]) -> Request:
+    """The same request, for these partitions or topics alone. One that is a single write stays as it is."""
+    match asked:
+        case AddPartitions(counts=counts, assignments=assignments):
+            return AddPartitions(counts=_only(counts, names), assignments=_only(assignments, names))
+        case RemovePartitions(partitions=partitions):
+            return RemovePartitions(partitions=_only(partitions, names))
+        case Reassign(targets=targets, planned_from=planned_from):
+            return Reassign(targets=_only(targets, names), planned_from=_only(planned_from, names))
+        case CancelReassignment(partitions=partitions):
+            return CancelReassignment(partitions=tuple(name for name in partitions if name in names))
+        case ElectLeaders(partitions=partitions):
+            return asked if partitions is None else replace(asked, partitions=tuple(names))
+        case CreateTopic() | DeleteTopic() | Configure() | WidenTopic():
+            return asked
+        case _:
+            assert_never(asked)
+
+
+Of = TypeVar("Of")
+
+
+def _only(of: Mapping[str, Of], names: Collection[str]) -> dict[str, Of]:
+    return {name: found for name, found in of.items() if name in names}
+
+
+def moving(asked: Reassign) -> frozenset[TopicPartition]:
+    """The partitions that it names, as far as they can be ones."""
+    found = set()
+    for name in asked.targets:
+        with suppress(ValueError):
+            found.add(TopicPartition.parse(name))
+    return frozenset(found)
+
+
+def _each(names: Iterable[str], plan_one: Callable[[str], Plan]) -> Plan:
+    """One plan of all that are allowed; of the others, why not."""
+    steps: list[Step] = []
+    then: list[Cause] = []
+    recoveries: dict[TopicPartition, Recovery | None] = {}
+    errors: dict[str, ReplicationError] = {}
+    for name in dict.fromkeys(names):
+        try:
+            one = plan_one(name)
+        except ReplicationError as refusal:
+            errors[name] = refusal
+        else:
+            steps.extend(replace(step, names=(name,)) for step in one.steps)
+            then.extend(one.then)
+            recoveries.update(one.recoveries)
+    return Plan(steps=tuple(steps), then=tuple(then), recoveries=recoveries, reply=Reply(errors=errors))
+
+
+def partition_named(cluster: ClusterState, name: str) -> TopicPartition:
+    try:
+        partition = TopicPartition.parse(name)
+    except ValueError as error:
+        raise UnknownTopicOrPartition(str(error)) from error
+    if not cluster.assigned(partition) or partition.topic in cluster.deleting:
+        raise UnknownTopicOrPartition(f"there is no partition {name}: check its name")
+    return partition
+
+
+def _stored(cluster: ClusterState, partition: TopicPartition) -> StoredPartition:
+    stored = cluster.partitions.get(partition)
+    if stored is None:
+        raise UnknownTopicOrPartition(f"{partition} is being made, none of its replicas has been alive yet: retry")
+    return stored
+
+
+# Topics
+
+
+def _of_topic(cluster: ClusterState, asked: CreateTopic | DeleteTopic | WidenTopic) -> Plan:
+    match asked:
+        case CreateTopic():
+            return _create(cluster, asked)
+        case DeleteTopic(topic=topic):
+            return _delete(cluster, topic)
+        case WidenTopic():
+            return _widen(cluster, asked)
+        case _:
+            assert_never(asked)
+
+
+def _create(cluster: ClusterState, creation: CreateTopic) -> Plan:
+    assignment = assignment_for(creation, cluster)
+    # Ordered, so that a broker can tell which of two topics of one name is the newer (E4).
+    topic_id = f"{cluster.controller_epoch:08x}-{cluster.topics_made:08x}"
+    write = TopicWrite(
+        topic=creation.name,
+        state=TopicState(topic_id=topic_id, partitions=assignment),
+        config=TopicConfig(settings=creation.config, schema=creation.schema),
+        version=ABSENT,
+    )
+    return Plan(steps=(Step((write,)),), then=(Elect(creation.name),))
+
+
+def _delete(cluster: ClusterState, topic: str) -> Plan:
+    """Marked first, so that whoever is controller then goes on with it."""
+    existing(topic, cluster)
+    return Plan(steps=(Step((DeletionMark(topic=topic),)),), then=(Delete(topic), Delete(topic, last=True)))
+
+
+def _widen(cluster: ClusterState, asked: WidenTopic) -> Plan:
+    existing(asked.topic, cluster)
+    config = cluster.topics[asked.topic].config
+    after = widened(asked.topic, config, asked.schema, cluster.compare_schemas)
+    return Plan(steps=(Step((TopicConfigWrite(topic=asked.topic, config=after),)),)) if after != config else Plan()
+
+
+def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Plan:
+    if topic in asked.counts and topic in asked.assignments:
+        raise InvalidRequest(f"{topic}: give a number of partitions, or their replicas: not both")
+    replicas = added(topic, asked.counts.get(topic), asked.assignments.get(topic), cluster)
+    known = cluster.topics[topic]
+    state = replace(known.state, partitions={**known.state.partitions, **replicas})
+    writes: list[PartitionWrite] = []
+    for number, assigned in replicas.items():
+        partition = TopicPartition(topic, number)
+        tombstone = cluster.partitions.get(partition)
+        if tombstone is not None:
+            # In the same multi(): assigned, with the state of the one that was removed, it would be served from there.
+            write = creating_write(cluster, partition, assigned, tombstone)
+            if write is None:
+                raise InvalidReplicaAssignment(f"no broker of {partition} can keep it: {list(assigned)}")
+            writes.append(write)
+    step = Step((TopicWrite(topic=topic, state=state, version=known.version), *writes))
+    return Plan(steps=(step,), then=(Elect(topic),))
+
+
+def _remove(cluster: ClusterState, topic: str, partitions: tuple[int, ...]) -> Plan:
+    check_removed(topic, partitions, cluster)
+    known = cluster.topics[topic]
+    leaving = set(partitions)
+
+    def kept(of: dict[int, tuple[int, ...]]) -> dict[int, tuple[int, ...]]:
+        return {number: replicas for number, replicas in of.items() if number not in leaving}
+
+    state = replace(
+        known.state,
+        partitions=kept(known.state.partitions),
+        adding=kept(known.state.adding),
+        removing=kept(known.state.removing),
+        origin=kept(known.state.origin),
+    )
+    stops = [
+        stop
+        for partition in (TopicPartition(topic, number) for number in sorted(leaving))
+        for stop in stops_of(cluster, partition, cluster.replicas(partition), cluster.leader_epoch(partition))
+    ]
+    return Plan(steps=(Step((TopicWrite(topic=topic, state=state, version=known.version),), tuple(stops)),))
+
+
+# Reassignments
+
+
+def _reassign(cluster: ClusterState, asked: Reassign) -> Plan:
+    """Those of one topic share its assignment, and so one multi()."""
+    errors: dict[str, ReplicationError] = {}
+    wanted: dict[str, dict[TopicPartition, tuple[int, ...]]] = {}
+    for name, target in asked.targets.items():
+        try:
+            partition = partition_named(cluster, name)
+            _stored(cluster, partition)
+            check_replicas(name, target, cluster)
+            if name in asked.planned_from:
+                _check_planned(cluster, partition, target, asked.planned_from[name])
+            wanted.setdefault(partition.topic, {})[partition] = target
+        except ReplicationError as refusal:
+            errors[name] = refusal
+    steps = [step for topic, targets in wanted.items() for step in _grow(cluster, topic, targets, errors)]
+    moving = tuple(partition for targets in wanted.values() for partition in targets)
+    # One that has no leader may find one among those that are being added.
+    then: tuple[Cause, ...] = (*(Elect(topic) for topic in wanted), Advance(moving))
+    return Plan(steps=tuple(steps), then=then, reply=Reply(errors=errors))
+
+
+def _check_planned(
+    cluster: ClusterState, partition: TopicPartition, target: tuple[int, ...], planned_from: PlannedFrom
+) -> None:
+    """One that goes there already is as planned: it may have been begun by a try that got no answer."""
+    topic = cluster.topics[partition.topic].state
+    if topic.topic_id != planned_from.topic_id:
+        raise StalePlan(f"topic {partition.topic} was made again since this was planned: plan again")
+    present = cluster.replicas(partition)
+    if present != planned_from.replicas and reassignment.target(topic, partition.partition) != target:
+        raise StalePlan(
+            f"{partition} was on {list(planned_from.replicas)} when this was planned, and is on {list(present)} now: "
+            "plan again"
+        )
+
+
+def _grow(
+    cluster: ClusterState,
+    topic: str,
+    targets: Mapping[TopicPartition, tuple[int, ...]],
+    errors: dict[str, ReplicationError],
+) -> Iterable[Step]:
+    """While they run, the topic's assignment tells of each where it goes and where it came from: no more begin than its
+    znode has room for."""
+    known = cluster.topics[topic]
+    state, version = known.state, known.version
+    ordered = sorted(targets)
+    for start in range(0, len(ordered), BEGUN_TOGETHER_MAX):
+        together = ordered[start : start + BEGUN_TOGETHER_MAX]
+        after = reassignment.grown(state, {partition.partition: targets[partition] for partition in together})
+        if after == state:
+            continue
+        if len(encode(after)) > max(ASSIGNMENT_BYTES_MAX, len(encode(state))):
+            full = Overloaded(
+                f"as many partitions of {topic} are being reassigned as its assignment has room for: ask again for "
+                "these when others have ended"
+            )
+            errors.update((str(partition), full) for partition in together)
+            continue
+        # The states are as they were: written again, since brokers take news by its version (E2).
+        writes = [
+            write_of(cluster, partition, cluster.partitions[partition], cluster.partitions[partition].state)
+            for partition in together
+            if reassignment.differs(state, after, partition.partition)
+        ]
+        names = tuple(str(partition) for partition in together)
+        yield Step((TopicWrite(topic=topic, state=after, version=version), *writes), names=names)
+        state, version = after, version + 1
+
+
+def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Plan:
+    errors: dict[str, ReplicationError] = {}
+    backwards: dict[str, dict[TopicPartition, reassignment.Complete]] = {}
+    for name in asked.partitions:
+        try:
+            partition = partition_named(cluster, name)
+            if partition not in cluster.reassigning:
+                raise NoReassignmentInProgress(f"{name} is not being reassigned: there is nothing to cancel")
+            topic, brokers = cluster.topics[partition.topic].state, cluster.brokers_of(partition)
+            stored = _stored(cluster, partition)
+            found = reassignment.cancelled(topic, partition.partition, stored.state, brokers, name)
+            backwards.setdefault(partition.topic, {})[partition] = found
+        except ReplicationError as refusal:
+            errors[name] = refusal
+    steps = [
+        replace(step, writes=(*step.writes, *_requests_over(cluster, step.names)))
+        for topic, found in backwards.items()
+        for step in complete_together(cluster, topic, found)
+    ]
+    return Plan(steps=tuple(steps), then=(Advance(()),), reply=Reply(errors=errors))
+
+
+def _requests_over(cluster: ClusterState, cancelled: Collection[str]) -> list[RequestRemoval]:
+    """The requests below /admin that asked for what is cancelled: left behind, they would begin it again."""
+    return [
+        RequestRemoval(path=path)
+        for path, moved in sorted(cluster.open_requests.items())
+        if all(str(partition) in cancelled for partition in moved)
+    ]
+
+
+def _elect(cluster: ClusterState, asked: ElectLeaders) -> Plan:
+    """Without a list, all that this kind can do something about."""
+    if asked.partitions is None:
+        names = [str(partition) for partition in candidates(cluster, asked)]
+    else:
+        check_topics(asked.partitions)
+        names = list(asked.partitions)
+
+    def elect_one(name: str) -> Plan:
+        partition = partition_named(cluster, name)
+        return elect_by_hand(cluster, partition, _stored(cluster, partition), asked)
+
+    return _each(names, elect_one)

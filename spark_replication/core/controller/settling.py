@@ -1,0 +1,237 @@
+"""The writes that bring partitions to what the state of brokers, settings and logs calls for: nothing of it depends on
+what happened, only on what is. So it does not matter who decided it, how often, or who crashed in between (C4).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from msgspec.structs import replace
+
+from spark_replication.core.controller import reassignment
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.plan import Plan, Step, Stop
+from spark_replication.core.controller.reassignment import Complete, Lead
+from spark_replication.core.law import unclean_recovery as recovery
+from spark_replication.core.law.election import Elected, Waiting, elect
+from spark_replication.core.law.partition_change import created, effective_min_isr, elected, narrowed, settled
+from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.writes import PartitionWrite, StoredPartition, TopicWrite
+from spark_replication.messages.commands import StopPartition
+from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
+
+# Reassignments of one topic that complete in one multi(): its assignment and so many leaderAndISRs.
+COMPLETED_TOGETHER_MAX = 200
+
+
+def settle(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> list[PartitionWrite]:
+    writes = (settling_write(cluster, partition) for partition in partitions if is_settled_here(cluster, partition))
+    return [write for write in writes if write is not None]
+
+
+def is_settled_here(cluster: ClusterState, partition: TopicPartition) -> bool:
+    """Not one of a topic that is being deleted, and no tombstone."""
+    return partition.topic not in cluster.deleting and cluster.assigned(partition)
+
+
+def settling_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
+    stored = cluster.partitions.get(partition)
+    if stored is None:
+        return creating_write(cluster, partition, cluster.replicas(partition), None)
+    after = settled(
+        cluster.replicas(partition),
+        stored.state,
+        cluster.brokers_of(partition),
+        cluster.policy_of(partition.topic),
+        min_isr=min_isr_of(cluster, partition),
+    ).state
+    return None if after == stored.state else write_of(cluster, partition, stored, after)
+
+
+def min_isr_of(cluster: ClusterState, partition: TopicPartition) -> int:
+    """What leaderAndISR is to say: the setting, at most the replication factor (I5)."""
+    factor = reassignment.replication_factor(cluster.topics[partition.topic].state, partition.partition)
+    return effective_min_isr(cluster.settings_of(partition.topic).min_insync_replicas, factor)
+
+
+def creating_write(
+    cluster: ClusterState,
+    partition: TopicPartition,
+    replicas: tuple[BrokerId, ...],
+    tombstone: StoredPartition | None,
+) -> PartitionWrite | None:
+    state = created(
+        replicas,
+        cluster.brokers_of(partition),
+        min_insync_replicas=cluster.settings_of(partition.topic).min_insync_replicas,
+        controller_epoch=cluster.controller_epoch,
+        tombstone=None if tombstone is None else tombstone.state,
+    )
+    if state is None:
+        return None
+    if tombstone is None:
+        return PartitionWrite(partition=partition, state=state, relies_on=state.epochs)
+    return PartitionWrite(partition=partition, state=state, version=tombstone.version, relies_on=state.epochs)
+
+
+def write_of(
+    cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, after: PartitionState
+) -> PartitionWrite:
+    return PartitionWrite(
+        partition=partition,
+        state=replace(after, controller_epoch=cluster.controller_epoch),
+        version=stored.version,
+        relies_on={member: cluster.brokers.epochs[member] for member in sorted(after.isr)},
+    )
+
+
+# Leaderless partitions (L4)
+
+
+def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
+    """Why this partition has no leader; None if it has one, or is about to."""
+    stored = cluster.partitions.get(partition)
+    if stored is None or stored.state.leader is not None:
+        return None
+    if partition in cluster.recoveries:
+        return Waiting("log_info", cluster.recoveries[partition].required)
+    electable = cluster.brokers_of(partition).electable
+    outcome = elect(cluster.replicas(partition), stored.state, electable, cluster.policy_of(partition.topic))
+    return None if isinstance(outcome, Elected) else outcome
+
+
+def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Plan:
+    """Ask whoever was not asked, elect where enough have answered."""
+    steps: list[Step] = []
+    recoveries: dict[TopicPartition, Recovery | None] = {}
+    asks: dict[BrokerId, list[TopicPartition]] = {}
+    for partition in partitions:
+        stored = cluster.partitions.get(partition)
+        if stored is None or stored.state.leader is not None or not is_settled_here(cluster, partition):
+            continue
+        under_way = _recovery(cluster, partition, stored.state)
+        if under_way is None:
+            recoveries[partition] = None
+            continue
+        replicas, brokers = cluster.replicas(partition), cluster.brokers_of(partition)
+        timeout_ms = cluster.settings.unclean_recovery_timeout_ms
+        found = recovery.winner(under_way, replicas, brokers, now_ms=cluster.now_ms, timeout_ms=timeout_ms)
+        if found is not None:
+            outcome = Elected(found, "unclean_recovery")
+            after = elected(stored.state, stored.state.leader_epoch, outcome, brokers)
+            steps.append(Step((write_of(cluster, partition, stored, after),)))
+            continue
+        asked = recovery.to_ask(under_way, replicas, brokers)
+        for broker in asked:
+            asks.setdefault(broker, []).append(partition)
+        recoveries[partition] = recovery.asking(under_way, asked, brokers, cluster.now_ms) if asked else under_way
+    return Plan(
+        steps=tuple(steps),
+        recoveries=recoveries,
+        asks={broker: tuple(partitions) for broker, partitions in sorted(asks.items())},
+    )
+
+
+def _recovery(cluster: ClusterState, partition: TopicPartition, state: PartitionState) -> Recovery | None:
+    """The one under way, or the one that begins; None: nothing is to be asked."""
+    known = cluster.recoveries.get(partition)
+    if known is not None and known.leader_epoch != state.leader_epoch:
+        known = None
+    if known is not None and known.by_hand:
+        return known
+    electable = cluster.brokers_of(partition).electable
+    outcome = elect(cluster.replicas(partition), state, electable, cluster.policy_of(partition.topic))
+    if not isinstance(outcome, Waiting) or outcome.reason != "log_info":
+        return None
+    return began(cluster, state, outcome.required) if known is None else replace(known, required=outcome.required)
+
+
+def began(
+    cluster: ClusterState, state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool = False
+) -> Recovery:
+    return Recovery(
+        leader_epoch=state.leader_epoch,
+        required=required,
+        started_ms=cluster.now_ms,
+        asked_ms=cluster.now_ms,
+        by_hand=by_hand,
+    )
+
+
+# Reassignments (A1)
+
+
+def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tuple[Step, ...]:
+    """The next step of each. Those of a topic that complete do so together: they share its assignment."""
+    steps: list[Step] = []
+    completing: dict[str, dict[TopicPartition, Complete]] = {}
+    for partition in partitions:
+        stored = cluster.partitions.get(partition)
+        if stored is None or partition not in cluster.reassigning or not is_settled_here(cluster, partition):
+            continue
+        topic, brokers = cluster.topics[partition.topic].state, cluster.brokers_of(partition)
+        step = reassignment.next_step(topic, partition.partition, stored.state, brokers)
+        if isinstance(step, Lead):
+            after = elected(stored.state, stored.state.leader_epoch, Elected(step.leader, "isr"), brokers)
+            steps.append(Step((write_of(cluster, partition, stored, after),)))
+        elif isinstance(step, Complete):
+            completing.setdefault(partition.topic, {})[partition] = step
+    for topic_name, found in completing.items():
+        steps.extend(complete_together(cluster, topic_name, found))
+    return tuple(steps)
+
+
+def complete_together(
+    cluster: ClusterState, topic_name: str, completing: Mapping[TopicPartition, Complete]
+) -> Iterable[Step]:
+    """One multi() for each so many: the final assignment, and leaderAndISR without the dropped (A1)."""
+    stored = cluster.topics[topic_name]
+    state, version = stored.state, stored.version
+    ordered = sorted(completing)
+    for start in range(0, len(ordered), COMPLETED_TOGETHER_MAX):
+        writes: list[PartitionWrite] = []
+        stops: list[Stop] = []
+        together = ordered[start : start + COMPLETED_TOGETHER_MAX]
+        for partition in together:
+            write, stopped = _completion(cluster, state, partition, completing[partition])
+            writes.append(write)
+            stops.extend(stopped)
+        state = reassignment.settled(state, {p.partition: completing[p].replicas for p in together})
+        names = tuple(str(write.partition) for write in writes)
+        yield Step((TopicWrite(topic=topic_name, state=state, version=version), *writes), tuple(stops), names)
+        version += 1
+
+
+def _completion(
+    cluster: ClusterState, topic: TopicState, partition: TopicPartition, complete: Complete
+) -> tuple[PartitionWrite, list[Stop]]:
+    stored = cluster.partitions[partition]
+    factor = len(complete.replicas)
+    min_isr = effective_min_isr(cluster.settings_of(partition.topic).min_insync_replicas, factor)
+    dropped = set(topic.partitions[partition.partition]) - set(complete.replicas)
+    after = narrowed(stored.state, complete.replicas, complete.leader, drops=bool(dropped), min_isr=min_isr)
+    write = write_of(cluster, partition, stored, after)
+    # One that is assigned again later has the same leader epoch, and a higher partition epoch: this is not for it.
+    stops = stops_of(cluster, partition, dropped, after.leader_epoch, partition_epoch=stored.version + 1)
+    return write, stops
+
+
+def stops_of(
+    cluster: ClusterState,
+    partition: TopicPartition,
+    brokers: Iterable[BrokerId],
+    leader_epoch: int,
+    *,
+    partition_epoch: int | None = None,
+    delete: bool = True,
+) -> list[Stop]:
+    """For those of the brokers that live; the others find out when they start (B1)."""
+    stop = StopPartition(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_id=cluster.topics[partition.topic].state.topic_id,
+        leader_epoch=leader_epoch,
+        partition_epoch=partition_epoch,
+        delete=delete,
+    )
+    return [Stop(broker, stop) for broker in sorted(brokers) if broker in cluster.brokers.live]

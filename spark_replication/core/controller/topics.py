@@ -1,0 +1,146 @@
+"""Which topics may be: names (T1), numbers of partitions, assignments. What is wrong is said, and nothing changes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from spark_replication.config import with_topic
+from spark_replication.core.controller import reassignment
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.moves.placement import place
+from spark_replication.errors import (
+    InvalidPartitions,
+    InvalidReplicaAssignment,
+    InvalidReplicationFactor,
+    InvalidTopic,
+    TopicAlreadyExists,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages.requests import CreateTopic
+from spark_replication.model import BrokerId, TopicState
+
+NAME_LENGTH_MAX = 249
+PARTITIONS_MAX = 10_000  # of one topic: its assignment must fit one znode of 512 KB
+_NAME = re.compile(r"[A-Za-z0-9._-]+")
+
+
+def check_name(name: str, existing: Iterable[str]) -> None:
+    if not _NAME.fullmatch(name) or len(name) > NAME_LENGTH_MAX or name in (".", ".."):
+        raise InvalidTopic(
+            f"{name!r} is no topic name: letters, digits, '.', '_' and '-', at most {NAME_LENGTH_MAX} of them"
+        )
+    alike = name.replace(".", "_")
+    for other in existing:
+        if other == name:
+            raise TopicAlreadyExists(f"topic {name} exists already")
+        if other.replace(".", "_") == alike:
+            raise InvalidTopic(f"topic {name} differs from {other} only by '.' and '_': their metrics would collide")
+
+
+def assignment_for(creation: CreateTopic, cluster: ClusterState) -> dict[int, tuple[BrokerId, ...]]:
+    """What the new topic's replicas are, or the error that says why it cannot be made."""
+    check_name(creation.name, cluster.topics)
+    with_topic(cluster.settings, creation.config)
+    if creation.assignment is not None:
+        if creation.partitions is not None or creation.replication_factor is not None:
+            raise InvalidReplicaAssignment("give an assignment, or partitions and a replication factor: not both")
+        check_assignment(creation.assignment, cluster)
+        return dict(sorted(creation.assignment.items()))
+    count = 1 if creation.partitions is None else creation.partitions
+    if not 1 <= count <= PARTITIONS_MAX:
+        raise InvalidPartitions(f"{count} partitions: a topic has from 1 to {PARTITIONS_MAX}")
+    factor = creation.replication_factor
+    if factor is None:
+        factor = cluster.settings.default_replication_factor
+    return _placed(range(count), factor, cluster)
+
+
+def _placed(partitions: range, factor: int, cluster: ClusterState) -> dict[int, tuple[BrokerId, ...]]:
+    registered = {broker: cluster.registered[broker] for broker in sorted(cluster.brokers.electable)}
+    present = (replicas for topic in cluster.topics.values() for replicas in topic.state.partitions.values())
+    return place(partitions, factor, registered, present)
+
+
+def check_assignment(assignment: Mapping[int, tuple[BrokerId, ...]], cluster: ClusterState) -> None:
+    if sorted(assignment) != list(range(len(assignment))) or not 1 <= len(assignment) <= PARTITIONS_MAX:
+        raise InvalidPartitions(
+            f"partitions {sorted(assignment)}: they are numbered from 0 on, up to {PARTITIONS_MAX}, without a gap"
+        )
+    sizes = {len(replicas) for replicas in assignment.values()}
+    if len(sizes) != 1:
+        raise InvalidReplicaAssignment(f"partitions of one topic have equally many replicas, not {sorted(sizes)}")
+    if sizes == {0}:
+        raise InvalidReplicationFactor("a partition needs at least one replica")
+    for partition, replicas in sorted(assignment.items()):
+        _check_new(f"partition {partition}", replicas, cluster)
+
+
+def _check_new(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterState) -> None:
+    """A new partition must be led by somebody at once."""
+    check_replicas(what, replicas, cluster)
+    if not cluster.brokers.electable.intersection(replicas):
+        raise InvalidReplicaAssignment(f"no broker of {what} is alive: {list(replicas)}")
+
+
+def check_replicas(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterState) -> None:
+    """Each once, each a broker that has registered at some time: it may be down."""
+    if not replicas:
+        raise InvalidReplicaAssignment(f"{what} is given no replicas: it needs at least one")
+    if len(set(replicas)) != len(replicas):
+        raise InvalidReplicaAssignment(f"{what} names a broker twice: {list(replicas)}")
+    unknown = sorted(set(replicas) - cluster.broker_epochs.keys())
+    if unknown:
+        raise InvalidReplicaAssignment(f"{what} names unknown brokers {unknown}")
+
+
+def existing(topic: str, cluster: ClusterState) -> TopicState:
+    """Of a topic that is there, and not on its way out."""
+    found = cluster.topics.get(topic)
+    if found is None or topic in cluster.deleting:
+        raise UnknownTopicOrPartition(f"there is no topic {topic!r}: check its name")
+    return found.state
+
+
+def added(
+    topic: str, count: int | None, assignment: Mapping[int, tuple[BrokerId, ...]] | None, cluster: ClusterState
+) -> dict[int, tuple[BrokerId, ...]]:
+    """The replicas of the partitions that make the topic `count` large, or that `assignment` gives it."""
+    state = existing(topic, cluster)
+    present = len(state.partitions)
+    factor = max(reassignment.replication_factor(state, partition) for partition in state.partitions)
+    if assignment is None:
+        if count is None or not present < count <= PARTITIONS_MAX:
+            raise InvalidPartitions(
+                f"{topic} has {present} partitions and is to have {count}: ask for more, up to {PARTITIONS_MAX}"
+            )
+        return _placed(range(present, count), factor, cluster)
+    if sorted(assignment) != list(range(present, present + len(assignment))) or not assignment:
+        raise InvalidPartitions(
+            f"{topic} has {present} partitions: new ones are numbered from {present} on, without a gap"
+        )
+    if present + len(assignment) > PARTITIONS_MAX:
+        raise InvalidPartitions(f"{topic} would have {present + len(assignment)} partitions: {PARTITIONS_MAX} at most")
+    for partition, replicas in sorted(assignment.items()):
+        _check_new(f"{topic}-{partition}", replicas, cluster)
+        if len(replicas) != factor:
+            raise InvalidReplicaAssignment(
+                f"{topic}-{partition} has {len(replicas)} replicas, and the partitions of {topic} have {factor}"
+            )
+    return dict(sorted(assignment.items()))
+
+
+def check_removed(topic: str, partitions: Iterable[int], cluster: ClusterState) -> None:
+    """From the tail only: any other partition's keys would move (T3)."""
+    state = existing(topic, cluster)
+    leaving = set(partitions)
+    unknown = sorted(leaving - state.partitions.keys())
+    if unknown:
+        raise UnknownTopicOrPartition(f"{topic} has no partitions {unknown}, it has {len(state.partitions)}")
+    left = len(state.partitions) - len(leaving)
+    if not leaving or leaving != set(range(left, len(state.partitions))):
+        raise InvalidPartitions(
+            f"partitions {sorted(leaving)} of {topic} are not its last ones: keys would move to other partitions"
+        )
+    if left == 0:
+        raise InvalidPartitions(f"{topic} would have no partitions left: delete the topic")

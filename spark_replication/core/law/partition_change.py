@@ -1,0 +1,186 @@
+"""The one place that makes a new PartitionState from an old one: ISR, ELR, leader and their epochs change together.
+
+with_isr is used by leaders (for their own ISR changes) and by the controller: both keep rule I7 by the same code.
+
+| what happens               | ISR             | ELR, last_known_elr                          | leader_epoch |
+| -------------------------- | --------------- | -------------------------------------------- | ------------ |
+| members leave, ISR ≥ min   | without them    | cleared                                      | same         |
+| members leave, ISR < min   | without them    | + the leavers; the void ones to last_known   | same         |
+| a member is void           | without it      | out of the ELR, into last_known              | same         |
+| a follower joins           | + it            | − it; cleared once ISR ≥ min                 | same         |
+| min_isr changes            | same            | cleared if ISR ≥ min                         | same         |
+| a follower shuts down      | without it      | as if it had left                            | same         |
+| the leader shuts down      | without it, if another of ISR or ELR can lead; else it leads on | + 1 / same   |
+| the leader goes, another   | as above        | as above                                     | + 1          |
+| the leader goes, none      | may be empty    | as above; last_known_leader = the old leader | + 1          |
+| elected from the ELR       | + it            | − it; last_known_leader cleared              | + 1          |
+| elected from outside       | only it         | cleared; recovering is set                   | + 1          |
+| replicas are dropped       | within the rest | within the rest                              | + 1          |
+| made, or made again        | the live ones   | empty                                        | 0 / + 1      |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+from msgspec.structs import replace
+
+from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.election import NOBODY, Elected, Policy, Waiting, elect, within
+from spark_replication.model import BrokerId, PartitionState
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """What a partition becomes: `state`, and what led there: an election, a wait, or neither."""
+
+    state: PartitionState
+    outcome: Elected | Waiting | None
+
+
+def with_isr(
+    before: PartitionState,
+    isr: frozenset[BrokerId],
+    *,
+    joined: Mapping[BrokerId, int],
+    void: frozenset[BrokerId] = NOBODY,
+) -> PartitionState:
+    """The state with this ISR (I7). `joined`: the broker epochs of those that were not in the ISR before; a member of
+    the ELR that none is given for keeps its own.
+
+    void: members that lost what they had; they are not in `isr`, and are no candidates for leadership either.
+    """
+    if len(isr) >= before.min_isr:
+        elr = last_known_elr = NOBODY
+    else:
+        leaving = before.members - isr
+        elr = leaving - void
+        last_known_elr = (before.last_known_elr | void) - isr - elr
+    # Who joins again does so at the epoch of its fetches: under the one from before its restart it would stay void.
+    known = before.epochs | {member: joined[member] for member in isr - before.isr if member in joined}
+    epochs = {member: known[member] for member in sorted(isr | elr)}
+    leader = before.leader if before.leader in isr else None
+    return replace(before, isr=isr, elr=elr, last_known_elr=last_known_elr, epochs=epochs, leader=leader)
+
+
+def with_min_isr(before: PartitionState, min_isr: int) -> PartitionState:
+    """Another effective min ISR: one that the ISR reaches leaves no need for an ELR (I5, I7)."""
+    if min_isr == before.min_isr:
+        return before
+    return with_isr(replace(before, min_isr=min_isr), before.isr, joined={})
+
+
+def settled(
+    replicas: Sequence[BrokerId], before: PartitionState, brokers: Brokers, policy: Policy, *, min_isr: int
+) -> Settled:
+    """What the state calls for now: the dead, the void and those that shut down leave the ISR, and a partition without
+    leader gets one.
+
+    Idempotent: of its own result it changes nothing. So a controller that crashed half-way is followed by one that ends
+    in the same place (C4), and a lost condition is answered by reading again and settling again.
+    """
+    void = brokers.void(before.epochs)
+    state = with_min_isr(before, min_isr)
+    staying = (state.isr & brokers.electable) - void
+    after = with_isr(state, staying, joined={}, void=void) if staying != state.isr or void else state
+    if after.leader is not None:
+        return Settled(after, None)
+    leader = before.leader
+    if leader is not None and leader in brokers.live and leader not in void:
+        return Settled(_moved_away(replicas, before, after, staying | {leader}, brokers, void), None)
+    # Known before the election, as it will be by the next: else one that waits now would elect then.
+    led = after if leader is None else replace(after, last_known_leader=leader)
+    outcome = elect(replicas, led, brokers.electable, policy)
+    if isinstance(outcome, Elected):
+        return Settled(elected(led, before.leader_epoch, outcome, brokers), outcome)
+    return Settled(led if leader is None else replace(led, leader_epoch=before.leader_epoch + 1), outcome)
+
+
+def _moved_away(
+    replicas: Sequence[BrokerId],
+    before: PartitionState,
+    after: PartitionState,
+    staying: frozenset[BrokerId],
+    brokers: Brokers,
+    void: frozenset[BrokerId],
+) -> PartitionState:
+    """The leader is shutting down: another that holds everything leads, or, where there is none, it goes on (L2)."""
+    outcome = within(replicas, after, brokers.electable)
+    if outcome is not None:
+        return elected(after, before.leader_epoch, outcome, brokers)
+    state = with_min_isr(before, after.min_isr)
+    return with_isr(state, staying, joined={}, void=void) if staying != state.isr or void else state
+
+
+def elected(state: PartitionState, leader_epoch: int, outcome: Elected, brokers: Brokers) -> PartitionState:
+    """Led by the outcome's leader, one epoch above `leader_epoch`.
+
+    One from outside ISR and ELR is alone: nobody else can be said to hold what it holds, and it recovers (L4).
+    """
+    leader = outcome.leader
+    if leader not in state.members:
+        state = replace(
+            state,
+            isr=frozenset({leader}),
+            elr=NOBODY,
+            last_known_elr=NOBODY,
+            epochs={leader: brokers.epochs[leader]},
+            recovering=True,
+        )
+    elif leader not in state.isr:
+        state = with_isr(state, state.isr | {leader}, joined={})
+    return replace(state, leader=leader, leader_epoch=leader_epoch + 1, last_known_leader=None, elected=outcome.how)
+
+
+def narrowed(
+    before: PartitionState, replicas: Sequence[BrokerId], leader: BrokerId, *, drops: bool, min_isr: int
+) -> PartitionState:
+    """These replicas are the assignment. drops: it had others, and that is one decision, whoever leads then (E1)."""
+    kept = frozenset(replicas)
+    isr = before.isr & kept
+    elr, last_known_elr = before.elr & kept, before.last_known_elr & kept
+    if len(isr) >= min_isr:
+        elr = last_known_elr = NOBODY
+    return replace(
+        before,
+        leader=leader,
+        leader_epoch=before.leader_epoch + (drops or leader != before.leader),
+        isr=isr,
+        elr=elr,
+        last_known_elr=last_known_elr,
+        epochs={member: before.epochs[member] for member in sorted(isr | elr)},
+        min_isr=min_isr,
+        elected=before.elected if leader == before.leader else "isr",
+    )
+
+
+def created(
+    replicas: Sequence[BrokerId],
+    brokers: Brokers,
+    *,
+    min_insync_replicas: int,
+    controller_epoch: int,
+    tombstone: PartitionState | None = None,
+) -> PartitionState | None:
+    """A new partition: led by its first live replica, every live one in sync. None: no replica lives.
+
+    Both epochs are 0, or go on from the tombstone of the one that was removed (E4).
+    """
+    live = [replica for replica in replicas if replica in brokers.electable]
+    if not live:
+        return None
+    epoch = 0 if tombstone is None else tombstone.leader_epoch + 1
+    return PartitionState(
+        leader=live[0],
+        leader_epoch=epoch,
+        created=epoch,
+        isr=frozenset(live),
+        min_isr=effective_min_isr(min_insync_replicas, len(replicas)),
+        epochs={replica: brokers.epochs[replica] for replica in sorted(live)},
+        controller_epoch=controller_epoch,
+    )
+
+
+def effective_min_isr(min_insync_replicas: int, replication_factor: int) -> int:
+    """More in-sync replicas than replicas cannot be asked for (I5)."""
+    return min(min_insync_replicas, replication_factor)

@@ -1,0 +1,1 @@
+"""Who is to have which replica: placement, and plans of reassignments."""

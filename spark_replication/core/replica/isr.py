@@ -1,0 +1,183 @@
+"""Who is in sync, as the leader sees it: when a follower leaves the ISR (I2), when one may join (I3), what is asked of
+ZooKeeper for it (I1), and what its answer means (I4). Nothing else may propose an ISR change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.election import NOBODY
+from spark_replication.core.law.partition_change import with_isr
+from spark_replication.core.law.writes import (
+    IsrAnswer,
+    IsrCommitted,
+    IsrRefused,
+    IsrUnanswered,
+    IsrWrite,
+    StoredPartition,
+)
+from spark_replication.core.replica.replica import UNKNOWN_END, Follower, Leading, PendingIsr
+from spark_replication.errors import (
+    FencedLeaderEpoch,
+    IneligibleReplica,
+    InvalidUpdateVersion,
+    ReplicationError,
+    StaleBrokerEpoch,
+)
+from spark_replication.model import BrokerId, Offset, PartitionState, TopicPartition
+
+
+def propose(
+    leading: Leading, *, log_end: Offset, now_ms: int, lag_ms: int, too_far: frozenset[BrokerId] = NOBODY
+) -> Leading:
+    """With an ISR change in flight, if one is called for and none is (I4: one at a time).
+
+    too_far: members that lag by more bytes than is allowed, however lately they fetched (I2).
+    """
+    if leading.pending is not None or (not too_far and _all_in_sync(leading, log_end, now_ms, lag_ms)):
+        return leading
+    others = leading.state.isr - {leading.me}
+    void = leading.void
+    leaving = {m for m in others if m in void or m in too_far or _lags(leading, m, log_end, now_ms, lag_ms)}
+    joining = {
+        replica: follower.broker_epoch
+        for replica, follower in sorted(leading.followers.items())
+        if replica not in leading.state.isr
+        and leading.barred.get(replica) != follower.broker_epoch
+        and _may_join(leading, follower)
+    }
+    isr = (leading.state.isr - leaving) | joining.keys()
+    if isr == leading.state.isr:
+        return leading
+    wanted = changed(leading.state, isr, joining, void)
+    return replace(leading, pending=PendingIsr(wanted, leading.partition_epoch, joining))
+
+
+def too_far(
+    leading: Leading, lag_bytes_max: int, log_start: Offset, bytes_from: Callable[[Offset], int]
+) -> frozenset[BrokerId]:
+    """The members that lag by more than replica.lag.bytes; 0: nobody does (I2)."""
+    if not lag_bytes_max:
+        return NOBODY
+    others = leading.state.isr - {leading.me}
+    return frozenset(m for m in others if bytes_from(max(leading.followers[m].end, log_start)) > lag_bytes_max)
+
+
+def write_of(leading: Leading, change: PendingIsr, partition: TopicPartition, topic_id: str) -> IsrWrite:
+    return IsrWrite(
+        partition=partition,
+        topic_id=topic_id,
+        broker=leading.me,
+        broker_epoch=leading.broker_epoch,
+        state=change.state,
+        version=change.version,
+        joining=change.joining,
+    )
+
+
+def _all_in_sync(leading: Leading, log_end: Offset, now_ms: int, lag_ms: int) -> bool:
+    """Nobody lags, is void or could join: told quickly, since it holds of nearly every partition with every tick, and
+    with every fetch."""
+    if len(leading.state.isr) <= len(leading.followers):
+        return False
+    epochs = leading.state.epochs
+    for member, follower in leading.followers.items():
+        if follower.clean_since > epochs[member] or _lags(leading, member, log_end, now_ms, lag_ms):
+            return False
+    return True
+
+
+def changed(
+    state: PartitionState,
+    isr: frozenset[BrokerId],
+    joining: Mapping[BrokerId, int],
+    void: frozenset[BrokerId] = NOBODY,
+) -> PartitionState:
+    """What a leader asks ZooKeeper to store. Its first ISR write ends the recovery that made it leader (L4)."""
+    return replace(with_isr(state, isr, joined=joining, void=void - isr), recovering=False)
+
+
+def refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> ReplicationError | None:
+    """The conditions of a leader's write (I1, I3), as the multi() checks them; None: it is stored."""
+    if write.state.leader_epoch != stored.state.leader_epoch:
+        return FencedLeaderEpoch(f"{write.partition} is at leader epoch {stored.state.leader_epoch}")
+    if write.version != stored.version:
+        return InvalidUpdateVersion(f"{write.partition} is at partition epoch {stored.version}, not {write.version}")
+    if brokers.epochs.get(write.broker) != write.broker_epoch:
+        return StaleBrokerEpoch(f"broker {write.broker} has registered again since epoch {write.broker_epoch}")
+    for replica, epoch in sorted(write.joining.items()):
+        if replica not in brokers.electable or brokers.epochs[replica] != epoch:
+            return IneligibleReplica(f"broker {replica} is not registered at epoch {epoch}, or is shutting down")
+    return None
+
+
+def _lags(leading: Leading, member: BrokerId, log_end: Offset, now_ms: int, lag_ms: int) -> bool:
+    follower = leading.followers[member]
+    # One at the log end never leaves, however long it has had nothing to fetch.
+    return follower.end != log_end and now_ms - follower.caught_up_ms >= lag_ms
+
+
+def _may_join(leading: Leading, follower: Follower) -> bool:
+    # The end at the start of leading counts besides the high watermark: after a restart in the same leader epoch the
+    # high watermark is an old checkpoint, and a follower that is only past that may lack acknowledged records.
+    return follower.end >= max(leading.high_watermark, leading.epoch_start, leading.end_at_start)
+
+
+def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading | None:
+    """What ZooKeeper's answer to `change` makes of the leadership; None: it is over (I1).
+
+    An answer to a change that is no longer in flight says nothing (I4). An unanswered change stays in flight, to be
+    repeated as it is; when its condition then fails, the contents tell whether it had been our own.
+    """
+    if leading.pending is not change:
+        return leading
+    match answer:
+        case IsrUnanswered():
+            return leading
+        case IsrCommitted(version=version):
+            # Told, not taken: a controller's change of this very version may have been heard of first.
+            return _taken(replace(leading, pending=None), StoredPartition(change.state, version))
+        case IsrRefused(current=stored):
+            if stored is None:
+                return None
+            # The partition has not moved, so a joining broker was what failed: its every fetch would ask in vain.
+            barred = change.joining if stored.version == change.version else {}
+            return told(replace(leading, pending=None, barred=barred), stored)
+        case _:
+            assert_never(answer)
+
+
+def reconsidered(leading: Leading) -> Leading:
+    """Time has passed: who was refused may have registered again, or no longer be shutting down."""
+    return replace(leading, barred={}) if leading.barred else leading
+
+
+def told(leading: Leading, stored: StoredPartition) -> Leading | None:
+    """The stored state was read, or a command told of it. None: somebody else leads, or a newer epoch has begun.
+
+    A change in flight goes on: its condition will fail if this is what overtook it (I4). A member that somebody else
+    dropped seems to be dead, unless it was heard of in a later life than it joined in: before its next fetch its end
+    counts for nothing. It may well be at the log end, and would be asked for, and refused, with every tick.
+    """
+    after = _taken(leading, stored)
+    if after is None or after is leading:
+        return after
+    joined = leading.state.epochs
+    silent = {
+        member: replace(after.followers[member], end=UNKNOWN_END)
+        for member in leading.state.isr - after.state.isr
+        if after.followers[member].broker_epoch <= joined[member]
+    }
+    return replace(after, followers={**after.followers, **silent}) if silent else after
+
+
+def _taken(leading: Leading, stored: StoredPartition) -> Leading | None:
+    if stored.state.leader != leading.me or stored.state.leader_epoch != leading.state.leader_epoch:
+        return None
+    if stored.version <= leading.partition_epoch:
+        return leading
+    return replace(leading, state=stored.state, partition_epoch=stored.version)

@@ -1,0 +1,1 @@
+"""The process (or thread of a driver) that is the controller."""

@@ -1,0 +1,394 @@
+"""Hosts a controller: campaigns for /controller, runs the loop while it holds it, and stands by while another does.
+
+One thread runs the loop; everything else (ZooKeeper's answers and watches, admin requests, death reports) puts what
+happened into its queue. An error on that thread, whatever it is, ends the candidacy and never the thread. Used by the
+Spark driver and by the controller process of a local cluster alike.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from spark_replication.config import Settings
+from spark_replication.core.controller.cluster import ClusterState, LoadedCluster
+from spark_replication.core.controller.events import (
+    BrokerDeathReported,
+    Event,
+    LogInfoRead,
+    ReplicasFailed,
+    Requested,
+    TookOver,
+)
+from spark_replication.core.controller.health import described
+from spark_replication.core.controller.plan import Reply
+from spark_replication.core.law.writes import Group, GroupAnswer
+from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
+from spark_replication.live.controller.command_sender import CommandSender
+from spark_replication.live.controller.seat import Seat
+from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.descriptions import DescribeTopics, Metadata
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import BrokerDied, DiskFailed
+from spark_replication.messages.records import Refusal
+from spark_replication.messages.requests import (
+    AddPartitions,
+    CancelReassignment,
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeaders,
+    Reassign,
+    RemovePartitions,
+    Request,
+    RequestAnswer,
+    WidenTopic,
+)
+from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
+from spark_replication.ports import MirrorFeed, NoMirror
+from spark_replication.process.clock import now_ms
+from spark_replication.storage.batches import schema_change
+from spark_replication.transport.actions import Action, ActionServer
+from spark_replication.transport.security import Security
+from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.session import Session
+
+CAMPAIGN_RETRY_S = 0.5
+SEAT_LOOK_S = 0.1
+STOP_S = 2.0
+TICK_S = 0.2
+
+REQUESTS: dict[str, type[Request]] = {
+    "create_topic": CreateTopic,
+    "delete_topic": DeleteTopic,
+    "add_partitions": AddPartitions,
+    "remove_partitions": RemovePartitions,
+    "reassign": Reassign,
+    "cancel_reassignment": CancelReassignment,
+    "elect_leaders": ElectLeaders,
+    "configure": Configure,
+    "widen_topic": WidenTopic,
+}
+
+Answer = TypeVar("Answer")
+
+log = logging.getLogger(__name__)
+
+
+class Driver:
+    """`took_over(epoch, address)` (where it serves) and `stood_down()` are called on the driver's thread, in turn.
+    actions: what its server answers besides the controller's requests. seat: where it sits (live.seat)."""
+
+    def __init__(
+        self,
+        zookeeper: str,
+        *,
+        name: str,
+        host: str,
+        settings: Settings,
+        security: Security,
+        mirror_of: Callable[[str], MirrorFeed] = lambda _cluster_id: NoMirror(),
+        took_over: Callable[[int, str], None] = lambda _epoch, _address: None,
+        stood_down: Callable[[], None] = lambda: None,
+        actions: Mapping[str, Action] = MappingProxyType({}),
+        seat: Path,
+    ) -> None:
+        self._zookeeper = zookeeper
+        self._name = name
+        self._host = host
+        self._settings = settings
+        self._security = security
+        self._mirror_of = mirror_of
+        self._took_over = took_over
+        self._stood_down = stood_down
+        self._seat = Seat(seat)
+        self._closing = threading.Event()
+        self._vacant = threading.Event()
+        self._active = threading.Event()
+        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._loop: ControllerLoop | None = None
+        self._requests = itertools.count(1)
+        self._owed: dict[int, Future[Reply]] = {}
+        self._asked_below_admin: dict[int, str] = {}
+        self._server = ActionServer(host, {**self._actions(), **actions}, security=security)
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    @property
+    def address(self) -> str:
+        return f"{self._host}:{self._server.port}"
+
+    @property
+    def active(self) -> bool:
+        return self._active.is_set()
+
+    def wait_active(self) -> int:
+        """The controller epoch, once this driver commands: it stands by for as long as another does."""
+        self._active.wait()
+        return self.ask(lambda cluster: cluster.controller_epoch)
+
+    def close(self) -> None:
+        """Let the next controller in. Brokers serve on."""
+        self._closing.set()
+        self._vacant.set()
+        self._tasks.put(None)
+        if self._thread.ident is not None:
+            self._thread.join()
+        self._seat.leave()
+        self._server.stop(STOP_S)
+
+    def ask(self, question: Callable[[ClusterState], Answer]) -> Answer:
+        """Something about the cluster as the controller knows it, read on its own thread."""
+        answer: Future[Answer] = Future()
+
+        def run() -> None:
+            if self._loop is None:
+                answer.set_exception(self._not_controller())
+                return
+            try:
+                answer.set_result(question(self._loop.cluster))
+            except Exception as error:  # noqa: BLE001 (whose question it is hears what is wrong with it)
+                answer.set_exception(error)
+
+        self._tasks.put(run)
+        return self._awaited(answer)
+
+    def _awaited(self, answer: Future[Answer]) -> Answer:
+        timeout_ms = self._settings.request_timeout_ms
+        deadline = time.monotonic() + timeout_ms / 1000
+        while time.monotonic() < deadline and self.active and not self._closing.is_set():
+            try:
+                return answer.result(timeout=min(0.2, max(deadline - time.monotonic(), 0.001)))
+            except FutureTimeoutError:
+                continue
+        if answer.done():
+            return answer.result()
+        if not self.active or self._closing.is_set():
+            raise self._not_controller(maybe_written=True)
+        raise RequestTimedOut(f"the controller did not answer within {timeout_ms} ms: ask again", maybe_written=True)
+
+    def _not_controller(self, *, maybe_written: bool = False) -> NotController:
+        where = "ask any broker for its address"
+        return NotController(f"{self._name} is not the controller: {where}", maybe_written=maybe_written)
+
+    # Campaigning, commanding, standing by
+
+    def _run(self) -> None:
+        while not self._closing.is_set():
+            try:
+                self._candidacy()
+            except ReplicationError as error:
+                log.warning("the controller cannot work: %s", error)
+                self._closing.wait(CAMPAIGN_RETRY_S)
+            except Exception:
+                # What it believes may be wrong by now. What ZooKeeper has is not: this driver, or one that stands by,
+                # begins from that.
+                log.exception("the controller met an error that nobody expected, and gave up its place: please report")
+                self._closing.wait(CAMPAIGN_RETRY_S)
+
+    def _candidacy(self) -> None:
+        """One session with ZooKeeper: until it is closed, deposed, or another has won."""
+        self._vacant.clear()
+        deposed = threading.Event()
+
+        def lost(reason: str) -> None:
+            log.warning("no longer the controller: %s", reason)
+            deposed.set()
+            self._tasks.put(None)
+
+        session = Session.connect(
+            self._zookeeper,
+            self._settings.zookeeper_chroot,
+            session_timeout_ms=self._settings.zookeeper_session_ms,
+            request_timeout_ms=self._settings.request_timeout_ms,
+        )
+        store = ControllerStore(session, self._settings, lost)
+        try:
+            loaded = store.campaign(self._name, self._host, self._server.port, self._seat.take())
+            if loaded is None:
+                log.warning("another controller commands: standing by, to take over when it goes")
+                store.watch_vacancy(self._vacant.set)
+                session.listen(lambda _state: self._vacant.set())
+                while not self._vacant.wait(SEAT_LOOK_S) and not self._seat.became_free():
+                    pass
+            else:
+                self._command(store, loaded, deposed)
+        finally:
+            store.resign()
+
+    def _command(self, store: ControllerStore, loaded: LoadedCluster, deposed: threading.Event) -> None:
+        mirror = self._mirror_of(loaded.cluster_id)
+        sender = CommandSender(
+            timeout_ms=self._settings.request_timeout_ms,
+            security=self._security,
+            news=_News(self._post, mirror.confirmed),
+        )
+        loop = ControllerLoop(
+            loaded,
+            store=_OnThread(store, self._tasks),
+            sender=sender,
+            mirror=mirror,
+            answer=self._answer,
+            deposed=deposed.set,
+            now_ms=now_ms(),
+            compare_schemas=schema_change,
+        )
+        self._loop = loop
+        log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
+        try:
+            loop.handle(TookOver(), now_ms())
+            store.watch(self._heard)
+            self._active.set()
+            self._took_over(loaded.controller_epoch, self.address)
+            self._work(loop, store, sender, lambda: deposed.is_set() or self._closing.is_set())
+        finally:
+            self._active.clear()
+            self._loop = None
+            sender.close()
+            self._drain()
+            self._stood_down()
+            for request in list(self._owed):
+                self._answer(request, Reply(self._not_controller(maybe_written=True)))
+            self._asked_below_admin.clear()  # those nodes are there still: the next controller loads them
+
+    def _work(
+        self, loop: ControllerLoop, store: ControllerStore, sender: CommandSender, is_over: Callable[[], bool]
+    ) -> None:
+        tick_at_s = time.monotonic() + TICK_S
+        while not is_over():
+            with contextlib.suppress(queue.Empty):
+                task = self._tasks.get(timeout=max(0.0, tick_at_s - time.monotonic()))
+                if task is not None:
+                    task()
+            if time.monotonic() >= tick_at_s:
+                if dead := store.dead_thread() or sender.dead_thread():
+                    raise RuntimeError(f"its thread {dead} died of an error")
+                loop.tick(now_ms())
+                tick_at_s = time.monotonic() + TICK_S
+
+    def _drain(self) -> None:
+        """What an ended candidacy left is not for the next one."""
+        while not self._tasks.empty():
+            self._tasks.get()
+
+    def _heard(self, event: Event) -> None:
+        """Of the store's watches. Who wrote a node gets no answer but that it goes: why it was refused is logged."""
+        if isinstance(event, Requested) and event.path is not None:
+            request = next(self._requests)
+            self._asked_below_admin[request] = event.path
+            event = replace(event, request=request)
+        self._post(event)
+
+    def _post(self, event: Event) -> None:
+        """Something happened: the loop hears of it on its own thread."""
+        self._tasks.put(lambda: self._loop.handle(event, now_ms()) if self._loop is not None else None)
+
+    # Admin requests: on threads of the server
+
+    def _actions(self) -> dict[str, Action]:
+        return {
+            **{name: Action(kind, self._carry_out) for name, kind in REQUESTS.items()},
+            "metadata": Action(DescribeTopics, self._metadata),
+            "broker_died": Action(BrokerDied, self._broker_died),
+            "disk_failed": Action(DiskFailed, self._disk_failed),
+        }
+
+    def _carry_out(self, asked: Request) -> RequestAnswer:
+        """Waits until it is done. What is refused as a whole raises; what of it was refused is in the answer."""
+        if not self.active:
+            raise self._not_controller()
+        request, answer = next(self._requests), Future[Reply]()
+        self._owed[request] = answer
+        self._post(Requested(asked=asked, request=request))
+        try:
+            reply = self._awaited(answer)
+        finally:
+            self._owed.pop(request, None)
+        if reply.error is not None:
+            raise reply.error
+        return RequestAnswer(errors={name: _refusal(error) for name, error in reply.errors.items()})
+
+    def _answer(self, request: int, reply: Reply) -> None:
+        path = self._asked_below_admin.pop(request, None)
+        if path is not None:
+            for refusal in (reply.error, *reply.errors.values()):
+                if refusal is not None:
+                    log.warning("%s is refused: %s", path, refusal)
+            return
+        owed = self._owed.pop(request, None)
+        if owed is not None and not owed.done():
+            owed.set_result(reply)
+
+    def _broker_died(self, died: BrokerDied) -> Done:
+        if not self.active:
+            raise self._not_controller()
+        self._post(BrokerDeathReported(died.broker_id, died.broker_epoch))
+        return Done()
+
+    def _disk_failed(self, told: DiskFailed) -> Done:
+        if not self.active:
+            raise self._not_controller()
+        self._post(_failed(told.broker_id, told.broker_epoch, told.replicas))
+        return Done()
+
+    def _metadata(self, asked: DescribeTopics) -> Metadata:
+        return self.ask(lambda cluster: described(cluster, asked.topics, self.address))
+
+
+class _News:
+    """command_sender.BrokerNews, as events for the loop."""
+
+    def __init__(self, post: Callable[[Event], None], confirmed: Callable[[TopicPartition, str, int], None]) -> None:
+        self._post = post
+        self._confirmed = confirmed
+
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
+        self._confirmed(partition, topic_id, leader_epoch)
+
+    def suspected(self, broker: BrokerId, epoch: int) -> None:
+        log.warning("broker %d at epoch %d refuses connections: it seems to be dead", broker, epoch)
+        self._post(BrokerDeathReported(broker, epoch))
+
+    def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
+        self._post(LogInfoRead(broker, answer))
+
+    def failed(self, broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> None:
+        self._post(_failed(broker, epoch, replicas))
+
+
+def _failed(broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> ReplicasFailed:
+    names = ", ".join(str(each.partition) for each in replicas)
+    log.error("broker %d cannot keep %s: its disk refuses", broker, names)
+    return ReplicasFailed(broker, epoch, replicas)
+
+
+def _refusal(error: ReplicationError) -> Refusal:
+    return Refusal(
+        error=error.code, message=error.message, retriable=error.retriable, maybe_written=error.maybe_written
+    )
+
+
+class _OnThread:
+    """ports.ControllerStore whose answers come on the loop's own thread."""
+
+    def __init__(self, store: ControllerStore, tasks: queue.SimpleQueue[Callable[[], None] | None]) -> None:
+        self._store = store
+        self._tasks = tasks
+
+    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+        self._store.commit(groups, lambda answers: self._tasks.put(lambda: then(answers)))

@@ -1,0 +1,52 @@
+"""A controller as a process of its own: `python -m spark_replication.live.controller.process`.
+
+It stands by while another commands, and ends on SIGTERM. <directory>/address says where its admin requests go.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import sys
+import threading
+from pathlib import Path
+
+from spark_replication.config import settings_from
+from spark_replication.errors import ReplicationError
+from spark_replication.live.controller.host import Driver
+from spark_replication.process.stop_signals import on_stop_signals
+from spark_replication.transport.security import read_security
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="spark_replication.live.controller.process")
+    parser.add_argument("--directory", type=Path, required=True)
+    parser.add_argument("--zookeeper", required=True)
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--settings", default="{}", help="JSON of the settings that differ from the defaults")
+    arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    stopping = threading.Event()
+    on_stop_signals(stopping.set)
+    try:
+        settings = settings_from(json.loads(arguments.settings))
+        driver = Driver(
+            arguments.zookeeper,
+            name=f"controller of {arguments.directory}",
+            host=arguments.host,
+            settings=settings,
+            security=read_security(settings),
+            seat=arguments.directory / "seat",
+        )
+        driver.start()
+    except ReplicationError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+    stopping.wait()
+    driver.close()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,1 @@
+"""Who starts, adopts and watches a broker, and what both of them read."""

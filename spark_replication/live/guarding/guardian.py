@@ -1,0 +1,309 @@
+"""Starts or adopts one broker, renews its lease, reports its death within milliseconds, starts it again with back-off.
+
+Used by the barrier tasks on Spark executors and by LocalCluster's threads alike. A guardian comes and goes; its broker
+serves on, until its lease runs out. Guardians only probe a directory's lock: the broker itself takes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from spark_replication.config import Settings
+from spark_replication.core.guardianship import FoundDirectory
+from spark_replication.errors import (
+    AuthenticationFailed,
+    CorruptState,
+    ReplicationError,
+    StaleLease,
+    StartFailed,
+    WrongCluster,
+)
+from spark_replication.live.broker_file import BrokerFile, read_broker_file
+from spark_replication.live.guarding.exit_codes import IN_USE, TAKEN_OVER
+from spark_replication.messages.envelope import Done, Kind
+from spark_replication.messages.guarding import BrokerDied, LeaseAnswer, RenewLease, Shutdown
+from spark_replication.model import BrokerId
+from spark_replication.storage.broker_directory import probe, read_identity
+from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security, with_absolute_files
+
+DIRECTORY = "broker-{}"
+LOG_FILE = "broker.log"
+START_TIMEOUT_S = 60.0
+STOP_TIMEOUT_S = 20.0
+POLL_S = 0.02  # while waiting for a file that another process writes
+RESTART_S_MIN, RESTART_S_MAX = 0.1, 10.0
+RENEW_S_MAX = 5.0  # often, so that a lease that nobody renews any more is still nearly whole
+STEADY_S = 60.0  # a broker that lived this long starts again without back-off
+REQUEST_TIMEOUT_MS = 5_000
+
+log = logging.getLogger(__name__)
+
+
+class Lease(msgspec.Struct, frozen=True, order=True):
+    """A later one takes over, an earlier one is refused."""
+
+    controller_epoch: int
+    attempt: int
+
+
+class Assignment(msgspec.Struct, frozen=True, kw_only=True):
+    """All that starts a broker, as it travels to an executor."""
+
+    log_directory: str
+    cluster_id: str
+    zookeeper: str
+    host: str
+    overrides: dict[str, Any]
+
+
+def found_directories(log_directory: Path, cluster_id: str) -> tuple[FoundDirectory, ...]:
+    """The brokers of this cluster whose directories are here. Another cluster's are passed over."""
+    found = []
+    for path in sorted(log_directory.glob(DIRECTORY.format("*"))):
+        with contextlib.suppress(CorruptState):
+            identity = read_identity(path)
+            if identity is not None and identity.cluster_id == cluster_id:
+                found.append(FoundDirectory(identity.broker_id, alive=probe(path)))
+    return tuple(found)
+
+
+class Guardian:
+    """`report(died)` tells the controller; it may fail, ZooKeeper's session timeout is the net beneath."""
+
+    def __init__(
+        self,
+        broker_id: BrokerId,
+        assignment: Assignment,
+        lease: Lease,
+        *,
+        settings: Settings,
+        security: Security,
+        report: Callable[[BrokerDied], None],
+    ) -> None:
+        self.broker_id = broker_id
+        self.directory = Path(assignment.log_directory) / DIRECTORY.format(broker_id)
+        self.restarts = 0
+        self.adopted = False
+        self.trouble = ""  # why its broker does not start, until it does
+        self._assignment = assignment
+        self._lease = lease
+        self._settings = settings
+        self._security = security
+        self._report = report
+        self._stopping = threading.Event()
+        self._retiring = False
+        self._wake_read, self._wake_write = os.pipe()
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> BrokerFile:
+        """The broker, serving and under this lease: adopted if it lives, else started."""
+        info = self._adopt()
+        self.adopted = info is not None and self._child is None
+        return info or self._launch()
+
+    def guard(self) -> None:
+        """Until `stop`: renew, watch, report, restart. StaleLease: another guardian has taken over."""
+        delay_s = RESTART_S_MIN
+        while not self._stopping.is_set():
+            began = time.monotonic()
+            try:
+                info = self.start()
+            except StartFailed as error:
+                log.warning("%s", error)
+                self.trouble = error.message
+            else:
+                self.trouble = ""
+                if not self._watch(info):
+                    return
+                log.warning("broker %d (pid %d) has ended: reporting it", self.broker_id, info.pid)
+                self.restarts += 1
+                with contextlib.suppress(ReplicationError):
+                    self._report(BrokerDied(broker_id=self.broker_id, broker_epoch=info.epoch))
+                if self._retiring:
+                    return
+            delay_s = RESTART_S_MIN if time.monotonic() - began > STEADY_S else min(delay_s * 2, RESTART_S_MAX)
+            self._stopping.wait(delay_s)
+
+    def stop(self) -> None:
+        """Guard no longer; the broker serves on under its lease."""
+        self._stopping.set()
+        os.write(self._wake_write, b"x")
+
+    def retire(self) -> None:
+        """The broker's next end is still reported; started again it is by a successor alone."""
+        self._retiring = True
+
+    def successor(self) -> Guardian:
+        """Of the same broker, once this one guards no longer."""
+        return Guardian(
+            self.broker_id,
+            self._assignment,
+            self._lease,
+            settings=self._settings,
+            security=self._security,
+            report=self._report,
+        )
+
+    def shut_down(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """The broker's controlled stop, and its end (B3). SIGKILL if it does not end within timeout_s after the time in
+        which it may hand over what it leads."""
+        timeout_s += self._settings.controlled_shutdown_timeout_ms / 1000
+        self.stop()
+        info = read_broker_file(self.directory)
+        if info is None or not probe(self.directory):
+            return
+        with contextlib.suppress(ProcessLookupError):
+            watch = os.pidfd_open(info.pid)
+            try:
+                try:
+                    self._call(info, "shutdown", Shutdown(), Done)
+                except ReplicationError:
+                    signal.pidfd_send_signal(watch, signal.SIGTERM)
+                if not select.select([watch], [], [], timeout_s)[0]:
+                    log.warning("broker %d did not stop within %s s: killed", self.broker_id, timeout_s)
+                    signal.pidfd_send_signal(watch, signal.SIGKILL)
+                    select.select([watch], [], [], timeout_s)
+            finally:
+                os.close(watch)
+        self._reap()
+
+    def _watch(self, info: BrokerFile) -> bool:
+        """True: the broker has ended. False: this guardian is to stop."""
+        try:
+            watch = os.pidfd_open(info.pid)
+        except ProcessLookupError:
+            return True
+        try:
+            while not self._stopping.is_set():
+                renew_s = min(self._settings.broker_lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)
+                ready, _, _ = select.select([watch, self._wake_read], [], [], renew_s)
+                if watch in ready:
+                    self._reap()
+                    return True
+                if not ready:
+                    self._renew(info)
+            return False
+        finally:
+            os.close(watch)
+
+    def _renew(self, info: BrokerFile) -> None:
+        try:
+            self._take_lease(info)
+        except StaleLease:
+            raise
+        except ReplicationError as error:
+            log.warning("the lease of broker %d was not renewed: %s", self.broker_id, error)
+
+    def _take_lease(self, info: BrokerFile) -> LeaseAnswer:
+        request = RenewLease(
+            controller_epoch=self._lease.controller_epoch,
+            attempt=self._lease.attempt,
+            lease_ms=self._settings.broker_lease_ms,
+        )
+        return self._call(info, "renew_lease", request, LeaseAnswer)
+
+    def _call(self, info: BrokerFile, action: str, request: msgspec.Struct, kind: type[Kind]) -> Kind:
+        with self._security.client(f"{info.host}:{info.port}") as client:
+            return call(client, action, request, kind, REQUEST_TIMEOUT_MS)
+
+    def _adopt(self) -> BrokerFile | None:
+        """None: there is none, or it ended while we looked."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline and probe(self.directory):
+            info = read_broker_file(self.directory)
+            if info is not None and self._is_ours(info):
+                log.info("adopted broker %d, pid %d", self.broker_id, info.pid)
+                return info
+            time.sleep(POLL_S)
+        if probe(self.directory):
+            raise StartFailed(
+                f"a broker lives in {self.directory} but does not answer: see {LOG_FILE} there, or end it"
+            )
+        return None
+
+    def _is_ours(self, info: BrokerFile) -> bool:
+        try:
+            answer = self._take_lease(info)
+        except (StaleLease, WrongCluster, AuthenticationFailed):
+            raise
+        except ReplicationError:
+            return False
+        return answer.broker_id == self.broker_id
+
+    def _launch(self) -> BrokerFile:
+        """A process in a session of its own, without a pipe to this one: it outlives its guardian."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self._reap()
+        with (self.directory / LOG_FILE).open("ab") as output:
+            self._child = subprocess.Popen(
+                self._command(),
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+                cwd=self.directory,
+            )
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while time.monotonic() < deadline:
+            info = read_broker_file(self.directory)
+            if info is not None and info.pid == self._child.pid:
+                log.info("started broker %d, pid %d", self.broker_id, info.pid)
+                return info
+            if self._child.poll() is not None:
+                return self._explain_end(self._child.returncode)
+            time.sleep(POLL_S)
+        self._child.kill()  # one that came up later would be nobody's
+        self._child.wait()
+        raise StartFailed(f"broker {self.broker_id} did not serve within {START_TIMEOUT_S} s: {self._last_words()}")
+
+    def _explain_end(self, code: int) -> BrokerFile:
+        """Of a broker that ended instead of serving: another's may live there now."""
+        if code == TAKEN_OVER:
+            raise StaleLease(self._last_words())
+        found = self._adopt() if code == IN_USE else None
+        if found is None:
+            raise StartFailed(f"broker {self.broker_id} did not start (exit {code}): {self._last_words()}")
+        return found
+
+    def _command(self) -> list[str]:
+        return [
+            sys.executable,
+            "-m",
+            "spark_replication.live.broker.process",
+            f"--directory={self.directory}",
+            f"--zookeeper={self._assignment.zookeeper}",
+            f"--broker-id={self.broker_id}",
+            f"--cluster-id={self._assignment.cluster_id}",
+            f"--host={self._assignment.host}",
+            f"--settings={json.dumps(self._assignment.overrides)}",
+            f"--lease={self._lease.controller_epoch},{self._lease.attempt}",
+        ]
+
+    def _last_words(self) -> str:
+        lines = (self.directory / LOG_FILE).read_text(errors="replace").splitlines()
+        return lines[-1] if lines else "it said nothing"
+
+    def _reap(self) -> None:
+        if self._child is not None:
+            self._child.poll()
+
+
+def overrides_of(settings: Settings) -> Mapping[str, Any]:
+    """What differs from the defaults: what is handed to another process."""
+    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(with_absolute_files(settings))
+    return {name: value for name, value in given.items() if value != defaults[name]}

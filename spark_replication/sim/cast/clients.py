@@ -1,0 +1,254 @@
+"""Clients of the simulated cluster: producers that retry by the errors' flags, and readers that follow.
+
+They know what any client knows: metadata of some broker, routed by core.routing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from crc32c import crc32c
+
+from spark_replication.core.producers import Place
+from spark_replication.core.routing import Routing, learned
+from spark_replication.errors import (
+    InvalidProducerEpoch,
+    OffsetOutOfRange,
+    OutOfOrderSequence,
+    ReplicationError,
+)
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.ports import PreparedBatch
+from spark_replication.sim.cast.broker import BrokerProcess
+from spark_replication.sim.judges.checkers import Checkers
+from spark_replication.sim.world.disk import contents_of
+from spark_replication.sim.world.network import Network
+from spark_replication.sim.world.world import Process, World
+from spark_replication.storage.batches import topic_schema
+
+PAUSE_MS = (20, 170)
+RETRY_MS = (10, 60)
+TIMEOUT_MS = 260
+READ_MS = (60, 140)
+READ_BYTES_MAX = 300
+
+
+class Cluster:
+    """How clients reach brokers."""
+
+    def __init__(
+        self,
+        world: World,
+        network: Network,
+        checkers: Checkers,
+        *,
+        find: Callable[[BrokerId, int], BrokerProcess | None],
+        brokers: Callable[[], Sequence[BrokerProcess]],
+        topics: Callable[[], Sequence[TopicPartition]],
+    ) -> None:
+        self.world = world
+        self.network = network
+        self.checkers = checkers
+        self.find = find
+        self.brokers = brokers
+        self.topics = topics
+
+
+class Client(Process):
+    def __init__(self, name: str, cluster: Cluster) -> None:
+        super().__init__(name)
+        self.cluster = cluster
+        self.world = cluster.world
+        self.routing = Routing()
+        self.stopped = False
+
+    def start(self) -> None:
+        raise NotImplementedError
+
+    def reload(self, topic: str) -> None:
+        """Ask any broker; what it answers is learned when it comes."""
+        living = self.cluster.brokers()
+        if not living:
+            return
+        broker = living[self.world.between(0, len(living) - 1)]
+
+        def asked() -> None:
+            metadata = broker.loop.metadata([topic], None)
+
+            def told() -> None:
+                self.routing = learned(self.routing, metadata, [topic])
+
+            self.cluster.network.send(broker.name, self.name, "metadata", told, to=self)
+
+        self.cluster.network.send(self.name, broker.name, "asks for metadata", asked, to=broker, about=topic)
+
+    def leader_of(self, partition: TopicPartition) -> BrokerProcess | None:
+        try:
+            route = self.routing.route(*partition)
+        except ReplicationError:
+            return None
+        return self.cluster.find(route.leader, self.routing.brokers[route.leader].port)
+
+
+class Producer(Client):
+    """One batch under way at a time; sent again until it is known to be stored, or can no longer be."""
+
+    def __init__(self, number: int, cluster: Cluster, *, acks: int | str) -> None:
+        super().__init__(f"p{number}", cluster)
+        self._number = number
+        self._acks = acks
+        self._target: TopicPartition | None = None
+        self._epoch = -1
+        self._sequence = 0
+        self._attempt = 0
+
+    def start(self) -> None:
+        self._later("produces", PAUSE_MS, self._next)
+
+    def _later(self, what: str, delay_ms: tuple[int, int], action: Callable[[], None]) -> None:
+        self.world.after(self.world.between(*delay_ms), what, action, on=self)
+
+    def _choose(self) -> None:
+        """Another partition, or another epoch of this producer: its sequence starts anew."""
+        there = self.cluster.topics()
+        if self._target not in there or self.world.chance(0.02):
+            self._target = there[self._number % len(there)] if there and self.world.chance(0.7) else None
+            if self._target is None and there:
+                self._target = there[self.world.between(0, len(there) - 1)]
+        self._epoch += 1
+        self._sequence = 0
+
+    def _next(self) -> None:
+        if self.stopped:
+            return
+        if self._target is None or self._target not in self.cluster.topics():
+            self._choose()
+        if self._target is None:
+            self._later("produces", PAUSE_MS, self._next)
+        else:
+            self._send()
+
+    def _send(self) -> None:
+        assert self._target is not None
+        self._attempt += 1
+        attempt, target, number = self._attempt, self._target, self._sequence
+        leader = self.leader_of(target)
+        if leader is None:
+            self.reload(target.topic)
+            self._later("retries", RETRY_MS, self._retry)
+            return
+        content = f"{self._number}.{self._epoch}.{number}".encode()
+        epoch = self._epoch
+
+        def arrived() -> None:
+            self._produce(leader, target, content, (epoch, number), attempt)
+
+        self.cluster.network.send(self.name, leader.name, "produce", arrived, to=leader, about=content)
+        self.world.after(TIMEOUT_MS, "waits no longer", lambda: self._timed_out(attempt), on=self)
+
+    def _produce(
+        self, leader: BrokerProcess, target: TopicPartition, content: bytes, place: tuple[int, int], attempt: int
+    ) -> None:
+        """In the broker, which stores it in the version of the schema that it knows. place: the producer's epoch
+        and its sequence."""
+
+        def acknowledge(outcome: Place | ReplicationError) -> None:
+            if isinstance(outcome, Place) and self._acks == "all":
+                self.cluster.checkers.acknowledged(leader.loop.replica(target), outcome.base_offset, content)
+            self.cluster.network.send(
+                leader.name, self.name, "ack", lambda: self._answered(attempt, outcome), to=self, about=outcome
+            )
+
+        try:
+            head = topic_schema(leader.loop.config(target.topic)).head
+            batch = PreparedBatch(1, content, crc32c(content), head, self._number, *place)
+            replica = leader.loop.replica(target)
+            offset = replica.log.log_end
+            replica.produce(batch, acks=self._acks, now_ms=leader.clock_ms(), acknowledge=acknowledge)
+            if replica.log.log_end > offset:  # it was not there already
+                self.cluster.checkers.appended(leader.broker, replica, offset, head)
+        except ReplicationError as error:
+            acknowledge(error)
+
+    def _answered(self, attempt: int, outcome: Place | ReplicationError) -> None:
+        if attempt != self._attempt:
+            return
+        self._attempt += 1
+        if isinstance(outcome, Place):
+            self.world.counts["produced"] += 1
+            self._sequence += 1
+            self._later("produces", PAUSE_MS, self._next)
+            return
+        if isinstance(outcome, (OutOfOrderSequence, InvalidProducerEpoch)):
+            self._choose()
+        elif outcome.stale_routes and self._target is not None:
+            self.reload(self._target.topic)
+        self._later("retries", RETRY_MS, self._retry)
+
+    def _timed_out(self, attempt: int) -> None:
+        if attempt == self._attempt and self._target is not None:
+            self.reload(self._target.topic)
+            self._later("retries", RETRY_MS, self._retry)
+
+    def _retry(self) -> None:
+        if self._target is not None and self._target in self.cluster.topics():
+            self._send()
+        else:
+            self._next()
+
+
+class Reader(Client):
+    """Follows one partition after another; what it is shown is compared with what is committed."""
+
+    def __init__(self, number: int, cluster: Cluster) -> None:
+        super().__init__(f"r{number}", cluster)
+        self._number = number
+        self._offset = 0
+
+    def start(self) -> None:
+        self.world.after(self.world.between(*READ_MS), "reads", self._read, on=self)
+
+    def _read(self) -> None:
+        there = self.cluster.topics()
+        if there and not self.stopped:
+            target = there[self._number % len(there)]
+            any_replica = self.world.chance(0.5)
+            broker = self._some_broker() if any_replica else self.leader_of(target)
+            if broker is None:
+                self.reload(target.topic)
+            else:
+                self.cluster.network.send(
+                    self.name,
+                    broker.name,
+                    "read",
+                    lambda: self._serve(broker, target, any_replica=any_replica),
+                    to=broker,
+                    about=target,
+                )
+        self.world.after(self.world.between(*READ_MS), "reads", self._read, on=self)
+
+    def _some_broker(self) -> BrokerProcess | None:
+        living = self.cluster.brokers()
+        return living[self.world.between(0, len(living) - 1)] if living else None
+
+    def _serve(self, broker: BrokerProcess, target: TopicPartition, *, any_replica: bool) -> None:
+        """In the broker."""
+        try:
+            replica = broker.loop.replica(target)
+            self._offset = max(self._offset, replica.log.log_start)
+            found = replica.read(self._offset, bytes_max=READ_BYTES_MAX, to=None, any_replica=any_replica)
+        except OffsetOutOfRange:
+            self._offset = self._offset if any_replica else 0
+            return
+        except ReplicationError:
+            self.reload(target.topic)
+            return
+        if found is None and any_replica:
+            return  # it may know less than the leader
+        if found is None:
+            self._number += 1  # this one is read to its end
+            self._offset = 0
+            return
+        contents = contents_of(found.loaded())
+        self.cluster.checkers.was_read(replica, found.first_offset, contents, bytes(found.schema))
+        self._offset = found.next_offset

@@ -1,0 +1,146 @@
+"""The simulated cluster: hosts, brokers, candidates and clients, wired to one world."""
+
+from __future__ import annotations
+
+from spark_replication.config import settings_from
+from spark_replication.core.controller.events import BrokerDeathReported, Event, ReplicasFailed, Requested
+from spark_replication.messages.requests import CreateTopic, Request
+from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
+from spark_replication.sim.cast.broker import BrokerProcess, Host
+from spark_replication.sim.cast.clients import Cluster, Producer, Reader
+from spark_replication.sim.cast.controllers import Candidate
+from spark_replication.sim.judges.checkers import Checkers
+from spark_replication.sim.world.disk import HEADS, SCHEMAS
+from spark_replication.sim.world.network import Network
+from spark_replication.sim.world.watched_store import WatchedStore
+from spark_replication.sim.world.world import World
+from spark_replication.sim.world.zookeeper import ZooKeeper
+
+SETTINGS: dict[str, Scalar] = {
+    "replica.lag.time.ms": 450,
+    "disk.retry.ms": 600,
+    "unclean.recovery.timeout.ms": 250,
+    "zookeeper.session.ms": 500,
+    "replica.fetch.bytes.max": 60,
+    "segment.bytes": len(HEADS[0]) + 60,  # ten records
+    "log.delete.delay.ms": 700,
+    "flush.interval.ms": 200,
+    "log.retention.check.interval.ms": 300,
+}
+TOPIC = "orders"
+GUARDIAN_MS = (2, 60)
+
+
+class SimulatedCluster:
+    def __init__(self, world: World, *, brokers: int, candidates: int, settings: dict[str, Scalar]) -> None:
+        self.world = world
+        self.network = Network(world)
+        self.settings = settings_from(SETTINGS, settings)
+        self.store = WatchedStore(self.settings)
+        self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
+        self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
+        self.zookeeper = ZooKeeper(world, self.store, self.settings.zookeeper_session_ms)
+        self.candidates: dict[str, Candidate | None] = {f"c{number}": None for number in range(1, candidates + 1)}
+        self.requests = 0
+        self.cluster = Cluster(
+            world,
+            self.network,
+            self.checkers,
+            find=self.find,
+            brokers=self.living,
+            topics=self.partitions,
+        )
+        acks: tuple[int | str, ...] = ("all", "all", "all", 1, 0)
+        self.producers = [Producer(number, self.cluster, acks=asked) for number, asked in enumerate(acks)]
+        self.readers = [Reader(0, self.cluster)]
+        world.check = self.checkers.after_event
+
+    def start(self) -> None:
+        for name in self.candidates:
+            self.start_candidate(name)
+        for broker in self.hosts:
+            self.start_broker(broker)
+        self.world.after(60, "asks for its topic", self._ensure_topic)
+        for client in (*self.producers, *self.readers):
+            client.start()
+
+    def _ensure_topic(self) -> None:
+        if TOPIC not in self.store.topics and len(self.store.registered) >= 3:
+            self.ask(CreateTopic(name=TOPIC, schema=SCHEMAS[0], partitions=2, replication_factor=3))
+        if TOPIC not in self.store.topics:
+            self.world.after(60, "asks for its topic", self._ensure_topic)
+
+    # Processes
+
+    def start_broker(self, broker: BrokerId) -> None:
+        host = self.hosts[broker]
+        if host.process is not None:
+            return
+        process = host.process = BrokerProcess(
+            host,
+            world=self.world,
+            network=self.network,
+            zookeeper=self.zookeeper,
+            settings=self.settings,
+            find=self.find,
+            failed=self._failed,
+            died=self._died,
+            registered=lambda: self.checkers.lost.discard(broker),
+        )
+        process.start()
+
+    def start_candidate(self, name: str) -> None:
+        known = self.candidates[name]
+        if known is None or not known.alive:
+            candidate = self.candidates[name] = Candidate(
+                name,
+                world=self.world,
+                network=self.network,
+                zookeeper=self.zookeeper,
+                find=self.find,
+                observer=self.checkers,
+            )
+            candidate.start()
+
+    def find(self, broker: BrokerId, life: int) -> BrokerProcess | None:
+        process = self.hosts[broker].process
+        return process if process is not None and process.life == life else None
+
+    def living(self) -> list[BrokerProcess]:
+        return [host.process for host in self.hosts.values() if host.process is not None]
+
+    def controller(self) -> Candidate | None:
+        """Who holds /controller, whatever it knows of that."""
+        session = self.zookeeper.controller
+        process = session.process if session is not None else None
+        return process if isinstance(process, Candidate) and process.loop is not None and process.alive else None
+
+    def tell_controller(self, event: Event, what: str) -> None:
+        controller = self.controller()
+        if controller is not None:
+            self.world.after(
+                self.world.between(*GUARDIAN_MS), what, lambda: controller.handle(event), on=controller, about=event
+            )
+
+    def _died(self, process: BrokerProcess) -> None:
+        """Its guardian saw it; as often as not there is one."""
+        if process.epoch is not None and self.world.chance(0.6):
+            self.tell_controller(BrokerDeathReported(process.broker, process.epoch), "a guardian reports a death")
+
+    def _failed(self, process: BrokerProcess, replica: ReplicaOf) -> None:
+        if process.epoch is not None:
+            event = ReplicasFailed(process.broker, process.epoch, (replica,))
+            self.tell_controller(event, "a broker reports its disk")
+
+    # What people ask for
+
+    def ask(self, asked: Request) -> None:
+        self.requests += 1
+        self.tell_controller(Requested(asked=asked, request=self.requests), "a request")
+
+    def partitions(self) -> list[TopicPartition]:
+        return [
+            TopicPartition(topic, number)
+            for topic, stored in sorted(self.store.topics.items())
+            for number in sorted(stored.state.partitions)
+        ]

@@ -1,0 +1,446 @@
+"""The invariants (section 11 of the design), checked after every event. Each is named where it is found broken.
+
+Nothing here is decided by production code: what is committed, who lost what, and who was told what is observed. Work is
+proportional to what an event touched: the replicas of its process, and the members of ISRs and ELRs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from crc32c import crc32c
+
+from spark_replication.core.law.writes import Group, PartitionWrite, StoredPartition
+from spark_replication.core.replica.replica import Leading
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import ReplicationError, StaleControllerEpoch
+from spark_replication.messages.commands import (
+    Command,
+    GetReplicaLogInfo,
+    LeaderAndIsr,
+    PartitionCommand,
+    ReplicaLogInfos,
+    StopReplica,
+    UpdateMetadata,
+)
+from spark_replication.messages.envelope import NONE
+from spark_replication.model import BrokerId, TopicPartition, TopicState
+from spark_replication.sim.cast.broker import BrokerProcess, Host
+from spark_replication.sim.judges.story import Story, led_from_outside
+from spark_replication.sim.world.disk import LogImage
+from spark_replication.sim.world.watched_store import WatchedStore
+from spark_replication.sim.world.world import InvariantBroken, Process, World
+
+
+class Seen:
+    """What was seen last of one replica, as long as its process keeps it open."""
+
+    __slots__ = ("epoch", "high_watermark", "part")
+
+    def __init__(self) -> None:
+        self.part: object = None
+        self.epoch = -1
+        self.high_watermark = -1
+
+
+class Checkers:
+    """lost: brokers whose host lost power, until they register again: whoever lists them does not know it yet.
+
+    flushed: what counts is on the disk (flush=always), so that a loss of power is none of what was committed.
+    """
+
+    def __init__(self, world: World, store: WatchedStore, hosts: Mapping[BrokerId, Host], *, flushed: bool) -> None:
+        self._world = world
+        self._store = store
+        self._hosts = hosts
+        self._flushed = flushed
+        self._stories: dict[tuple[TopicPartition, str], Story] = {}
+        self._seen: dict[ReplicaLoop, Seen] = {}
+        self._commanded: dict[object, int] = {}
+        self._acks: list[tuple[Story, int, bytes, int]] = []
+        self._narrowed: list[tuple[Story, tuple[BrokerId, ...]]] = []
+        self.lost: set[BrokerId] = set()
+        store.partition_stored = self.stored
+        store.topic_stored = self.topic_stored
+        store.store_changed = self.store_changed
+
+    def story(self, partition: TopicPartition, topic_id: str) -> Story:
+        found = self._stories.get((partition, topic_id))
+        if found is None:
+            found = self._stories[partition, topic_id] = Story(partition, topic_id)
+        return found
+
+    def stories(self) -> Iterable[Story]:
+        """Of the partitions that are there, and not on their way out."""
+        for partition in self._store.partitions:
+            topic = self._store.topics.get(partition.topic)
+            if topic is None or partition.topic in self._store.deleting:
+                continue
+            story = self._stories.get((partition, topic.state.topic_id))
+            if story is not None and partition.partition in topic.state.partitions:
+                yield story
+
+    def _is_there(self, story: Story) -> bool:
+        """Not removed, nor of a topic that is."""
+        topic = self._store.topics.get(story.partition.topic)
+        assigned = topic is not None and story.partition.partition in topic.state.partitions
+        return assigned and topic is not None and topic.state.topic_id == story.topic_id
+
+    # After each event
+
+    def after_event(self, process: Process | None) -> None:
+        # One that was killed in this event may have acknowledged before.
+        if isinstance(process, BrokerProcess) and (process.alive or self._acks):
+            for partition, replica in process.loop.replicas.items():
+                self._check_replica(process, partition, replica)
+        for story in self.stories():
+            if story.committed:
+                self._check_members(story)
+        for story, offset, content, leader_epoch in self._acks:
+            self._check_ack(story, offset, content, leader_epoch)
+        self._acks.clear()
+
+    def _check_replica(self, process: BrokerProcess, partition: TopicPartition, replica: ReplicaLoop) -> None:
+        seen = self._seen.get(replica)
+        if seen is None:
+            seen = self._seen[replica] = Seen()
+        part, high_watermark, log = replica.part, replica.high_watermark, replica.log
+        if not log.log_start <= high_watermark <= log.log_end:
+            raise InvariantBroken(
+                "high_watermark_within_log",
+                f"{partition} on {process.name}: {high_watermark}, its log is [{log.log_start}, {log.log_end})",
+            )
+        if part is seen.part or part is None:
+            return
+        epoch = part.state.leader_epoch if isinstance(part, Leading) else part.leader_epoch
+        if epoch < seen.epoch:
+            raise InvariantBroken(
+                "leader_epoch_never_falls", f"{partition} on {process.name}: from {seen.epoch} to {epoch}"
+            )
+        if isinstance(part, Leading):
+            began = not isinstance(seen.part, Leading) or epoch != seen.epoch
+            if not began and part.high_watermark < seen.high_watermark:
+                raise InvariantBroken(
+                    "high_watermark_never_falls",
+                    f"{partition} on {process.name}: from {seen.high_watermark} to {part.high_watermark}",
+                )
+            if began or part.high_watermark != seen.high_watermark:
+                self._check_leading(process, replica, part, began=began)
+            seen.high_watermark = part.high_watermark
+        seen.part, seen.epoch = part, epoch
+
+    def _check_leading(self, process: BrokerProcess, replica: ReplicaLoop, part: Leading, *, began: bool) -> None:
+        story = self.story(replica.partition, replica.topic_id)
+        epoch = part.state.leader_epoch
+        if story.leaders.get(epoch) != part.me:
+            raise InvariantBroken(
+                "one_leader_per_epoch",
+                f"{process.name} leads {replica.partition} at {epoch}, stored is {story.leaders.get(epoch)}",
+            )
+        if epoch < story.since or not self._is_there(story):
+            return
+        image = process.host.disk.image((replica.partition, replica.topic_id))
+        assert image is not None, "its log is open"
+        if began and story.stored is not None and epoch == story.stored.state.leader_epoch:
+            self._check_new_leader(process, story, image)
+        self._commit(process, story, image, part.high_watermark)
+
+    def _check_new_leader(self, process: BrokerProcess, story: Story, image: LogImage) -> None:
+        agreed = story.agreed(image)
+        if agreed < len(story.committed):
+            name = "acked_records_survive" if agreed < story.acked_end else "committed_prefixes_agree"
+            raise InvariantBroken(
+                name,
+                f"{process.name} begins to lead {story.partition} with {agreed} of {len(story.committed)} committed "
+                f"records, {story.acked_end} acknowledged",
+            )
+
+    def _commit(self, process: BrokerProcess, story: Story, image: LogImage, high_watermark: int) -> None:
+        agreed = story.agreed(image)
+        if agreed < min(len(story.committed), high_watermark):
+            raise InvariantBroken(
+                "committed_prefixes_agree",
+                f"{story.partition} on {process.name} at {agreed}: {image.at(agreed)}, committed is "
+                f"{story.committed[agreed]}",
+            )
+        if high_watermark <= len(story.committed):
+            return
+        if image.end < high_watermark:
+            raise InvariantBroken(
+                "committed_prefixes_agree",
+                f"{story.partition} is committed up to {high_watermark}, on {process.name} it ends at {image.end}",
+            )
+        if 0 < len(story.committed) < image.start:
+            raise InvariantBroken(
+                "committed_prefixes_agree",
+                f"{story.partition} on {process.name} starts at {image.start}, committed are {len(story.committed)}",
+            )
+        first_new = image.at(max(len(story.committed), image.start))
+        twice = story.commit(image, high_watermark)
+        if twice is not None:
+            raise InvariantBroken("committed_prefixes_agree", f"{story.partition}: {twice} is committed twice")
+        if first_new is not None and first_new.epoch < story.created:
+            raise InvariantBroken(
+                "committed_prefixes_agree",
+                f"{story.partition} was made again at epoch {story.created}, and {first_new} is from before",
+            )
+
+    def _check_members(self, story: Story) -> None:
+        stored = story.stored
+        if stored is None:
+            return
+        state = stored.state
+        for member in state.isr:
+            if self._lacks(story, member, state.epochs[member]):
+                raise InvariantBroken("isr_member_holds_all_committed", self._lacking(story, member))
+        for member in state.elr:
+            if self._lacks(story, member, state.epochs[member]):
+                raise InvariantBroken("elr_holds_all_committed", self._lacking(story, member))
+
+    def _lacks(self, story: Story, member: BrokerId, joined: int) -> bool:
+        image = self._hosts[member].disk.image((story.partition, story.topic_id))
+        if image is not None and image.agreed >= len(story.committed):
+            return False
+        if (member in self.lost and not self._flushed) or self._store.broker_epochs[member].clean_since > joined:
+            return False  # void: it is listed, and counted by nobody
+        return image is None or story.agreed(image) < len(story.committed)
+
+    def _lacking(self, story: Story, member: BrokerId) -> str:
+        image = self._hosts[member].disk.image((story.partition, story.topic_id))
+        held = "no log" if image is None else f"{story.agreed(image)} of them in {image.end} records"
+        return f"{story.partition}: {len(story.committed)} are committed, broker {member} has {held}; {story.stored}"
+
+    # Clients
+
+    def acknowledged(self, replica: ReplicaLoop, offset: int, content: bytes) -> None:
+        """With acks=all, by a leader, in the present event."""
+        leader_epoch = replica.part.state.leader_epoch if isinstance(replica.part, Leading) else -1
+        self._acks.append((self.story(replica.partition, replica.topic_id), offset, content, leader_epoch))
+
+    def _check_ack(self, story: Story, offset: int, content: bytes, leader_epoch: int) -> None:
+        if leader_epoch < story.since or not self._is_there(story):
+            return
+        self._world.counts["acked"] += 1
+        found = story.committed[offset] if offset < len(story.committed) else None
+        if found is None or found.content != content:
+            raise InvariantBroken(
+                "acked_records_survive",
+                f"{story.partition}: {content!r} was acknowledged at {offset}, committed are {len(story.committed)}",
+            )
+        story.acked_end = max(story.acked_end, offset + 1)
+
+    def appended(self, broker: BrokerId, replica: ReplicaLoop, offset: int, head: bytes) -> None:
+        """By a leader: a batch that was serialised with the schema of this head; that it is there, others check."""
+        image = self._hosts[broker].disk.image((replica.partition, replica.topic_id))
+        found = None if image is None else image.at(offset)
+        if found is not None and found.head != crc32c(head):
+            raise InvariantBroken(
+                "batches_have_their_own_schema", f"broker {broker}: {replica.partition} at {offset} lies below another"
+            )
+
+    def was_read(self, replica: ReplicaLoop, offset: int, contents: list[bytes], head: bytes) -> None:
+        part = replica.part
+        assert part is not None, "it has served"
+        leader_epoch = part.state.leader_epoch if isinstance(part, Leading) else part.leader_epoch
+        story = self.story(replica.partition, replica.topic_id)
+        if leader_epoch < story.since or not self._is_there(story):
+            return
+        self._world.counts["read_from_leader" if isinstance(part, Leading) else "read_from_follower"] += len(contents)
+        committed = story.committed[offset : offset + len(contents)]
+        same = [found is None or found.content == read for found, read in zip(committed, contents, strict=False)]
+        if len(committed) < len(contents) or not all(same):
+            raise InvariantBroken(
+                "committed_prefixes_agree", f"a reader of {story.partition} got {contents} at {offset}"
+            )
+        if any(found is not None and found.head != crc32c(head) for found in committed):
+            raise InvariantBroken(
+                "batches_have_their_own_schema", f"a reader of {story.partition} got {offset} with another"
+            )
+
+    # ZooKeeper
+
+    def stored(self, partition: TopicPartition, topic_id: str, stored: StoredPartition) -> None:
+        story = self.story(partition, topic_id)
+        before = story.stored.state if story.stored is not None else None
+        state = stored.state
+        if before is not None and state.leader_epoch < before.leader_epoch:
+            raise InvariantBroken(
+                "leader_epoch_never_falls", f"{partition} in ZooKeeper: {before.leader_epoch} to {state.leader_epoch}"
+            )
+        if state.isr & state.elr:
+            raise InvariantBroken("elr_disjoint_from_isr", f"{partition}: {state}")
+        if state.leader is not None and story.leaders.setdefault(state.leader_epoch, state.leader) != state.leader:
+            raise InvariantBroken(
+                "one_leader_per_epoch",
+                f"{partition} at {state.leader_epoch}: {story.leaders[state.leader_epoch]}, now {state.leader}",
+            )
+        self._count_election(story, stored)
+        if before is not None and state.created > before.created:
+            story.created = state.created
+            self._begin(story, state.leader_epoch)
+        elif led_from_outside(before, state):
+            if state.elected == "unclean_recovery" and state.leader is not None:
+                self._check_recovered(story, state.leader)
+            self._begin(story, state.leader_epoch)
+        elif before is not None and state.leader is not None and state.leader != before.leader:
+            self._check_elected(story, state.leader)
+        story.stored = stored
+        story.states[stored.version] = stored
+
+    def _begin(self, story: Story, leader_epoch: int) -> None:
+        story.begin(leader_epoch)
+        for host in self._hosts.values():
+            image = host.disk.image((story.partition, story.topic_id))
+            if image is not None:
+                image.agreed = 0
+
+    def _check_elected(self, story: Story, leader: BrokerId) -> None:
+        """From ISR or ELR: it holds what was committed, unless it lost that in a way nobody can know of yet."""
+        held = self._held(story, leader)
+        if held < len(story.committed) and leader not in self.lost:
+            name = "acked_records_survive" if held < story.acked_end else "committed_prefixes_agree"
+            raise InvariantBroken(
+                name, f"broker {leader} is elected for {story.partition} with {held} of {len(story.committed)} records"
+            )
+
+    def _check_recovered(self, story: Story, leader: BrokerId) -> None:
+        """Of those whose answers still hold, none had an acknowledged record that the elected one has not."""
+        if leader in self.lost:
+            return  # since it answered, and nobody can know of it yet
+        held = self._held(story, leader)
+        for broker, (leader_epoch, broker_epoch) in sorted(story.decided_on.items()):
+            registered = self._store.registered.get(broker)
+            if registered is None or registered.epoch != broker_epoch or broker in self.lost:
+                continue
+            if registered.shutting_down:
+                continue  # it cannot be elected
+            if story.stored is None or story.stored.state.leader_epoch != leader_epoch:
+                continue
+            if self._holds_acked_from(story, broker, held):
+                raise InvariantBroken(
+                    "acked_records_survive",
+                    f"{story.partition} was recovered with {held} committed records on broker {leader}, though broker "
+                    f"{broker} had answered, and has {self._held(story, broker)}",
+                )
+
+    def _held(self, story: Story, broker: BrokerId) -> int:
+        image = self._hosts[broker].disk.image((story.partition, story.topic_id))
+        return 0 if image is None else story.agreed(image)
+
+    def _holds_acked_from(self, story: Story, broker: BrokerId, offset: int) -> bool:
+        """One at least, from there on: of what lies below its log's start it has none."""
+        image = self._hosts[broker].disk.image((story.partition, story.topic_id))
+        return image is not None and max(image.start, offset) < min(story.agreed(image), story.acked_end)
+
+    def _count_election(self, story: Story, stored: StoredPartition) -> None:
+        before, state = story.stored, stored.state
+        if before is None or state.leader is None or before.state.leader == state.leader or state.elected is None:
+            return
+        self._world.counts[f"elected_{state.elected}"] += 1
+        leader = before.state.leader
+        replicas = self._store.topics[story.partition.topic].state.partitions.get(story.partition.partition, ())
+        if leader is not None and leader in state.isr and replicas[:1] == (state.leader,):
+            registered = self._store.registered.get(leader)
+            if registered is not None and not registered.shutting_down:
+                self._world.counts["elected_preferred"] += 1
+
+    def topic_stored(self, topic: str, before: TopicState | None, after: TopicState) -> None:
+        """A leaderAndISR of the same multi() is stored after it: what must hold of both is looked at then."""
+        if before is None or before.topic_id != after.topic_id:
+            return
+        for number, replicas in before.partitions.items():
+            if number in after.partitions and set(after.partitions[number]) < set(replicas):
+                story = self.story(TopicPartition(topic, number), after.topic_id)
+                self._narrowed.append((story, after.partitions[number]))
+
+    def store_changed(self) -> None:
+        """After a whole multi()."""
+        writing = self._store.writing
+        if writing is not None and writing != self._store.controller_epoch:
+            raise InvariantBroken(
+                "deposed_controller_changes_nothing", f"epoch {writing} wrote at {self._store.controller_epoch}"
+            )
+        for topic, stored in self._store.topics.items():
+            for number, replicas in stored.state.partitions.items():
+                found = self._store.partitions.get(TopicPartition(topic, number))
+                if found is not None and not found.state.isr.issubset(replicas):
+                    raise InvariantBroken(
+                        "isr_within_replicas", f"{topic}-{number}: ISR {sorted(found.state.isr)}, replicas {replicas}"
+                    )
+        for story, replicas in self._narrowed:
+            state = story.stored.state if story.stored is not None else None
+            if state is not None and len(state.isr) < min(state.min_isr, len(replicas)):
+                raise InvariantBroken(
+                    "acked_records_survive",
+                    f"{story.partition} dropped replicas: of {replicas} only {sorted(state.isr)} are in sync",
+                )
+        self._narrowed = []
+
+    # Controllers
+
+    def sent(self, broker: BrokerId, command: Command) -> None:
+        if isinstance(command, GetReplicaLogInfo):
+            for wanted in command.partitions:
+                story = self._stories.get((wanted.topic_partition, wanted.topic_id))
+                if story is not None:
+                    story.answers.pop((command.controller_epoch, broker), None)
+        if isinstance(command, (LeaderAndIsr, UpdateMetadata)):
+            for partition in command.partitions:
+                self._check_persisted("persisted_before_sent", partition)
+        elif isinstance(command, StopReplica):
+            for stop in command.partitions:
+                story = self._stories.get((stop.topic_partition, stop.topic_id))
+                if (
+                    story is not None
+                    and story.stored is not None
+                    and stop.leader_epoch > story.stored.state.leader_epoch
+                ):
+                    raise InvariantBroken("persisted_before_sent", f"{stop} is ahead of {story.stored}")
+
+    def _check_persisted(self, name: str, command: PartitionCommand) -> StoredPartition:
+        story = self._stories.get((command.topic_partition, command.topic_id))
+        found = None if story is None else story.states.get(command.partition_epoch)
+        if found is None or found.state != command.state:
+            raise InvariantBroken(name, f"{command} was never stored")
+        return found
+
+    def applied(self, controller_epoch: int, life: object, error: ReplicationError | None) -> None:
+        known = self._commanded.get(life, -1)
+        if controller_epoch < known and error is None:
+            raise InvariantBroken(
+                "deposed_controller_changes_nothing",
+                f"a broker obeyed controller epoch {controller_epoch} after {known}",
+            )
+        if error is None:
+            self._commanded[life] = controller_epoch
+        elif isinstance(error, StaleControllerEpoch):
+            self._world.counts["deposed_command"] += 1
+
+    def told_mirror(self, command: PartitionCommand, zxid: int) -> None:
+        found = self._check_persisted("mirror_never_ahead", command)
+        if found.zxid != zxid:
+            raise InvariantBroken(
+                "mirror_never_ahead", f"{command.topic_partition}: zxid {zxid}, stored at {found.zxid}"
+            )
+
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
+        story = self._stories.get((partition, topic_id))
+        if story is not None and story.stored is not None and leader_epoch > story.stored.state.leader_epoch:
+            raise InvariantBroken("mirror_never_ahead", f"{partition} is confirmed at {leader_epoch}: {story.stored}")
+
+    def answered(self, controller_epoch: int, broker: BrokerId, answer: ReplicaLogInfos) -> None:
+        for info in answer.partitions:
+            story = self._stories.get((info.topic_partition, info.topic_id))
+            if story is not None and info.error == NONE:
+                story.answers[controller_epoch, broker] = info.current_epoch, answer.broker_epoch
+
+    def deciding(self, controller_epoch: int, groups: Sequence[Group]) -> None:
+        """Elections by unclean recovery are judged by what was answered until they were decided."""
+        for write in (write for group in groups for write in group):
+            if isinstance(write, PartitionWrite) and write.state.elected == "unclean_recovery":
+                topic = self._store.topics.get(write.partition.topic)
+                if topic is not None:
+                    story = self.story(write.partition, topic.state.topic_id)
+                    story.decided_on = {
+                        broker: found for (epoch, broker), found in story.answers.items() if epoch == controller_epoch
+                    }

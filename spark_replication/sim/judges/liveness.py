@@ -1,0 +1,126 @@
+"""What must come about once nothing fails any more (section 11): looked at again and again until it holds."""
+
+from __future__ import annotations
+
+from spark_replication.core.law.election import Policy
+from spark_replication.core.replica.replica import Leading
+from spark_replication.messages.requests import ElectLeaders
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.sim.cast.cluster import SimulatedCluster
+from spark_replication.sim.world.world import InvariantBroken
+
+POLL_MS = 150
+POLLS_MAX = 60
+BY_HAND_POLLS = 10  # as many times, somebody looks whether a partition waits for a person
+
+
+def settle(cluster: SimulatedCluster) -> None:
+    """Until all of it holds; InvariantBroken with the name of what does not."""
+    missing: tuple[str, str] | None = None
+    for poll in range(POLLS_MAX):
+        cluster.world.run(cluster.world.now_ms + POLL_MS)
+        missing = _missing(cluster)
+        if missing is None:
+            return
+        if poll % BY_HAND_POLLS == BY_HAND_POLLS - 1:
+            _help_by_hand(cluster)
+    assert missing is not None
+    raise InvariantBroken(*missing)
+
+
+def _help_by_hand(cluster: SimulatedCluster) -> None:
+    """`manual` waits for a person: here he comes."""
+    names = []
+    for partition in cluster.partitions():
+        if _leader(cluster, partition) is None and _waits_for_person(cluster, partition):
+            names.append(str(partition))
+    if names:
+        cluster.ask(ElectLeaders(kind="longest_log_proactive", partitions=tuple(names)))
+
+
+def _waits_for_person(cluster: SimulatedCluster, partition: TopicPartition) -> bool:
+    controller = cluster.controller()
+    if controller is None or controller.loop is None or partition.topic not in controller.loop.cluster.topics:
+        return False
+    policy: Policy = controller.loop.cluster.policy_of(partition.topic)
+    return policy.recovery_enabled and policy.strategy == "manual"
+
+
+def _leader(cluster: SimulatedCluster, partition: TopicPartition) -> BrokerId | None:
+    stored = cluster.store.partitions.get(partition)
+    return None if stored is None else stored.state.leader
+
+
+def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    for check in (_leads_again, _reassigned, _caught_up, _routes):
+        found = check(cluster)
+        if found is not None:
+            return found
+    return None
+
+
+def _leads_again(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    if cluster.store.deleting:
+        return "every_partition_leads_again", f"{sorted(cluster.store.deleting)} are not deleted yet"
+    for partition in cluster.partitions():
+        leader = _leader(cluster, partition)
+        stored = cluster.store.partitions.get(partition)
+        if leader is None or stored is None:
+            return "every_partition_leads_again", f"{partition} has no leader: {stored}"
+        process = cluster.hosts[leader].process
+        replica = process.loop.replicas.get(partition) if process is not None else None
+        part = None if replica is None else replica.part
+        if not isinstance(part, Leading) or part.state.leader_epoch != stored.state.leader_epoch:
+            return "every_partition_leads_again", f"{partition}: broker {leader} does not lead: {part}, stored {stored}"
+    return None
+
+
+def _reassigned(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    for name, topic in sorted(cluster.store.topics.items()):
+        if topic.state.adding or topic.state.removing:
+            return "no_reassignment_stuck", f"{name}: {topic.state}"
+    if cluster.store.requests:
+        return "no_reassignment_stuck", f"requests are left: {sorted(cluster.store.requests)}"
+    return None
+
+
+def _caught_up(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    for partition in cluster.partitions():
+        topic = cluster.store.topics[partition.topic].state
+        stored = cluster.store.partitions[partition]
+        replicas = topic.partitions[partition.partition]
+        if stored.state.isr != set(replicas):
+            return "followers_catch_up", f"{partition}: ISR {sorted(stored.state.isr)} of {replicas}"
+        found = [cluster.hosts[replica].disk.image((partition, topic.topic_id)) for replica in replicas]
+        logs = [log for log in found if log is not None]
+        start = max(log.start for log in logs)
+        if len(logs) < len(found) or any(log.since(start) != logs[0].since(start) for log in logs):
+            ends = [(log.start, log.end) for log in logs]
+            return "followers_catch_up", f"{partition}: {ends} on {replicas}, or not the same records there"
+        story = cluster.checkers.story(partition, topic.topic_id)
+        if len(story.committed) != logs[0].end:
+            return "followers_catch_up", f"{partition}: {len(story.committed)} of {logs[0].end} records are committed"
+    return None
+
+
+def _routes(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    wanted = {
+        (partition, stored.state.leader, stored.state.leader_epoch)
+        for partition, stored in cluster.store.partitions.items()
+        if partition in cluster.partitions()
+    }
+    for process in cluster.living():
+        metadata = process.loop.metadata(None, None)
+        known = {
+            (command.topic_partition, command.state.leader, command.state.leader_epoch)
+            for topic in metadata.topics
+            for command in topic.partitions
+        }
+        if known != wanted:
+            return (
+                "routes_converge",
+                f"{process.name} tells {sorted(known - wanted, key=str)}, not {sorted(wanted - known, key=str)}",
+            )
+        if metadata.brokers != cluster.store.registered:
+            return "routes_converge", f"{process.name} knows {sorted(metadata.brokers)}, or of earlier lives of them"
+    return None

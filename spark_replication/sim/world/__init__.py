@@ -1,0 +1,1 @@
+"""Time, network, disks and ZooKeeper of a simulated world, with their faults."""

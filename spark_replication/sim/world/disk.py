@@ -1,0 +1,178 @@
+"""A simulated host's disk: the production logs over faulty files, the proofs of a clean start, and what lies in a log.
+
+What a log holds is read from its files, by whoever sees everything: of a host that is down, too.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pyarrow as pa
+from crc32c import crc32c
+
+from spark_replication.model import TopicPartition
+from spark_replication.ports import LogSlice
+from spark_replication.sim.world.faulty_files import FaultyFiles, File, Folder
+from spark_replication.storage.index import ENTRY_BYTES, decode_entries, encode_entry, entry_at
+from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.recovery import read_log_start
+from spark_replication.storage.segment import DATA, INDEX, segment_bases
+from spark_replication.storage.segment_memory import SegmentMemory
+
+Replica = tuple[TopicPartition, str]  # with the topic_id
+
+LOGS = Path("logs")
+VERSIONS_MAX = 3
+INDEX_CACHE_BYTES = 10 * ENTRY_BYTES  # so few that most indexes are read again
+BATCH_CACHE_BYTES = 5  # so few that a producer's first ten batches are kept, and later ones read again
+
+
+def _schema(columns: int, padding: int = 0) -> pa.Schema:
+    fields = [pa.field("content", pa.binary()), *(pa.field(f"later {n}", pa.int8()) for n in range(1, columns))]
+    return pa.schema(fields, metadata={"padding": "." * padding})
+
+
+def _as_long_as_the_widest(columns: int) -> bytes:
+    """So that segments of every version roll after as many records."""
+    wanted = _schema(VERSIONS_MAX).serialize().size
+    padded = (bytes(_schema(columns, padding).serialize()) for padding in range(wanted))
+    return next(head for head in padded if len(head) == wanted)
+
+
+# Of each version, the message that its segments begin with.
+HEADS = tuple(_as_long_as_the_widest(columns) for columns in range(1, VERSIONS_MAX + 1))
+SCHEMAS = tuple(base64.b64encode(head).decode() for head in HEADS)
+
+
+class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A batch of one row. content: who wrote it as what, so that a lost, doubled or resurrected one is seen. head: the
+    checksum of what its segment begins with."""
+
+    epoch: int
+    head: int
+    content: bytes
+    producer: int
+    producer_epoch: int
+    sequence: int
+
+
+class LogImage:
+    """The records of one replica's files from offset `start` on, as the kernel has them; a torn or cut tail has none.
+
+    agreed: up to which offset they are known to be the committed ones: checkers raise it, a cut undoes it.
+    """
+
+    def __init__(self, files: FaultyFiles, path: Path, folder: Folder) -> None:
+        self.folder = folder
+        self._files = files
+        self._path = path
+        self.start = 0
+        self.records: list[Record] = []
+        self.agreed = 0
+        self._changes = -1
+        self._segments: list[tuple[File, File]] = []  # index and data
+        self._cuts: list[int] = []
+        self._last = 0  # the segment that is read to its end, as far as it goes
+        self._read = 0  # bytes of its index
+        self._head = 0  # the checksum of its schema
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.records)
+
+    def since(self, offset: int) -> list[Record]:
+        """From one of its offsets on."""
+        return self.records[offset - self.start :]
+
+    def at(self, offset: int) -> Record | None:
+        return self.records[offset - self.start] if self.start <= offset < self.end else None
+
+    def refresh(self) -> None:
+        """Read what was appended; all of it again after anything else."""
+        start, segments = self.start, self._segments
+        if self._changes != self.folder.changes:
+            self._changes = self.folder.changes
+            start = read_log_start(self._files, self._path)
+            segments = _segments(self.folder, start)
+        cuts = [found.cuts for pair in segments for found in pair]
+        known = len(self._segments)
+        if start != self.start or segments[:known] != self._segments or cuts[: len(self._cuts)] != self._cuts:
+            self.start, self.records, self.agreed, self._last, self._read = start, [], 0, 0, 0
+        self._segments, self._cuts = segments, cuts
+        while self._last < len(segments):
+            index, data = segments[self._last]
+            if not self._append(index, data) or self._last + 1 == len(segments):
+                break
+            self._last, self._read = self._last + 1, 0
+
+    def _append(self, index: File, data: File) -> bool:
+        """False: something in it does not hold, so that whatever comes after it is no part of the log."""
+        while self._read + ENTRY_BYTES <= len(index.content):
+            stored = bytes(index.content[self._read : self._read + ENTRY_BYTES])
+            entry = entry_at(stored, 0)
+            content = bytes(data.content[entry.position : entry.position + entry.bytes])
+            if encode_entry(entry) != stored or entry.crc != crc32c(content) or entry.base_offset != self.end:
+                return False
+            if self._read == 0:
+                self._head = crc32c(bytes(data.content[: entry.position]))
+            self.records.append(
+                Record(entry.leader_epoch, self._head, content, entry.producer, entry.producer_epoch, entry.sequence)
+            )
+            self._read += ENTRY_BYTES
+        return True
+
+
+def _segments(folder: Folder, start: int) -> list[tuple[File, File]]:
+    """Index and data of those that are whole, and not below `start`: they are on their way out."""
+    pairs = []
+    for base in segment_bases(folder.names):
+        index, data = (folder.names.get(f"{base:020}{suffix}") for suffix in (INDEX, DATA))
+        if base >= start and isinstance(index, File) and isinstance(data, File):
+            pairs.append((index, data))
+    return pairs
+
+
+class Disk:
+    """started: the start record, boot id and epoch. Both proofs are written so that a loss of power keeps them."""
+
+    def __init__(self) -> None:
+        self.files = FaultyFiles()
+        self.files.make_folder(LOGS)
+        self.files.write_back()
+        self.started: tuple[str, int] | None = None
+        self.clean_shutdown: int | None = None
+        self._images: dict[Replica, tuple[int, LogImage | None]] = {}  # as after so many changes
+
+    def logs(self, now_ms: Callable[[], int]) -> LocalLogs:
+        """As one process has them."""
+        memory = SegmentMemory(index_bytes_max=INDEX_CACHE_BYTES, batch_bytes_max=BATCH_CACHE_BYTES)
+        return LocalLogs(LOGS, files=self.files, memory=memory, now_ms=now_ms, before_cut=self.drop_proofs)
+
+    def drop_proofs(self) -> None:
+        self.started = self.clean_shutdown = None
+
+    def image(self, replica: Replica) -> LogImage | None:
+        """None: there is no such log."""
+        changes, image = self._images.get(replica, (-1, None))
+        if changes == self.files.changes:
+            return image
+        logs = self.files.root.names.get(LOGS.name)
+        folder = logs.names.get(f"{replica[0]}.{replica[1]}") if isinstance(logs, Folder) else None
+        if not isinstance(folder, Folder):
+            image = None
+        else:
+            if image is None or image.folder is not folder:
+                image = LogImage(self.files, LOGS / f"{replica[0]}.{replica[1]}", folder)
+            image.refresh()
+        self._images[replica] = self.files.changes, image
+        return image
+
+
+def contents_of(found: LogSlice) -> list[bytes]:
+    """What clients wrote, a batch each."""
+    entries = list(decode_entries(found.entries))
+    start = entries[0].position
+    return [bytes(found.data[each.position - start : each.position - start + each.bytes]) for each in entries]

@@ -1,0 +1,200 @@
+"""ZooKeeper as a dictionary: versions, conditions and groups that are stored whole or not at all, as zk/ does them.
+
+It counts round trips, and can let its controller die after any number of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import assert_never
+
+from msgspec.structs import replace
+
+from spark_replication.config import Settings
+from spark_replication.core.controller.cluster import LoadedCluster, StoredTopic
+from spark_replication.core.controller.events import BrokersRead, Requested
+from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.writes import (
+    BrokerRemoval,
+    ClusterConfigWrite,
+    DeletionMark,
+    Deposed,
+    Group,
+    GroupAnswer,
+    IsrWrite,
+    PartitionRemoval,
+    PartitionWrite,
+    Refused,
+    RequestRemoval,
+    Stored,
+    StoredPartition,
+    TopicConfigWrite,
+    TopicRemoval,
+    TopicWrite,
+    Write,
+)
+from spark_replication.core.replica.isr import refusal
+from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
+from spark_replication.messages.requests import DeleteTopic
+from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, ClusterSettings, Registration, TopicPartition
+
+GROUPS_PER_MULTI = 1_000
+
+
+class ControllerDied(Exception):
+    """The simulated controller's process ended here."""
+
+
+class MemoryStore:
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.controller_epoch = 0
+        self.topics: dict[str, StoredTopic] = {}
+        self.partitions: dict[TopicPartition, StoredPartition] = {}
+        self.registered: dict[BrokerId, Registration] = {}
+        self.broker_epochs: dict[BrokerId, BrokerEpoch] = {}
+        self.stored_settings = ClusterSettings()
+        self.deleting: set[str] = set()
+        self.requests: dict[str, Requested] = {}
+        self.round_trips = 0
+        self.dies_after: int | None = None
+        self._zxid = 0
+
+    def load(self) -> LoadedCluster:
+        """What a controller reads that has just won: the epoch rises with it (C1)."""
+        self.controller_epoch += 1
+        return LoadedCluster(
+            cluster_id="scenario",
+            controller_epoch=self.controller_epoch,
+            settings=self.settings,
+            stored_settings=self.stored_settings,
+            topics=dict(self.topics),
+            partitions=dict(self.partitions),
+            brokers=dict(self.registered),
+            broker_epochs=dict(self.broker_epochs),
+            deleting=frozenset(self.deleting),
+            requests=tuple(self.requests[path] for path in sorted(self.requests)),
+        )
+
+    @property
+    def brokers(self) -> Brokers:
+        return Brokers.of(self.registered, self.broker_epochs)
+
+    def brokers_read(self) -> BrokersRead:
+        return BrokersRead(brokers=dict(self.registered), broker_epochs=dict(self.broker_epochs))
+
+    def register(self, broker: BrokerId, *, clean: bool, rack: str | None) -> None:
+        before = self.broker_epochs.get(broker)
+        epoch = 0 if before is None else before.epoch + 1
+        clean_since = before.clean_since if clean and before is not None else epoch
+        incarnation = f"{broker}-{epoch}"
+        self.broker_epochs[broker] = BrokerEpoch(epoch=epoch, incarnation=incarnation, clean_since=clean_since)
+        self.registered[broker] = Registration(
+            host=f"host-{broker}", port=1, replication_port=2, epoch=epoch, incarnation=incarnation, rack=rack
+        )
+
+    def shut_down(self, broker: BrokerId) -> None:
+        """The broker marks itself: it is not to be elected or let into an ISR any more (L2)."""
+        self.registered[broker] = replace(self.registered[broker], shutting_down=True)
+
+    def change_isr(self, write: IsrWrite) -> ReplicationError | None:
+        """A leader's write: stored, or the condition that failed."""
+        stored = self.partitions.get(write.partition)
+        topic = self.topics.get(write.partition.topic)
+        if stored is None or topic is None or topic.state.topic_id != write.topic_id:
+            return UnknownTopicOrPartition(f"there is no {write.partition} of topic {write.topic_id}")
+        refused = refusal(write, stored, self.brokers)
+        if refused is None:
+            self._store_partition(write.partition, StoredPartition(write.state, stored.version + 1, self._next_zxid()))
+        return refused
+
+    def session(self, controller_epoch: int) -> MemorySession:
+        return MemorySession(self, controller_epoch)
+
+    def group(self, group: Group) -> GroupAnswer:
+        if not all(self._holds(write) for write in group):
+            current = {w.partition: self.partitions.get(w.partition) for w in group if isinstance(w, PartitionWrite)}
+            return Refused(current)
+        return Stored(tuple(self._store(write) for write in group))
+
+    def _holds(self, write: Write) -> bool:
+        match write:
+            case PartitionWrite(partition=partition, version=version, relies_on=relies_on):
+                stored = self.partitions.get(partition)
+                at = ABSENT if stored is None else stored.version
+                relied_on = all(self.broker_epochs[b].epoch == e for b, e in relies_on.items())
+                return at == version and relied_on
+            case TopicWrite(topic=topic, version=version):
+                known = self.topics.get(topic)
+                return (ABSENT if known is None else known.version) == version
+            case BrokerRemoval(broker=broker, epoch=epoch):
+                return broker in self.registered and self.broker_epochs[broker].epoch == epoch
+            case TopicConfigWrite(topic=topic) | TopicRemoval(topic=topic):
+                return topic in self.topics
+            case DeletionMark() | PartitionRemoval() | ClusterConfigWrite() | RequestRemoval():
+                return True
+            case _:
+                assert_never(write)
+
+    def _store(self, write: Write) -> tuple[int, int]:
+        zxid = self._next_zxid()
+        match write:
+            case PartitionWrite(partition=partition, state=state, version=version):
+                self._store_partition(partition, StoredPartition(state, version + 1, zxid))
+                return version + 1, zxid
+            case TopicWrite(topic=topic, state=topic_state, config=config, version=version):
+                kept = self.topics[topic].config if config is None else config
+                self.topics[topic] = StoredTopic(topic_state, version + 1, kept)
+                return version + 1, zxid
+            case BrokerRemoval(broker=broker):
+                del self.registered[broker]
+            case DeletionMark(topic=topic):
+                self.deleting.add(topic)
+            case PartitionRemoval(partition=partition):
+                self.partitions.pop(partition, None)
+            case TopicRemoval(topic=topic):
+                del self.topics[topic]
+                self.deleting.discard(topic)
+                # Below /admin, a request to delete a topic is the mark itself.
+                marks = [path for path, found in self.requests.items() if found.asked == DeleteTopic(topic=topic)]
+                for path in marks:
+                    del self.requests[path]
+            case TopicConfigWrite(topic=topic, config=config):
+                self.topics[topic] = replace(self.topics[topic], config=config)
+            case ClusterConfigWrite(config=settings):
+                self.stored_settings = settings
+            case RequestRemoval(path=path):
+                self.requests.pop(path, None)
+            case _:
+                assert_never(write)
+        return 0, zxid
+
+    def _store_partition(self, partition: TopicPartition, stored: StoredPartition) -> None:
+        self.partitions[partition] = stored
+
+    def _next_zxid(self) -> int:
+        self._zxid += 1
+        return self._zxid
+
+
+class MemorySession:
+    """ports.ControllerStore, as the holder of one controller epoch."""
+
+    def __init__(self, store: MemoryStore, controller_epoch: int) -> None:
+        self._store = store
+        self._controller_epoch = controller_epoch
+
+    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+        answers: list[GroupAnswer] = []
+        for first in range(0, len(groups), GROUPS_PER_MULTI):
+            if self._store.dies_after == 0:
+                raise ControllerDied
+            self._store.round_trips += 1
+            if self._store.dies_after is not None:
+                self._store.dies_after -= 1
+            for group in groups[first : first + GROUPS_PER_MULTI]:
+                deposed = self._store.controller_epoch != self._controller_epoch
+                answers.append(Deposed() if deposed else self._store.group(group))
+        if self._store.dies_after == 0:
+            raise ControllerDied
+        then(answers)

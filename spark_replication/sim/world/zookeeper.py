@@ -1,0 +1,283 @@
+"""ZooKeeper as processes meet it: sessions that expire, requests that take time, answers that are lost, watches that
+only mark what is to be read. What it holds, and under which conditions it changes, is WatchedStore's.
+
+Rules:
+- A session's requests arrive in the order in which they were sent, and whether or not who sent them still lives.
+- Nothing of an expired session is carried out; what it registered goes with it.
+- A client hears that its session has expired only once it is connected again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from spark_replication.core.controller.cluster import LoadedCluster
+from spark_replication.core.law.clean_chain import next_epoch
+from spark_replication.core.law.writes import Deposed as DeposedAnswer
+from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite, StoredPartition
+from spark_replication.errors import DirectoryInUse, ReplicationError
+from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
+from spark_replication.sim.world.watched_store import WatchedStore
+from spark_replication.sim.world.world import Process, World
+
+REQUEST_MS = (1, 3)
+LOST_AFTER_MS = (5, 40)
+NOTICE_MS = (2, 15)
+
+
+class Lost(msgspec.Struct, frozen=True):
+    """The connection went before the answer came: the request may have been carried out. expired: the session, too."""
+
+    expired: bool = False
+
+
+Then = Callable[[Any], None]
+
+
+class Session:
+    """One client's. expired: of that ZooKeeper is sure; `on_expired`: what the client does when it hears of it."""
+
+    def __init__(self, zookeeper: ZooKeeper, process: Process, on_expired: Callable[[], None]) -> None:
+        self.process = process
+        self.connected = True
+        self.expired = False
+        self._zookeeper = zookeeper
+        self._on_expired = on_expired
+        self._arrives_ms = 0
+        self._told = False
+
+    def request(self, what: str, operate: Callable[[], Any], then: Then, about: object = "") -> None:
+        """`operate` runs in ZooKeeper; `then` gets its result, or Lost, in this process."""
+        world, zookeeper = self._zookeeper.world, self._zookeeper
+        if not self.connected:
+            world.after(1, f"{what}: not connected", lambda: then(Lost(self.expired)), on=self.process)
+            return
+        at_ms = max(world.now_ms + world.between(*REQUEST_MS) + zookeeper.take_hold(what, self), self._arrives_ms)
+        self._arrives_ms = at_ms
+
+        def arrived() -> None:
+            answer = Lost(expired=True) if self.expired else operate()
+            if zookeeper.takes_answer(what) or not self.connected:
+                world.counts["lost_answer"] += 1
+                delay_ms, answer = world.between(*LOST_AFTER_MS), Lost(self.expired)
+            else:
+                delay_ms = world.between(*REQUEST_MS)
+            if not self.process.alive:
+                world.counts["late_write"] += 1
+            world.after(delay_ms, f"{what}: answered", lambda: then(answer), on=self.process)
+
+        world.after(at_ms - world.now_ms, what, arrived, about=about)
+
+    def disconnect(self, for_ms: int) -> None:
+        """The client is cut off, and connected again after a while; by then its session may have expired."""
+        world = self._zookeeper.world
+        self.connected = False
+        self._zookeeper.silent(self, for_ms)
+        world.after(for_ms, "connected again", self._reconnect, about=self.process.name)
+
+    def _reconnect(self) -> None:
+        self.connected = True
+        if self.expired:
+            self._tell_expired()
+        else:
+            self._zookeeper.connected_again(self)
+
+    def close(self) -> None:
+        self._told = True
+        self._zookeeper.expire(self)
+
+    def ended_by_server(self) -> None:
+        """Called by ZooKeeper once the session has expired."""
+        if self.connected:
+            self._tell_expired()
+
+    def _tell_expired(self) -> None:
+        if not self._told:
+            self._told = True
+            world = self._zookeeper.world
+            world.after(world.between(*NOTICE_MS), "hears that its session expired", self._on_expired, on=self.process)
+
+
+class ZooKeeper:
+    """controller: the session that holds /controller. notifications: the partitions that leaders changed."""
+
+    def __init__(self, world: World, store: WatchedStore, session_ms: int) -> None:
+        self.world = world
+        self.store = store
+        self.session_ms = session_ms
+        self.controller: Session | None = None
+        self.notifications: list[TopicPartition] = []
+        self.owners: dict[BrokerId, Session] = {}
+        self._broker_watches: dict[BrokerId, tuple[Session, Callable[[], None]]] = {}
+        self._watches: dict[Session, Callable[[str], None]] = {}
+        self._held: tuple[str, int, Callable[[Process], None] | None] | None = None
+        self._answers_taken: str | None = None
+
+    # Faults
+
+    def hold_next(self, what: str, for_ms: int, then: Callable[[Process], None] | None = None) -> None:
+        """The next request of this kind arrives so much later; `then` is told who sent it."""
+        self._held = what, for_ms, then
+
+    def take_next_answer(self, what: str) -> None:
+        """The next request of this kind is carried out, and its answer is lost."""
+        self._answers_taken = what
+
+    def disarm(self) -> None:
+        self._held = self._answers_taken = None
+
+    def take_hold(self, what: str, session: Session) -> int:
+        if self._held is None or self._held[0] != what:
+            return 0
+        _, for_ms, then = self._held
+        self._held = None
+        if then is not None:
+            then(session.process)
+        return for_ms
+
+    def takes_answer(self, what: str) -> bool:
+        if self._answers_taken != what:
+            return False
+        self._answers_taken = None
+        return True
+
+    def deafen(self, session: Session, for_ms: int) -> None:
+        """Its watches are late: it hears of nothing for so long."""
+        marked = self._watches.pop(session, None)
+
+        def hear() -> None:
+            if not session.expired:
+                self._watches[session] = heard
+                self.connected_again(session)
+
+        if marked is not None:
+            heard = marked
+            self.world.after(for_ms, "its watches come at last", hear, on=session.process)
+
+    # Sessions
+
+    def connect(self, process: Process, on_expired: Callable[[], None]) -> Session:
+        return Session(self, process, on_expired)
+
+    def silent(self, session: Session, for_ms: int) -> None:
+        """Nothing is heard of this client for so long."""
+        if for_ms >= self.session_ms:
+            self.world.after(
+                self.session_ms, "a session expires", lambda: self.expire(session), about=session.process.name
+            )
+
+    def expire(self, session: Session) -> None:
+        if session.expired:
+            return
+        session.expired = True
+        self._watches.pop(session, None)
+        for broker, owner in sorted(self.owners.items(), key=lambda item: item[0]):
+            if owner is session:
+                self.remove_registration(broker)
+        if self.controller is session:
+            self.vacate()
+        session.ended_by_server()
+
+    # Watches
+
+    def watch(self, session: Session, marked: Callable[[str], None]) -> None:
+        """marked("brokers" | "changes" | "vacancy") in the client, each time there is something to be read."""
+        self._watches[session] = marked
+
+    def watch_registration(self, broker: BrokerId, session: Session, gone: Callable[[], None]) -> None:
+        self._broker_watches[broker] = session, gone
+
+    def connected_again(self, session: Session) -> None:
+        """What happened meanwhile is seen now."""
+        for broker, (watching, _) in sorted(self._broker_watches.items(), key=lambda item: item[0]):
+            if watching is session and self.owners.get(broker) is not session:
+                self._tell_gone(broker)
+        marked = self._watches.get(session)
+        if marked is not None:
+            for what in ("brokers", "changes", "vacancy"):
+                marked(what)
+
+    def _mark(self, what: str) -> None:
+        for session, marked in self._watches.items():
+            if session.connected:
+                delay_ms = self.world.between(*NOTICE_MS)
+                self.world.after(delay_ms, f"watch: {what}", lambda marked=marked: marked(what), on=session.process)  # type: ignore[misc]
+
+    # Controllers
+
+    def campaign(self, session: Session) -> LoadedCluster | None:
+        """Winning /controller and raising /controller_epoch is one multi() (C1)."""
+        if self.controller is not None:
+            return None
+        self.controller = session
+        return self.store.load()
+
+    def vacate(self) -> None:
+        self.controller = None
+        self._mark("vacancy")
+
+    def commit(self, controller_epoch: int, group: Group) -> GroupAnswer:
+        if controller_epoch != self.store.controller_epoch:
+            self.world.counts["deposed_write"] += 1
+            return DeposedAnswer()
+        before = set(self.store.registered)
+        self.store.writing = controller_epoch
+        answer = self.store.group(group)
+        self.store.writing = None
+        for broker in sorted(before - self.store.registered.keys()):
+            self._registration_removed(broker)
+        return answer
+
+    def take_changes(self, controller_epoch: int) -> dict[TopicPartition, StoredPartition]:
+        """Read what the notifications name, and delete them; a deposed controller's deletion is refused."""
+        found = {p: self.store.partitions[p] for p in sorted(set(self.notifications)) if p in self.store.partitions}
+        if controller_epoch == self.store.controller_epoch:
+            self.notifications.clear()
+        return found
+
+    # Brokers
+
+    def register(self, session: Session, broker: BrokerId, wanted: Registration) -> BrokerEpoch | ReplicationError:
+        """The next epoch and the ephemeral node in one multi(); an earlier life of this directory gives way (B1)."""
+        present = self.store.registered.get(broker)
+        if present is not None and self.owners[broker] is not session:
+            there, mine = (present.boot_id, present.directory_mark), (wanted.boot_id, wanted.directory_mark)
+            if there != mine:
+                return DirectoryInUse(f"broker {broker} is registered from another boot or directory")
+        epoch = next_epoch(self.store.broker_epochs.get(broker), wanted)
+        self.store.broker_epochs[broker] = epoch
+        self.store.registered[broker] = msgspec.structs.replace(wanted, epoch=epoch.epoch)
+        self._broker_watches.pop(broker, None)
+        self.owners[broker] = session
+        self._mark("brokers")
+        return epoch
+
+    def shut_down(self, broker: BrokerId, session: Session) -> None:
+        if self.owners.get(broker) is session and broker in self.store.registered:
+            self.store.shut_down(broker)
+            self._mark("brokers")
+
+    def remove_registration(self, broker: BrokerId) -> None:
+        if self.store.registered.pop(broker, None) is not None:
+            self._registration_removed(broker)
+
+    def _registration_removed(self, broker: BrokerId) -> None:
+        self.owners.pop(broker, None)
+        self._tell_gone(broker)
+        self._mark("brokers")
+
+    def _tell_gone(self, broker: BrokerId) -> None:
+        watch = self._broker_watches.get(broker)
+        if watch is not None and watch[0].connected and not watch[0].expired:
+            session, gone = self._broker_watches.pop(broker)
+            self.world.after(self.world.between(*NOTICE_MS), "its registration is gone", gone, on=session.process)
+
+    def change_isr(self, write: IsrWrite) -> ReplicationError | None:
+        refused = self.store.change_isr(write)
+        if refused is None and self.controller is not None:
+            self.notifications.append(write.partition)
+            self._mark("changes")
+        return refused

@@ -1,0 +1,1 @@
+"""What a broker reads from and writes to ZooKeeper."""

@@ -1,0 +1,113 @@
+"""A leader's conditional ISR change: one multi(), answered through `then` (I1, I3, I4).
+
+It waits for nothing. What is under way at one time is one change a partition (I4), so partitions bound it.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+
+from spark_replication.core.law.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
+from spark_replication.errors import CorruptState, ReplicationError
+from spark_replication.model import encode
+from spark_replication.zk import paths
+from spark_replication.zk.isr_change import IsrChange
+from spark_replication.zk.reading import stored_partition
+from spark_replication.zk.session import (
+    EXISTS,
+    Check,
+    Committed,
+    Create,
+    MultiOutcome,
+    Operation,
+    ReadOutcome,
+    Rejected,
+    Session,
+    SetData,
+)
+
+UNMARKED = 0  # the version of a registration that is not shutting down
+Then = Callable[[IsrAnswer], None]
+
+log = logging.getLogger(__name__)
+
+
+class IsrWrites:
+    def __init__(self, session: Session, controlled: Callable[[], bool]) -> None:
+        """controlled: whether /controller was there when last looked."""
+        self._session = session
+        self._controlled = controlled
+
+    def change(self, write: IsrWrite, then: Then) -> None:
+        self._send(write, then, notify=self._controlled())
+
+    def _send(self, write: IsrWrite, then: Then, *, notify: bool) -> None:
+        operations = _operations(write)
+        if notify:
+            operations.append(_notification(write))
+        answered = partial(self._answered, write, then, notification=len(operations) - 1 if notify else None)
+        self._session.commit(operations, answered)
+
+    def _answered(self, write: IsrWrite, then: Then, outcome: MultiOutcome, *, notification: int | None) -> None:
+        match outcome:
+            case Committed():
+                stored = outcome.stored[0]
+                assert stored is not None, "the first operation sets leaderAndISR"
+                then(IsrCommitted(stored[0]))
+                if notification is None:
+                    self._notify_late(write)
+            case Rejected(operation=place) if place == notification:
+                # Its folder was removed by hand. The controller finds out by its next write: the ISR matters more.
+                self._send(write, then, notify=False)
+            case Rejected():
+                self._session.read(paths.topic_id(write.topic_id), partial(self._refused, write, then))
+            case ReplicationError():
+                then(IsrUnanswered())
+
+    def _refused(self, write: IsrWrite, then: Then, topic_id: ReadOutcome) -> None:
+        """A topic that was made again under the same name is another: its leaderAndISR says nothing of this one."""
+        if topic_id is None:
+            then(IsrRefused(None))
+        elif isinstance(topic_id, ReplicationError):
+            then(IsrUnanswered())
+        else:
+            self._session.read(paths.leader_and_isr(write.partition), partial(self._refused_as, write, then))
+
+    def _refused_as(self, write: IsrWrite, then: Then, current: ReadOutcome) -> None:
+        if isinstance(current, ReplicationError):
+            then(IsrUnanswered())
+            return
+        try:
+            answer = IsrRefused(None if current is None else stored_partition(write.partition, current))
+        except CorruptState as error:
+            log.error("%s stops being led here: %s", write.partition, error)
+            answer = IsrRefused(None)
+        then(answer)
+
+    def _notify_late(self, write: IsrWrite) -> None:
+        """A controller that came while the write was on its way may have loaded the partition just before."""
+        self._session.stat(paths.CONTROLLER, partial(self._notify_if, write))
+
+    def _notify_if(self, write: IsrWrite, controller: ReadOutcome) -> None:
+        if controller is not None and not isinstance(controller, ReplicationError):
+            # A lost notification costs one refused write of the controller's, and is not worth another attempt.
+            self._session.commit((_notification(write),), lambda _outcome: None)
+
+
+def _operations(write: IsrWrite) -> list[Operation]:
+    operations: list[Operation] = [
+        SetData(paths.leader_and_isr(write.partition), encode(write.state), write.version),
+        Check(paths.broker_epoch(write.broker), write.broker_epoch),
+        Check(paths.topic_id(write.topic_id), EXISTS),
+    ]
+    for broker, epoch in sorted(write.joining.items()):
+        operations.append(Check(paths.broker_id(broker), UNMARKED))
+        operations.append(Check(paths.broker_epoch(broker), epoch))
+    return operations
+
+
+def _notification(write: IsrWrite) -> Create:
+    change = IsrChange(partitions=(str(write.partition),))
+    return Create(paths.ISR_CHANGE_PREFIX, encode(change), sequence=True)

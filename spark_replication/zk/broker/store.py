@@ -1,0 +1,293 @@
+"""ZooKeeper as a broker uses it: register (B1, I8), change ISRs (I1, I3), read what it is to do.
+
+It outlives sessions: `register` opens a new one where the last was lost, and what was cached and watched starts again.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from spark_replication.core.controller.cluster import commands_of
+from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.law.writes import IsrAnswer, IsrWrite
+from spark_replication.errors import NotReady, ReplicationError, RequestTimedOut, StaleBrokerEpoch
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.model import (
+    BrokerEpoch,
+    BrokerId,
+    BrokerSequence,
+    ClusterInfo,
+    ClusterSettings,
+    ControllerInfo,
+    ProducerIds,
+    Registration,
+    TopicConfig,
+    TopicPartition,
+    decode,
+    encode,
+)
+from spark_replication.zk import paths
+from spark_replication.zk.broker.isr_writes import IsrWrites
+from spark_replication.zk.broker.registering import Registering
+from spark_replication.zk.node_watch import NodeWatch, wait_for_node
+from spark_replication.zk.reading import read_brokers, read_partitions, read_settings, read_topics
+from spark_replication.zk.session import (
+    Check,
+    Committed,
+    ConnectionLost,
+    Create,
+    Node,
+    Operation,
+    Reason,
+    Session,
+    SessionState,
+    SetData,
+)
+
+ALLOCATE_ATTEMPTS_MAX = 100  # each round somebody else got its ids
+MARK_ATTEMPTS_MAX = 20
+FIRST_BROKER_ID = 1
+FIRST_PRODUCER_ID = 0
+CONTROLLER_READ_TIMEOUT_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that metadata tells."""
+
+    partitions: list[PartitionCommand]
+    topics: dict[str, TopicConfig]
+    topic_ids: dict[str, str]
+    brokers: BrokersRead
+    settings: ClusterSettings
+
+
+class BrokerStore:
+    """`connect` opens a session: once now, and again by `register` after one was lost. Methods wait for ZooKeeper, but
+    `change_isr`, which answers through `then` on any thread."""
+
+    def __init__(self, connect: Callable[[], Session]) -> None:
+        self._connect = connect
+        self._registered: tuple[BrokerId, Registration] | None = None
+        self._own: tuple[NodeWatch, _Once] | None = None
+        self._open()
+
+    def close(self) -> None:
+        """Ends the session: the registration goes at once. Not from a callback of this store's session."""
+        self._unwatch_own()
+        self._session.close()
+
+    @property
+    def session_lost(self) -> bool:
+        return self._session.lost
+
+    @property
+    def connected(self) -> bool:
+        """A read would not wait for a connection."""
+        return self._session.connected
+
+    def listen(self, listener: Callable[[SessionState], None]) -> None:
+        """Of the present session; it must not block."""
+        self._session.listen(listener)
+
+    # Being there.
+
+    def register(
+        self,
+        broker_id: BrokerId,
+        *,
+        host: str,
+        port: int,
+        replication_port: int,
+        incarnation: str,
+        rack: str | None,
+        boot_id: str,
+        directory_mark: str,
+        continues: int | None,
+    ) -> tuple[Registration, BrokerEpoch]:
+        """A new epoch, and the ephemeral node that says this broker lives, in one multi().
+
+        continues: the epoch that the proof of a clean end names (I8); None: there is no proof.
+        DirectoryInUse: a node of this id is there whose directory is not ours.
+        """
+        self._unwatch_own()
+        if self._session.lost:
+            self._open()
+        wanted = Registration(
+            host=host,
+            port=port,
+            replication_port=replication_port,
+            incarnation=incarnation,
+            rack=rack,
+            boot_id=boot_id,
+            directory_mark=directory_mark,
+            continues=continues,
+            epoch=0,
+        )
+        try:
+            registration, epoch = Registering(self._session, broker_id, wanted).run()
+        except RequestTimedOut:
+            self._session.close()  # what is still on its way must not register this broker after it gave up
+            raise
+        self._registered = (broker_id, registration)
+        return registration, epoch
+
+    def watch_own_registration(self, on_gone: Callable[[], None]) -> None:
+        """Calls it once, when the node is gone or its session lost; on any thread: it must not block."""
+        broker, _ = self._own_registration()
+        session = self._session
+        once = _Once(on_gone)
+
+        def read(node: Node | None) -> None:
+            if node is None or node.owner != session.id:
+                once.call()
+
+        self._unwatch_own()
+        self._own = NodeWatch(session, paths.broker_id(broker), read), once
+        session.listen(lambda state: once.call() if state is SessionState.LOST else None)
+
+    def mark_shutting_down(self) -> None:
+        """Raises the node's version: from now on nobody lets this broker into an ISR, or elects it (L2, I3)."""
+        broker, registration = self._own_registration()
+        marked = msgspec.structs.replace(registration, shutting_down=True)
+        operations = (
+            Check(paths.broker_epoch(broker), registration.epoch),
+            SetData(paths.broker_id(broker), encode(marked), 0),
+        )
+        for _ in range(MARK_ATTEMPTS_MAX):
+            try:
+                outcome = self._session.commit_now(operations)
+            except ConnectionLost:
+                continue
+            if isinstance(outcome, Committed):
+                return
+            node = self._session.read_now(paths.broker_id(broker))
+            if node is not None and node.data == encode(marked):
+                return  # by an earlier call, or an attempt whose answer was lost
+            raise StaleBrokerEpoch(f"broker {broker} is no longer registered at epoch {registration.epoch}")
+        raise RequestTimedOut(f"the connection to ZooKeeper broke {MARK_ATTEMPTS_MAX} times: check the network")
+
+    def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
+        """See ports.IsrStore."""
+        self._isr_writes.change(write, then)
+
+    # What others wrote.
+
+    def read_assigned(self, broker_id: BrokerId) -> tuple[list[PartitionCommand], dict[str, TopicConfig]]:
+        """The partitions assigned to this broker that have a state, and the settings of their topics (B1). As new as
+        any command that has arrived: what is missing here goes."""
+        self._session.sync_now()
+        topics = {
+            name: topic
+            for name, topic in read_topics(self._session).items()
+            if any(broker_id in replicas for replicas in topic.state.partitions.values())
+        }
+        wanted = [
+            TopicPartition(name, number)
+            for name, topic in topics.items()
+            for number, replicas in topic.state.partitions.items()
+            if broker_id in replicas
+        ]
+        partitions = read_partitions(self._session, wanted)
+        return commands_of(topics, partitions), {name: topic.config for name, topic in topics.items()}
+
+    def read_all(self) -> ClusterRead:
+        topics = read_topics(self._session)
+        wanted = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
+        return ClusterRead(
+            partitions=commands_of(topics, read_partitions(self._session, wanted)),
+            topics={name: topic.config for name, topic in topics.items()},
+            topic_ids={name: topic.state.topic_id for name, topic in topics.items()},
+            brokers=read_brokers(self._session),
+            settings=read_settings(self._session),
+        )
+
+    def read_brokers(self) -> BrokersRead:
+        return read_brokers(self._session)
+
+    def controller(self) -> ControllerInfo | None:
+        """As last heard of: a watch keeps it."""
+        node = self._controller.current
+        return None if node is None else decode(node.data, ControllerInfo, paths.CONTROLLER)
+
+    def cluster_info(self) -> ClusterInfo | None:
+        """None: no controller has ever run here."""
+        node = self._session.read_now(paths.CLUSTER)
+        return None if node is None else decode(node.data, ClusterInfo, paths.CLUSTER)
+
+    def wait_for_cluster(self, timeout_s: float) -> ClusterInfo:
+        node = wait_for_node(self._session, paths.CLUSTER, timeout_s)
+        if node is None:
+            raise NotReady(f"no controller has made {paths.CLUSTER} within {timeout_s} s: start one")
+        return decode(node.data, ClusterInfo, paths.CLUSTER)
+
+    # Numbers that nobody else has. One whose answer is lost is never used.
+
+    def allocate_broker_id(self) -> BrokerId:
+        return self._allocate(paths.BROKER_SEQUENCE, 1, FIRST_BROKER_ID, BrokerSequence)
+
+    def allocate_producer_ids(self, count: int) -> range:
+        first = self._allocate(paths.PRODUCER_IDS, count, FIRST_PRODUCER_ID, ProducerIds)
+        return range(first, first + count)
+
+    def _allocate(self, path: str, count: int, first: int, kind: type[BrokerSequence] | type[ProducerIds]) -> int:
+        assert count > 0, f"{count} ids"
+        for _ in range(ALLOCATE_ATTEMPTS_MAX):
+            node = self._session.read_now(path)
+            allocated = first if node is None else decode(node.data, kind, path).next
+            data = encode(kind(next=allocated + count))
+            write: Operation = Create(path, data) if node is None else SetData(path, data, node.version)
+            try:
+                outcome = self._session.commit_now((write,))
+            except ConnectionLost:
+                continue
+            if isinstance(outcome, Committed):
+                return allocated
+            if node is None and outcome.reason is Reason.NO_NODE:
+                raise NotReady(f"{path} has no parent in ZooKeeper: no controller has run yet, start one")
+            if outcome.reason not in (Reason.BAD_VERSION, Reason.NODE_EXISTS):
+                raise ReplicationError(f"{path} cannot be written: {outcome.reason.value}")
+        raise RequestTimedOut(f"{path} changed {ALLOCATE_ATTEMPTS_MAX} times while ids were allocated: retry")
+
+    # Sessions.
+
+    def _open(self) -> None:
+        self._session = self._connect()
+        self._controller = NodeWatch(self._session, paths.CONTROLLER, lambda _node: None)
+        if not self._controller.wait_first(CONTROLLER_READ_TIMEOUT_S):
+            log.warning("ZooKeeper has not said yet who the controller is")
+        controller = self._controller
+        self._isr_writes = IsrWrites(self._session, lambda: controller.current is not None)
+
+    def _own_registration(self) -> tuple[BrokerId, Registration]:
+        assert self._registered is not None, "register first"
+        return self._registered
+
+    def _unwatch_own(self) -> None:
+        if self._own is not None:
+            watch, once = self._own
+            watch.cancel()
+            once.disarm()
+
+
+class _Once:
+    """A lost session and a missing node are the same news, and come on different threads."""
+
+    def __init__(self, action: Callable[[], None]) -> None:
+        self._lock = threading.Lock()
+        self._action: Callable[[], None] | None = action
+
+    def call(self) -> None:
+        action = self.disarm()
+        if action is not None:
+            action()
+
+    def disarm(self) -> Callable[[], None] | None:
+        with self._lock:
+            action, self._action = self._action, None
+            return action

@@ -1,0 +1,1 @@
+"""What a controller reads from and writes to ZooKeeper."""

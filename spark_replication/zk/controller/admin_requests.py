@@ -1,0 +1,127 @@
+"""What lies below /admin: requests that any ZooKeeper client may write, and that the controller removes when done.
+
+| node                          | data                     | what is asked for                                      |
+| ----------------------------- | ------------------------ | ------------------------------------------------------ |
+| partitions_reassigned/[t]/[p] | replicas: `[4, 5]` (a)   | that the partition moves there, in order of preference |
+| partitions_add/[t]/[p]        | replicas, likewise       | that there is such a partition                         |
+| partitions_remove/[t]/[p]     | none                     | that this last partition of its topic goes             |
+| delete_topics/[t]             | none                     | that the topic goes                                    |
+| preferred_replica_election    | none, or `["foo-3"]` (b) | that preferred replicas lead these; none: all that can |
+
+(a) or `{"v": 1, "replicas": [4, 5]}`. (b) or `{"v": 1, "partitions": ["foo-3"]}`.
+
+What cannot be read as a request is logged and left: its writer may correct it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Annotated, NamedTuple, TypeVar
+
+import msgspec
+
+from spark_replication.core.controller.events import Requested
+from spark_replication.decoding import UNDECODABLE, from_json
+from spark_replication.messages.requests import (
+    AddPartitions,
+    DeleteTopic,
+    ElectLeaders,
+    Reassign,
+    RemovePartitions,
+    Request,
+)
+from spark_replication.model import BrokerId, TopicPartition, require
+from spark_replication.zk import paths
+from spark_replication.zk.reading import is_partition_number
+from spark_replication.zk.session import Node, Session, Watch
+
+VERSION = 1
+_FOLDERS = (paths.REASSIGNED, paths.ADDED, paths.REMOVED)
+
+Kind = TypeVar("Kind")
+
+
+class Found(NamedTuple):
+    """A node below /admin. asked: None if it is no request, and `why` then says so."""
+
+    path: str
+    node: Node
+    asked: Request | None
+    why: str = ""
+
+    @property
+    def requested(self) -> Requested | None:
+        return None if self.asked is None else Requested(asked=self.asked, path=self.path)
+
+
+class _Replicas(msgspec.Struct, forbid_unknown_fields=True):
+    replicas: Annotated[tuple[BrokerId, ...], msgspec.Meta(min_length=1)]
+    v: int = VERSION
+
+    def __post_init__(self) -> None:
+        require(self.v == VERSION, f"version {self.v} is not known here, {VERSION} is")
+
+
+class _Partitions(msgspec.Struct, forbid_unknown_fields=True):
+    partitions: tuple[str, ...] | None = None
+    v: int = VERSION
+
+    def __post_init__(self) -> None:
+        require(self.v == VERSION, f"version {self.v} is not known here, {VERSION} is")
+        for name in self.partitions or ():
+            TopicPartition.parse(name)
+
+
+def read_requests(session: Session, watch: Watch | None = None) -> list[Found]:
+    """Everything below /admin, in an order in which it can be done: partitions are added at a topic's tail in
+    ascending order, and removed from there in descending order. The watch hears of nodes that come and go."""
+    if watch is not None:
+        session.children_now(paths.ADMIN, watch)
+    folders = [*_FOLDERS, paths.DELETE_TOPICS]
+    *topics, deleted = session.children_many(folders, watch)
+    named = [f"{folder}/{topic}" for folder, names in zip(_FOLDERS, topics, strict=True) for topic in names]
+    wanted = [paths.deletion_mark(topic) for topic in deleted]
+    for path, numbers in zip(named, session.children_many(named, watch), strict=True):
+        ordered = sorted(numbers, key=lambda name: (int(name) if is_partition_number(name) else -1, name))
+        wanted += [f"{path}/{number}" for number in (reversed(ordered) if path.startswith(paths.REMOVED) else ordered)]
+    wanted.append(paths.PREFERRED_ELECTION)
+    return list(_found(wanted, session.read_many(wanted)))
+
+
+def _found(wanted: Sequence[str], nodes: Sequence[Node | None]) -> Iterator[Found]:
+    for path, node in zip(wanted, nodes, strict=True):
+        if node is not None:
+            try:
+                yield Found(path, node, asked_by(path, node.data))
+            except (ValueError, *UNDECODABLE) as error:
+                yield Found(path, node, None, str(error))
+
+
+def asked_by(path: str, data: bytes) -> Request:
+    """ValueError, or what msgspec raises: that is no request."""
+    if path == paths.PREFERRED_ELECTION:
+        return ElectLeaders(kind="preferred", partitions=_named_partitions(data))
+    folder, _, name = path.rpartition("/")
+    if folder == paths.DELETE_TOPICS:
+        return DeleteTopic(topic=name)
+    folder, _, topic = folder.rpartition("/")
+    require(is_partition_number(name), f"{name} is not the number of a partition")
+    partition = TopicPartition(topic, int(name))
+    if folder == paths.REMOVED:
+        return RemovePartitions(partitions={topic: (partition.partition,)})
+    replicas = _replicas(data)
+    if folder == paths.ADDED:
+        return AddPartitions(assignments={topic: {partition.partition: replicas}})
+    return Reassign(targets={str(partition): replicas})
+
+
+def _replicas(data: bytes) -> tuple[BrokerId, ...]:
+    listed = data.lstrip().startswith(b"[")
+    return from_json(b'{"replicas":%b}' % data if listed else data, _Replicas).replicas
+
+
+def _named_partitions(data: bytes) -> tuple[str, ...] | None:
+    if not data.strip():
+        return None
+    listed = data.lstrip().startswith(b"[")
+    return from_json(b'{"partitions":%b}' % data if listed else data, _Partitions).partitions

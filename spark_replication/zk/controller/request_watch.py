@@ -1,0 +1,134 @@
+"""What a controller hears of requests below /admin: each once, however often they are read.
+
+A node is known by its path and mzxid, so one that was removed and written again, or corrected, is a new request. The
+marks of deletions that this controller itself carries out are no requests: a late one would delete a topic that was
+made again meanwhile.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import threading
+from collections.abc import Callable, Iterable, Sequence
+
+from spark_replication.core.controller.events import Requested
+from spark_replication.core.law.writes import DeletionMark, Group, GroupAnswer, Stored, TopicRemoval
+from spark_replication.errors import ReplicationError, RequestTimedOut
+from spark_replication.messages.requests import DeleteTopic
+from spark_replication.process.worker import Worker
+from spark_replication.zk.controller.admin_requests import Found, read_requests
+from spark_replication.zk.session import Session
+
+log = logging.getLogger(__name__)
+
+
+class Deletions:
+    """Up to which zxid the marks of each topic belong to a deletion of this controller's: without end while one is
+    under way. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._up_to: dict[str, float] = {}
+
+    def begin(self, topics: Iterable[str]) -> None:
+        with self._lock:
+            self._up_to.update(dict.fromkeys(topics, math.inf))
+
+    def sent(self, groups: Sequence[Group]) -> bool:
+        """Before they are. True: `answered` wants to know what became of them."""
+        self.begin(write.topic for group in groups for write in group if isinstance(write, DeletionMark))
+        return any(isinstance(write, TopicRemoval) for group in groups for write in group)
+
+    def answered(self, groups: Sequence[Group], answers: Sequence[GroupAnswer]) -> None:
+        for group, answer in zip(groups, answers, strict=True):
+            if isinstance(answer, Stored):
+                for write, (_, zxid) in zip(group, answer.versions, strict=True):
+                    if isinstance(write, TopicRemoval):
+                        with self._lock:
+                            self._up_to[write.topic] = zxid
+
+    def over(self) -> frozenset[str]:
+        with self._lock:
+            return frozenset(topic for topic, up_to in self._up_to.items() if up_to < math.inf)
+
+    def forget(self, topics: Iterable[str]) -> None:
+        """Their marks were not there in a reading that began after they were over."""
+        with self._lock:
+            for topic in topics:
+                if self._up_to.get(topic, math.inf) < math.inf:
+                    del self._up_to[topic]
+
+    def covers(self, topic: str, created_zxid: int) -> bool:
+        with self._lock:
+            return created_zxid <= self._up_to.get(topic, -1)
+
+
+class RequestWatch:
+    """Starts at once. loaded: what the controller knows, so that it is not told of it again."""
+
+    def __init__(
+        self, session: Session, on_event: Callable[[Requested], None], loaded: Iterable[Found], deletions: Deletions
+    ) -> None:
+        self._session = session
+        self._on_event = on_event
+        self._deletions = deletions
+        self._known = {found.path: found.node.zxid for found in loaded if found.asked is not None}
+        self._changed = threading.Condition()
+        self._marked = True
+        self._stopped = False
+        self.worker = Worker(self._run, "request-watch")
+        self.worker.start()
+
+    def stop(self) -> None:
+        with self._changed:
+            self._stopped = True
+            self._changed.notify_all()
+
+    def _mark(self, _event: object) -> None:
+        with self._changed:
+            self._marked = True
+            self._changed.notify_all()
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._stopped or self._marked)
+                if self._stopped:
+                    return
+                self._marked = False
+            try:
+                self._read()
+            except RequestTimedOut as error:
+                log.warning("requests below /admin wait for ZooKeeper: %s", error)
+                self._mark(None)
+            except ReplicationError as error:
+                log.info("requests below /admin are no longer read: %s", error)
+                return
+
+    def _read(self) -> None:
+        over = self._deletions.over()
+        found = read_requests(self._session, self._mark)
+        for each in found:
+            if self._known.get(each.path) != each.node.zxid:
+                self._known[each.path] = each.node.zxid
+                self._take(each)
+        self._known = {each.path: each.node.zxid for each in found}
+        marked = {each.asked.topic for each in found if isinstance(each.asked, DeleteTopic)}
+        self._deletions.forget(over - marked)
+
+    def _take(self, found: Found) -> None:
+        requested = found.requested
+        if requested is None:
+            log.error("%s is left alone, since it is no request: %s. Correct or remove it", found.path, found.why)
+            # That its data changes is told to a watch of its own only.
+            (node,) = self._session.read_many([found.path], self._mark)
+            if node is not None and node.zxid != found.node.zxid:
+                self._mark(None)
+        elif not self._is_ours(found):
+            log.info("%s asks for %s", found.path, requested.asked)
+            self._on_event(requested)
+
+    def _is_ours(self, found: Found) -> bool:
+        created_zxid = found.node.created_zxid
+        return isinstance(found.asked, DeleteTopic) and self._deletions.covers(found.asked.topic, created_zxid)

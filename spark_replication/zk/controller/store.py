@@ -1,0 +1,301 @@
+"""ZooKeeper as a controller uses it: win, load, write, watch, resign (C1).
+
+One store is one candidacy, on a session of its own: once deposed it stores nothing more, and another one is needed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+
+import msgspec
+
+from spark_replication.config import Settings
+from spark_replication.core.controller.cluster import LoadedCluster
+from spark_replication.core.controller.events import BrokersRead, PartitionsRead, Requested
+from spark_replication.core.law.writes import Deposed, Group, GroupAnswer
+from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
+from spark_replication.messages.requests import DeleteTopic
+from spark_replication.model import (
+    ClusterInfo,
+    ControllerEpoch,
+    ControllerInfo,
+    HeldDirectory,
+    TopicPartition,
+    decode,
+    encode,
+)
+from spark_replication.process.worker import name_of_dead
+from spark_replication.zk import paths
+from spark_replication.zk.controller.admin_requests import Found, read_requests
+from spark_replication.zk.controller.commit_pipeline import CommitPipeline
+from spark_replication.zk.controller.request_watch import Deletions, RequestWatch
+from spark_replication.zk.controller.watch import ControllerWatch
+from spark_replication.zk.node_watch import NodeWatch
+from spark_replication.zk.reading import (
+    read_brokers,
+    read_partitions,
+    read_settings,
+    read_tombstones,
+    read_topic_nodes,
+    topics_of,
+)
+from spark_replication.zk.session import (
+    EXISTS,
+    Check,
+    Committed,
+    ConnectionLost,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Reason,
+    Rejected,
+    Session,
+    SessionState,
+    SetData,
+)
+
+# A race with another candidate is lost within one or two rounds; more means that something writes /controller_epoch.
+CAMPAIGN_ATTEMPTS_MAX = 20
+FIRST_EPOCH = 1
+
+log = logging.getLogger(__name__)
+
+
+class ControllerStore:
+    """`on_deposed(reason)` is called once, on a thread of the store's, unless it resigned or was closed before."""
+
+    def __init__(self, session: Session, settings: Settings, on_deposed: Callable[[str], None]) -> None:
+        """settings: what holds where /config/cluster says nothing else."""
+        self._session = session
+        self._settings = settings
+        self._on_deposed = on_deposed
+        self._lock = threading.Lock()
+        self._over = False
+        self._epoch_version: int | None = None
+        self._pipeline: CommitPipeline | None = None
+        self._watch: ControllerWatch | None = None
+        self._request_watch: RequestWatch | None = None
+        self._requests: list[Found] = []
+        self._deletions = Deletions()
+        self._watches: list[NodeWatch] = []
+
+    def campaign(self, id: str, host: str, port: int, held: HeldDirectory | None = None) -> LoadedCluster | None:
+        """Win /controller and read everything. None: it is held already; try again when `watch_vacancy` says so.
+
+        held: the node of a predecessor in that directory goes: it is dead, whatever its session says. Fails whole:
+        without a loaded cluster it is not the controller, and the session is closed.
+        """
+        if self._epoch_version is not None:
+            return None
+        try:
+            cluster = self._ensure_cluster()
+            epoch = self._win(ControllerInfo(id=id, host=host, port=port, epoch=0, held=held))
+            return None if epoch is None else self._load(cluster, epoch)
+        except ReplicationError:
+            self.resign()
+            raise
+
+    def watch_vacancy(self, on_vacant: Callable[[], None]) -> None:
+        """Calls it whenever /controller is found gone; on kazoo's thread: queue it and return."""
+        self._watches.append(
+            NodeWatch(self._session, paths.CONTROLLER, lambda node: on_vacant() if node is None else None)
+        )
+
+    def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
+        """See ports.ControllerStore. `then` comes on the pipeline's thread; on this one if it is over."""
+        if self._pipeline is None:
+            then([Deposed()] * len(groups))
+        elif self._deletions.sent(groups):
+            self._pipeline.commit(groups, partial(self._deletions_answered, groups, then))
+        else:
+            self._pipeline.commit(groups, then)
+
+    def _deletions_answered(
+        self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None], answers: list[GroupAnswer]
+    ) -> None:
+        self._deletions.answered(groups, answers)
+        then(answers)
+
+    def watch(self, on_event: Callable[[BrokersRead | PartitionsRead | Requested], None]) -> None:
+        """From now on: the brokers first, as they are, then every change; and what is asked for below /admin, each
+        request once. On threads of the store's."""
+        assert self._epoch_version is not None, "watch() is for who has won"
+        check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
+        self._watch = ControllerWatch(self._session, check, on_event, self._depose)
+        self._request_watch = RequestWatch(self._session, on_event, self._requests, self._deletions)
+
+    def dead_thread(self) -> str:
+        """The name of one of its threads, without which this controller is blind, or cannot store anything."""
+        parts = (self._pipeline, self._watch, self._request_watch)
+        return name_of_dead(part.worker for part in parts if part is not None)
+
+    def resign(self) -> None:
+        """Let the next one in at once, and close the session. Not from a callback of this store's session."""
+        with self._lock:
+            self._over = True
+        self._stop()
+        if self._epoch_version is not None and self._session.connected:
+            check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
+            try:
+                self._session.commit_now((check, Delete(paths.CONTROLLER, EXISTS)))
+            except ReplicationError as error:
+                log.info("resigned by the end of the session: %s", error)
+        self._session.close()
+
+    # Winning.
+
+    def _ensure_cluster(self) -> ClusterInfo:
+        node = self._session.read_now(paths.CLUSTER)
+        if node is None:
+            for path in paths.BASE:
+                self._ensure(Create(path))
+            # Last, so that whoever sees it finds everything else.
+            self._ensure(Create(paths.CLUSTER, encode(ClusterInfo(cluster_id=str(uuid.uuid4())))))
+            node = self._session.read_now(paths.CLUSTER)
+            if node is None:
+                raise NotController(f"{paths.CLUSTER} was removed by somebody while this controller started: retry")
+        return decode(node.data, ClusterInfo, paths.CLUSTER)
+
+    def _ensure(self, create: Create) -> None:
+        for _ in range(CAMPAIGN_ATTEMPTS_MAX):
+            try:
+                outcome = self._session.commit_now((create,))
+            except ConnectionLost:
+                continue
+            if isinstance(outcome, Rejected) and outcome.reason is not Reason.NODE_EXISTS:
+                raise ReplicationError(f"{create.path} cannot be made in ZooKeeper: {outcome.reason.value}")
+            return
+        raise RequestTimedOut(f"the connection to ZooKeeper broke {CAMPAIGN_ATTEMPTS_MAX} times: check the network")
+
+    def _win(self, wanted: ControllerInfo) -> int | None:
+        """The epoch won; None if another holds /controller. wanted: its epoch is not known yet."""
+        for _ in range(CAMPAIGN_ATTEMPTS_MAX):
+            node = self._session.read_now(paths.CONTROLLER_EPOCH)
+            epoch, raised = _raised(node)
+            info = msgspec.structs.replace(wanted, epoch=epoch)
+            controller = Create(paths.CONTROLLER, encode(info), ephemeral=True)
+            operations = (*self._removed_predecessor(wanted), controller, raised)
+            try:
+                outcome = self._session.commit_now(operations)
+            except ConnectionLost:
+                if not self._holds(info):
+                    continue
+                outcome = Committed((None, None))
+            if isinstance(outcome, Committed):
+                # A znode's first version is 0, and each set adds 1: what the condition in the multi() saw, plus one.
+                self._epoch_version = 0 if node is None else node.version + 1
+                return epoch
+            held_by_another = operations[outcome.operation] is controller and outcome.reason is Reason.NODE_EXISTS
+            if held_by_another and not self._withdrawn():
+                return None
+        raise RequestTimedOut(f"{paths.CONTROLLER_EPOCH} changed {CAMPAIGN_ATTEMPTS_MAX} times while campaigning")
+
+    def _removed_predecessor(self, wanted: ControllerInfo) -> tuple[Operation, ...]:
+        """As B1 for brokers: one process lives in a directory, so an earlier one of ours is dead. Read after the epoch,
+        whose version is checked in the same multi(): whoever has won since then keeps its node."""
+        node = None if wanted.held is None else self._session.read_now(paths.CONTROLLER)
+        if node is None:
+            return ()
+        there = decode(node.data, ControllerInfo, paths.CONTROLLER)
+        return (Delete(paths.CONTROLLER, node.version),) if there.held == wanted.held else ()
+
+    def _holds(self, info: ControllerInfo) -> bool:
+        """Whether the multi() whose answer was lost made this session the controller."""
+        node = self._session.read_now(paths.CONTROLLER)
+        return node is not None and node.owner == self._session.id and node.data == encode(info)
+
+    def _withdrawn(self) -> bool:
+        """An attempt given up for lost may have won after all: it is taken back, and the race starts again."""
+        node = self._session.read_now(paths.CONTROLLER)
+        if node is None or node.owner != self._session.id:
+            return node is None
+        with contextlib.suppress(ConnectionLost):  # then the next round finds it again
+            self._session.commit_now((Delete(paths.CONTROLLER, node.version),))
+        return True
+
+    def _load(self, cluster: ClusterInfo, epoch: int) -> LoadedCluster:
+        assert self._epoch_version is not None
+        self._pipeline = CommitPipeline(self._session, self._epoch_version, self._depose)
+        self._session.listen(self._session_changed)
+        self._watches.append(NodeWatch(self._session, paths.CONTROLLER, self._controller_read))
+        nodes = read_topic_nodes(self._session)
+        topics = topics_of(self._session, nodes)
+        assigned = [TopicPartition(name, number) for name, of in topics.items() for number in of.state.partitions]
+        partitions = read_partitions(self._session, assigned)
+        brokers = read_brokers(self._session)
+        self._requests = read_requests(self._session)
+        deleting = frozenset(_marked(self._requests) & topics.keys())
+        self._deletions.begin(deleting)
+        return LoadedCluster(
+            cluster_id=cluster.cluster_id,
+            controller_epoch=epoch,
+            settings=self._settings,
+            stored_settings=read_settings(self._session),
+            topics=topics,
+            partitions=partitions | read_tombstones(self._session, nodes, topics, partitions),
+            brokers=brokers.brokers,
+            broker_epochs=brokers.broker_epochs,
+            deleting=deleting,
+            requests=tuple(_requests(self._requests, deleting)),
+        )
+
+    # Losing.
+
+    def _controller_read(self, node: Node | None) -> None:
+        if node is None:
+            self._depose_aside(f"{paths.CONTROLLER} is gone")
+        elif node.owner != self._session.id:
+            self._depose_aside("another controller took over")
+
+    def _session_changed(self, state: SessionState) -> None:
+        if state is SessionState.LOST:
+            self._depose_aside("the ZooKeeper session has ended")
+
+    def _depose_aside(self, reason: str) -> None:
+        """Off kazoo's threads: who is told may well resign, which waits for them."""
+        threading.Thread(target=self._depose, args=(reason,), name="controller-deposed", daemon=True).start()
+
+    def _depose(self, reason: str) -> None:
+        with self._lock:
+            if self._over:
+                return
+            self._over = True
+        self._stop()
+        self._on_deposed(reason)
+
+    def _stop(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        if self._watch is not None:
+            self._watch.stop()
+        if self._request_watch is not None:
+            self._request_watch.stop()
+        if self._pipeline is not None:
+            self._pipeline.depose()
+
+
+def _raised(node: Node | None) -> tuple[int, Operation]:
+    """The next controller epoch, and the operation that makes it so."""
+    if node is None:
+        return FIRST_EPOCH, Create(paths.CONTROLLER_EPOCH, encode(ControllerEpoch(epoch=FIRST_EPOCH)))
+    epoch = decode(node.data, ControllerEpoch, paths.CONTROLLER_EPOCH).epoch + 1
+    return epoch, SetData(paths.CONTROLLER_EPOCH, encode(ControllerEpoch(epoch=epoch)), node.version)
+
+
+def _marked(found: Iterable[Found]) -> set[str]:
+    return {each.asked.topic for each in found if isinstance(each.asked, DeleteTopic)}
+
+
+def _requests(found: Iterable[Found], deleting: frozenset[str]) -> Iterator[Requested]:
+    """A deletion under way goes on without a request. The mark of a topic that is not there is one, which is refused,
+    and so removed."""
+    for each in found:
+        requested = each.requested  # what is none is logged by the watch
+        if requested is not None and not (isinstance(each.asked, DeleteTopic) and each.asked.topic in deleting):
+            yield requested

@@ -1,0 +1,1 @@
+"""ZooKeeper's servers, started from the jars inside pyspark."""

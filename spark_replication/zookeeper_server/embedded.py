@@ -1,0 +1,183 @@
+"""ZooKeeper from pyspark's jars, for who has none: one server, or an ensemble of three that outlives any one of them.
+
+Each is a detached process, adopted by the next that starts the directory; where they lie, and at which ports, is
+decided once (server_layout). Whoever starts holds the lock on `starting`: of two that start at once, the later adopts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from spark_replication.errors import ReplicationError, StartFailed
+from spark_replication.process.locked_process import LockedProcess, last_lines
+from spark_replication.zookeeper_server.layout import (
+    Place,
+    check_servers,
+    choose_places,
+    forget_places,
+    ports_file,
+    server_directories,
+    stored_places,
+    taken_port,
+)
+from spark_replication.zookeeper_server.server import PortTaken, ServerProcess
+
+STARTING_FILE = "starting"
+PORT_ATTEMPTS_MAX = 5  # at the first start, when another process takes a port that was just free
+POLL_S = 0.02
+STOP_TIMEOUT_S = 10.0
+
+
+class EmbeddedZooKeeper:
+    """`start` makes it run; any number of processes may do so for one directory."""
+
+    def __init__(self, directory: Path, places: tuple[Place, ...]) -> None:
+        """Use `start`, or `found_in`."""
+        self.directory = directory
+        self.servers = tuple(ServerProcess(place, places) for place in places)
+
+    @classmethod
+    def start(cls, directory: str | os.PathLike[str], timeout_s: float, servers: int = 1) -> EmbeddedZooKeeper:
+        """Running and answering clients: servers that live are adopted, the others started."""
+        path = Path(directory).resolve()
+        deadline = time.monotonic() + timeout_s
+        check_servers(path, servers)
+        path.mkdir(parents=True, exist_ok=True)
+        with _starting(path, deadline):
+            check_servers(path, servers)  # another may have made it meanwhile
+            places = stored_places(path)
+            if places is None:
+                return cls._start_first(path, servers, deadline)
+            found = cls(path, places)
+            found._run(deadline, ports_known=True)
+            return found
+
+    @classmethod
+    def found_in(cls, directory: str | os.PathLike[str]) -> EmbeddedZooKeeper | None:
+        """As it is, alive or not. None: none was ever started there."""
+        path = Path(directory).resolve()
+        places = stored_places(path)
+        return None if places is None else cls(path, places)
+
+    @property
+    def address(self) -> str:
+        """Of all servers: a client goes on to the next when one is lost."""
+        return ",".join(server.place.address for server in self.servers)
+
+    @property
+    def pids(self) -> list[int]:
+        """Of those that live."""
+        return [pid for server in self.servers if (pid := server.pid) is not None]
+
+    def alive(self) -> bool:
+        """Any server."""
+        return any(server.alive() for server in self.servers)
+
+    def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Ends all servers, whoever started them. Their data stays."""
+        stop_directory(self.directory, timeout_s)
+
+    @classmethod
+    def _start_first(cls, directory: Path, servers: int, deadline: float) -> EmbeddedZooKeeper:
+        attempts_left = PORT_ATTEMPTS_MAX
+        while True:
+            found = cls(directory, choose_places(directory, servers))
+            attempts_left -= 1
+            try:
+                found._run(deadline, ports_known=False)
+                return found
+            except PortTaken:
+                if not attempts_left:
+                    raise
+                forget_places(directory)
+
+    def _run(self, deadline: float, *, ports_known: bool) -> None:
+        """Where nothing lived, nothing lives after a failure; a part of an ensemble that lives is left alone.
+
+        ports_known: clients know the addresses, so it waits for a port that is taken.
+        """
+        lived = self.alive()
+        try:
+            self._run_all(deadline, ports_known=ports_known)
+        except BaseException:
+            if not lived:
+                self.stop()
+            raise
+
+    def _run_all(self, deadline: float, *, ports_known: bool) -> None:
+        """Until all live, those that were started answer, and a majority does: one that hangs does not hold it up."""
+        launched: set[ServerProcess] = set()
+        answering: set[ServerProcess] = set()
+        while True:
+            # Looked at each time: one that was just killed may have seemed to live.
+            dead = [server for server in self.servers if server not in launched and not server.alive()]
+            for server in dead:
+                answering.discard(server)
+                if self._may_launch(server, ports_known=ports_known) and server.launch():
+                    launched.add(server)
+            answering |= {server for server in self.servers if server not in answering and server.answers(deadline)}
+            # Another server on its port would answer as well: what was started must be the one that lives.
+            for server in launched:
+                server.check_lives()
+            if launched.issuperset(dead) and launched <= answering and 2 * len(answering) > len(self.servers):
+                return
+            if time.monotonic() > deadline:
+                raise self._late(dead, launched, answering)
+            time.sleep(POLL_S)
+
+    def _may_launch(self, server: ServerProcess, *, ports_known: bool) -> bool:
+        port = taken_port(server.place)
+        if port is not None and not ports_known:
+            raise PortTaken(f"port {port} of ZooKeeper in {self.directory} was taken before it started")
+        return port is None
+
+    def _late(
+        self, dead: list[ServerProcess], launched: set[ServerProcess], answering: set[ServerProcess]
+    ) -> StartFailed:
+        for server in dead:
+            port = None if server in launched else taken_port(server.place)
+            if port is not None:
+                return PortTaken(
+                    f"port {port} of the ZooKeeper in {server.place.directory} is taken by another process: end that "
+                    f"one, or remove {ports_file(self.directory)} while no server lives, to have others chosen"
+                )
+        silent = next(server for server in self.servers if server not in answering)
+        return StartFailed(
+            f"the ZooKeeper in {silent.place.directory} (pid {silent.pid}) answered no client in time. Its log, "
+            f"{silent.log_path}, ends with:\n{last_lines(silent.log_path)}"
+        )
+
+
+def stop_directory(directory: str | os.PathLike[str], timeout_s: float = STOP_TIMEOUT_S) -> None:
+    """End every ZooKeeper server that lives in this directory."""
+    processes = [LockedProcess(path) for path in server_directories(Path(directory).resolve())]
+    with ThreadPoolExecutor(len(processes)) as pool:
+        ended = list(pool.map(lambda process: process.stop(timeout_s), processes))
+    for process, gone in zip(processes, ended, strict=True):
+        if not gone:
+            raise ReplicationError(
+                f"the ZooKeeper of {process.directory} (pid {process.pid()}) is still alive: end it on the host where "
+                "it runs"
+            )
+
+
+@contextlib.contextmanager
+def _starting(directory: Path, deadline: float) -> Iterator[None]:
+    with (directory / STARTING_FILE).open("ab") as lock:
+        while True:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StartFailed(
+                        f"another process is starting the ZooKeeper in {directory}, and has not finished in time: retry"
+                    ) from None
+            time.sleep(POLL_S)
+        yield

@@ -1,0 +1,161 @@
+"""One ZooKeeper server from pyspark's jars, alone or of an ensemble: its settings, its process, what it says of itself.
+
+In its directory: zoo.cfg, data/, and what locked_process keeps there: lock, pid, log. Its settings are written anew at
+each start; ZooKeeper itself writes none (reconfiguration is off, which is its default).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import socket
+import subprocess
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from spark_replication.errors import ReplicationError, StartFailed
+from spark_replication.process.java import QUICK_START, find_java
+from spark_replication.process.locked_process import LockedProcess, last_lines
+from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.layout import HOST, Place, replace_text
+
+TICK_MS = 500
+SESSION_TIMEOUT_MIN_MS = 1_000
+SESSION_TIMEOUT_MAX_MS = 60_000
+JOIN_TICKS_MAX = 20  # for a server to follow the leader, with all that it has missed
+SILENCE_TICKS_MAX = 10  # between a leader and who follows it: then they part
+HEAP = "256m"
+CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # what holds the port may be no ZooKeeper, and say nothing
+MODE_TIMEOUT_S = 1.0
+MODE_BYTES_MAX = 16 << 10
+MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
+
+_MODE = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
+
+
+class PortTaken(StartFailed):
+    """Another process has a port that this server needs."""
+
+
+class ServerProcess:
+    def __init__(self, place: Place, ensemble: Sequence[Place]) -> None:
+        """ensemble: all of them, itself too."""
+        self.place = place
+        self._ensemble = ensemble
+        self._process = LockedProcess(place.directory)
+        self._child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int | None:
+        """None: it does not live."""
+        return self._process.pid()
+
+    @property
+    def log_path(self) -> Path:
+        return self._process.log_path
+
+    def alive(self) -> bool:
+        return self._process.alive()
+
+    def launch(self) -> bool:
+        """False: it lives, or somebody is just asking whether it does."""
+        command = _command(self.place.directory)
+        with self._process.locked() as lock:
+            if lock is None:
+                return False
+            self._write_settings()
+            self._child = self._process.start(command, lock)
+        return True
+
+    def check_lives(self) -> None:
+        """Of what `launch` started: PortTaken or StartFailed, once it has ended."""
+        if self._child is None or self._child.returncode is None:
+            return
+        said = last_lines(self.log_path)
+        kind = PortTaken if "Address already in use" in said else StartFailed
+        raise kind(f"ZooKeeper in {self.place.directory} ended at its start:\n{said}")
+
+    def mode(self) -> str | None:
+        """leader, follower, or standalone; None: it serves nobody."""
+        said = b""
+        try:
+            with socket.create_connection((HOST, self.place.client), timeout=MODE_TIMEOUT_S) as asking:
+                asking.sendall(b"srvr")
+                while len(said) < MODE_BYTES_MAX and (more := asking.recv(MODE_BYTES_MAX)):
+                    said += more
+        except OSError:
+            return None
+        found = _MODE.search(said)
+        return None if found is None else found[1].decode()
+
+    def answers(self, deadline: float) -> bool:
+        """A real client gets a session: an open port is not enough, nor that the server thinks that it serves."""
+        if self.mode() is None:
+            return False
+        wait_ms = min(CLIENT_WAIT_MS_MAX, max(CLIENT_WAIT_MS_MIN, int((deadline - time.monotonic()) * 1000)))
+        try:
+            Session.connect(self.place.address, "", session_timeout_ms=4_000, request_timeout_ms=wait_ms).close()
+        except ReplicationError:
+            return False
+        return True
+
+    def _write_settings(self) -> None:
+        data = self.place.directory / "data"
+        data.mkdir(parents=True, exist_ok=True)
+        settings = {
+            "dataDir": data,
+            "clientPort": self.place.client,
+            "clientPortAddress": HOST,
+            "tickTime": TICK_MS,
+            "minSessionTimeout": SESSION_TIMEOUT_MIN_MS,
+            "maxSessionTimeout": SESSION_TIMEOUT_MAX_MS,
+            "maxClientCnxns": 0,  # every broker of the cluster may be on this host
+            "admin.enableServer": "false",
+            "4lw.commands.whitelist": "srvr",
+            "autopurge.snapRetainCount": 3,
+            "autopurge.purgeInterval": 1,
+            **self._ensemble_settings(),
+        }
+        if self.place.peering is not None:
+            replace_text(data / "myid", str(self.place.number))
+        replace_text(self.place.directory / "zoo.cfg", "".join(f"{name}={value}\n" for name, value in settings.items()))
+
+    def _ensemble_settings(self) -> dict[str, object]:
+        members = {
+            f"server.{place.number}": f"{HOST}:{place.peering.quorum}:{place.peering.election}"
+            for place in self._ensemble
+            if place.peering is not None
+        }
+        return {"initLimit": JOIN_TICKS_MAX, "syncLimit": SILENCE_TICKS_MAX, **members} if members else {}
+
+
+def _command(directory: Path) -> Sequence[str]:
+    return (
+        find_java("ZooKeeper"),
+        f"-Xmx{HEAP}",
+        *QUICK_START,
+        "-Djava.awt.headless=true",
+        "-Dorg.apache.logging.log4j.level=WARN",
+        "-Dzookeeper.preAllocSize=4096",  # KB; 64 MB a transaction log otherwise
+        "-cp",
+        f"{find_jars()}/*",
+        MAIN_CLASS,
+        str(directory / "zoo.cfg"),
+    )
+
+
+def find_jars() -> Path:
+    """Beside pyspark; under spark-submit that is a zip file, and they are in the home of its Spark."""
+    found = importlib.util.find_spec("pyspark")
+    homes = [Path(found.origin).parent] if found is not None and found.origin is not None else []
+    if "SPARK_HOME" in os.environ:
+        homes.append(Path(os.environ["SPARK_HOME"]))
+    for home in homes:
+        if any((home / "jars").glob("zookeeper-*.jar")):
+            return home / "jars"
+    raise StartFailed(
+        f"no jars of ZooKeeper in {', '.join(map(str, homes)) or 'any pyspark'}: install pyspark, set SPARK_HOME, or "
+        "name a ZooKeeper with zookeeper.connect"
+    )

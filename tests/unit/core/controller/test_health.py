@@ -1,0 +1,113 @@
+"""What the state of a cluster means."""
+
+from __future__ import annotations
+
+from spark_replication.core.controller import health
+from spark_replication.core.controller.cluster import ClusterState, StoredTopic
+from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.writes import StoredPartition
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
+from spark_replication.model import TopicConfig, TopicPartition, TopicState
+from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, registration, state, store_of, topic
+
+BAR = TopicPartition("bar", 0)
+
+
+def cluster() -> ClusterState:
+    """foo-0 is well, foo-1 has no leader, foo-2 is not made yet, bar-0 is below its min ISR; broker 3 is gone."""
+    store = store_of(1, 2, 3)
+    del store.registered[3]
+    foo = TopicState(topic_id=FOO_ID, partitions={0: (1, 2), 1: (3, 1), 2: (3,)})
+    store.topics = {
+        "foo": StoredTopic(foo, 1, TopicConfig()),
+        "bar": StoredTopic(TopicState(topic_id="id-bar", partitions={0: (1, 3)}), 1, TopicConfig(schema="x")),
+    }
+    store.partitions = {
+        FOO: StoredPartition(state(1, [1, 2]), 4),
+        TopicPartition("foo", 1): StoredPartition(state(None, [], elr=[3]), 5),
+        BAR: StoredPartition(state(1, [1], elr=[3]), 6),
+    }
+    return ClusterState(store.load())
+
+
+def test_the_gauges() -> None:
+    assert health.metrics(cluster()) == {
+        "offline_partitions": 1,
+        "under_min_isr_partitions": 2,
+        "electable_leaders": 5,
+        "reassigning_partitions": 0,
+        "unclean_recovery_partitions": 0,
+        "manual_leader_election_required_partitions": 0,
+        "unclean_elections": 0,
+    }
+
+
+def test_the_gauges_tell_of_what_is_under_way_and_what_waits_for_a_person() -> None:
+    manual = TopicConfig(settings={"unclean.recovery.strategy": "manual"})
+    known = cluster_of(
+        1,
+        2,
+        topics={"foo": topic((1, 2), (1, 2), (1,), adding={0: (2,)}), "bar": topic((1,), name="bar")},
+        states={"foo-0": state(1, [1]), "foo-1": state(None, []), "foo-3": state(1, [1, 2]), "bar-0": state(None, [])},
+        configs={"bar": manual},
+    )
+    under_way = Recovery(leader_epoch=4, required=frozenset({1, 2}), started_ms=0, asked_ms=0)
+    known.apply_recoveries({TopicPartition("foo", 1): under_way})
+    known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5, elected="unclean"), 8))
+    assert health.metrics(known) == {
+        "offline_partitions": 2,
+        "under_min_isr_partitions": 3,
+        "electable_leaders": 1,
+        "reassigning_partitions": 1,
+        "unclean_recovery_partitions": 1,
+        "manual_leader_election_required_partitions": 1,
+        "unclean_elections": 1,
+    }
+
+
+def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
+    assert health.problems(health.described(cluster(), None, None), frozenset({1, 2, 3})) == [
+        "broker 3 is not registered",
+        "foo-1 has no leader: start one of the brokers [3], which hold every acknowledged record",
+        "bar-0 has 1 of 2 replicas in sync, and needs 2 for acks=all",
+    ]
+
+
+def test_why_there_is_no_leader_and_that_fewer_are_in_sync_than_could_be() -> None:
+    states = [state(None, [], recovering=True), state(None, []), state(1, [1, 2]), state(1, [1])]
+    told = tuple(
+        command(each, replicas=(1, 2, 3), partition=TopicPartition("foo", number)) for number, each in enumerate(states)
+    )
+    topics = (TopicMetadata(name="foo", topic_id=FOO_ID, config=TopicConfig(), partitions=told),)
+    assert health.problems(Metadata(cluster_id="c", brokers={}, topics=topics), frozenset()) == [
+        "foo-0 has no leader: the longest log is looked for, of its replicas [1, 2, 3]",
+        "foo-1 has no leader: no broker is known to hold every acknowledged record: start [1, 2, 3], or elect by hand",
+        "foo-3 has 1 of 3 replicas in sync, and needs 2 for acks=all",
+        "foo-2 has 2 of 3 replicas in sync",
+    ]
+
+
+def test_a_cluster_of_which_every_broker_lives_and_every_replica_is_in_sync_is_healthy() -> None:
+    assert health.problems(health.described(cluster(), ["foo"], None), frozenset({1, 2}))  # foo-1 leads nobody
+    well = ClusterState(store_of(1, 2).load())
+    assert health.problems(health.described(well, None, None), frozenset({1, 2})) == []
+
+
+def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not_made_yet() -> None:
+    assert health.described(cluster(), ["foo", "baz"], "host:1") == Metadata(
+        cluster_id="scenario",
+        brokers={1: registration(1), 2: registration(2)},
+        controller="host:1",
+        topics=(
+            TopicMetadata(
+                name="foo",
+                topic_id=FOO_ID,
+                config=TopicConfig(),
+                partitions=(
+                    command(state(1, [1, 2]), 4, replicas=(1, 2)),
+                    command(state(None, [], elr=[3]), 5, replicas=(3, 1), partition=TopicPartition("foo", 1)),
+                ),
+            ),
+        ),
+    )
+    assert [topic.name for topic in health.described(cluster(), None, None).topics] == ["bar", "foo"]

@@ -1,0 +1,193 @@
+"""L4: who is asked for its log, which answers count, and who wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.unclean_recovery import LogEnd, Recovery, answered, asked_anew, asking, to_ask, winner
+from spark_replication.messages.commands import ReplicaLogInfo
+from spark_replication.model import BrokerId
+from tests.unit.core.stories import FOO_ID, brokers
+
+REPLICAS = (3, 1, 2)
+TIMEOUT_MS = 5_000
+
+
+def recovery(
+    *required: BrokerId,
+    asked: Mapping[BrokerId, int] | None = None,
+    answers: Mapping[BrokerId, tuple[int, int]] | None = None,
+    asked_ms: int = 1_000,
+) -> Recovery:
+    """Began at 1,000. Who has answered was asked, at epoch 0."""
+    ends = {broker: LogEnd(*end) for broker, end in (answers or {}).items()}
+    return Recovery(
+        leader_epoch=4,
+        required=frozenset(required),
+        started_ms=1_000,
+        asked_ms=asked_ms,
+        asked=dict.fromkeys(ends, 0) | dict(asked or {}),
+        answers=ends,
+    )
+
+
+def log_info(*, last_epoch: int = 3, end: int = 9, current_epoch: int = 4, error: str = "NONE") -> ReplicaLogInfo:
+    return ReplicaLogInfo(
+        topic="foo",
+        partition=0,
+        topic_id=FOO_ID,
+        last_epoch=last_epoch,
+        current_epoch=current_epoch,
+        end=end,
+        error=error,
+    )
+
+
+@pytest.mark.parametrize(
+    ("under_way", "known", "asked"),
+    [
+        (recovery(), brokers(1, 2, 3), (3, 1, 2)),
+        (recovery(), brokers(1, 2, 4), (1, 2)),
+        (recovery(), brokers(1, 2, shutting_down=[2]), (1,)),
+        (recovery(asked={1: 0}), brokers(1, 2), (2,)),
+        (recovery(asked={1: 0}), brokers(1, epochs={1: 1}), (1,)),  # that was another life
+        (recovery(answers={1: (3, 9)}), brokers(1, epochs={1: 1}), (1,)),
+        (recovery(), brokers(), ()),
+    ],
+)
+def test_live_replicas_are_asked_once_a_life(under_way: Recovery, known: Brokers, asked: tuple[BrokerId, ...]) -> None:
+    assert to_ask(under_way, REPLICAS, known) == asked
+
+
+def test_who_is_asked_is_remembered_and_what_an_earlier_life_answered_is_not() -> None:
+    before = recovery(answers={1: (3, 9), 2: (3, 5)})
+    assert asking(before, (1, 3), brokers(1, 2, 3, epochs={1: 6}), 1_700) == recovery(
+        asked={1: 6, 3: 0}, answers={2: (3, 5)}, asked_ms=1_700
+    )
+
+
+ASKED = recovery(asked={1: 0, 2: 0})
+
+
+@pytest.mark.parametrize(
+    ("broker", "broker_epoch", "info", "after"),
+    [
+        (1, 0, log_info(), recovery(asked={1: 0, 2: 0}, answers={1: (3, 9)})),
+        (3, 0, log_info(), ASKED),  # nobody asked it
+        (1, 0, log_info(error="KAFKA_STORAGE_ERROR"), ASKED),
+        # Stale: of another life, or of a replica that does not know the present leader epoch. It is asked again.
+        (1, 1, log_info(), recovery(asked={2: 0})),
+        (1, 0, log_info(current_epoch=3), recovery(asked={2: 0})),
+        (1, 0, log_info(current_epoch=5), recovery(asked={2: 0})),
+    ],
+)
+def test_an_answer_counts_in_the_present_life_and_leader_epoch(
+    broker: BrokerId, broker_epoch: int, info: ReplicaLogInfo, after: Recovery
+) -> None:
+    assert answered(ASKED, broker, broker_epoch, info, brokers(1, 2)) == after
+
+
+def test_a_second_answer_says_nothing() -> None:
+    before = recovery(answers={1: (3, 9)})
+    assert answered(before, 1, 0, log_info(end=2), brokers(1)) is before
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "after"),
+    [
+        (1_000 + TIMEOUT_MS - 1, recovery(asked={1: 0}, answers={2: (3, 9)})),
+        (1_000 + TIMEOUT_MS, recovery(answers={2: (3, 9)})),
+    ],
+)
+def test_who_has_not_answered_for_a_whole_timeout_is_asked_again(now_ms: int, after: Recovery) -> None:
+    assert asked_anew(recovery(asked={1: 0}, answers={2: (3, 9)}), now_ms, TIMEOUT_MS) == after
+
+
+IN_TIME, TOO_LATE = 1_000 + TIMEOUT_MS - 1, 1_000 + TIMEOUT_MS
+
+
+@pytest.mark.parametrize(
+    ("under_way", "known", "now_ms", "won"),
+    [
+        (recovery(), brokers(1, 2, 3), TOO_LATE, None),
+        # All replicas have answered: nobody is waited for.
+        (recovery(answers={1: (3, 9), 2: (3, 8), 3: (3, 7)}), brokers(1, 2, 3), 1_000, 1),
+        (recovery(answers={1: (3, 9), 2: (3, 8)}), brokers(1, 2, 3), IN_TIME, None),
+        (recovery(answers={1: (3, 9), 2: (3, 8)}), brokers(1, 2, 3), TOO_LATE, 1),
+        (recovery(answers={1: (3, 9), 2: (3, 8)}), brokers(1, 2), IN_TIME, None),  # 3 may come back in time
+        # The highest last written epoch, then the longest log, then assignment order.
+        (recovery(answers={1: (3, 9), 2: (4, 1)}), brokers(1, 2), TOO_LATE, 2),
+        (recovery(answers={1: (3, 9), 2: (3, 9), 3: (3, 8)}), brokers(1, 2, 3), TOO_LATE, 1),
+        (recovery(answers={1: (3, 9), 2: (3, 9), 3: (3, 9)}), brokers(1, 2, 3), TOO_LATE, 3),
+        (recovery(answers={2: (-1, 0)}), brokers(2), TOO_LATE, 2),  # an empty log is one, too
+        # Whoever is required has answered, however late it is.
+        (recovery(2, answers={1: (3, 9)}), brokers(1, 2), TOO_LATE, None),
+        (recovery(2, answers={1: (3, 9), 2: (3, 5)}), brokers(1, 2), IN_TIME, None),
+        (recovery(2, answers={1: (3, 9), 2: (3, 5)}), brokers(1, 2), TOO_LATE, 1),
+        # What counts is who lives now, in the life that answered.
+        (recovery(answers={1: (3, 9), 2: (3, 5)}), brokers(2), TOO_LATE, 2),
+        (recovery(1, answers={1: (3, 9), 2: (3, 5)}), brokers(2), TOO_LATE, None),
+        (recovery(answers={1: (3, 9), 2: (3, 5)}), brokers(1, 2, epochs={1: 1}), TOO_LATE, 2),
+        (recovery(answers={1: (3, 9), 2: (3, 5)}), brokers(1, 2, shutting_down=[1]), TOO_LATE, 2),
+        # One that was a replica once is none.
+        (recovery(answers={4: (9, 9), 2: (3, 5)}), brokers(2, 4), TOO_LATE, 2),
+    ],
+)
+def test_the_best_log_wins_once_enough_have_answered(
+    under_way: Recovery, known: Brokers, now_ms: int, won: BrokerId | None
+) -> None:
+    assert winner(under_way, REPLICAS, known, now_ms=now_ms, timeout_ms=TIMEOUT_MS) == won
+
+
+@st.composite
+def any_recovery(draw: st.DrawFn) -> Recovery:
+    ends = st.tuples(st.integers(-1, 3), st.integers(0, 3))
+    asked = draw(st.dictionaries(st.sampled_from(REPLICAS), st.integers(0, 1)))
+    answers = {broker: draw(ends) for broker in asked if draw(st.booleans())}
+    required = draw(st.frozensets(st.sampled_from(REPLICAS)))
+    return replace(recovery(answers=answers, asked=asked), required=required)
+
+
+LIVING = st.builds(
+    lambda live, stopping, epochs: brokers(*live, shutting_down=stopping, epochs=epochs),
+    st.frozensets(st.sampled_from(REPLICAS)),
+    st.frozensets(st.sampled_from(REPLICAS), max_size=1),
+    st.fixed_dictionaries(dict.fromkeys(REPLICAS, st.integers(0, 1))),
+)
+
+
+@given(under_way=any_recovery(), known=LIVING, now_ms=st.sampled_from([1_000, IN_TIME, TOO_LATE]))
+def test_whoever_wins_may_lead_and_nobody_who_counts_has_a_better_log(
+    under_way: Recovery, known: Brokers, now_ms: int
+) -> None:
+    won = winner(under_way, REPLICAS, known, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
+    present = {b for b in under_way.answers if b in known.electable and under_way.asked[b] == known.epochs[b]}
+    in_time = now_ms - under_way.started_ms < TIMEOUT_MS
+    if won is None:
+        assert not present or under_way.required - present or (in_time and present != set(REPLICAS))
+    else:
+        assert won in present
+        assert under_way.required <= present
+        assert not in_time or present == set(REPLICAS)
+        best = max(under_way.answers[broker] for broker in present)
+        assert under_way.answers[won] == best
+        assert next(b for b in REPLICAS if b in present and under_way.answers[b] == best) == won
+
+
+@given(under_way=any_recovery(), known=LIVING)
+def test_asked_and_answered_in_the_end_every_live_replica_counts(under_way: Recovery, known: Brokers) -> None:
+    """Whatever came before: lost, stale or of an earlier life."""
+    under_way = asked_anew(replace(under_way, required=known.electable), TOO_LATE, TIMEOUT_MS)
+    asked = to_ask(under_way, REPLICAS, known)
+    under_way = asking(under_way, asked, known, TOO_LATE)
+    assert to_ask(under_way, REPLICAS, known) == ()
+    for broker in asked:
+        under_way = answered(under_way, broker, known.epochs[broker], log_info(), known)
+    won = winner(under_way, REPLICAS, known, now_ms=TOO_LATE, timeout_ms=TIMEOUT_MS)
+    assert (won is not None) == bool(known.electable)

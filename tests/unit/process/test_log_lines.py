@@ -1,0 +1,55 @@
+"""What a process says of itself: all of it in a file, a line of JSON each, and its warnings to whoever looks on."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_replication.process import log_lines
+from spark_replication.process.log_lines import log_to_file
+
+
+@pytest.fixture
+def root() -> Iterator[logging.Logger]:
+    """As it was before, afterwards: it is every test's."""
+    root, ours = logging.getLogger(), logging.getLogger("spark_replication")
+    before = root.handlers[:], root.level, ours.level
+    yield root
+    for handler in root.handlers:
+        if handler not in before[0]:
+            handler.close()
+    root.handlers[:], root.level, ours.level = before
+
+
+def test_all_is_in_the_file_and_warnings_are_shown(
+    tmp_path: Path, root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "driver.log"
+    log_to_file(path, process="driver")
+    logging.getLogger("spark_replication.live.controller.host").info("controller at epoch %d", 7)
+    logging.getLogger("spark_replication.live.controller.host").warning("no longer the controller")
+    logging.getLogger("kazoo.client").info("Connecting to 127.0.0.1")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(line["level"], line["process"], line["message"], line["from"]) for line in lines] == [
+        ("INFO", "driver", "controller at epoch 7", "live.controller.host"),
+        ("WARNING", "driver", "no longer the controller", "live.controller.host"),
+    ]
+    assert capsys.readouterr().err == "no longer the controller\n"
+
+
+def test_the_file_does_not_grow_without_end(
+    tmp_path: Path, root: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_lines, "FILE_BYTES_MAX", 2_000)
+    path = tmp_path / "driver.log"
+    log_to_file(path, process="driver")
+    for number in range(100):
+        logging.getLogger("spark_replication").info("line %d", number)
+    kept = sorted(tmp_path.iterdir())
+    assert [each.name for each in kept] == ["driver.log", "driver.log.1"]
+    assert all(each.stat().st_size <= 2_000 for each in kept)
+    assert '"line 99"' in path.read_text()
