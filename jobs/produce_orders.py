@@ -12,14 +12,7 @@ from contextlib import closing
 from threading import Event
 
 import spark_replication as sr
-from spark_replication.admin.jobs.job_options import (
-    add_bootstrap,
-    add_settings,
-    count,
-    parser_of,
-    rate,
-    security_of,
-)
+from spark_replication.admin.jobs.job_options import add_bootstrap, add_settings, count, parser_of, rate, security_of
 from spark_replication.admin.jobs.order_load import TOPIC, OrderLoad, Produced, Rate, topic_partitions
 from spark_replication.process.stop_signals import on_stop_signals
 

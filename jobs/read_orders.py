@@ -17,13 +17,7 @@ from typing import cast, get_args
 
 import spark_replication as sr
 from spark_replication.admin.cli.listing import show
-from spark_replication.admin.jobs.job_options import (
-    add_bootstrap,
-    add_settings,
-    parser_of,
-    rate,
-    security_of,
-)
+from spark_replication.admin.jobs.job_options import add_bootstrap, add_settings, parser_of, rate, security_of
 from spark_replication.admin.jobs.order_load import TOPIC
 from spark_replication.admin.jobs.order_reading import OrderReading, Start, Sum
 from spark_replication.core.replica.read_start import time_in_ms

@@ -3,8 +3,9 @@
 make run                                   all of it on this machine
 spark-submit --properties-file conf/spark-defaults.conf jobs/start_cluster.py --config conf/cluster.toml --brokers 3
 
-Exit codes: 0 it ran, and was stopped; 1 it could not start, and says why on standard error; 2 wrong usage; 130 it was
-stopped while it started. Whichever it is, nothing is left running, unless --detach-brokers leaves the brokers.
+Exit codes: 0 it ran, and was stopped; 1 it could not start, or Spark has gone from under it, and it says why on
+standard error; 2 wrong usage; 130 it was stopped while it started. Nothing is left running, unless Spark has gone, or
+--detach-brokers leaves the brokers.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
     add_settings(parser, "conf/local.toml")
     parser.add_argument("--brokers", type=count, default=3, help="how many (default: %(default)s)")
-    parser.add_argument("--master", help="Spark's; default: what spark-submit says, else local[brokers + 2]")
+    parser.add_argument("--master", help="Spark's; default: what spark-submit says, else local[brokers + 1]")
     parser.add_argument("--no-load", action="store_true", help="no topic, no load")
     parser.add_argument("--detach-brokers", action="store_true", help="on Ctrl-C leave the brokers to the next driver")
     return parser.parse_args()

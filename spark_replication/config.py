@@ -93,7 +93,7 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         int, Meta(ge=0, description="a follower that lags by more than this leaves the ISR; 0 = never for that")
     ] = field(name="replica.lag.bytes", default=0)
     disk_retry_ms: Annotated[
-        Milliseconds, Meta(description="how long a replica whose disk refused asks its leader for nothing")
+        Milliseconds, Meta(description="how long a replica whose disk refused waits before it tries again")
     ] = field(name="disk.retry.ms", default=10_000)
     reassignment_bytes_per_second: Annotated[
         int,
@@ -106,8 +106,8 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     replica_fetch_bytes_max: Annotated[Bytes, Meta(description="of one partition in one replication frame")] = field(
         name="replica.fetch.bytes.max", default=8 << 20
     )
-    batch_bytes_max: Annotated[Bytes, Meta(description="a larger batch is refused")] = field(
-        name="batch.bytes.max", default=16 << 20
+    batch_bytes_max: Annotated[Bytes, Meta(description="a larger batch is refused, however well it compresses")] = (
+        field(name="batch.bytes.max", default=16 << 20)
     )
     log_retention_check_interval_ms: Annotated[
         Milliseconds, Meta(description="a leader looks this often for what retention.ms and retention.bytes delete")
@@ -115,6 +115,17 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     partition_waiters_max: Annotated[
         Count, Meta(description="acks=all appends of a partition that wait for the high watermark at one time")
     ] = field(name="partition.waiters.max", default=10_000)
+    partition_producers_max: Annotated[
+        Count,
+        Meta(description="idempotent producers that a partition remembers; who was silent longest is forgotten first"),
+    ] = field(name="partition.producers.max", default=10_000)
+    producer_id_expiration_ms: Annotated[
+        Milliseconds,
+        Meta(
+            description="an idempotent producer that was silent for this long is forgotten; longer than any producer "
+            "tries a batch for"
+        ),
+    ] = field(name="producer.id.expiration.ms", default=24 * 3_600_000)
     broker_lease_ms: Annotated[
         int, Meta(ge=0, description="a broker that no guardian renewed for this long shuts down; 0 = never")
     ] = field(name="broker.lease.ms", default=600_000)
@@ -139,6 +150,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     log_delete_delay_ms: Annotated[
         int, Meta(ge=0, description="how long the files of a removed partition are kept in quarantine")
     ] = field(name="log.delete.delay.ms", default=60_000)
+    log_unassigned_delay_ms: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="how long the files of a replica are kept in quarantine that nobody asked to delete, and that "
+            "ZooKeeper does not assign",
+        ),
+    ] = field(name="log.unassigned.delay.ms", default=3 * 24 * 3_600_000)
     open_files_max: Annotated[
         int,
         Meta(ge=0, description="log files that a broker keeps open, the others with each use; 0 = half of what it may"),
@@ -155,9 +174,12 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     recovery_trust_page_cache: Annotated[
         bool, Meta(description="a killed process on the same boot of its host has lost nothing (I8)")
     ] = field(name="recovery.trust.page.cache", default=True)
-    mirror_interval_ms: Annotated[Milliseconds, Meta(description="changes within this time go into one MERGE")] = field(
-        name="mirror.interval.ms", default=500
-    )
+    mirror_interval_ms: Annotated[
+        Milliseconds, Meta(description="a write of the mirror's tables begins no sooner after the one before")
+    ] = field(name="mirror.interval.ms", default=100)
+    mirror_heartbeat_ms: Annotated[
+        Milliseconds, Meta(description="the mirror's status is renewed as often, at least, whatever happens")
+    ] = field(name="mirror.heartbeat.ms", default=10_000)
     mirror_path: Annotated[str, Meta(description="where the Delta tables lie; empty = below the data directory")] = (
         field(name="mirror.path", default="")
     )
@@ -167,9 +189,18 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     replication_frame_bytes_max: Annotated[
         Bytes, Meta(description="a larger frame between brokers ends its connection; at least twice a fetch or a batch")
     ] = field(name="replication.frame.bytes.max", default=64 << 20)
-    flight_streams_max: Annotated[Count, Meta(description="reads and writes that a broker serves at one time")] = field(
-        name="flight.streams.max", default=1_000
+    flight_reads_max: Annotated[
+        Count, Meta(description="read streams that a broker serves at one time, those that wait for records included")
+    ] = field(name="flight.reads.max", default=1_000)
+    flight_read_bytes_max: Annotated[
+        Bytes, Meta(description="what the open read streams of a broker hold in all; the more do, the less each reads")
+    ] = field(name="flight.read.bytes.max", default=128 << 20)
+    flight_writes_max: Annotated[Count, Meta(description="write streams that a broker serves at one time")] = field(
+        name="flight.writes.max", default=1_000
     )
+    flight_write_bytes_max: Annotated[
+        Bytes, Meta(description="batches that a broker checks and appends at one time, in all; others wait their turn")
+    ] = field(name="flight.write.bytes.max", default=256 << 20)
     stream_unanswered_max: Annotated[
         Count, Meta(description="batches of one write stream that wait for their answer; more are not read yet")
     ] = field(name="stream.unanswered.max", default=5_000)
@@ -245,10 +276,20 @@ def _names(kind: type[TopicSettings]) -> Mapping[str, str]:
 
 TOPIC_SETTINGS = frozenset(_names(TopicSettings))
 
+# What holds while nobody can read what is set for the cluster: nothing that could lose a record.
+LOSSLESS: Mapping[str, Scalar] = {
+    "retention.ms": -1,
+    "retention.bytes": -1,
+    "unclean.recovery.strategy": "manual",
+    "unclean.leader.election.enable": False,
+}
+
 # What a running broker takes over as it is set for the cluster; the others are those that its process started with.
 LIVE_ON_BROKERS = TOPIC_SETTINGS | {
     "log.retention.check.interval.ms",
+    "partition.producers.max",
     "partition.waiters.max",
+    "producer.id.expiration.ms",
     "reassignment.bytes.per.second",
     "replica.lag.bytes",
     "replica.lag.time.ms",

@@ -92,7 +92,7 @@ class SchemaMismatch(ReplicationError):
 
 
 class InvalidSchema(ReplicationError):
-    """A topic cannot have this schema after the one that it has; the message names the first difference."""
+    """A topic cannot have this schema: it is none, too large, or does not go on from the one that the topic has."""
 
     code = "INVALID_SCHEMA"
 
@@ -121,8 +121,15 @@ class OutOfOrderSequence(ReplicationError):
     code = "OUT_OF_ORDER_SEQUENCE_NUMBER"
 
 
+class UnknownProducerId(ReplicationError):
+    """Nothing is remembered of this producer, and it may have written here: what it has sent before may be stored."""
+
+    code = "UNKNOWN_PRODUCER_ID"
+
+
 class InvalidProducerEpoch(ReplicationError):
-    """A newer incarnation of this producer has written: this one is fenced."""
+    """Somebody else has written as this producer: a newer incarnation, by which this one is fenced, or one that was
+    given the same id."""
 
     code = "INVALID_PRODUCER_EPOCH"
 
@@ -333,6 +340,12 @@ class StartGivenUp(ReplicationError):
     """Who asked for the start wants it no longer."""
 
     code = "START_GIVEN_UP"
+
+
+class SparkGone(ReplicationError):
+    """This process's Spark session has been stopped, or its JVM does not answer: nothing can be guarded from here."""
+
+    code = "SPARK_GONE"
 
 
 def _tree(kind: type[ReplicationError]) -> list[type[ReplicationError]]:

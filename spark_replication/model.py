@@ -15,9 +15,17 @@ from spark_replication.decoding import UNDECODABLE, from_json
 from spark_replication.errors import CorruptState
 
 Scalar = str | int | float | bool  # a setting's value
-BrokerId = int
-Epoch = Annotated[int, msgspec.Meta(ge=0)]
-Offset = int
+# Epochs are znode versions, and fields of an index entry: both have 31 bits. Offsets have 63.
+EPOCH_MAX = (1 << 31) - 1
+OFFSET_MAX = (1 << 63) - 1
+NUMBER_MAX = (1 << 31) - 1  # of a partition, or of a broker
+BrokerId = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
+Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
+EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=EPOCH_MAX)]  # -1: of an empty log
+Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
+Port = Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)]
+Count = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
 # A place in a log that moves: its first record, and where the next one will be.
 NamedOffset = Literal["earliest", "latest"]
@@ -27,13 +35,29 @@ TimeMs = Annotated[int, msgspec.Meta(ge=0, le=TIME_MS_MAX)]
 # What an election chose from. The last four are from outside ISR and ELR.
 How = Literal["isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "designated"]
 
+QUOTED_CHARACTERS_MAX = 300  # the longest sound name has 249, and a number
+
 # The version of a znode or message that has none yet: created by the write that names it.
 ABSENT = -1
 
 
+def shortened(name: str) -> str:
+    """As a message quotes it, however long it is."""
+    return repr(name) if len(name) <= QUOTED_CHARACTERS_MAX else f"{name[:QUOTED_CHARACTERS_MAX]!r}…"
+
+
+def number_of(name: str) -> int | None:
+    """The number of a partition or broker whose name this is; None: it is no such name. Bounded before it is parsed:
+    int() takes the time of the square of its digits, and refuses some 4,300 of them."""
+    if not (name.isascii() and name.isdecimal() and len(name) <= len(str(NUMBER_MAX))):
+        return None
+    number = int(name)
+    return number if str(number) == name and number <= NUMBER_MAX else None
+
+
 class TopicPartition(NamedTuple):
     topic: str
-    partition: int
+    partition: PartitionNumber
 
     def __str__(self) -> str:
         return f"{self.topic}-{self.partition}"
@@ -42,8 +66,10 @@ class TopicPartition(NamedTuple):
     def parse(cls, text: str) -> TopicPartition:
         """The inverse of `str()`: `orders-3`. A topic's name may itself hold a dash."""
         topic, dash, partition = text.rpartition("-")
-        require(bool(dash) and bool(topic) and partition.isdecimal(), f"{text!r} is not of the form TOPIC-PARTITION")
-        return cls(topic, int(partition))
+        number = number_of(partition)
+        if not (dash and topic) or number is None:
+            raise ValueError(f"{shortened(text)} is not of the form TOPIC-PARTITION")
+        return cls(topic, number)
 
 
 class ReplicaOf(NamedTuple):
@@ -90,9 +116,9 @@ class PartitionState(Value, frozen=True, kw_only=True):
     leader: BrokerId | None
     leader_epoch: Epoch
     isr: frozenset[BrokerId]
-    min_isr: Annotated[int, msgspec.Meta(ge=1)]
+    min_isr: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
     elr: frozenset[BrokerId] = frozenset()
-    epochs: dict[BrokerId, int] = {}
+    epochs: dict[BrokerId, Epoch] = {}
     created: Epoch = 0
     last_known_elr: frozenset[BrokerId] = frozenset()
     last_known_leader: BrokerId | None = None
@@ -116,10 +142,10 @@ class TopicState(Value, frozen=True, kw_only=True):
     """The replication assignment of a topic. The first replica of a partition is its preferred leader."""
 
     topic_id: str
-    partitions: dict[int, tuple[BrokerId, ...]]
-    adding: dict[int, tuple[BrokerId, ...]] = {}
-    removing: dict[int, tuple[BrokerId, ...]] = {}
-    origin: dict[int, tuple[BrokerId, ...]] = {}
+    partitions: dict[PartitionNumber, tuple[BrokerId, ...]]
+    adding: dict[PartitionNumber, tuple[BrokerId, ...]] = {}
+    removing: dict[PartitionNumber, tuple[BrokerId, ...]] = {}
+    origin: dict[PartitionNumber, tuple[BrokerId, ...]] = {}
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -132,12 +158,12 @@ class Registration(Value, frozen=True, kw_only=True):
     """/brokers/ids/[id]: a broker that lives. `continues`: the epoch that its clean proof names, or none (I8)."""
 
     host: str
-    port: int
-    replication_port: int
+    port: Port
+    replication_port: Port
     epoch: Epoch
     incarnation: str
     rack: str | None = None
-    continues: int | None = None
+    continues: Epoch | None = None
     boot_id: str = ""
     directory_mark: str = ""
     shutting_down: bool = False
@@ -171,7 +197,7 @@ class ControllerInfo(Value, frozen=True, kw_only=True):
 
     id: str
     host: str
-    port: int
+    port: Port
     epoch: Epoch
     held: HeldDirectory | None = None
 
@@ -226,16 +252,10 @@ class ClusterSettings(Value, frozen=True, kw_only=True):
     settings: dict[str, Scalar] = {}
 
 
-class ProducerIds(Value, frozen=True, kw_only=True):
-    """/producer_ids: the next id that nobody has."""
-
-    next: Epoch
-
-
 class BrokerSequence(Value, frozen=True, kw_only=True):
     """/brokers/seqid: the next broker id that nobody has."""
 
-    next: Epoch
+    next: BrokerId
 
 
 Decoded = TypeVar("Decoded")

@@ -11,11 +11,12 @@ from typing import Protocol
 import msgspec
 
 from spark_replication.config import TopicSettings
+from spark_replication.core.controller.news import News
 from spark_replication.core.law.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import StorageFailed
-from spark_replication.messages.commands import Command, PartitionCommand
+from spark_replication.messages.commands import Command
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 
 
@@ -57,13 +58,15 @@ class PreparedBatch(msgspec.Struct, frozen=True):
 
 
 class BatchPlace(msgspec.Struct, frozen=True):
-    """Where an idempotent producer's batch lies."""
+    """Where an idempotent producer's batch lies. crc: of its message. timestamp_ms: when its leader appended it."""
 
     producer: int
     producer_epoch: int
     sequence: int
     base_offset: Offset
     last_offset: Offset
+    crc: int = 0
+    timestamp_ms: int = 0
 
 
 class LogSlice(msgspec.Struct, frozen=True):
@@ -206,8 +209,15 @@ class ReplicaLog(Protocol):
     def checkpoint(self, high_watermark: Offset) -> None:
         """Noted: the next ReplicaLogs.save_high_watermarks makes it last."""
 
-    def places(self) -> Iterable[BatchPlace]:
-        """The idempotent producers' batches, oldest first: from the index, to rebuild their state."""
+    def places(self, newest: int) -> Iterable[BatchPlace]:
+        """The idempotent producers' batches, oldest first: from the index, to rebuild what is known of them. Of each
+        producer the newest so many, at least."""
+
+    def save_producers(self, known: bytes) -> None:
+        """On the disk before it returns, beside the log: it stays when the log is cut, trimmed or begun anew."""
+
+    def saved_producers(self) -> bytes:
+        """As saved last; empty: never, or it cannot be read."""
 
     @property
     def flushed_end(self) -> Offset:
@@ -238,8 +248,9 @@ class ReplicaLogs(Protocol):
     def found(self) -> Iterable[tuple[TopicPartition, str]]:
         """The partitions, with topic_id, whose directories are there."""
 
-    def quarantine(self, partition: TopicPartition, topic_id: str) -> None:
-        """Out of service, not deleted yet. Of an open log: close it first."""
+    def quarantine(self, partition: TopicPartition, topic_id: str, *, asked: bool) -> None:
+        """Out of service, not deleted yet: soon if somebody asked for that, else much later. Of an open log: close it
+        first."""
 
 
 class FollowerLinks(Protocol):
@@ -261,24 +272,22 @@ class FailureReports(Protocol):
 
 
 class MirrorFeed(Protocol):
-    """Where the controller says what changed, after it is in ZooKeeper. Never blocks (M4)."""
+    """Where the controller says what changed, once it is in ZooKeeper and its brokers know. Never blocks (M4)."""
 
-    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
-        """Each with the zxid that its znode was written at."""
+    @property
+    def wants_all(self) -> bool:
+        """It may have missed something: it is to be told everything."""
+
+    def tell(self, news: News) -> None: ...
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         """The leader answered that it leads at this epoch."""
 
-    def removed(self, partition: TopicPartition, zxid: int) -> None:
-        """From a topic that lives on."""
-
-    def deleted(self, topic: str, zxid: int) -> None: ...
-
 
 class NoMirror:
-    """A MirrorFeed of a cluster without Spark: nobody reads a table."""
+    """A MirrorFeed of a controller whose tables nobody reads."""
 
-    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None: ...
+    wants_all = False
+
+    def tell(self, news: News) -> None: ...
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None: ...
-    def removed(self, partition: TopicPartition, zxid: int) -> None: ...
-    def deleted(self, topic: str, zxid: int) -> None: ...

@@ -4,6 +4,7 @@ a Spark cluster, and the third those that share a Spark session; whatever is lef
 from __future__ import annotations
 
 import os
+import secrets
 from typing import Any
 
 import hypothesis
@@ -17,6 +18,16 @@ hypothesis.settings.register_profile("shared", deadline=None)
 hypothesis.settings.load_profile("shared")
 
 os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(QUICK_START))
+
+
+# Where tests/sim/test_fresh_seeds.py begins. Set before xdist starts its workers, so that all of them agree.
+FRESH_SEEDS_FROM = "FRESH_SEEDS_FROM"
+os.environ.setdefault(FRESH_SEEDS_FROM, str(secrets.randbelow(1 << 32)))
+
+
+def pytest_report_header() -> str:
+    first = os.environ[FRESH_SEEDS_FROM]
+    return f"fresh seeds of the simulator: from {first} on; `make fresh FROM={first}` runs them again"
 
 
 class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types

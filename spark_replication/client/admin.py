@@ -34,6 +34,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
+from spark_replication.messages.actions import ADMIN_REQUESTS, METADATA
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
 from spark_replication.messages.requests import (
@@ -56,18 +57,6 @@ from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
 TRY_MS = 10_000  # how long one controller has to answer, before it is looked for again
-
-_ACTIONS: dict[type[Request], str] = {
-    CreateTopic: "create_topic",
-    DeleteTopic: "delete_topic",
-    AddPartitions: "add_partitions",
-    RemovePartitions: "remove_partitions",
-    Reassign: "reassign",
-    CancelReassignment: "cancel_reassignment",
-    ElectLeaders: "elect_leaders",
-    Configure: "configure",
-    WidenTopic: "widen_topic",
-}
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,11 +102,12 @@ class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """controller: host:port, None while there is none."""
+    """controller: host:port, None while there is none. unreadable: what of ZooKeeper's it cannot read, and why."""
 
     cluster_id: str
     controller: str | None
     brokers: tuple[BrokerDescription, ...]
+    unreadable: tuple[str, ...] = ()
 
 
 class Admin:
@@ -312,6 +302,7 @@ class Admin:
         return ClusterDescription(
             cluster_id=metadata.cluster_id,
             controller=metadata.controller,
+            unreadable=metadata.unreadable,
             brokers=tuple(
                 BrokerDescription(
                     id=broker,
@@ -363,7 +354,7 @@ class Admin:
 
     def _ask_controller(self, request: Request, deadline: Deadline) -> RequestAnswer:
         address = self._controller(deadline)
-        return self._routes.call(address, _ACTIONS[type(request)], request, RequestAnswer, deadline.within_ms(TRY_MS))
+        return self._routes.call(address, ADMIN_REQUESTS[type(request)], request, deadline.within_ms(TRY_MS))
 
     def _controller(self, deadline: Deadline) -> str:
         """It is asked for each time: after any failure it may be another."""
@@ -384,7 +375,7 @@ class Admin:
 
     def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline, try_ms: int = TRY_MS) -> Metadata:
         address, request = self._controller(deadline), DescribeTopics(topics=topics)
-        return self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(try_ms))
+        return self._routes.call(address, METADATA, request, deadline.within_ms(try_ms))
 
     def _told_best(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
         """By the controller, so that nobody is taken back to what was before; by any broker while it is silent."""
@@ -418,7 +409,7 @@ class Admin:
     def _told_by(self, address: str, topic: str, deadline: Deadline) -> tuple[TopicMetadata, ...]:
         try:
             request = DescribeTopics(topics=(topic,))
-            return self._routes.call(address, "metadata", request, Metadata, deadline.within_ms(TRY_MS)).topics
+            return self._routes.call(address, METADATA, request, deadline.within_ms(TRY_MS)).topics
         except ReplicationError as error:
             if deadline.passed:  # then it is no wonder
                 late = f"{address} did not say in time what it knows of {topic}: look again"

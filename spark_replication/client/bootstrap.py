@@ -30,18 +30,18 @@ class RegisteredBrokers:
     """Read anew each time, in a session of its own: clients need ZooKeeper only while they know no living broker."""
 
     def __init__(self, zookeeper: str, chroot: str) -> None:
-        self._zookeeper = zookeeper
-        self._chroot = chroot
+        self.zookeeper = zookeeper
+        self.chroot = chroot
 
     def addresses(self, timeout_ms: int) -> list[str]:
-        from spark_replication.zk.reading import read_brokers
+        from spark_replication.zk.reading import Reading
         from spark_replication.zk.session import Session
 
         session = Session.connect(
-            self._zookeeper, self._chroot, session_timeout_ms=SESSION_MS, request_timeout_ms=max(1, timeout_ms)
+            self.zookeeper, self.chroot, session_timeout_ms=SESSION_MS, request_timeout_ms=max(1, timeout_ms)
         )
         try:
-            return [registration.address for _, registration in sorted(read_brokers(session).brokers.items())]
+            return [registration.address for _, registration in sorted(Reading(session).brokers().brokers.items())]
         finally:
             session.close()
 

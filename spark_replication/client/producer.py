@@ -9,7 +9,7 @@ from __future__ import annotations
 import atexit
 import concurrent.futures
 import logging
-import os
+import secrets
 import threading
 import weakref
 from collections.abc import Mapping
@@ -20,12 +20,13 @@ from typing import Any
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
-from spark_replication.client.put_stream import PutStreams
+from spark_replication.client.own_process import OwnProcess
+from spark_replication.client.put_stream import LeaderStreams
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Acks, Sender, SenderSettings
-from spark_replication.core.producers import REMEMBERED
+from spark_replication.core.replica.producers import REMEMBERED
 from spark_replication.errors import InvalidRequest, Overloaded, ReplicationError, RequestTimedOut, SchemaMismatch
-from spark_replication.messages.records import InitProducer, ProducerId
+from spark_replication.messages.records import PRODUCER_ID_BITS
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import in_a_version, topic_schema
 from spark_replication.transport.security import Security
@@ -44,8 +45,8 @@ log = logging.getLogger(__name__)
 
 
 class Producer:
-    """Thread-safe. acks: "all", 1 or 0. deadline_ms: how long a batch is tried for, wherever the time goes.
-    security: settings by name (security.mode, …), or a Security.
+    """Thread-safe; a forked process makes its own. acks: "all", 1 or 0. deadline_ms: how long a batch is tried for,
+    wherever the time goes. security: settings by name (security.mode, …), or a Security.
 
     batch_bytes: small sends to one partition are stored as one batch up to this size, each counting its Arrow bytes and
     1 KiB; each has its own answer all the same. 0: every send is a batch of its own. linger_ms: how long a batch that
@@ -69,17 +70,17 @@ class Producer:
     ) -> None:
         if acks not in ("all", 0, 1):
             raise InvalidRequest(f'acks={acks!r}: it is "all", 1 or 0')
-        if not 1 <= in_flight_batches_max <= REMEMBERED // 2:
+        if not 1 <= in_flight_batches_max <= REMEMBERED:
             raise InvalidRequest(
-                f"in_flight_batches_max={in_flight_batches_max}: it is 1 to {REMEMBERED // 2}, since brokers "
-                f"recognise the last {REMEMBERED} batches"
+                f"in_flight_batches_max={in_flight_batches_max}: it is 1 to {REMEMBERED}, since brokers "
+                "recognise so many batches when they come again"
             )
         if not 0 <= linger_ms < deadline_ms:
             raise InvalidRequest(f"linger_ms={linger_ms}: it is 0 or more, and below deadline_ms={deadline_ms}")
         if not 0 <= batch_bytes <= BATCH_BYTES_MAX:
             raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
         self._routes = Routes(bootstrap, Security.of(security))
-        self._streams = PutStreams()
+        self._streams = LeaderStreams()
         self._settings = SenderSettings(
             acks=acks,
             deadline_ms=deadline_ms,
@@ -91,9 +92,8 @@ class Producer:
         self._lock = threading.Lock()
         self._senders: dict[TopicPartition, Sender] = {}
         self._closed = False
-        self._initialising = threading.Lock()
-        self._producer: int | None = None
-        self._process = os.getpid()
+        self._producer_id = secrets.randbits(PRODUCER_ID_BITS)
+        self._process = OwnProcess("Producer")
         _OPEN.add(self)
 
     def send(
@@ -102,6 +102,7 @@ class Producer:
         """To this partition, or to that of `key`, else to partition 0. A Table goes as one batch, all of it or none.
         What is wrong with this batch is in its future; Overloaded is raised here, after waiting for room up to the
         deadline."""
+        self._process.require()
         deadline = Deadline(self._settings.deadline_ms)
         try:
             target = TopicPartition(topic, self._place(topic, partition, key, deadline))
@@ -114,6 +115,7 @@ class Producer:
 
     def flush(self) -> None:
         """Waits until all that was sent before has an answer, good or bad: its future says which."""
+        self._process.require()
         unanswered = self._unanswered()
         deadline = Deadline(self._settings.deadline_ms)
         left = concurrent.futures.wait(unanswered, timeout=deadline.remaining_s + 1.0).not_done
@@ -124,7 +126,9 @@ class Producer:
             )
 
     def close(self) -> None:
-        """Waits for what is in flight, up to the deadline. Nothing can be sent after that."""
+        """Waits for what is in flight, up to the deadline. Nothing can be sent after that. Nothing to do in a fork."""
+        if not self._process.is_this:
+            return
         with self._lock:
             self._closed = True
             senders = list(self._senders.values())
@@ -146,8 +150,8 @@ class Producer:
         self.close()
 
     def _close_at_exit(self) -> None:
-        if os.getpid() != self._process:
-            return  # a fork has the producer, and none of its threads
+        if not self._process.is_this:
+            return
         unanswered = self._unanswered()
         self.close()
         lost = [future for future in unanswered if not future.done() or future.exception() is not None]
@@ -177,12 +181,6 @@ class Producer:
                     partition, self._routes, self._streams, self._producer_id, self._settings
                 )
             return self._senders[partition]
-
-    def _producer_id(self, deadline: Deadline) -> int:
-        with self._initialising:
-            if self._producer is None:
-                self._producer = self._routes.ask("init_producer", InitProducer(), ProducerId, deadline).producer
-            return self._producer
 
     def _place(self, topic: str, partition: int | None, key: bytes | None, deadline: Deadline) -> int:
         if key is None:

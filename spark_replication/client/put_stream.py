@@ -3,8 +3,8 @@
 A lane is a partition's place on a stream. One thread of a stream asks the lanes' owners for batches, in turn, and sends
 them; the other hands the answers back, to each owner in the order of its batches, whatever order they came in.
 
-A stream lives until no lane is left on it, the connection ends, or it is `STREAM_S_MAX` old. Of a lane that its owner
-has left, answers say nothing any more.
+A stream lives until no lane is left on it, the connection ends, an owner finds it silent for too long, or it is
+`STREAM_S_MAX` old. Of a lane that its owner has left, answers say nothing any more.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Lane:
     """Of one partition, in one producer epoch. asked_at_s: when the owner is asked for a batch next; the owner guards
     it. Batches that are without an answer: `_owed`, by number; of these, `_early` have theirs already."""
 
-    def __init__(self, stream: PutStream, route: Route, epoch: int, owner: Owner) -> None:
+    def __init__(self, stream: LeaderStream, route: Route, epoch: int, owner: Owner) -> None:
         self.route = route
         self.epoch = epoch
         self.owner = owner
@@ -88,6 +88,15 @@ class Lane:
     @property
     def client(self) -> flight.FlightClient:
         return self._stream.client
+
+    @property
+    def heard_s(self) -> float:
+        """When anything came over its stream, for whatever lane."""
+        return self._stream.heard_s
+
+    def abandon(self, why: str) -> None:
+        """The whole stream: nobody waits for it any longer. Not under an owner's lock."""
+        self._stream.abandon(why)
 
     def ask_at(self, at_s: float) -> None:
         """Let the owner be asked for a batch then, unless it is so sooner. Each asking needs another call."""
@@ -111,10 +120,11 @@ class Lane:
         return found
 
 
-class PutStream:
+class LeaderStream:
     def __init__(self, client: flight.FlightClient, topic: str, schema: pa.Schema) -> None:
         self.client = client
         self.schema = schema
+        self.heard_s = 0.0
         self._topic = topic
         self._lock = threading.Lock()
         self._lanes: dict[Lane, None] = {}
@@ -152,6 +162,11 @@ class PutStream:
 
     def ask_at(self, at_s: float, lane: Lane) -> None:
         self._asked.put((at_s, lane))
+
+    def abandon(self, why: str) -> None:
+        with self._lock:
+            self._end_sending()
+        self._tell_the_end(BrokerNotAvailable(f"{why}: reload routes and retry", maybe_written=True))
 
     def _end_sending(self) -> None:
         self._over = True
@@ -215,6 +230,7 @@ class PutStream:
         reason: ReplicationError = BrokerNotAvailable("the broker ended the stream: reload routes and retry")
         try:
             while (message := reader.read()) is not None:
+                self.heard_s = time.monotonic()
                 self._hand_on(from_json(message.to_pybytes(), AnswersOfStream))
         except FLIGHT_ERRORS as error:
             reason = error_of_stream(error)
@@ -248,12 +264,12 @@ class PutStream:
             lane.owner.ended(lane, reason)
 
 
-class PutStreams:
+class LeaderStreams:
     """Those of a producer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._streams: dict[tuple[str, str, pa.Schema], PutStream] = {}
+        self._streams: dict[tuple[str, str, pa.Schema], LeaderStream] = {}
 
     def lane(self, client: flight.FlightClient, route: Route, schema: pa.Schema, *, epoch: int, owner: Owner) -> Lane:
         """At the route's leader, over `client` unless there is a stream already. The owner must not hear of its end
@@ -267,7 +283,7 @@ class PutStreams:
                     return lane
             # What has ended is forgotten here: brokers that restart have new addresses.
             self._streams = {each: found for each, found in self._streams.items() if not found.over}
-            stream = self._streams[key] = PutStream(client, route.topic, schema)
+            stream = self._streams[key] = LeaderStream(client, route.topic, schema)
             lane = Lane(stream, route, epoch, owner)
             stream.enter(lane)
             stream.start()

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.client.deadline import Deadline, back_off_s
+from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.routes import Routes
 from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
 from spark_replication.core.replica.read_start import asked_start
@@ -58,8 +59,8 @@ class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Reader:
-    """Thread-safe. deadline_ms: how long a partition that cannot be read is tried for, each time.
-    security: settings by name (security.mode, …), or a Security.
+    """Thread-safe; a forked process makes its own. deadline_ms: how long a partition that cannot be read is tried for,
+    each time. security: settings by name (security.mode, …), or a Security.
 
     prefer: whom to read from, as long as that one is in sync and answers: "leader", any "follower", or the broker of
     this id. Every read gives the same, whoever is preferred.
@@ -80,6 +81,7 @@ class Reader:
         self._deadline_ms = deadline_ms
         self._closed = threading.Event()
         self._lock = threading.Lock()
+        self._process = OwnProcess("Reader")
         self._streams: set[flight.FlightStreamReader] = set()
 
     def read(
@@ -100,6 +102,7 @@ class Reader:
         start: an offset, "earliest" (what retention has left) or "latest" (only what comes). In its place start_time,
         a datetime with a time zone or ms since 1970: from the first batch on that was appended then or later.
         """
+        self._process.require()
         asked = asked_start(start, start_time, stop)
         ticket = ReadTicket(
             topic=topic,
@@ -113,7 +116,9 @@ class Reader:
         return _in_one_schema(self._read(ticket))
 
     def close(self) -> None:
-        """Ends every read, from whatever thread."""
+        """Ends every read, from whatever thread. Nothing to do in a fork."""
+        if not self._process.is_this:
+            return
         self._closed.set()
         with self._lock:
             streams = list(self._streams)

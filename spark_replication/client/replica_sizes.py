@@ -12,8 +12,9 @@ from spark_replication.client.deadline import Deadline
 from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.core.replica.copying import left_of
 from spark_replication.errors import ReplicationError
+from spark_replication.messages.actions import DESCRIBE_REPLICAS
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize, ReplicaSizes
+from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize
 from spark_replication.model import BrokerId, Registration, TopicPartition
 
 
@@ -30,9 +31,7 @@ def replica_sizes(
     asked = DescribeReplicas(partitions=partitions)
     for registration in brokers.values():
         with suppress(ReplicationError):
-            answer = routes.call(
-                registration.address, "describe_replicas", asked, ReplicaSizes, deadline.within_ms(ASK_MS)
-            )
+            answer = routes.call(registration.address, DESCRIBE_REPLICAS, asked, deadline.within_ms(ASK_MS))
             found.extend(answer.replicas)
     return found
 

@@ -19,6 +19,7 @@ from spark_replication.client.bootstrap import parse_bootstrap
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, UnknownTopicOrPartition
+from spark_replication.messages.actions import METADATA, Action, Asked, Told
 from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
 from spark_replication.model import BrokerId
 from spark_replication.transport.actions import call
@@ -137,7 +138,7 @@ class Routes:
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
         """As one broker tells it now, of these topics (None: all); it is learned from, too."""
         names = None if topics is None else tuple(topics)
-        answer = self.ask("metadata", DescribeTopics(topics=names), Metadata, deadline)
+        answer = self.ask(METADATA, DescribeTopics(topics=names), deadline)
         self._learn(answer, names or ())
         return answer
 
@@ -170,7 +171,7 @@ class Routes:
                 # It is ahead of every broker; if it is silent, what the broker knows has to do.
                 with suppress(ReplicationError):
                     request = DescribeTopics(topics=unknown)
-                    told = self.call(answer.controller, "metadata", request, Metadata, deadline.within_ms(ASK_MS))
+                    told = self.call(answer.controller, METADATA, request, deadline.within_ms(ASK_MS))
                     self._learn(told, unknown)
             self._refreshed_s = time.monotonic()
             with self._lock:
@@ -181,14 +182,14 @@ class Routes:
 
     # Brokers
 
-    def ask(self, action: str, request: msgspec.Struct, answer_kind: type[Answer], deadline: Deadline) -> Answer:
+    def ask(self, action: Action[Asked, Told], request: Asked, deadline: Deadline) -> Told:
         """A question that changes nothing, of any broker that answers. BrokerNotAvailable: none of these did."""
         tried: dict[str, ReplicationError] = {}
         for address in self._candidates(deadline, tried):
             if address in tried:
                 continue
             try:
-                answer = self.call(address, action, request, answer_kind, deadline.within_ms(ASK_MS))
+                answer = self.call(address, action, request, deadline.within_ms(ASK_MS))
             except ReplicationError as error:
                 if not error.retriable:
                     raise
@@ -206,13 +207,11 @@ class Routes:
             f"no broker of {self._named!r} answered ({said}): check the addresses, and that brokers run"
         )
 
-    def call(
-        self, address: str, action: str, request: msgspec.Struct, answer_kind: type[Answer], deadline: Deadline
-    ) -> Answer:
+    def call(self, address: str, action: Action[Asked, Told], request: Asked, deadline: Deadline) -> Told:
         """This peer and no other."""
         client = self.client(address)
         try:
-            return call(client, action, request, answer_kind, max(1, deadline.remaining_ms))
+            return call(client, action, request, max(1, deadline.remaining_ms))
         except BrokerNotAvailable:
             self.forget(address, client)
             raise

@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Future
 from typing import Literal
 
@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, back_off_s
-from spark_replication.client.put_stream import AT_ONCE, Answer, Lane, Outgoing, PutStreams
+from spark_replication.client.put_stream import AT_ONCE, Answer, Lane, LeaderStreams, Outgoing
 from spark_replication.client.routes import Routes
 from spark_replication.client.window import Failed, Pending, Send, Window
 from spark_replication.errors import (
@@ -34,12 +34,16 @@ from spark_replication.errors import (
     ReplicationError,
     RequestTimedOut,
     SchemaMismatch,
+    UnknownProducerId,
     error_of,
 )
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import Offset, TopicPartition
 
 STALL_S = 1.0  # without an answer for this long, the route is asked for again
+# Without an answer for this long over the whole stream, the stream is given up for a new one: a broker answers within
+# its request.timeout.ms, 10 s by default, whatever becomes of the batch.
+SILENCE_S_MAX = 15.0
 IN_FLIGHT_ALONE = 4  # batches in flight up to which the next one waits for nothing
 SEND_BYTES = 1_024  # what a send counts beside its Arrow message: about what is kept for it here
 
@@ -70,21 +74,20 @@ Settled = list[tuple[Send[Ack], Ack | ReplicationError]]
 
 
 class Sender:
-    """producer_id: the id that all senders of a producer share; asked for when it is first needed."""
+    """producer_id: all senders of a producer share it."""
 
     def __init__(
         self,
         partition: TopicPartition,
         routes: Routes,
-        streams: PutStreams,
-        producer_id: Callable[[Deadline], int],
+        streams: LeaderStreams,
+        producer_id: int,
         settings: SenderSettings,
     ) -> None:
         self.partition = partition
         self._routes = routes
         self._streams = streams
         self._producer_id = producer_id
-        self._producer = -1
         self._settings = settings
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)  # send() waits for it
@@ -98,6 +101,7 @@ class Sender:
         self._trouble: ReplicationError | None = None  # since the last acknowledgement
         self._failures = 0  # likewise
         self._progress_s = 0.0  # when the lane was taken, had an answer, or nothing to answer
+        self._looked_s = 0.0  # when the route was asked for again, for want of an answer
         self._expired = 0  # batches that ran out of time, ever
         self._dozing = False  # the watching thread waits without a limit
         self._closing = False
@@ -190,7 +194,6 @@ class Sender:
         with self._lock:
             schema, epoch = self._window.first.kind, self._window.epoch
             deadline = self._first_deadline()
-        self._producer = self._producer_id(deadline)
         route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
         client = self._routes.client(route.address)
         with self._lock:
@@ -229,9 +232,9 @@ class Sender:
             self._doze()
             return False
         now_s = time.monotonic()
-        stalls_s = self._progress_s + STALL_S
+        stalls_s = max(self._progress_s, self._looked_s) + STALL_S
         if stalls_s <= now_s:
-            self._progress_s = now_s
+            self._looked_s = now_s
             return True
         self._attention.wait(min(stalls_s, self._window.first_live_deadline_s) - now_s)
         return False
@@ -244,7 +247,12 @@ class Sender:
     def _look_for_another_leader(self, lane: Lane) -> None:
         with self._lock:
             deadline = self._first_deadline()
+            heard_s = max(self._progress_s, lane.heard_s)
+            silent = bool(self._window.unanswered) and time.monotonic() - heard_s >= SILENCE_S_MAX
         self._routes.stale(lane.route)
+        if silent:
+            lane.abandon(f"{lane.route.address} has answered nothing for {SILENCE_S_MAX:.0f} s")
+            return
         try:
             route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
         except ReplicationError:
@@ -280,6 +288,8 @@ class Sender:
             if self._lane is not lane or pending is None or self._sendable_at_s(lane, pending) > time.monotonic():
                 self._ask_for_next()
                 return None
+            if not self._window.unanswered:
+                self._progress_s = time.monotonic()
             self._window.send_next()
             self._ask_for_next()
             sends, sequence = pending.sends, pending.sequence
@@ -289,7 +299,7 @@ class Sender:
             batch,
             BatchMetadata(
                 acks=self._settings.acks,
-                producer=self._producer,
+                producer=self._producer_id,
                 epoch=lane.epoch,
                 sequence=sequence,
                 partition=self.partition.partition,
@@ -362,6 +372,7 @@ class Sender:
         failed = self._window.refused(
             retriable=answer.retriable,
             out_of_order=answer.error == OutOfOrderSequence.code,
+            forgotten=answer.error == UnknownProducerId.code,
             of_content=answer.error in _OF_CONTENT,
             maybe_written=answer.maybe_written,
         )

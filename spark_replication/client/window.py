@@ -5,8 +5,9 @@ Brokers store batch n of a producer epoch only after n-1, and answer one that th
 - Small sends of one kind are joined to one batch until it is full, closed, or has a number.
 - A batch gets its number when it is first sent, and keeps it: sent again, to whomever, it is stored once. As long as it
   has one it consists of the same sends, those that nobody waits for included: its place stands for all of them.
-- If a batch was surely not written, nothing numbered after it in this epoch was or will be. It may be taken out: the
-  rest is numbered anew from 0 in the next epoch, which also fences copies that still lie in some broker's buffers.
+- If a batch was surely not written, nothing numbered after it in this epoch was or will be: brokers refuse what follows
+  a refused batch, and store n only after n-1. It may be taken out: the rest is numbered anew from 0 in the next epoch,
+  which also fences copies that still lie in some broker's buffers.
 - A batch that may be written leaves no gap either way: its number is kept for it. Once its time is over, it stays as a
   ghost that is sent on behalf of those behind it; when these are gone too, the next epoch begins.
 - One bad send fails no neighbour: what was refused for what is in it, and surely not written, is sent again in halves.
@@ -175,7 +176,9 @@ class Window(Generic[Result]):
             pending.maybe_written = True
         self._sent = 0
 
-    def refused(self, *, retriable: bool, out_of_order: bool, of_content: bool, maybe_written: bool) -> list[Failed]:
+    def refused(
+        self, *, retriable: bool, out_of_order: bool, forgotten: bool, of_content: bool, maybe_written: bool
+    ) -> list[Failed]:
         """The first one was not acknowledged; the stream is given up. Returned: what has failed for good."""
         for pending in self._of_stream()[1:]:
             pending.maybe_written = True
@@ -188,6 +191,10 @@ class Window(Generic[Result]):
             # The leader's log does not hold the batch before it: it was made again, truncated, or has forgotten us.
             # Then it holds neither this one nor those behind it.
             first.renumbered = True
+            self._begin_epoch()
+            return []
+        if forgotten and not first.maybe_written:
+            # The leader knows nothing of us: we do. None of those that are left was ever stored.
             self._begin_epoch()
             return []
         failed = self._take_first()

@@ -7,15 +7,20 @@ partition waits for another's; finding one needs no guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import msgspec
 
-from spark_replication.config import LIVE_ON_BROKERS, Settings, settings_from, with_topic
+from spark_replication.config import LIVE_ON_BROKERS, LOSSLESS, Settings, settings_from, with_topic
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.copy_throttle import CopyThrottle
+from spark_replication.engine.late_commands import LateCommands
+from spark_replication.engine.refused_replicas import RefusedReplicas
+from spark_replication.engine.registered_brokers import Registered, RegisteredBrokers
 from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.topics_told import topics_told
 from spark_replication.errors import (
     NotReady,
     ReplicationError,
@@ -36,13 +41,24 @@ from spark_replication.messages.commands import (
     ToBroker,
     UpdateMetadata,
 )
-from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSizes, TopicMetadata
+from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSizes
 from spark_replication.messages.envelope import NONE
-from spark_replication.model import BrokerId, Registration, Scalar, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
-NOTHING: tuple[str, tuple[int, float]] = ("", (-1, -1))
 Guards = Callable[[], AbstractContextManager[object]]
+# Within, whether the guard is held: who looks after many partitions may not wait for one.
+Holds = Callable[[AbstractContextManager[object]], AbstractContextManager[bool]]
+# What is assigned to a broker, and what cannot be read of it.
+Assigned = tuple[Iterable[PartitionCommand], Unreadable]
+READINGS_MAX = 10  # after an INIT: commands that follow it make a reading an old one
+
+
+@contextmanager
+def waiting(guard: AbstractContextManager[object]) -> Iterator[bool]:
+    """Holds it, however long that takes."""
+    with guard:
+        yield True
 
 
 class BrokerLoop:
@@ -61,11 +77,10 @@ class BrokerLoop:
         self.cluster_id = cluster_id
         self.me: Me | None = None
         self.replicas: dict[TopicPartition, ReplicaLoop] = {}
-        self.brokers: Mapping[BrokerId, Registration] = {}
+        self._registered = RegisteredBrokers()
         self._known: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
-        self._over: dict[TopicPartition, tuple[str, tuple[int, float]]] = {}  # up to which topic id and order
-        self._topic_ids: dict[str, str] = {}  # the newest of each name, of deleted topics too: they are in order (E4)
+        self._late = LateCommands()
         self._logs = logs
         self._isr_store = isr_store
         self._links = links
@@ -77,8 +92,15 @@ class BrokerLoop:
         self._throttle.configure(settings.reassignment_bytes_per_second)
         self._guards = guards
         self._guard = guards()
+        self._refused = RefusedReplicas()
         self._controller_epoch = -1
+        self._carried_out = 0  # how many registrations, and commands that start or stop replicas
+        self._configured = False
         self._metadata_told = (-1, 0)  # by which controller, and with which of its commands
+
+    @property
+    def brokers(self) -> Mapping[BrokerId, Registration]:
+        return self._registered.known
 
     # Its own life
 
@@ -90,41 +112,68 @@ class BrokerLoop:
         brokers: Mapping[BrokerId, Registration],
         now_ms: int,
         *,
-        settings: Mapping[str, Scalar],
+        settings: Mapping[str, Scalar] | None,
+        unreadable: Unreadable = ALL_READ,
     ) -> dict[str, str]:
         """The broker has registered, and read all of this from ZooKeeper after that (B1): what it knew before and is
-        not there any longer is gone. settings: those of the cluster. One sick partition keeps no other from starting:
+        not there any longer is gone. What is there and cannot be read is neither started nor quarantined: nobody here
+        decides about that (Z1).
+
+        settings: those of the cluster. None: they cannot be read; what holds here goes on holding, and where this
+        process has heard of none, nothing that could lose a record. One sick partition keeps no other from starting:
         the error code of each, NONE for those that started."""
         with self._guard:
-            self._known.clear()
-            self._configs.clear()
-            self._topic_ids.clear()
-            self._over.clear()
-            self._configure(settings)
-            self._learn(known, configs, brokers)
-            mine = [command for command in self._known.values() if me.broker in command.replicas]
-            self._quarantine_unassigned(mine)
+            if self.me != me:
+                self.session_lost()  # what an earlier registration led is no longer its own, if nobody said so yet
+            self._keep_only(unreadable)
+            self._refused.clear()  # all that is assigned is carried out below
+            if settings is not None or not self._configured:
+                self._configure(LOSSLESS if settings is None else settings)
+            self._registered.told(brokers)
+            self._learn(known, configs)
+            readable = [known for partition, known in self._known.items() if not unreadable.hides(partition)]
+            mine = [command for command in readable if me.broker in command.replicas]
+            self._quarantine_unassigned(mine, unreadable)
             errors = {str(command.topic_partition): self._carry_out(command, me, now_ms) for command in mine}
+            self._carried_out += 1
             self.me = me
             return errors
 
-    def initialized(self, told: Iterable[PartitionCommand], read: Callable[[], Iterable[PartitionCommand]]) -> None:
-        """An INIT that told of these was carried out: what is here, and is not in what `read` finds assigned in
-        ZooKeeper, goes (B1). The INIT itself is no reason, since a late one knows nothing of a newer topic; and no
-        command is carried out between the reading and what follows from it. Where all that is here was told of, there
-        is nothing to read."""
-        with self._guard:
-            if self.me is None:
-                return
-            me = self.me.broker
-            named = {(each.topic_partition, each.topic_id) for each in told if me in each.replicas}
-            if not named.issuperset(self._logs.found()):
-                self._quarantine_unassigned([found for found in read() if me in found.replicas])
+    def _keep_only(self, unreadable: Unreadable) -> None:
+        """Of what is known before reading: only what cannot be read is not replaced."""
+        self._known = {partition: known for partition, known in self._known.items() if unreadable.hides(partition)}
+        self._configs = {topic: known for topic, known in self._configs.items() if unreadable.hides_of(topic)}
+        self._late.keep_only(unreadable)
 
-    def brokers_read(self, brokers: Mapping[BrokerId, Registration]) -> None:
-        """Who is registered now, read in ZooKeeper: with no controller alive nobody else tells it."""
+    def initialized(self, told: Iterable[PartitionCommand], read: Callable[[], Assigned]) -> None:
+        """An INIT that told of these was carried out: what is here, and is not in what `read` finds assigned in
+        ZooKeeper, goes (B1). The INIT itself is no reason, since a late one knows nothing of a newer topic. Where all
+        that is here was told of, there is nothing to read.
+
+        `read` waits for ZooKeeper, and holds up nobody else: what it found counts if no command was carried out
+        meanwhile, else it is read again. After so many readings the next INIT or registration will find it.
+        """
+        named = {(each.topic_partition, each.topic_id): each.replicas for each in told}
+        for _ in range(READINGS_MAX):
+            with self._guard:
+                me, carried_out = self.me, self._carried_out
+                if me is None or all(me.broker in named.get(found, ()) for found in self._logs.found()):
+                    return
+            assigned, unreadable = read()
+            with self._guard:
+                if self.me is me and self._carried_out == carried_out:
+                    mine = [found for found in assigned if me.broker in found.replicas]
+                    self._quarantine_unassigned(mine, unreadable)
+                    return
+
+    def read_brokers(self, read: Callable[[], Registered]) -> None:
+        """Who is registered now, read in ZooKeeper: with no controller alive nobody else tells it. `read` waits, and
+        holds up nobody else: what was told meanwhile is newer than what it finds."""
         with self._guard:
-            self._learn((), {}, brokers)
+            began = self._registered.begin_reading()
+        found = read()
+        with self._guard:
+            self._registered.read(began, found)
 
     def session_lost(self) -> None:
         """Registered no longer: it stops leading and following, and applies nothing until it is again (B2)."""
@@ -134,11 +183,24 @@ class BrokerLoop:
                 with replica.guard:
                     replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
 
-    def checkpoint(self) -> None:
-        """How far every replica is committed. StorageFailed: an older one is safe, too, and the next says it all."""
+    def tick(self, now_ms: int, *, looks: bool, holds: Holds = waiting) -> None:
+        """Time has passed. looks: it is time to look who lags. A partition that is busy is left for the next tick."""
         for replica in list(self.replicas.values()):
-            with replica.guard:
-                replica.checkpoint()
+            waits = replica.waits_for_time
+            if waits or replica.leads:
+                with holds(replica.guard) as held:
+                    if held and (looks or waits):
+                        replica.tick(now_ms)
+                    if held:
+                        replica.tell_high_watermark()
+
+    def checkpoint(self, holds: Holds = waiting) -> None:
+        """How far every replica is committed; a busy one is left for the next time. StorageFailed: an older one is
+        safe, too, and the next says it all; so where a replica's own disk refuses the others go on."""
+        for replica in list(self.replicas.values()):
+            with holds(replica.guard) as held, suppress(StorageFailed):
+                if held:
+                    replica.checkpoint()
         self._logs.save_high_watermarks(durable=False)
 
     def flush_soon(self) -> None:
@@ -171,10 +233,12 @@ class BrokerLoop:
     def leader_and_isr(self, command: LeaderAndIsr, now_ms: int) -> CommandAnswer:
         with self._guard:
             me = self._ready(command)
+            self._carried_out += 1
             # Who lives, and settings, have no epoch: UpdateMetadata tells them in order, a late one of these does not.
-            new = {each.topic for each in command.partitions if each.topic_id > self._topic_ids.get(each.topic, "")}
+            new = {each.topic for each in command.partitions if self._late.is_new(each.topic, each.topic_id)}
             configs = {topic: config for topic, config in command.topics.items() if topic in new}
-            self._learn((), configs, self.brokers or command.brokers)
+            self._registered.told_by_chance(command.brokers)
+            self._learn((), configs)
             errors = {}
             # What it is to lead first: the others' leaders are told at the same time, and asked once they lead.
             for partition in sorted(command.partitions, key=lambda each: each.state.leader != me.broker):
@@ -188,12 +252,21 @@ class BrokerLoop:
             if told <= self._metadata_told:
                 return CommandAnswer(broker_epoch=me.epoch)  # late: this, or what is newer, was carried out already
             self._metadata_told = told
+            self._registered.told(command.brokers)
             if command.settings is not None:
                 self._configure(command.settings)
             if command.complete:
-                self._forget(self._known.keys() - {known.topic_partition for known in command.partitions})
-                self._configs = {topic: known for topic, known in self._configs.items() if topic in command.topics}
-            self._learn(command.partitions, command.topics, command.brokers)
+                hidden = Unreadable(
+                    topics=frozenset(command.unreadable_topics), partitions=frozenset(command.unreadable_partitions)
+                )
+                gone = self._known.keys() - {known.topic_partition for known in command.partitions}
+                self._forget(partition for partition in gone if not hidden.hides(partition))
+                self._configs = {
+                    topic: known
+                    for topic, known in self._configs.items()
+                    if topic in command.topics or hidden.hides_of(topic)
+                }
+            self._learn(command.partitions, command.topics)
             for topic in command.deleted:
                 self._configs.pop(topic, None)
                 self._forget(partition for partition in list(self._known) if partition.topic == topic)
@@ -203,15 +276,16 @@ class BrokerLoop:
     def stop_replica(self, command: StopReplica) -> CommandAnswer:
         with self._guard:
             me = self._ready(command)
+            self._carried_out += 1
             errors = {}
             for stop in command.partitions:
                 partition = stop.topic_partition
                 replica = self.replicas.get(partition)
                 errors[str(partition)] = NONE
-                self._end(partition, stop.topic_id, stop.order)
+                self._late.end(partition, stop.topic_id, stop.order)
                 if replica is not None and replica.topic_id == stop.topic_id and stop.covers(replica.order):
                     try:
-                        self._stop(partition, replica, delete=stop.delete)
+                        self._stop(partition, replica, delete=stop.delete, asked=True)
                     except ReplicationError as error:
                         errors[str(partition)] = error.code
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
@@ -250,36 +324,46 @@ class BrokerLoop:
     def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> str:
         try:
             self._apply(command, me, now_ms)
+        except StorageFailed as error:
+            # Nobody may have sent this command, who would hear of it by the answer: it was read in ZooKeeper.
+            self._failures.failed(ReplicaOf(command.topic_partition, command.topic_id), error)
+            self._refused.add(command.topic_partition, now_ms)
+            return error.code
         except ReplicationError as error:
             return error.code
         return NONE
+
+    def try_refused(self, now_ms: int) -> None:
+        """What a disk refused to carry out, after `disk.retry.ms`; without a session the next registration does."""
+        with self._guard:
+            for partition in self._refused.take(now_ms, self._settings.disk_retry_ms):
+                known = self._known.get(partition)
+                if known is not None and self.me is not None and self.me.broker in known.replicas:
+                    self._carry_out(known, self.me, now_ms)
 
     def _apply(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         partition = command.topic_partition
         if self._is_over(command, me):
             return
-        self._learn((command,), {}, self.brokers)
+        self._learn((command,), {})
         replica = self.replicas.get(partition)
         if replica is not None and replica.topic_id != command.topic_id:
             self._stop(partition, replica, delete=True)
             replica = None
-        if replica is None:
-            replica = self._open(command)
-        if replica.log.epochs and replica.log.epochs[0].epoch < command.state.created:
-            # Of the partition that was removed, and added again since: nothing of it may be served (E4).
+        replica = replica or self._open(command)
+        log, created = replica.log, command.state.created
+        if (log.log_end or log.epochs) and created > max(log.epochs.first_epoch, 0):
+            # Of the partition that was removed, and added again since: none of it may be served (E4).
             self._stop(partition, replica, delete=True)
             replica = self._open(command)
         with replica.guard:
             replica.command(command, me, now_ms)
 
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
-        """Of an older topic of this name, of a partition that was removed or a replica that was stopped since, or of an
-        assignment that this broker is known to have left."""
-        if (command.topic_id, command.order) <= self._over.get(command.topic_partition, NOTHING):
+        """It comes too late, or is of an assignment that this broker is known to have left."""
+        if self._late.is_late(command):
             return True
         known = self._known.get(command.topic_partition)
-        if self._topic_ids.get(command.topic, command.topic_id) > command.topic_id:
-            return True
         same_topic = known is not None and known.topic_id == command.topic_id
         return known is not None and same_topic and known.order > command.order and me.broker not in known.replicas
 
@@ -305,8 +389,9 @@ class BrokerLoop:
         self.replicas[partition] = replica
         return replica
 
-    def _stop(self, partition: TopicPartition, replica: ReplicaLoop, *, delete: bool) -> None:
-        """Flushed, unless it goes: what is closed here is part of what a clean shutdown vouches for (B3)."""
+    def _stop(self, partition: TopicPartition, replica: ReplicaLoop, *, delete: bool, asked: bool = False) -> None:
+        """Flushed, unless it goes: what is closed here is part of what a clean shutdown vouches for (B3). asked: the
+        controller commands it, nobody concludes it."""
         with replica.guard:
             replica.resign(f"{partition} is no longer on this broker")
             if not delete:
@@ -314,20 +399,21 @@ class BrokerLoop:
             replica.log.close()
         del self.replicas[partition]
         if delete:
-            self._logs.quarantine(partition, replica.topic_id)
+            self._logs.quarantine(partition, replica.topic_id, asked=asked)
 
-    def _quarantine_unassigned(self, mine: list[PartitionCommand]) -> None:
-        """What was removed while this broker was away is kept aside, not deleted: somebody may want it back (B1)."""
+    def _quarantine_unassigned(self, mine: list[PartitionCommand], unreadable: Unreadable) -> None:
+        """What was removed while this broker was away is kept aside, not deleted: somebody may want it back (B1). What
+        may be assigned, for all that can be read, stays where it is."""
         assigned = {(command.topic_partition, command.topic_id) for command in mine}
         for partition, topic_id in list(self._logs.found()):
-            if (partition, topic_id) not in assigned:
+            if (partition, topic_id) not in assigned and not unreadable.hides(partition):
                 replica = self.replicas.get(partition)
                 # A disk that refuses keeps it: out of service all the same, and tried again with the next reading.
                 with suppress(StorageFailed):
                     if replica is not None and replica.topic_id == topic_id:
                         self._stop(partition, replica, delete=True)
                     else:
-                        self._logs.quarantine(partition, topic_id)
+                        self._logs.quarantine(partition, topic_id, asked=False)
 
     # What clients ask
 
@@ -363,45 +449,27 @@ class BrokerLoop:
     def metadata(self, topics: Iterable[str] | None, controller: str | None) -> Metadata:
         """Of these topics (None: all); one that is not known is left out."""
         with self._guard:
-            wanted = sorted(self._configs) if topics is None else [name for name in topics if name in self._configs]
-            partitions: dict[str, list[PartitionCommand]] = {name: [] for name in wanted}
-            for partition, command in sorted(self._known.items()):
-                if partition.topic in partitions:
-                    partitions[partition.topic].append(command)
             return Metadata(
                 cluster_id=self.cluster_id,
                 brokers=dict(self.brokers),
                 controller=controller,
-                topics=tuple(
-                    TopicMetadata(
-                        name=name,
-                        topic_id=found[0].topic_id if found else "",
-                        config=self._configs[name],
-                        partitions=tuple(found),
-                    )
-                    for name, found in partitions.items()
-                ),
+                topics=topics_told(sorted(self._configs) if topics is None else topics, self._configs, self._known),
             )
 
-    def _learn(
-        self,
-        known: Iterable[PartitionCommand],
-        configs: Mapping[str, TopicConfig],
-        brokers: Mapping[BrokerId, Registration],
-    ) -> None:
+    def _learn(self, known: Iterable[PartitionCommand], configs: Mapping[str, TopicConfig]) -> None:
         for command in known:
             before = self._known.get(command.topic_partition)
             if before is None or (before.topic_id, before.order) < (command.topic_id, command.order):
                 self._known[command.topic_partition] = command
-                self._topic_ids[command.topic] = max(self._topic_ids.get(command.topic, ""), command.topic_id)
+                self._late.told_of(command.topic, command.topic_id)
         changed = {topic: config for topic, config in configs.items() if self._configs.get(topic) != config}
         self._configs.update(changed)
         if changed:
             self._reconfigure(changed)
-        self.brokers = dict(brokers)
 
     def _configure(self, of_cluster: Mapping[str, Scalar]) -> None:
         """The cluster's settings as they are now, over those of this process."""
+        self._configured = True
         live = {name: value for name, value in of_cluster.items() if name in LIVE_ON_BROKERS}
         settings = settings_from(self._defaults, live)
         if settings != self._settings:
@@ -424,8 +492,4 @@ class BrokerLoop:
         for partition in partitions:
             known = self._known.pop(partition, None)
             if known is not None:
-                self._end(partition, known.topic_id, known.order)
-
-    def _end(self, partition: TopicPartition, topic_id: str, order: tuple[int, float]) -> None:
-        """What was told of it up to there is over, and may still come: it would open an empty log, and lead again."""
-        self._over[partition] = max(self._over.get(partition, NOTHING), (topic_id, order))
+                self._late.end(partition, known.topic_id, known.order)

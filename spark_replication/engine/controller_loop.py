@@ -6,31 +6,35 @@ every decision is made on what is stored. Single-threaded: whoever owns it feeds
 
 from __future__ import annotations
 
+import logging
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import assert_never
 
 import msgspec
 
 from spark_replication.core.controller.announcing import announce, ask
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster, StoredTopic
-from spark_replication.core.controller.controller import plan
+from spark_replication.core.controller.controller import decide
 from spark_replication.core.controller.events import (
     BrokersRead,
     Event,
+    LogInfoRead,
+    NodesUnreadable,
     PartitionsRead,
     ReplicasFailed,
     Requested,
     Ticked,
     TookOver,
 )
+from spark_replication.core.controller.news import NOTHING_NEW, Complete, PartitionNews
 from spark_replication.core.controller.plan import (
     Advance,
     BrokersMoved,
     Cause,
+    Decision,
     Dismiss,
     PartitionsChanged,
-    Plan,
     Reconsider,
     Reply,
     Step,
@@ -49,6 +53,7 @@ from spark_replication.core.law.writes import (
     Refused,
     RequestRemoval,
     Stored,
+    StoredAssignment,
     StoredPartition,
     TopicConfigWrite,
     TopicRemoval,
@@ -62,7 +67,7 @@ from spark_replication.errors import (
     TopicAlreadyExists,
 )
 from spark_replication.messages.requests import CreateTopic, DeleteTopic, Reassign
-from spark_replication.model import TopicPartition
+from spark_replication.model import TopicPartition, TopicState
 from spark_replication.ports import CommandSender, ControllerStore, MirrorFeed
 
 EVENTS_MAX = 100_000
@@ -70,6 +75,8 @@ EVENTS_MAX = 100_000
 ATTEMPTS_MAX = 20
 
 Answer = Callable[[int, Reply], None]
+
+log = logging.getLogger(__name__)
 
 
 class _Task(msgspec.Struct):
@@ -82,13 +89,14 @@ class _Task(msgspec.Struct):
 
 
 class _Done(msgspec.Struct):
-    """What of a plan was stored. removed: with the zxid of that."""
+    """What of a plan was stored. removed: with the zxid of that. unstorable: what no try again can store, and why."""
 
     written: list[TopicPartition]
     removed: list[tuple[TopicPartition, int]]
     stops: list[Stop]
     met: list[TopicPartition]
     refused: list[Step]
+    unstorable: list[tuple[Step, ReplicationError]]
 
 
 class ControllerLoop:
@@ -114,10 +122,16 @@ class ControllerLoop:
         self._answer = answer
         self._deposed = deposed
         self._waiting: deque[_Task] = deque()
+        # Bounded by the questions that are on their way: one a broker.
+        self._log_infos: deque[LogInfoRead] = deque()
         self._ticked_ms = now_ms
         self._storing = False
         self._advancing = False
         self._over = False
+        # What the mirror has not been told yet, and up to where all of it is known.
+        self._changed: dict[TopicPartition, None] = {}
+        self._news = NOTHING_NEW
+        self._zxid = loaded.zxid
 
     def handle(self, event: Event | Reconsider, now_ms: int) -> None:
         """Take the event in now, or after what is under way. A request past the limit is refused, not queued."""
@@ -128,23 +142,40 @@ class ControllerLoop:
             self._answer_owed(owed, Reply(gone))
         elif len(self._waiting) >= EVENTS_MAX and owed is not None:
             self._answer_owed(owed, Reply(Overloaded(f"{EVENTS_MAX} events wait for the controller: retry later")))
+        elif isinstance(event, LogInfoRead):
+            self.take(event)
+            self._advance()
         else:
             self._waiting.append(_Task(event, owed))
             self._advance()
 
+    def take(self, answer: LogInfoRead) -> None:
+        """Whatever is decided next knows it, be it decided in `handle`, in `go_on` or once the store has answered."""
+        self._log_infos.append(answer)
+
+    def go_on(self, now_ms: int) -> None:
+        """With the answers that were taken."""
+        self.cluster.now_ms = now_ms
+        self._advance()
+
     def tick(self, now_ms: int) -> None:
         since_ms, self._ticked_ms = self._ticked_ms, now_ms
         self.handle(Ticked(since_ms), now_ms)
+        if self._mirror.wants_all and not self._over:
+            self._tell_all()
 
     def _advance(self) -> None:
         if self._advancing:
             return  # a store that answers at once calls back into this loop: let the outer call go on
         self._advancing = True
-        while self._waiting and not self._storing and not self._over:
-            task = self._waiting.popleft()
+        while (self._log_infos or self._waiting) and not self._storing and not self._over:
+            # Answers that have come are all taken before anybody wins (L4).
+            task = _Task(self._log_infos.popleft()) if self._log_infos else self._waiting.popleft()
             cause = self._absorb(task.cause)
             if cause is not None:
                 self._carry_out(cause, task)
+            elif self._changed:
+                self._tell_mirror()
         self._advancing = False
 
     def _absorb(self, event: Event | Cause) -> Cause | None:
@@ -156,7 +187,11 @@ class ControllerLoop:
                     self._sender.gone(broker)
                 moved = BrokersMoved(lost=lost, started=started, stopping=stopping)
                 return moved if lost or started or stopping else None
-            case PartitionsRead(partitions=partitions):
+            case NodesUnreadable(folder=folder, reasons=reasons):
+                self.cluster.apply_reasons(folder, reasons)
+                return None
+            case PartitionsRead(partitions=partitions, unreadable=unreadable):
+                self.cluster.apply_unreadable(unreadable)
                 newer = self._apply_newer(partitions)
                 return PartitionsChanged(newer) if newer else None
             case ReplicasFailed(broker=broker, epoch=epoch, replicas=replicas):
@@ -173,7 +208,7 @@ class ControllerLoop:
                 return event
 
     def _carry_out(self, cause: Cause, task: _Task) -> None:
-        decided = plan(self.cluster, cause)
+        decided = self._planned(cause)
         if not decided.steps:
             self._finish(cause, decided, [], task)
             return
@@ -190,21 +225,37 @@ class ControllerLoop:
 
         self._store.commit([step.writes for step in decided.steps], stored)
 
-    def _finish(self, cause: Cause, decided: Plan, answers: Sequence[Stored | Refused], task: _Task) -> None:
+    def _planned(self, cause: Cause) -> Decision:
+        """A request that cannot even be decided, by a mistake of this program, is refused: what lies below /admin would
+        end one candidacy after the other. Nothing has changed by then."""
+        try:
+            return decide(self.cluster, cause)
+        except Exception as error:
+            if not isinstance(cause, Requested):
+                raise
+            log.exception("%s met an error that nobody expected: please report", cause.path or "a request")
+            mistake = ReplicationError(f"the controller failed to decide this, {error!r}: its log says more")
+            return Decision(then=() if cause.path is None else (Dismiss(cause.path),), reply=Reply(mistake))
+
+    def _finish(self, cause: Cause, decided: Decision, answers: Sequence[Stored | Refused], task: _Task) -> None:
         self.cluster.apply_recoveries(decided.recoveries)
         done = self._take(decided, answers)
-        self._report(cause, done)
+        # What a refused step met is told its replicas, too: it may rest on a write of ours whose answer was lost.
+        told = [*dict.fromkeys((*done.written, *done.met))]
         for broker, command in announce(
-            self.cluster, cause, done.written, done.stops, [partition for partition, _ in done.removed]
+            self.cluster, cause, told, done.stops, [partition for partition, _ in done.removed]
         ):
             self._sender.send(broker, self.cluster.registered[broker], command)
         for broker, partitions in decided.asks.items():
             for question in ask(self.cluster, broker, partitions):
                 self._sender.send(broker, self.cluster.registered[broker], question)
-        if done.refused and isinstance(cause, Advance):
+        self._report(cause, done)
+        if (done.refused or done.unstorable) and isinstance(cause, Advance):
             # News of what it met is on its way, and waits behind this: going on at once would meet it for ever.
             stored = tuple(partition for partition in cause.partitions if partition in done.written)
             decided = msgspec.structs.replace(decided, then=(Advance(stored),) if stored else ())
+        if done.unstorable:
+            decided = msgspec.structs.replace(decided, reply=_with(decided.reply, done.unstorable))
         if done.refused and isinstance(cause, Requested):
             self._ask_again(cause, decided, done, task)
         else:
@@ -213,7 +264,7 @@ class ControllerLoop:
             # Decided against a state that had moved on: decide again, before anything newer.
             self._waiting.appendleft(_Task(PartitionsChanged(tuple(done.met))))
 
-    def _follow_up(self, decided: Plan, task: _Task, *, is_request: bool) -> None:
+    def _follow_up(self, decided: Decision, task: _Task, *, is_request: bool) -> None:
         """What follows comes before anything newer; with the last of it, the request is done."""
         reply = task.reply
         if is_request:  # of an earlier attempt, what was refused stays refused
@@ -227,7 +278,7 @@ class ControllerLoop:
         ]
         self._waiting.extendleft(reversed(following))
 
-    def _ask_again(self, cause: Requested, decided: Plan, done: _Done, task: _Task) -> None:
+    def _ask_again(self, cause: Requested, decided: Decision, done: _Done, task: _Task) -> None:
         """For what was not stored; what of it was is followed up all the same, and a node below /admin stays."""
         errors = {**task.reply.errors, **decided.reply.errors}
         if isinstance(cause.asked, CreateTopic):
@@ -247,14 +298,18 @@ class ControllerLoop:
         left = [_Task(then) for then in decided.then if not isinstance(then, Dismiss)]
         self._waiting.extendleft(reversed(left))
 
-    def _take(self, decided: Plan, answers: Sequence[Stored | Refused]) -> _Done:
-        done = _Done([], [], list(decided.stops), [], [])
+    def _take(self, decided: Decision, answers: Sequence[Stored | Refused]) -> _Done:
+        done = _Done([], [], list(decided.stops), [], [], [])
         for step, answer in zip(decided.steps, answers, strict=True):
             match answer:
-                case Stored(versions=versions):
+                case Stored(versions=versions, newer=newer):
                     self._apply(step, versions, done)
                     done.stops.extend(step.stops)
-                case Refused(current=current):
+                    done.met.extend(self._apply_newer(newer))
+                case Refused(unstorable=ReplicationError() as error):
+                    done.unstorable.append((step, error))
+                case Refused(current=current, topics=topics):
+                    done.met.extend(self._apply_newer_topics(topics, done))
                     done.met.extend(self._apply_newer(current))
                     done.refused.append(step)
                 case _:
@@ -263,6 +318,7 @@ class ControllerLoop:
 
     def _apply(self, step: Step, versions: tuple[tuple[int, int], ...], done: _Done) -> None:
         for write, (version, zxid) in zip(step.writes, versions, strict=True):
+            self._zxid = max(self._zxid, zxid)
             match write:
                 case PartitionWrite():
                     self.cluster.apply_partition(write.partition, StoredPartition(write.state, version, zxid))
@@ -278,10 +334,14 @@ class ControllerLoop:
             self.cluster.topics_made += 1
             self.cluster.apply_topic(write.topic, StoredTopic(write.state, version, write.config))
             return []
-        known = self.cluster.topics[write.topic]
-        self.cluster.apply_topic(write.topic, StoredTopic(write.state, version, known.config))
-        gone = known.state.partitions.keys() - write.state.partitions.keys()
-        return [TopicPartition(write.topic, number) for number in sorted(gone)]
+        return self._apply_assignment(write.topic, write.state, version)
+
+    def _apply_assignment(self, topic: str, state: TopicState, version: int) -> list[TopicPartition]:
+        """The partitions that the topic has no longer."""
+        known = self.cluster.topics[topic]
+        self.cluster.apply_topic(topic, StoredTopic(state, version, known.config))
+        gone = known.state.partitions.keys() - state.partitions.keys()
+        return [TopicPartition(topic, number) for number in sorted(gone)]
 
     def _apply_other(
         self,
@@ -303,7 +363,7 @@ class ControllerLoop:
                 self.cluster.apply_removed_partition(partition)
             case TopicRemoval(topic=topic):
                 self.cluster.apply_removed_topic(topic)
-                self._mirror.deleted(topic, zxid)
+                self._news = msgspec.structs.replace(self._news, deleted=(*self._news.deleted, (topic, zxid)))
                 # A mark that is heard of late is gone with it, and is not for the next of that name.
                 mark = DeleteTopic(topic=topic)
                 self._waiting = deque(task for task in self._waiting if not _is_marked(task.cause, mark))
@@ -325,21 +385,49 @@ class ControllerLoop:
             and partition in self.cluster.partitions
             and self.cluster.apply_partition(partition, stored)
         )
-        self._tell_mirror(newer)
+        self._changed.update(dict.fromkeys(newer))
+        return newer
+
+    def _apply_newer_topics(self, read: Mapping[str, StoredAssignment | None], done: _Done) -> Sequence[TopicPartition]:
+        """The partitions of topics whose assignment somebody wrote past this controller: a person, by hand.
+
+        Of a topic that was made again this controller knows nothing: that one is left to its successor.
+        """
+        newer: list[TopicPartition] = []
+        for topic, stored in sorted(read.items()):
+            known = self.cluster.topics.get(topic)
+            if known is None or stored is None or stored.version <= known.version:
+                continue
+            if stored.state.topic_id == known.state.topic_id:
+                gone = self._apply_assignment(topic, stored.state, stored.version)
+                done.removed.extend((partition, stored.zxid) for partition in gone)
+                newer.extend(p for p in self.cluster.all_partitions(topic) if p in self.cluster.partitions)
         return newer
 
     def _report(self, cause: Cause, done: _Done) -> None:
-        self._tell_mirror(self.cluster.all_partitions() if isinstance(cause, TookOver) else done.written)
-        for partition, zxid in done.removed:
-            self._mirror.removed(partition, zxid)
+        """To the mirror, after the brokers (M4)."""
+        self._changed.update(dict.fromkeys(done.written))
+        self._news = msgspec.structs.replace(self._news, removed=tuple(done.removed))
+        if isinstance(cause, TookOver):
+            self._tell_all()
+        else:
+            self._tell_mirror()
 
-    def _tell_mirror(self, partitions: Sequence[TopicPartition]) -> None:
-        known = [
-            partition
-            for partition in partitions
+    def _tell_all(self) -> None:
+        self._changed = dict.fromkeys(self.cluster.all_partitions())
+        self._news = msgspec.structs.replace(self._news, complete=Complete(self._zxid, self.cluster.unreadable))
+        self._tell_mirror()
+
+    def _tell_mirror(self) -> None:
+        partitions = tuple(
+            PartitionNews(self.cluster.command(partition), self.cluster.partitions[partition].zxid)
+            for partition in self._changed
             if partition in self.cluster.partitions and self.cluster.assigned(partition)
-        ]
-        self._mirror.changed((self.cluster.command(p), self.cluster.partitions[p].zxid) for p in known)
+        )
+        news, self._news = msgspec.structs.replace(self._news, partitions=partitions), NOTHING_NEW
+        self._changed.clear()
+        if news != NOTHING_NEW:
+            self._mirror.tell(news)
 
     def _answer_owed(self, owed: int | None, reply: Reply) -> None:
         if owed is not None:
@@ -354,6 +442,16 @@ class ControllerLoop:
             self._answer_owed(request, Reply(gone))
         self._waiting.clear()
         self._deposed()
+
+
+def _with(reply: Reply, unstorable: Iterable[tuple[Step, ReplicationError]]) -> Reply:
+    """What a step that can never be stored was for is refused; without names, that is the whole request."""
+    errors = dict(reply.errors)
+    whole = reply.error
+    for step, error in unstorable:
+        errors.update(dict.fromkeys(step.names, error))
+        whole = whole if step.names else error
+    return Reply(whole, errors)
 
 
 def _is_marked(cause: Event | Cause, mark: DeleteTopic) -> bool:

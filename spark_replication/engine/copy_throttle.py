@@ -1,4 +1,4 @@
-"""Whose turn it is when a broker, as leader, sends to replicas that are being added: core.throttle says how much.
+"""Whose turn it is when a leader sends to replicas that are being added: core.replica.throttle says how much.
 
 Followers take turns, and each one's partitions in the order of their fetches. A follower has one grant at a time, so
 that one that takes nothing holds up nobody else. Of all partitions of a broker; it has a guard of its own, taken after

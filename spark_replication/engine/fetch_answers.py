@@ -30,6 +30,7 @@ def answer_to(
     diverging: Diverging | None = None,
     error: ReplicationError | None = None,
     records: Records | None = None,
+    producers: bytes = b"",
 ) -> FetchedPartition:
     answer = FetchedPartition(
         topic=fetch.topic,
@@ -39,6 +40,7 @@ def answer_to(
         diverging=diverging,
         high_watermark=high_watermark,
         log_start=log_start,
+        producers=producers,
     )
     if error is not None:
         return msgspec.structs.replace(answer, error=error.code, message=error.message)

@@ -2,8 +2,9 @@
 core said through the ports. Not thread-safe: its owner holds the partition's lock for the length of a call, so that no
 partition ever waits for another's.
 
-produce → append → core.replica.appended → followers told there is something → their next fetch → core.replica.fetched →
-high watermark → acknowledgements. A wait for the high watermark is a callback, never a blocked thread.
+produce → append → core.replica.replica.appended → followers told there is something → their next fetch →
+core.replica.replica.fetched_by → high watermark → acknowledgements. A wait for the high watermark is a callback, never
+a blocked thread.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ import msgspec
 
 from spark_replication.config import Compression, Settings
 from spark_replication.core.law.writes import IsrAnswer, IsrUnanswered, StoredPartition
-from spark_replication.core.producers import Place
 from spark_replication.core.replica import isr, replica, retention
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.read_start import start_of
 from spark_replication.core.replica.replica import Following, Leading, LogView, Me, PendingIsr
 from spark_replication.engine.copy_progress import CopyProgress
@@ -78,7 +79,8 @@ class ReplicaLoop:
         self._fetches = FollowerFetches(partition, links, throttle)
         self._copies = CopyProgress(log)
         self._retention_checked_ms = 0
-        self._numbered = NumberedLog(log)
+        self._numbered = NumberedLog(log, settings)
+        self._asked: FetchPartition | None = None  # the last fetch; None: whatever is answered yet is over
 
     @property
     def view(self) -> LogView:
@@ -99,6 +101,7 @@ class ReplicaLoop:
         """The topic's settings, from now on."""
         self._settings = self._flushing.settings = settings
         self.log.configure(settings)
+        self._numbered.configure(settings)
         if self.part is not None:
             self._flushing.written()
 
@@ -112,7 +115,7 @@ class ReplicaLoop:
             if self.part is not None:
                 self._flushing.written()  # what is there already is to count, too
             # Not before: a command that a failing disk stopped is to be carried out when it comes again.
-            self._order = command.order
+            self._order = max(self._order, command.order)
 
     def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         state = command.state
@@ -122,17 +125,19 @@ class ReplicaLoop:
         if state.leader == me.broker:
             self._leave(f"broker {me.broker} lost its log since it joined the ISR of {self.partition}")
             return
-        high_watermark = self.high_watermark
         before = self.part if isinstance(self.part, Following) else None
         same_leader = before is not None and (before.leader, before.leader_epoch) == (state.leader, state.leader_epoch)
         self.part = Following(
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             partition_epoch=command.partition_epoch,
-            high_watermark=high_watermark,
+            high_watermark=self.high_watermark,
+            created=state.created,
             served=before.served if before is not None and same_leader else None,
         )
         self._step_aside(f"broker {me.broker} no longer leads {self.partition}: leader is {state.leader}")
+        if not same_leader:
+            self._asked = None
         if state.leader is None:
             self._links.unfollow(self.partition)
         elif not same_leader:
@@ -144,12 +149,11 @@ class ReplicaLoop:
             told = isr.told(leading, StoredPartition(command.state, command.partition_epoch))
             self._take(None if told is None else replica.assigned(told, command, now_ms))
             return
-        high_watermark = self.high_watermark
         self._links.unfollow(self.partition)
         self._fetches.answer_all()  # they are of an earlier leader epoch
         if self.log.epochs.last_epoch < command.state.leader_epoch:
             self.log.begin_epoch(command.state.leader_epoch)
-        self._take(replica.lead(command, me, self.view, high_watermark, now_ms))
+        self._take(replica.lead(command, me, self.view, self.high_watermark, now_ms))
 
     def _step_aside(self, why: str) -> None:
         """No longer leading: whoever waits here is told, and asks the new leader."""
@@ -162,8 +166,11 @@ class ReplicaLoop:
         self._unflushed.refuse(error)
 
     def _leave(self, why: str) -> None:
-        """Neither lead nor follow, until a newer command says so."""
-        self.log.checkpoint(self.high_watermark)
+        """Neither lead nor follow, until a command says so that is newer than what it wrote itself."""
+        if isinstance(self.part, Leading):
+            self._order = max(self._order, (self.part.state.leader_epoch, self.part.partition_epoch))
+        with suppress(StorageFailed):  # an older one is safe, too
+            self.log.checkpoint(self.high_watermark)
         self.part = None
         self._links.unfollow(self.partition)
         self._step_aside(why)
@@ -173,6 +180,7 @@ class ReplicaLoop:
         (L4). A late question, of an epoch that is over, is answered and changes nothing."""
         if isinstance(self.part, Following) and self.part.leader is not None and self._order[0] <= leader_epoch:
             self.part = msgspec.structs.replace(self.part, leader=None)
+            self._asked = None
             self._links.unfollow(self.partition)
         return ReplicaLogInfo(
             topic=self.partition.topic,
@@ -185,8 +193,8 @@ class ReplicaLoop:
 
     def resign(self, why: str) -> None:
         """The session expired: what is read in ZooKeeper after the next registration counts, whatever its epoch."""
-        self._order = (-1, -1)
         self._leave(why)
+        self._order = (-1, -1)
 
     def size(self) -> ReplicaSize:
         return ReplicaSize(
@@ -222,7 +230,7 @@ class ReplicaLoop:
         if acks != 0 and len(waiters) >= self._settings.partition_waiters_max:
             whom = "followers" if acks_all else "the disk"
             raise Overloaded(f"{len(waiters)} appends of {self.partition} wait for {whom}: retry later")
-        place = self._numbered.known(batch)
+        place = self.known(batch)
         if place is None:
             place = self._append(leading, batch, now_ms)
         reached = self.high_watermark if acks_all else self._flushing.vouched_end
@@ -231,6 +239,9 @@ class ReplicaLoop:
         else:
             acknowledge(place)
         self._flushing.written()
+
+    def known(self, batch: PreparedBatch) -> Place | None:
+        return self._numbered.known(batch)  # as `produce` would answer
 
     def _append(self, leading: Leading, batch: PreparedBatch, now_ms: int) -> Place:
         end_before = self.log.log_end
@@ -256,18 +267,14 @@ class ReplicaLoop:
                 self._fetches.ready(by)
                 return
             view = self.view
-            if replica.on_log(asked, view):
-                self._take(replica.fetched(self.part, asked, view, now_ms))
+            if replica.on_log(self.part, asked, view):
+                self._take(replica.fetched_by(self.part, asked, view, now_ms))
                 self._propose(self.part, now_ms)
                 if fetch.offset == self.log.log_end:
                     return  # nothing to say: it waits, and hears of the high watermark with what comes next
                 self._fetches.records_for(by, self.part.copying, now_ms)
                 return
         self._fetches.ready(by)
-
-    def _check_topic(self, topic_id: str) -> None:
-        if topic_id != self.topic_id:
-            raise NotLeader(f"{self.partition} is topic {self.topic_id} here, not {topic_id}")
 
     def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, Records | None] | None:
         """What the follower's waiting fetch is answered with, now; None: it has been answered."""
@@ -279,14 +286,15 @@ class ReplicaLoop:
         answer = partial(answer_to, fetch, high_watermark=self.high_watermark, log_start=self.log.log_start)
         try:
             leading = self.leading()
-            self._check_topic(fetch.topic_id)
+            if fetch.topic_id != self.topic_id:
+                raise NotLeader(f"{self.partition} is topic {self.topic_id} here, not {fetch.topic_id}")
             asked = fetch_asked(fetch, by, broker_epoch)
             replica.check_fetch(leading, asked)
-            parted = replica.diverging(asked, self.view)
-            if parted is not None:
-                return answer(diverging=parted), None
-            if fetch.offset < self.log.log_start:
-                return answer(), None  # with the log's start, which says it all
+            parted = replica.diverging(leading, asked, self.view)
+            if parted is not None or fetch.offset < self.log.log_start:
+                begins_anew = parted is None or parted.end <= self.log.log_start
+                known = self._numbered.known_below(self.log.log_start) if begins_anew else b""
+                return answer(diverging=parted, producers=known), None
             if allowed is None and self._fetches.must_wait(by, leading.copying):
                 return answer(), None  # it asks again, and waits for its turn
             bytes_max = self._settings.replica_fetch_bytes_max
@@ -297,8 +305,6 @@ class ReplicaLoop:
         finally:
             if allowed is not None:
                 self._fetches.sent(by, 0 if records is None else len(records.data))
-        if records is None:
-            return answer(), None
         return answer(records=records), records
 
     # Following
@@ -311,7 +317,7 @@ class ReplicaLoop:
         view = self.view
         if view.vouched_end < view.log_end:
             return None
-        return FetchPartition(
+        self._asked = FetchPartition(
             topic=self.partition.topic,
             partition=self.partition.partition,
             topic_id=self.topic_id,
@@ -321,37 +327,47 @@ class ReplicaLoop:
             clean_since=self._clean_since,
             high_watermark=self.part.high_watermark,
         )
+        return self._asked
 
-    def fetched(self, answer: FetchedPartition, records: LogSlice | None) -> None:
-        """The leader's answer: cut what parts from its log, or append the same bytes (F1, F2), and forget what the
-        leader has forgotten. An answer of another leader epoch says nothing."""
+    def fetch_answered(self, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None) -> None:
+        """The leader's answer to this fetch, the very object that `next_fetch` gave: cut what parts from its log, or
+        append the same bytes (F1, F2), and forget what the leader has forgotten. To another fetch, or of another leader
+        epoch, it says nothing: since then the log may have grown, and the leader counts on that."""
         following = self.part
-        if not isinstance(following, Following) or answer.leader_epoch != following.leader_epoch:
+        if fetch is not self._asked or not isinstance(following, Following):
+            return
+        self._asked = None
+        if answer.leader_epoch != following.leader_epoch:
             return
         try:
             self._take_records(following, answer, records)
-        except StorageFailed as error:
-            self._disk_trouble.refused(self.part, error)
+        except Exception as error:
+            if isinstance(error, StorageFailed):
+                self._disk_trouble.refused(self.part, error)
+            if isinstance(self.part, Following):  # what failed half-way may have cut the log
+                self.part = replica.within(self.part, self.view)
             raise
 
     def _take_records(self, following: Following, answer: FetchedPartition, records: LogSlice | None) -> None:
-        if answer.diverging is not None:
-            self._numbered.truncate(replica.truncation(self.view, answer.diverging))
-        elif answer.log_start > self.log.log_end:
-            self._numbered.begin_anew(answer.log_start)
+        parted = answer.diverging
+        if parted is not None and (parted.end > answer.log_start or not answer.log_start):
+            self._numbered.truncate(replica.truncation(self.view, parted))
+        elif parted is not None or answer.log_start > self.log.log_end:  # nobody can say what is right below that
+            self._numbered.begin_anew(answer.log_start, answer.producers)
+        if self.log.log_end and not self.log.epochs:  # it says of which life of the partition it is (E4)
+            self.log.begin_epoch(following.created)
         if records is not None:
             if records.first_offset != self.log.log_end:
                 raise CorruptLog(f"{self.partition}: asked for {self.log.log_end}, got {records.first_offset}")
             self._numbered.append_slice(records)
-        high_watermark = min(max(answer.high_watermark, following.high_watermark), self.log.log_end)
-        high_watermark = max(high_watermark, self.log.log_start)
-        served = following.served
+        high_watermark, served = max(answer.high_watermark, following.high_watermark), following.served
         if answer.diverging is None:  # else what is left after the cut may part from the leader's log, too
-            served = min(max(answer.high_watermark, served or 0), self.log.log_end)
-        self.part = msgspec.structs.replace(following, high_watermark=high_watermark, served=served)
+            served = max(answer.high_watermark, served or 0)
+        told = msgspec.structs.replace(following, high_watermark=high_watermark, served=served)
+        self.part = part = replica.within(told, self.view)
         if answer.log_start > self.log.log_start:
-            self._numbered.forget(min(answer.log_start, high_watermark))
-        if served != following.served:
+            self._numbered.forget(min(answer.log_start, part.high_watermark))
+        if part.served != following.served:
             self.progress.wake()
         self._flushing.written()
 
@@ -475,11 +491,9 @@ class ReplicaLoop:
         before = None if leads is None else leads.high_watermark
         self.part = replica.advanced(leading, self._flushing.vouched_end)
         self._fetches.still_copying(self.part.copying)
-        high_watermark = self.part.high_watermark
-        if high_watermark == before:
-            return
-        self._waiters.reached(high_watermark)
-        self.progress.wake()
+        if self.part.high_watermark != before:
+            self._waiters.reached(self.part.high_watermark)
+            self.progress.wake()
 
     def checkpoint(self) -> None:
         if self.part is not None and self.high_watermark != self.log.high_watermark:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import Place
 from spark_replication.errors import ReplicationError
 from spark_replication.model import Offset
 
@@ -52,18 +52,17 @@ class Waiters:
 
 class Progress:
     def __init__(self) -> None:
-        self._waiting: list[Callable[[], None]] = []
+        self._waiting: dict[Callable[[], None], None] = {}  # in the order in which they came
 
     def await_next(self, call: Callable[[], None]) -> None:
         """It is called once."""
-        self._waiting.append(call)
+        self._waiting[call] = None
 
     def leave(self, call: Callable[[], None]) -> None:
         """It no longer waits: one that was called already is gone."""
-        if call in self._waiting:
-            self._waiting.remove(call)
+        self._waiting.pop(call, None)
 
     def wake(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting = self._waiting, {}
         for call in waiting:
             call()

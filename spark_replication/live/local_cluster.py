@@ -1,6 +1,7 @@
 """A cluster without Spark: ZooKeeper, brokers and a controller, each its own process, guarded by threads of this one.
 
-Everything lies below one directory: zookeeper/, controller/, logs/broker-<id>/. A second start in it adopts what lives.
+Everything lies below one directory: zookeeper/, controller/, logs/broker-<id>/, mirror/. A second start in it adopts
+what lives.
 This process may end without `stop`: brokers serve on until their lease runs out.
 """
 
@@ -16,7 +17,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -25,10 +26,11 @@ import msgspec
 
 from spark_replication.client.admin import Admin
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.controller.health import problems
-from spark_replication.core.guardianship import Sight, assign
+from spark_replication.core.controller.health import problems, without_what_it_outlives
+from spark_replication.core.guardianship import Duty, Sight, assign
 from spark_replication.errors import InvalidRequest, NotReady, ReplicationError, RequestTimedOut, StartFailed
-from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.guarding.attempts import next_attempt
+from spark_replication.live.guarding.broker_file import read_broker_file, serves
 from spark_replication.live.guarding.guardian import (
     DIRECTORY,
     Assignment,
@@ -37,16 +39,16 @@ from spark_replication.live.guarding.guardian import (
     found_directories,
     overrides_of,
 )
+from spark_replication.messages.actions import BROKER_DIED, METADATA
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
-from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied
 from spark_replication.model import BrokerId, ControllerInfo
-from spark_replication.process.locked_process import LockedProcess, last_lines
+from spark_replication.process.locked_process import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
-from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
+from spark_replication.zookeeper_server.keeper import Keeper
 from spark_replication.zookeeper_server.layout import check_servers
 
 HOST = "127.0.0.1"
@@ -54,6 +56,7 @@ ZOOKEEPER = "zookeeper"
 START_TIMEOUT_S = 60.0
 POLL_S = 0.05
 REPORT_TIMEOUT_MS = 1_000
+GUARDIAN_TIMEOUT_S = 180.0  # for looking for a broker that lives, starting one, and its controlled stop
 CONTROLLER_RESTART_S = 0.2
 
 log = logging.getLogger(__name__)
@@ -84,7 +87,7 @@ class LocalCluster:
         self._threads: list[threading.Thread] = []
         self._guardians: dict[BrokerId, Guardian] = {}
         self._zookeepers = zookeepers
-        self._zookeeper: EmbeddedZooKeeper | None = None
+        self._zookeeper: Keeper | None = None
         self._store: BrokerStore | None = None
         self._store_lock = threading.Lock()
         self._admin: Admin | None = None
@@ -122,9 +125,11 @@ class LocalCluster:
         store = self._store = BrokerStore(self._connect)
         info = store.wait_for_cluster(START_TIMEOUT_S)
         controller = self._wait_for_controller()
-        lease = Lease(controller.epoch, time.time_ns())
+        lease = Lease(controller.epoch, next_attempt(self.directory))
         found = found_directories(self._logs, info.cluster_id)
-        assigned = assign(dict.fromkeys(range(max(brokers, len(found))), Sight(HOST, found)))
+        wanted = max(brokers, len(found))
+        ids = [directory.broker_id for directory in found]
+        assigned = assign(dict.fromkeys(range(wanted), Sight(HOST, found)), known=ids, wanted=wanted)
         assignment = Assignment(
             log_directory=str(self._logs),
             cluster_id=info.cluster_id,
@@ -133,7 +138,7 @@ class LocalCluster:
             overrides=dict(overrides_of(self._settings)),
         )
         for taken in assigned.values():
-            broker_id = store.allocate_broker_id() if taken is None else taken
+            broker_id = store.allocate_broker_id() if isinstance(taken, Duty) else taken
             self._guardians[broker_id] = Guardian(
                 broker_id,
                 assignment,
@@ -147,10 +152,10 @@ class LocalCluster:
             self._thread(f"guardian-{broker_id}", guardian.guard)
         self._thread("controller-guardian", self._guard_controller)
         self._admin = Admin(self.zookeeper, security=self.security)
-        self.wait_healthy(START_TIMEOUT_S)
+        self._wait_healthy(START_TIMEOUT_S, without_what_it_outlives)
 
-    def _start_zookeeper(self) -> EmbeddedZooKeeper:
-        self._zookeeper = EmbeddedZooKeeper.start(self.directory / ZOOKEEPER, START_TIMEOUT_S, self._zookeepers)
+    def _start_zookeeper(self) -> Keeper:
+        self._zookeeper = Keeper.start(self.directory / ZOOKEEPER, START_TIMEOUT_S, self._zookeepers)
         return self._zookeeper
 
     def _connect(self) -> Session:
@@ -186,8 +191,8 @@ class LocalCluster:
         threads = [threading.Thread(target=one, args=(guardian,)) for guardian in self._guardians.values()]
         for thread in threads:
             thread.start()
-        for thread in threads:
-            thread.join()
+        if not _ended(threads):
+            errors.append(StartFailed(f"brokers have neither started nor stopped within {GUARDIAN_TIMEOUT_S:.0f} s"))
         if errors:
             raise errors[0]
 
@@ -205,6 +210,7 @@ class LocalCluster:
                         f"--directory={self._controller.directory}",
                         f"--zookeeper={self._zookeeper.address}",
                         f"--host={HOST}",
+                        f"--mirror={self.mirror_path}",
                         f"--settings={json.dumps(overrides_of(self._settings))}",
                     ),
                     lock,
@@ -238,7 +244,7 @@ class LocalCluster:
         controller = self._found_controller()
         if controller is not None:
             with self.security.client(controller.address) as client:
-                call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
+                call(client, BROKER_DIED, died, REPORT_TIMEOUT_MS)
 
     # What users ask
 
@@ -251,6 +257,11 @@ class LocalCluster:
         """As a bootstrap that outlives every broker."""
         assert self._zookeeper is not None
         return f"zk://{self._zookeeper.address}{self._settings.zookeeper_chroot}"
+
+    @property
+    def mirror_path(self) -> str:
+        """Where the Delta tables lie."""
+        return self._settings.mirror_path or str(self.directory / "mirror")
 
     @property
     def admin(self) -> Admin:
@@ -293,51 +304,85 @@ class LocalCluster:
         guardian.start()
         self._thread(f"guardian-{broker_id}", guardian.guard)
 
+    def kill_zookeeper(self) -> None:
+        """SIGKILL, to all its servers; this cluster does not start them again before `restart_zookeeper`."""
+        assert self._zookeeper is not None
+        self._zookeeper.leave()
+        ends = [os.pidfd_open(pid) for pid in self._zookeeper.pids]
+        for process in ends:
+            signal.pidfd_send_signal(process, signal.SIGKILL)
+        for process in ends:
+            wait_ended(process, KILL_WAIT_S)
+            os.close(process)
+
     def restart_zookeeper(self) -> None:
-        """Start again, where they were, the servers that were killed."""
+        """Start again, where they were, the servers that were killed; they are kept alive."""
+        if self._zookeeper is not None:
+            self._zookeeper.leave()
         self._start_zookeeper()
 
+    def problems(self) -> tuple[str, ...]:
+        """What is wrong, the worst first. What keeps it from being healthy, or will soon: ZooKeeper's disk is nearly
+        full, say."""
+        kept = [] if self._zookeeper is None else self._zookeeper.problems()
+        return (*kept, *self._health())
+
     def wait_healthy(self, timeout_s: float = 60) -> None:
-        """Every broker is registered, every partition led, every replica in sync; else an error that names what is
-        not."""
+        """Every broker is registered, every partition led, every replica in sync, all of ZooKeeper's state readable;
+        else an error that names what is not."""
+        self._wait_healthy(timeout_s, lambda view: view)
+
+    def _wait_healthy(self, timeout_s: float, regarded: Callable[[Metadata], Metadata]) -> None:
         deadline = time.monotonic() + timeout_s
         reasons = ["nothing was asked yet"]
         while time.monotonic() < deadline:
-            try:
-                reasons = problems(self._controllers_view(), frozenset(self._guardians))
-            except ReplicationError as error:
-                reasons = [str(error)]
+            reasons = self._health(regarded)
             if not reasons:
                 return
             time.sleep(POLL_S)
         raise RequestTimedOut(f"the cluster is not healthy after {timeout_s} s: {'; '.join(reasons[:5])}")
+
+    def _health(self, regarded: Callable[[Metadata], Metadata] = lambda view: view) -> list[str]:
+        try:
+            view = self._controllers_view()
+        except ReplicationError as error:
+            return [str(error)]
+        return [*self._ended(view.brokers), *problems(regarded(view), frozenset(self._guardians))]
+
+    def _ended(self, registered: Collection[BrokerId]) -> list[str]:
+        """Those whose end the controller has yet to hear of."""
+        return [
+            f"broker {broker} has ended, and is registered still"
+            for broker, guardian in sorted(self._guardians.items())
+            if broker in registered and not serves(guardian.directory)
+        ]
 
     def _controllers_view(self) -> Metadata:
         controller = self._found_controller()
         if controller is None:
             raise NotReady("there is no controller")
         with self.security.client(controller.address) as client:
-            return call(client, "metadata", DescribeTopics(), Metadata, REPORT_TIMEOUT_MS)
+            return call(client, METADATA, DescribeTopics(), REPORT_TIMEOUT_MS)
 
     # The end
 
     def stop(self) -> None:
-        """A controlled stop of everything; what was stored stays, unless the directory was a temporary one."""
+        """A controlled stop of everything; what was stored stays, unless the directory was a temporary one. ZooKeeper
+        stays, too, while others use it."""
         self._stopping.set()
         if self._admin is not None:
             self._admin.close()
         for guardian in self._guardians.values():
             guardian.stop()
-        for thread in self._threads:
-            thread.join()  # a guardian that was just starting its broker again has finished that, too
+        if not _ended(self._threads):  # a guardian that was just starting its broker again has finished that, too
+            log.warning("guardians are left behind: they have not ended in %s s", GUARDIAN_TIMEOUT_S)
         with contextlib.suppress(ReplicationError):
             self._each_guardian(Guardian.shut_down)
         self._controller.stop(START_TIMEOUT_S)
         if self._store is not None:
             self._store.close()
-        if self._zookeeper is not None:
-            self._zookeeper.stop()
-        if self._temporary:
+        is_ended = self._zookeeper is None or self._zookeeper.stop()
+        if self._temporary and is_ended:
             shutil.rmtree(self.directory, ignore_errors=True)
 
     def __enter__(self) -> LocalCluster:
@@ -347,3 +392,10 @@ class LocalCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _ended(threads: Sequence[threading.Thread]) -> bool:
+    deadline = time.monotonic() + GUARDIAN_TIMEOUT_S
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))
+    return not any(thread.is_alive() for thread in threads)

@@ -9,8 +9,11 @@ import msgspec
 from spark_replication.messages.envelope import NONE, Message, Part
 from spark_replication.model import (
     BrokerId,
+    Count,
     Epoch,
+    EpochOrNone,
     Offset,
+    PartitionNumber,
     PartitionState,
     Registration,
     Scalar,
@@ -27,7 +30,7 @@ class PartitionCommand(Part, frozen=True, kw_only=True):
     """
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     topic_id: str
     replicas: tuple[BrokerId, ...]
     state: PartitionState
@@ -50,7 +53,7 @@ class ToBroker(Message, frozen=True, kw_only=True):
 
     controller_epoch: Epoch
     broker_epoch: Epoch | None = None
-    number: int = 0
+    number: Count = 0
 
 
 class LeaderAndIsr(ToBroker, frozen=True, kw_only=True):
@@ -67,7 +70,7 @@ class StopPartition(Part, frozen=True, kw_only=True):
     than that makes the stop an old one (E2)."""
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     topic_id: str
     leader_epoch: Epoch
     delete: bool
@@ -95,7 +98,8 @@ class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     """What any broker tells clients: these partitions changed; these are all the brokers that live.
 
     deleted: topics that are no more; removed: partitions of topics that live on. complete: `partitions` are all there
-    are, whatever an earlier controller had no time to take back. settings: of the cluster, all that are set; None: as
+    are, whatever an earlier controller had no time to take back, but for those that this one cannot read: of them a
+    broker keeps what it knows. settings: of the cluster, all that are set; None: as
     they were.
     """
 
@@ -106,6 +110,8 @@ class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
     removed: tuple[TopicPartition, ...] = ()
     complete: bool = False
     settings: dict[str, Scalar] | None = None
+    unreadable_topics: tuple[str, ...] = ()
+    unreadable_partitions: tuple[TopicPartition, ...] = ()
 
 
 LOG_INFO_PARTITIONS_MAX = 2_000  # of one GetReplicaLogInfo
@@ -115,7 +121,7 @@ class LogInfoWanted(Part, frozen=True, kw_only=True):
     """leader_epoch: of the leaderless partition: a replica that knows a later one goes on as it is."""
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     topic_id: str
     leader_epoch: Epoch
 
@@ -140,10 +146,10 @@ class ReplicaLogInfo(Part, frozen=True, kw_only=True):
     """last_epoch: of the last record in the log (-1: it is empty). current_epoch: the leader epoch known last."""
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     topic_id: str
-    last_epoch: int = -1
-    current_epoch: int = -1
+    last_epoch: EpochOrNone = -1
+    current_epoch: EpochOrNone = -1
     end: Offset = 0
     error: str = NONE
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
 import msgspec
 
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import Message, Part
-from spark_replication.model import BrokerId, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Count, PartitionNumber, Registration, TopicConfig, TopicPartition
 
 
 class DescribeTopics(Message, frozen=True, kw_only=True):
@@ -17,20 +15,38 @@ class DescribeTopics(Message, frozen=True, kw_only=True):
     topics: tuple[str, ...] | None = None
 
 
-class TopicMetadata(Part, frozen=True, kw_only=True):
+class Awaited(Part, frozen=True, kw_only=True):
+    """Why a partition has no leader, as the controller decided it (L4)."""
+
+    # One of core.law.election's reasons; a newer controller may have others.
+    reason: str
+    # With log_info: who must have told of its log; none: nobody in particular.
+    required: frozenset[BrokerId] = frozenset()
+
+
+# omit_defaults: who knows no `waiting` reads whatever waits for nothing.
+class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     topic_id: str
     config: TopicConfig
     partitions: tuple[PartitionCommand, ...]
+    # By partition: told by the controller alone.
+    waiting: dict[int, Awaited] = msgspec.field(default_factory=dict)
 
 
 class Metadata(Message, frozen=True, kw_only=True):
-    """Topics with their partitions, and who lives: what routing needs. `controller` is host:port, if there is one."""
+    """Topics with their partitions, and who lives: what routing needs. `controller` is host:port, if there is one.
+    zookeeper_silent_ms: for how long the controller, if it tells this, has had no connection to ZooKeeper; 0: it has
+    one. unreadable: what of ZooKeeper's the controller cannot read, and why. mirror_error: why the mirror is not
+    written; empty: it is."""
 
     cluster_id: str
     brokers: dict[BrokerId, Registration]
     topics: tuple[TopicMetadata, ...]
     controller: str | None = None
+    zookeeper_silent_ms: Count = 0
+    unreadable: tuple[str, ...] = ()
+    mirror_error: str = ""
 
 
 class DescribeReplicas(Message, frozen=True, kw_only=True):
@@ -43,7 +59,7 @@ class CopySize(Part, frozen=True, kw_only=True):
     """Of a replica that is being added: what it lacks, and by how much that became less each second, copied less
     appended; None: that is not known yet."""
 
-    bytes_left: Annotated[int, msgspec.Meta(ge=0)]
+    bytes_left: Count
     bytes_per_second: int | None
 
 
@@ -52,10 +68,10 @@ class ReplicaSize(Part, frozen=True, kw_only=True):
     ISR yet, as their leader sees them."""
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     topic_id: str
     leads: bool
-    bytes: Annotated[int, msgspec.Meta(ge=0)]
+    bytes: Count
     copies: dict[BrokerId, CopySize] = msgspec.field(default_factory=dict)
 
     @property

@@ -7,7 +7,19 @@ from typing import Annotated, Literal
 import msgspec
 
 from spark_replication.messages.envelope import Message, Part
-from spark_replication.model import AtTime, NamedOffset, Offset, Start, TimeMs, require
+from spark_replication.model import (
+    AtTime,
+    Count,
+    Epoch,
+    NamedOffset,
+    Offset,
+    PartitionNumber,
+    Start,
+    TimeMs,
+    require,
+)
+
+PRODUCER_ID_BITS = 63  # random ones: nobody has to remember which ids were given
 
 
 class BatchMetadata(Part, frozen=True, kw_only=True):
@@ -16,11 +28,11 @@ class BatchMetadata(Part, frozen=True, kw_only=True):
     partition: named by each batch of a topic's stream, and by none of a partition's.
     """
 
-    partition: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    partition: PartitionNumber | None = None
     acks: Literal["all", 0, 1] = "all"
-    producer: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
-    epoch: Annotated[int, msgspec.Meta(ge=0, le=(1 << 31) - 1)] = 0
-    sequence: Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)] | None = None
+    producer: Count | None = None  # of PRODUCER_ID_BITS
+    epoch: Epoch = 0
+    sequence: Count | None = None
 
     def __post_init__(self) -> None:
         require((self.producer is None) == (self.sequence is None), "producer and sequence come together")
@@ -57,7 +69,7 @@ class ReadTicket(Part, frozen=True, kw_only=True):
     """
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     from_offset: Offset | NamedOffset | None = msgspec.field(name="from", default=None)
     from_time: TimeMs | None = None
     to: Offset | None = None
@@ -69,6 +81,10 @@ class ReadTicket(Part, frozen=True, kw_only=True):
         require(
             self.from_offset is None or self.from_time is None,
             f"it begins at from={self.from_offset!r} and at from_time={self.from_time}: name one of the two",
+        )
+        require(
+            self.to is None or not isinstance(self.from_offset, int) or self.from_offset <= self.to,
+            f"from={self.from_offset!r} to={self.to} is no range of offsets: end at `from` or after it",
         )
 
     @property
@@ -89,7 +105,7 @@ class BatchPosition(Part, frozen=True, kw_only=True):
 
 
 class InitProducer(Message, frozen=True, kw_only=True):
-    """Asks for a producer id that nobody has."""
+    """Asks for a producer id that nobody has; any number of so many random bits does as well."""
 
 
 class ProducerId(Message, frozen=True, kw_only=True):

@@ -14,7 +14,16 @@ from spark_replication import decoding
 from spark_replication.decoding import UNDECODABLE
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.envelope import NONE, Message, Part, Versioned, check_version
-from spark_replication.model import BrokerId, Epoch, Offset, TopicPartition
+from spark_replication.model import (
+    OFFSET_MAX,
+    BrokerId,
+    Count,
+    Epoch,
+    EpochOrNone,
+    Offset,
+    PartitionNumber,
+    TopicPartition,
+)
 
 NONCE_BYTES = 32
 
@@ -26,11 +35,11 @@ class FetchPartition(Part, frozen=True, kw_only=True):
     """
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     topic_id: str
     leader_epoch: Epoch
     offset: Offset
-    last_epoch: int
+    last_epoch: EpochOrNone
     clean_since: Epoch
     high_watermark: Offset = 0
 
@@ -42,7 +51,7 @@ class FetchPartition(Part, frozen=True, kw_only=True):
 class Diverging(Part, frozen=True, kw_only=True):
     """Your log and mine part at the end of `epoch`, which is at `end` in mine (epoch -1: below all I know)."""
 
-    epoch: int
+    epoch: EpochOrNone
     end: Offset
 
 
@@ -51,10 +60,11 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
 
     segment_base: the offset that names the segment they lie in; its schema comes along when the data starts there.
     log_start: of the leader's log. Whoever ends below it begins anew there; others need nothing below it.
+    producers: for who ends below it, what the leader knows of idempotent producers whose batches lay there.
     """
 
     topic: str
-    partition: int
+    partition: PartitionNumber
     topic_id: str
     leader_epoch: Epoch
     error: str = NONE
@@ -64,9 +74,10 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
     log_start: Offset = 0
     offset: Offset = 0
     segment_base: Offset = 0
-    schema_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    entry_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
-    data_bytes: Annotated[int, msgspec.Meta(ge=0)] = 0
+    schema_bytes: Count = 0
+    entry_bytes: Count = 0
+    data_bytes: Count = 0
+    producers: bytes = b""
 
     @property
     def topic_partition(self) -> TopicPartition:
@@ -100,14 +111,19 @@ class ProofFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="proo
 class FetchFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="fetch"):
     """number: rises on a connection. A follower believes only the answer to a partition's last fetch."""
 
-    number: int
+    number: Count
     partitions: tuple[FetchPartition, ...]
+
+
+# Of a FetchedFrame that answers nothing: its sender lives, and says so as long as it has nothing else to say. No fetch
+# has this number, so that a follower that has not heard of this finds no use for such an answer, and goes on.
+ALIVE = -1
 
 
 class FetchedFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="fetched"):
     """number: of the fetch that this answers."""
 
-    number: int
+    number: Annotated[int, msgspec.Meta(ge=ALIVE, le=OFFSET_MAX)]
     partition: FetchedPartition
 
 
@@ -119,6 +135,7 @@ class ErrorFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="erro
 
 
 Frame = HelloFrame | ChallengeFrame | ProofFrame | FetchFrame | FetchedFrame | ErrorFrame
+ALIVE_FRAME = FetchedFrame(number=ALIVE, partition=FetchedPartition(topic="", partition=0, topic_id="", leader_epoch=0))
 _frame_encoder = msgspec.msgpack.Encoder()
 
 

@@ -8,7 +8,7 @@ import msgspec
 
 from spark_replication.messages.envelope import Message, Part
 from spark_replication.messages.records import Refusal
-from spark_replication.model import BrokerId, Scalar
+from spark_replication.model import BrokerId, Count, PartitionNumber, Scalar
 
 
 class CreateTopic(Message, frozen=True, kw_only=True):
@@ -18,7 +18,7 @@ class CreateTopic(Message, frozen=True, kw_only=True):
     schema: str = ""
     partitions: int | None = None
     replication_factor: int | None = None
-    assignment: dict[int, tuple[BrokerId, ...]] | None = None
+    assignment: dict[PartitionNumber, tuple[BrokerId, ...]] | None = None
     config: dict[str, Scalar] = msgspec.field(default_factory=dict)
 
 
@@ -29,14 +29,14 @@ class DeleteTopic(Message, frozen=True, kw_only=True):
 class AddPartitions(Message, frozen=True, kw_only=True):
     """Per topic, how many there are to be in all, or the replicas of each new partition: one of the two."""
 
-    counts: dict[str, int] = msgspec.field(default_factory=dict)
-    assignments: dict[str, dict[int, tuple[BrokerId, ...]]] = msgspec.field(default_factory=dict)
+    counts: dict[str, Count] = msgspec.field(default_factory=dict)
+    assignments: dict[str, dict[PartitionNumber, tuple[BrokerId, ...]]] = msgspec.field(default_factory=dict)
 
 
 class RemovePartitions(Message, frozen=True, kw_only=True):
     """From the tail only (T3): any other would move keys."""
 
-    partitions: dict[str, tuple[int, ...]]
+    partitions: dict[str, tuple[PartitionNumber, ...]]
 
 
 class PlannedFrom(Part, frozen=True, kw_only=True):

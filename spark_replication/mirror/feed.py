@@ -1,40 +1,71 @@
-"""The way from the controller to the table: changes are kept in memory, coalesced, and written by one thread (M2, M4).
+"""The way from the controller to the tables: changes are kept in memory, coalesced, and written by one thread (M2, M4).
 
-Whoever tells of a change waits for nothing but a lock that is never held during a write.
+Whoever tells of a change waits for nothing but a lock that is never held during a write. What goes wrong here is the
+mirror's trouble alone: it is told everything anew, and compares.
 """
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from typing import NamedTuple
 
-from pyspark.sql import SparkSession
+import pyarrow as pa
+from deltalake import DeltaTable
 
-from spark_replication.errors import ReplicationError, RequestTimedOut
-from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.delta_tables import PartitionsTable
-from spark_replication.mirror.rows import LatestRows, MirrorRow
+from spark_replication.core.controller.news import News
+from spark_replication.errors import ReplicationError, RequestTimedOut, StorageFailed
+from spark_replication.mirror.comparing import Shown, compared
+from spark_replication.mirror.delta_file import DeltaFile, stored_columns
+from spark_replication.mirror.latest_rows import Batch, LatestRows
+from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.status import STATUS, StatusRow
 from spark_replication.model import TopicPartition
+from spark_replication.process.clock import now_ms
 
 BACKOFF_S_FIRST = 0.5
 BACKOFF_S_MAX = 30.0
-CLOSE_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 3.0
+TIDY_S = 3_600.0
+STATUS_S_MIN = 0.5  # between two rows of the status
+NOTHING_TO_WRITE = Batch([], [])
 
 log = logging.getLogger(__name__)
 
 
+def partitions_path(path: str) -> str:
+    return f"{path.rstrip('/')}/{PARTITIONS.name}"
+
+
+def status_path(path: str) -> str:
+    return f"{path.rstrip('/')}/{STATUS.name}"
+
+
+class Teller(NamedTuple):
+    """The controller whose mirror it is."""
+
+    cluster_id: str
+    controller_epoch: int
+    address: str
+
+
 class MirrorThread:
-    """A ports.MirrorFeed that writes `<path>/partitions` every `interval_ms`, if there is something to write.
+    """A ports.MirrorFeed that writes `<path>/partitions`: at once, and then at most every `interval_ms`; and
+    `<path>/status` after a write, and at least every `heartbeat_ms`.
 
     An error is logged once, and the write tried again with what has changed meanwhile, until `close`.
     """
 
-    def __init__(self, spark: SparkSession, path: str, cluster_id: str, interval_ms: int) -> None:
-        self._table = PartitionsTable(spark, path, cluster_id)
+    def __init__(self, path: str, teller: Teller, *, interval_ms: int, heartbeat_ms: int) -> None:
+        self._teller = teller
+        self._cluster_id = cluster_id = teller.cluster_id
+        self._table = DeltaFile(PARTITIONS, partitions_path(path), cluster_id)
+        self._status = DeltaFile(STATUS, status_path(path), cluster_id)
         self._interval_s = interval_ms / 1_000
+        self._heartbeat_ms = heartbeat_ms
+        self._status_told_s = self._status_due_s = time.monotonic()
         self._moved = threading.Condition()  # guards everything below
         self._rows = LatestRows(cluster_id)
         # Tellings are counted, to know which of them a write has covered.
@@ -42,6 +73,7 @@ class MirrorThread:
         self._writing_up_to = 0
         self._written = 0
         self._flushing = 0
+        self._wants_all = False
         self._closing = False
         self._last_try = False
         self._ended = False
@@ -49,18 +81,20 @@ class MirrorThread:
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
         self._thread.start()
 
-    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
-        told = list(partitions)  # it may be a generator over what only the caller's thread may read
-        self._tell(lambda now_ms: self._rows.changed(told, now_ms))
+    @property
+    def wants_all(self) -> bool:
+        """See ports.MirrorFeed."""
+        return self._wants_all
+
+    def tell(self, news: News) -> None:
+        def put(now_ms: int) -> None:
+            self._rows.tell(news, now_ms)
+            self._wants_all = self._wants_all and news.complete is None
+
+        self._tell(put)
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._tell(lambda now_ms: self._rows.confirmed(partition, topic_id, leader_epoch, now_ms))
-
-    def removed(self, partition: TopicPartition, zxid: int) -> None:
-        self._tell(lambda now_ms: self._rows.removed(partition, zxid, now_ms))
-
-    def deleted(self, topic: str, zxid: int) -> None:
-        self._tell(lambda now_ms: self._rows.deleted(topic, zxid, now_ms))
 
     @property
     def pending(self) -> int:
@@ -78,7 +112,7 @@ class MirrorThread:
         """For how long the oldest change has waited; 0: the table shows everything."""
         with self._moved:
             since_ms = self._rows.pending_since_ms()
-        return 0 if since_ms is None else max(0, _now_ms() - since_ms)
+        return 0 if since_ms is None else max(0, now_ms() - since_ms)
 
     def flush(self, timeout_s: float) -> None:
         """Returns once all that was told before is in the table. RequestTimedOut: it is not, and will be tried on."""
@@ -90,7 +124,7 @@ class MirrorThread:
             self._flushing -= 1
             if self._written < target:
                 reason = "the mirror has ended" if self._ended else self._error or "Delta has not answered yet"
-                raise RequestTimedOut(f"{self._rows.pending} partitions are not in {self._table.path}: {reason}")
+                raise RequestTimedOut(f"{self._rows.pending} partitions are not in {self._table.uri}: {reason}")
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """What waits is written, in one last try. Past the timeout the write goes on in the background."""
@@ -102,70 +136,155 @@ class MirrorThread:
             log.warning(
                 "%d partitions are not in %s as they are: the next controller writes them",
                 self.pending,
-                self._table.path,
+                self._table.uri,
             )
 
     def _tell(self, put: Callable[[int], None]) -> None:
-        with self._moved:
-            put(_now_ms())
-            self._told += 1
-            self._moved.notify_all()
+        try:
+            with self._moved:
+                put(now_ms())
+                self._told += 1
+                self._moved.notify_all()
+        except Exception:
+            log.exception("the mirror failed to take what it was told, and wants to be told all: please report")
+            self._wants_all = True
+
+    # Its thread
 
     def _run(self) -> None:
         backoff_s = BACKOFF_S_FIRST
+        tidy_at_s = time.monotonic() + TIDY_S
         try:
-            # Brokers are still starting: the table can be made meanwhile. What fails here fails in the first write too.
-            with contextlib.suppress(ReplicationError):
-                self._table.open()
-            while rows := self._next_rows():
-                if self._write(rows):
+            # Brokers are still starting: the tables can be made meanwhile.
+            self._succeeds(self._open, 0)
+            while (batch := self._next_batch()) is not None:
+                if self._write(batch) and self._tell_status():
                     backoff_s = BACKOFF_S_FIRST
+                    self._wait(lambda: self._closing or self._flushing > 0, self._interval_s)
                 else:
-                    self._wait(backoff_s)
+                    self._wait(lambda: self._closing, backoff_s)
                     backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+                if time.monotonic() >= tidy_at_s:
+                    tidy_at_s = time.monotonic() + TIDY_S
+                    self._tidy()
         finally:
             with self._moved:
                 self._ended = True
                 self._moved.notify_all()
 
-    def _next_rows(self) -> list[MirrorRow]:
-        """Waits for something to write; nothing: it is over."""
+    def _open(self) -> None:
+        self._table.open()
+        self._status.open()
+
+    def _next_batch(self) -> Batch | None:
+        """Waits for something to write, or until the status is due: then it is empty. None: it is over."""
         with self._moved:
             while not self._rows.waiting and not self._closing:
                 self._written = self._told  # the last tellings were known already
                 self._moved.notify_all()
-                self._moved.wait()
-            # What changes within the interval goes into the same MERGE.
-            self._moved.wait_for(lambda: self._flushing > 0 or self._closing, self._interval_s)
-            if self._last_try:
-                return []
+                if (left_s := self._status_due_s - time.monotonic()) <= 0:
+                    return NOTHING_TO_WRITE
+                self._moved.wait(left_s)
+            if self._last_try or not self._rows.waiting:
+                return None
             self._last_try = self._closing
             self._writing_up_to = self._told
             return self._rows.take()
 
-    def _write(self, rows: list[MirrorRow]) -> bool:
-        try:
-            self._table.merge(rows)
-        except ReplicationError as error:
-            if self._error is None:
-                log.warning("%s; it is tried again, and %d partitions are kept until then", error, len(rows))
-            with self._moved:
-                self._error = error
-                self._rows.failed()
+    def _write(self, batch: Batch) -> bool:
+        if batch is NOTHING_TO_WRITE:
+            return True
+
+        def write() -> None:
+            self._table.merge(lambda opened: self._told_of(batch, opened))
+            if batch.complete is not None and batch.complete.is_whole:
+                self._table.forget(batch.complete.zxid)
+
+        if not self._succeeds(write, len(batch.live) + len(batch.gone)):
             return False
-        if self._error is not None:  # said before anybody who waits for the rows goes on
-            log.info("the mirror at %s is written again", self._table.path)
         with self._moved:
-            self._error = None
             self._rows.written()
             self._written = self._writing_up_to
             self._moved.notify_all()
+        self._status_due_s = min(self._status_due_s, self._status_told_s + STATUS_S_MIN)
         return True
 
-    def _wait(self, seconds: float) -> None:
+    def _tell_status(self) -> bool:
+        """If it is due; not before this controller has written everything for the first time."""
+        if time.monotonic() < self._status_due_s:
+            return True
         with self._moved:
-            self._moved.wait_for(lambda: self._closing, seconds)
+            zxid = self._rows.written_zxid
+        if zxid < 0:
+            self._status_due_s = time.monotonic() + self._heartbeat_ms / 1_000
+            return True
+        row = StatusRow(
+            cluster_id=self._cluster_id,
+            controller=self._teller.address,
+            controller_epoch=self._teller.controller_epoch,
+            zxid=zxid,
+            as_of_ms=now_ms(),
+            lag_ms=self.lag_ms(),
+            heartbeat_ms=self._heartbeat_ms,
+        )
+        if not self._succeeds(lambda: self._status.merge(lambda _opened: STATUS.rows([row], [])), 0):
+            return False
+        self._status_told_s = time.monotonic()
+        self._status_due_s = self._status_told_s + self._heartbeat_ms / 1_000
+        return True
+
+    def _succeeds(self, write: Callable[[], None], count: int) -> bool:
+        """count: the partitions that it would write."""
+        try:
+            write()
+        except ReplicationError as error:
+            self._failed(error, count)
+            return False
+        except Exception as error:
+            log.exception("the mirror met an error that nobody expected: please report")
+            self._failed(StorageFailed(f"{self._table.uri} was not written: {error!r}"), count)
+            return False
+        if self._error is not None:  # said before anybody who waits for the rows goes on
+            log.info("the mirror at %s is written again", self._table.uri)
+            with self._moved:
+                self._error = None
+        return True
+
+    def _failed(self, error: ReplicationError, count: int) -> None:
+        if self._error is None:
+            log.warning("%s; it is tried again, and %d partitions are kept until then", error, count)
+        with self._moved:
+            self._error = error
+            self._rows.failed()
+            self._wants_all = True
+
+    def _told_of(self, batch: Batch, opened: DeltaTable) -> pa.Table:
+        """Made for each version of the table that it is to be merged into."""
+        if batch.complete is None:
+            return PARTITIONS.rows(batch.live, batch.gone)
+        told = compared(batch, _shown(opened), knows=self._knows, cluster_id=self._cluster_id, now_ms=now_ms())
+        return PARTITIONS.rows(told.live, told.gone)
+
+    def _knows(self, partition: TopicPartition) -> bool:
+        with self._moved:
+            return self._rows.knows(partition)
+
+    def _tidy(self) -> None:
+        try:
+            self._table.tidy()
+            self._status.tidy()
+        except ReplicationError as error:
+            log.warning("%s; it is tidied later", error)
+        except Exception:
+            log.exception("the mirror met an error that nobody expected, and is tidied later: please report")
+
+    def _wait(self, until: Callable[[], bool], seconds: float) -> None:
+        with self._moved:
+            self._moved.wait_for(until, seconds)
 
 
-def _now_ms() -> int:
-    return time.time_ns() // 1_000_000
+def _shown(opened: DeltaTable) -> dict[TopicPartition, Shown]:
+    topics, numbers, zxids, epochs, deleted = stored_columns(
+        opened, "topic", "partition", "zxid", "active_epoch", "deleted"
+    )
+    return dict(zip(map(TopicPartition, topics, numbers), map(Shown, zxids, epochs, deleted), strict=True))

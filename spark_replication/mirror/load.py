@@ -1,14 +1,31 @@
-"""Reading the mirror, with a Spark session that has Delta. `.toArrow()` turns an answer into a pyarrow Table."""
+"""Reading the mirror: without Spark, or with a session that has Delta."""
 
 from __future__ import annotations
 
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
-from spark_replication.mirror.delta_tables import partitions_path
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import DeltaTable
+
+from spark_replication.mirror.feed import partitions_path, status_path
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def read_partitions(path: str) -> pa.Table:
+    """The partitions that exist, one row each; the columns' comments say what they mean."""
+    return DeltaTable(partitions_path(path)).to_pyarrow_table(filters=~pc.field("deleted"))
+
+
+def read_status(path: str) -> pa.Table:
+    """One row, once a controller has written the tables: how far they are, and who writes them."""
+    return DeltaTable(status_path(path)).to_pyarrow_table()
 
 
 def load_partitions(spark: SparkSession, path: str) -> DataFrame:
-    """The partitions that exist, one row each; the columns' comments say what they mean."""
+    """Likewise, as a DataFrame."""
     return spark.read.format("delta").load(partitions_path(path)).where("NOT deleted")
 
 

@@ -10,17 +10,21 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+
+from spark_replication.process.descriptors import readable
 
 LOCK_FILE = "lock"
 PID_FILE = "pid"
 LOG_FILE = "log"
 KILL_WAIT_S = 5.0
+PID_WAIT_S = 2.0
+POLL_S = 0.02
 
 
 class LockedProcess:
@@ -83,7 +87,7 @@ class LockedProcess:
 
     def stop(self, timeout_s: float) -> bool:
         """SIGTERM, and SIGKILL if it has not ended within timeout_s. True once none lives."""
-        pid = self.pid()
+        pid = self._pid_once_said()
         if pid is None:
             return not self.alive()
         try:
@@ -102,9 +106,16 @@ class LockedProcess:
             os.close(process)
         return not self.alive()
 
+    def _pid_once_said(self) -> int | None:
+        """Who has just been started holds the lock a moment before it has said its pid."""
+        deadline = time.monotonic() + PID_WAIT_S
+        while (pid := self.pid()) is None and self.alive() and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+        return pid
+
 
 def wait_ended(pidfd: int, timeout_s: float) -> bool:
-    return bool(select.select([pidfd], [], [], timeout_s)[0])
+    return bool(readable((pidfd,), timeout_s))
 
 
 def last_lines(path: Path, lines: int = 15, bytes_max: int = 16 << 10) -> str:

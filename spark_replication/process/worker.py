@@ -1,4 +1,4 @@
-"""A thread whose owner can find out that it died of an error that nobody expected."""
+"""A thread whose owner can find out that it ended before it was to."""
 
 from __future__ import annotations
 
@@ -12,16 +12,19 @@ class Worker(threading.Thread):
     def __init__(self, work: Callable[[], None], name: str) -> None:
         super().__init__(name=name, daemon=True)
         self._work = work
-        self._begun = self._ended = False
+        self._begun = self._stopped = False
 
     def run(self) -> None:
         self._begun = True
         self._work()
-        self._ended = True
+
+    def stop(self) -> None:
+        """From now on it may end: whose work returns before that has died as well, of whatever let it return."""
+        self._stopped = True
 
     @property
     def died(self) -> bool:
-        return self._begun and not self._ended and not self.is_alive()
+        return self._begun and not self._stopped and not self.is_alive()
 
 
 def name_of_dead(workers: Iterable[Worker]) -> str:

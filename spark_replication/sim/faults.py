@@ -12,6 +12,9 @@ from collections.abc import Mapping
 import msgspec
 
 START_MS = 250
+GARBAGE = "garbage"
+GARBAGE_SHARE = 0.3
+GARBAGE_MS = (200, 1500)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -36,6 +39,7 @@ BROKERS = {
     "pause": 4,
     "slow_disk": 2,
     "full_disk": 2,
+    "failing_sync": 2,
     "controlled_stop": 4,
     "clock_skew": 2,
     "power_loss_all": 2,
@@ -71,6 +75,7 @@ ADMIN = {
     "recovery_enabled": 3,
 }
 KINDS: Mapping[str, int] = {**BROKERS, **NETWORK, **ZOOKEEPER, **CONTROLLER, **ADMIN}
+FAULTS = (*KINDS, GARBAGE)  # which comes in some runs of every mix
 LASTING = {
     "kill": (20, 1200),
     "kill_leader": (20, 1200),
@@ -81,6 +86,7 @@ LASTING = {
     "pause": (60, 1100),
     "slow_disk": (200, 900),
     "full_disk": (200, 900),
+    "failing_sync": (200, 900),
     "controlled_stop": (20, 700),
     "clock_skew": (300, 1500),
     "flapping_leader": (15, 60),
@@ -115,11 +121,16 @@ def _mix(*heavy: Mapping[str, int], by: int = 6) -> Profile:
 
 _POWER = {name: BROKERS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "late_log_info")}
 _SEGMENTS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "widen_topic")}
+_CUTS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "late_log_info")}
+_CUTS |= {name: KINDS[name] for name in ("cut_follower", "kill_leader", "elect_unclean")}
+_SYNCS = {name: KINDS[name] for name in ("power_loss", "power_loss_leader", "power_loss_all", "failing_sync")}
 _RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write", "flapping_leader")}
 PROFILES: Mapping[str, Profile] = {
     "mixed": Profile(KINDS),
     "power": _mix(_POWER),
     "segments": _mix(_SEGMENTS, by=30),  # that had just begun as the power went
+    "cuts": _mix(_CUTS, by=30),  # of what parts from a new leader's log, as the power goes
+    "syncs": _mix(_SYNCS, by=30),
     "network": _mix(NETWORK),
     "zookeeper": _mix(ZOOKEEPER),
     "controller": _mix(CONTROLLER),
@@ -129,7 +140,10 @@ PROFILES: Mapping[str, Profile] = {
 DRAWN = "drawn"  # a mix of each seed's own: what breaks may need faults to meet that nobody has thought of together
 MIXES = (*PROFILES, DRAWN)
 DEFAULT = "default"
-_TAKING_TURNS = ("mixed", "segments", "power", "network", "restarts", "zookeeper", "controller", "admin", DRAWN)
+_TAKING_TURNS = (
+    *("mixed", "segments", "power", "cuts", "syncs", "network", "restarts", "zookeeper", "controller", "admin"),
+    DRAWN,
+)
 
 
 def profile_of(name: str, seed: int) -> Profile:
@@ -143,6 +157,18 @@ def _drawn(seed: int) -> Profile:
     return _mix({kind: KINDS[kind] for kind in rng.sample(list(KINDS), rng.randint(2, 4))}, by=30)
 
 
+def _garbage(seed: int, profile: Profile) -> list[Fault]:
+    """In ZooKeeper, in some runs. Drawn by itself, so that it changes no other fault of a seed."""
+    rng = random.Random(f"{seed}/garbage")
+    count = rng.randint(1, 3) if rng.random() < GARBAGE_SHARE else 0
+    return [
+        Fault(
+            START_MS + int(rng.random() * profile.story_ms), GARBAGE, rng.randrange(1 << 16), rng.randint(*GARBAGE_MS)
+        )
+        for _ in range(count)
+    ]
+
+
 def schedule(seed: int, profile: Profile) -> list[Fault]:
     rng = random.Random(f"{seed}/faults")
     kinds, weights = list(profile.weights), list(profile.weights.values())
@@ -150,4 +176,5 @@ def schedule(seed: int, profile: Profile) -> list[Fault]:
     for kind in rng.choices(kinds, weights, k=rng.randint(*profile.faults)):
         at_ms = START_MS + int(rng.random() * profile.story_ms)
         faults.append(Fault(at_ms, kind, rng.randrange(1 << 16), rng.randint(*LASTING.get(kind, (0, 0)))))
+    faults += _garbage(seed, profile)
     return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.pick))

@@ -15,6 +15,7 @@ from spark_replication.sim.world.world import Process
 
 SLOW_MS = (4, 40)
 SKEW_MS = 700
+WRITTEN_BACK = (0.0, 0.0, 0.2, 0.5, 1.0)  # of a host's files and folders, as its power goes
 
 Of = TypeVar("Of")
 
@@ -133,6 +134,9 @@ class Injector:
         host = process.host
         process.ended()
         host.boots += 1
+        written_back = WRITTEN_BACK[self._world.between(0, len(WRITTEN_BACK) - 1)]
+        if written_back:
+            host.disk.files.write_back(lambda: self._world.chance(written_back))
         host.disk.files.lose_power(self._world.rng)
         self._cluster.checkers.lost.add(host.broker)
         self._later(down_ms, "boots again", lambda: self._cluster.start_broker(host.broker))
@@ -170,12 +174,30 @@ class Injector:
         process.host.disk.files.full = True
 
         def empty() -> None:
+            """Its operator frees space, and may restart it: without that, too, it writes again."""
             process.host.disk.files.full = False
-            # Its operator frees space, and restarts it.
-            if not self._killed(process.host.process, 20):
+            if fault.pick % 2:
+                self._killed(process.host.process, 20)
+            if process.host.process is None:
                 self._cluster.start_broker(process.broker)
 
         self._later(fault.for_ms, "its disk is emptied", empty)
+        return True
+
+    def _failing_sync(self, fault: Fault) -> bool:
+        """What is on its disk nobody knows, and what it reads is all there; then it is killed, and starts again."""
+        process = self._living(fault)
+        if process is None:
+            return False
+        files, broker = process.host.disk.files, process.broker
+        files.failing = self._world.rng
+
+        def repair() -> None:
+            files.failing = None
+            if not self._killed(process.host.process, 20):
+                self._cluster.start_broker(broker)
+
+        self._later(fault.for_ms, "its disk is repaired", repair)
         return True
 
     def _controlled_stop(self, fault: Fault) -> bool:
@@ -329,6 +351,26 @@ class Injector:
         zookeeper.vacate()
         return True
 
+    def _garbage(self, fault: Fault) -> bool:
+        """Somebody writes what nobody can read into a leaderAndISR, or into a topic, and mends it later."""
+        store = self._cluster.store
+        partitions = [p for p in self._cluster.partitions() if p in store.partitions and p.topic not in store.deleting]
+        partition = _picked(partitions, fault.pick)
+        if partition is None:
+            return False
+        if fault.pick % 3:
+            store.spoil(partition)
+        else:
+            store.spoil(topics=(partition.topic,))
+        self._later(fault.for_ms, "mends", self._mend)
+        return True
+
+    def _mend(self) -> None:
+        self._cluster.store.mend()
+        for candidate in self._cluster.candidates.values():
+            if candidate is not None and candidate.alive and candidate.commanding is not None:
+                candidate.commanding.garbage_is_mended()
+
     def _no_controller(self, fault: Fault) -> bool:
         names = list(self._cluster.candidates)
         for candidate in list(self._cluster.candidates.values()):
@@ -345,6 +387,7 @@ class Injector:
         self._healed = True
         self._cluster.network.heal()
         self._cluster.zookeeper.disarm()
+        self._mend()
         for host in self._cluster.hosts.values():
             self._heal_host(host)
         for name in self._cluster.candidates:
@@ -357,10 +400,9 @@ class Injector:
         process = host.process
         if process is not None:
             process.skew_ms = 0
-            process.stopped_until_ms = 0
-            if files.full and not process.stopping:
+            if files.failing is not None and not process.stopping:
                 process.ended()
-        files.full = False
+        files.full, files.failing = False, None
         self._cluster.start_broker(host.broker)
 
 

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed, error_of_text
 from spark_replication.spark.guardian_task import Posting, guard
+from spark_replication.spark.jvm import Jvm, jvm_errors
 
 if TYPE_CHECKING:
+    from pyspark import RDD
     from pyspark.sql import SparkSession
+
+STOPPED = "Spark's context has been stopped"
+GUARDIANS_MAX = 10_000  # of one submission
 
 
 def check_session(master: str, *, dynamic_allocation: bool, slots: int, brokers: int) -> None:
@@ -19,69 +27,142 @@ def check_session(master: str, *, dynamic_allocation: bool, slots: int, brokers:
             "spark.dynamicAllocation.enabled is true, and barrier stages need executors that stay: set it to false"
         )
     # Elsewhere executors come and go: the fleet goes on with those that there are.
-    if (master == "local" or master.startswith("local[")) and slots < brokers + 1:
+    if (master == "local" or master.startswith("local[")) and slots < brokers:
         raise InvalidConfig(
-            f"{master} has {slots} slots, and {brokers} guardians need {brokers} and other jobs at least 1: "
-            f"use local[{brokers + 1}] or more, or fewer brokers"
+            f"{master} has {slots} slots, and {brokers} guardians need {brokers}, with one more for each task of other "
+            f"jobs: use local[{brokers + 1}] or more, or fewer brokers"
         )
 
 
 class BarrierJobs:
+    """`run` apart, nothing here waits for longer than a Jvm does."""
+
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
+        self._jvm = Jvm()
+
+    def close(self) -> None:
+        self._jvm.close()
 
     def check(self, brokers: int) -> None:
         """InvalidConfig if this session cannot run a fleet."""
-        dynamic = self._context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
-        check_session(str(self._context.master), dynamic_allocation=dynamic, slots=self.slots(), brokers=brokers)
+        dynamic = self._context.getConf().get("spark.dynamicAllocation.enabled", "false")
+        check_session(
+            str(self._context.master), dynamic_allocation=is_true(dynamic), slots=self.slots(), brokers=brokers
+        )
 
     @property
     def driver_host(self) -> str:
         """By which executors know the driver."""
         return str(self._context.getConf().get("spark.driver.host", "localhost"))
 
+    def why_gone(self) -> str:
+        """Why this session can run nothing any more; empty: it can."""
+        if self._context._jsc is None:
+            return STOPPED
+        try:
+            return STOPPED if self._jvm.ask(lambda: self._context._jsc.sc().isStopped()) else ""
+        except StartFailed as error:
+            return f"Spark's JVM cannot be asked any more ({error.message})"
+
     def slots(self) -> int:
         """The number that Spark itself compares a barrier stage with. 0 too when the session has ended."""
-        from py4j.protocol import Py4JError
 
-        try:
+        def count() -> int:
             context = self._context._jsc.sc()
             return int(context.maxNumConcurrentTasks(context.resourceProfileManager().defaultResourceProfile()))
-        except (Py4JError, OSError, AttributeError):
-            return 0
 
-    def run(self, posting: Posting, guardians: int, group: str) -> None:
+        return self._jvm.answer(count, 0)
+
+    def slots_by_host(self) -> dict[str, int]:
+        """As its listeners have heard: a moment later than `slots`."""
+
+        def count() -> dict[str, int]:
+            found: Counter[str] = Counter()
+            for executor in _executors(self._context._jsc.sc().statusStore()):
+                found[_host(executor)] += int(executor.maxTasks())
+            return {host: slots for host, slots in sorted(found.items()) if slots > 0}
+
+        return self._jvm.answer(count, {})
+
+    def hosts_of(self, group: str) -> dict[int, str]:
+        """By guardian of a submission that has begun, the host that it is on."""
+
+        def ask() -> dict[int, str]:
+            store, hosts = self._context._jsc.sc().statusStore(), {}
+            # Not the task's own word: a local master has two names for itself.
+            host_of = {str(executor.id()): _host(executor) for executor in _executors(store)}
+            for stage in self._stages(group):
+                for task in _each(store.taskList(stage, 0, GUARDIANS_MAX)):
+                    hosts[int(task.index())] = host_of.get(str(task.executorId()), str(task.host()))
+            return hosts
+
+        return self._jvm.answer(ask, {})
+
+    def run(self, posting: Posting, guardians: int, group: str, hosts: Sequence[str]) -> None:
         """Until all of them have left as they were told; raises why not. On a thread of its own: the group is the
-        thread's."""
-        from py4j.protocol import Py4JError
-
+        thread's. hosts: where each had better be; empty: anywhere."""
         try:
             self._context.setJobGroup(group, f"{guardians} brokers' guardians")
-            numbers = self._context.parallelize(range(guardians), guardians)
+            numbers = self._near(hosts) if hosts else self._context.parallelize(range(guardians), guardians)
             numbers.barrier().mapPartitions(partial(guard, posting)).collect()
-        except (Py4JError, OSError, AttributeError) as error:
+        except jvm_errors() as error:
             raise _failure(error) from error
+
+    def _near(self, hosts: Sequence[str]) -> RDD[int]:
+        """The guardians' numbers, each a partition that Spark had better compute on that host. PySpark has no name for
+        what Scala's makeRDD does."""
+        from pyspark import RDD
+        from pyspark.serializers import CPickleSerializer
+
+        context, jvm = self._context._jsc, self._context._jvm
+        assert jvm is not None
+        rows = [
+            jvm.scala.Tuple2(pickle.dumps(number), jvm.PythonUtils.toSeq([host])) for number, host in enumerate(hosts)
+        ]
+        numbers = context.sc().makeRDD(jvm.PythonUtils.toSeq(rows), context.emptyRDD().classTag())
+        return RDD(numbers.toJavaRDD(), self._context, CPickleSerializer())
 
     def has_begun(self, group: str) -> bool:
         """Tasks of it run. False too when the session has ended."""
-        from py4j.protocol import Py4JError
 
-        try:
+        def ask() -> bool:
             tracker = self._context.statusTracker()
-            jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
-            stages = [tracker.getStageInfo(stage) for job in jobs if job is not None for stage in job.stageIds]
+            stages = [tracker.getStageInfo(stage) for stage in self._stages(group)]
             return any(stage.numActiveTasks for stage in stages if stage is not None)
-        except (Py4JError, OSError, AttributeError):
-            return False
+
+        return self._jvm.answer(ask, False)
 
     def cancel(self, group: str) -> None:
         """Also a job that still waits for Spark's check of slots, which cancelling the group alone would not find."""
-        from py4j.protocol import Py4JError
+        self._jvm.ask(lambda: self._context._jsc.sc().cancelJobGroupAndFutureJobs(group))
 
-        try:
-            self._context._jsc.sc().cancelJobGroupAndFutureJobs(group)
-        except (Py4JError, OSError, AttributeError) as error:
-            raise _failure(error) from error
+    def _stages(self, group: str) -> list[int]:
+        tracker = self._context.statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(group)]
+        return [stage for job in jobs if job is not None for stage in job.stageIds]
+
+
+def is_true(value: str) -> bool:
+    """As Spark reads a setting."""
+    return value.strip().lower() == "true"
+
+
+def _executors(store: Any) -> Iterator[Any]:
+    """Those that live."""
+    return _each(store.executorList(True))
+
+
+def _host(executor: Any) -> str:
+    """With a port once its block manager is there."""
+    named = str(executor.hostPort())
+    host, _, port = named.rpartition(":")
+    return host if host and port.isdigit() else named
+
+
+def _each(sequence: Any) -> Iterator[Any]:
+    """Of a Scala Seq."""
+    return (sequence.apply(place) for place in range(sequence.size()))
 
 
 def _failure(error: Exception) -> ReplicationError:

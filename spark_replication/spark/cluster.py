@@ -10,7 +10,6 @@ import contextlib
 import logging
 import os
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -25,34 +24,36 @@ from spark_replication.client.settings_file import read_settings
 from spark_replication.config import Settings
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.guardianship import Patience, missing, shortages
+from spark_replication.core.guardianship import Patience, missing, must_step_aside, shortages
 from spark_replication.errors import (
     InvalidConfig,
     InvalidRequest,
+    NotController,
     ReplicationError,
     RequestTimedOut,
+    SparkGone,
     StartGivenUp,
     WrongCluster,
 )
-from spark_replication.live.controller.host import Driver
+from spark_replication.live.controller.host import ControllerHost, Retinue
 from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, overrides_of
 from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.messages.descriptions import Metadata
-from spark_replication.messages.envelope import Done
-from spark_replication.messages.guarding import Guarding, Order, Shutdown
+from spark_replication.messages.guarding import Guarding, Order
 from spark_replication.mirror.feed import MirrorThread
-from spark_replication.model import BrokerId, Value, decode, encode
+from spark_replication.model import BrokerId
 from spark_replication.process.clock import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
-from spark_replication.spark.fleet import Fleet
+from spark_replication.spark.cluster_file import ClusterFile, write_cluster_file
+from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_serve, loopback_mark
+from spark_replication.spark.spark_watch import SparkWatch
+from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarded, still_commands
 from spark_replication.storage.broker_directory import read_identity
-from spark_replication.storage.state_files import read_file, replace_file
-from spark_replication.transport.actions import call
 from spark_replication.transport.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
-from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
+from spark_replication.zookeeper_server.keeper import Keeper
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,9 +61,8 @@ if TYPE_CHECKING:
 START_TIMEOUT_S = 120.0  # without any progress
 ZOOKEEPER_TIMEOUT_S = 60.0  # also for a port that another process has
 STANDING_BY = "another driver commands: this one stands by"
+NOT_YET = "this driver does not command yet"
 SLOTS_TIMEOUT_S = 30.0  # a start goes on with fewer slots than brokers once no more have come for so long
-STOP_TIMEOUT_S = 30.0
-SHUTDOWN_TIMEOUT_MS = 2_000
 POLL_S = 0.05
 
 log = logging.getLogger(__name__)
@@ -80,26 +80,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     metadata: Metadata | None
     mirror_pending: int
     mirror_lag_ms: int
-
-
-CLUSTER_FILE = "cluster.json"
-
-
-class ClusterFile(Value, frozen=True, kw_only=True):
-    """<data.dir>/cluster.json: how to reach a cluster that was healthy when this was written. active_since_ms: when its
-    driver had become the controller."""
-
-    bootstrap: str
-    zookeeper: str
-    controller_epoch: int
-    driver_pid: int
-    active_since_ms: int = 0
-
-
-def read_cluster_file(data_directory: Path) -> ClusterFile | None:
-    path = data_directory / CLUSTER_FILE
-    data = read_file(path)
-    return None if data is None else decode(data, ClusterFile, str(path))
 
 
 def make_data_directory(settings: Settings) -> Path:
@@ -128,14 +108,14 @@ class SparkCluster:
         self._wanted = wanted
         self._logs = Path(settings.log_dir).resolve() if settings.log_dir else self.directory / "logs"
         self._jobs = BarrierJobs(spark)
-        self._fleet = Fleet(self._jobs, brokers)
+        self._fleet = Fleet(self._jobs, brokers, self._known_brokers)
+        self._spark_watch = SparkWatch(self._jobs.why_gone, self._spark_is_gone)
         self._on_dismissal: Order = "leave"
-        self._zookeeper: EmbeddedZooKeeper | None = None
-        self._mirror: MirrorThread | None = None
-        self._driver: Driver | None = None
+        self._zookeeper: Keeper | None = None
+        self._driver: ControllerHost | None = None
         self._admin: Admin | None = None
-        self._cluster_id = ""
         self._found_brokers = False
+        self.failure: SparkGone | None = None  # why this driver commands no more, and never will
 
     @classmethod
     def start(
@@ -174,26 +154,24 @@ class SparkCluster:
         make_data_directory(self.settings)
         address = self.settings.zookeeper_connect
         if not address:
-            self._zookeeper = EmbeddedZooKeeper.start(self.directory / "zookeeper", ZOOKEEPER_TIMEOUT_S)
+            self._zookeeper = Keeper.start(self.directory / "zookeeper", ZOOKEEPER_TIMEOUT_S)
             address = self._zookeeper.address
         self._look_around(address)
         self._require_wanted()
-        self._driver = Driver(
+        self._driver = ControllerHost(
             address,
             name=f"driver {os.getpid()}",
             host=host_to_serve(self._jobs.driver_host, self.security),
             seat=self.directory / "driver",
             settings=self.settings,
             security=self.security,
-            mirror_of=self._open_mirror,
-            took_over=partial(self._took_over, address),
-            stood_down=self._stood_down,
+            mirror_path=self.mirror_path,
+            retinue=Retinue(partial(self._took_over, address), self._stood_down, self._fleet.dead_thread),
             actions=self._fleet.actions,
         )
         self._driver.start()
-        while not self._driver.active:
-            self._require_wanted()
-            time.sleep(POLL_S)
+        self._spark_watch.start()
+        self._wait_active(self._driver)
         controller_epoch = self._driver.wait_active()
         active_since_ms = now_ms()
         self._wait_started()
@@ -205,7 +183,7 @@ class SparkCluster:
             driver_pid=os.getpid(),
             active_since_ms=active_since_ms,
         )
-        replace_file(self.directory / CLUSTER_FILE, encode(file), durable=False)
+        write_cluster_file(self.directory, file)
 
     def _look_around(self, address: str) -> None:
         """What cannot work is an error now, not a driver that stands by, or guardians that fail: a ZooKeeper that does
@@ -222,7 +200,19 @@ class SparkCluster:
                     "log.dir, or that cluster's zookeeper.connect and zk.chroot"
                 )
 
+    def _wait_active(self, driver: ControllerHost) -> None:
+        """For as long as another driver commands, and ZooKeeper says so."""
+        candidate_s = 0.0  # as it has waited itself: its process may have been stopped in between
+        while not driver.active:
+            self._require_wanted()
+            candidate_s = 0.0 if driver.standing_by and not driver.zookeeper_silent_s() else candidate_s + POLL_S
+            if candidate_s > START_TIMEOUT_S:
+                raise _timed_out(f"no driver commands, nor can this one, after {START_TIMEOUT_S:.0f} s", self._away())
+            time.sleep(POLL_S)
+
     def _require_wanted(self) -> None:
+        if self.failure is not None:
+            raise self.failure
         if not self._wanted():
             raise StartGivenUp("the start was given up: start again")
 
@@ -249,7 +239,12 @@ class SparkCluster:
 
     def _problems_of_brokers(self) -> list[str]:
         seen = self._seen()
-        return [STANDING_BY] if seen is None else self._problems(msgspec.structs.replace(seen[0], topics=()))
+        if seen is None:
+            return self._away()
+        return self._problems(msgspec.structs.replace(health.without_what_it_outlives(seen[0]), topics=()))
+
+    def _connected(self, address: str) -> Callable[[], Session]:
+        return partial(self._connect, address)
 
     def _connect(self, address: str) -> Session:
         return Session.connect(
@@ -259,21 +254,34 @@ class SparkCluster:
             request_timeout_ms=self.settings.request_timeout_ms,
         )
 
+    # Whoever cannot guard does not command
+
+    def _spark_is_gone(self, reason: str) -> None:
+        """On the watch's thread. Brokers serve on: the next driver adopts them."""
+        self.failure = SparkGone(f"{reason}: this driver commands no more, and brokers serve on. Start it again")
+        log.error("%s", self.failure.message)
+        driver = self._driver
+        if driver is not None:
+            driver.close()
+
+    def _known_brokers(self) -> KnownBrokers:
+        """On the fleet's thread. Without slots for too long, leases run out: another driver may have some."""
+        driver = self._driver
+        if driver is None:
+            raise NotController("this driver has not begun: ask again")
+        unchanged_s, lease_ms = self._fleet.slots_unchanged_s(), self.settings.broker_lease_ms
+        if must_step_aside(slots=self._fleet.slots, unchanged_s=unchanged_s, lease_ms=lease_ms):
+            log.warning("Spark has had no slots for %.0f s: stepping aside for a driver that has", unchanged_s)
+            driver.step_aside()
+        return driver.ask(ClusterState.known_brokers)
+
     # On the driver's thread, each time this process becomes the controller, or is it no longer
 
-    def _open_mirror(self, cluster_id: str) -> MirrorThread:
-        self._cluster_id = cluster_id
-        if self._mirror is not None:
-            # Aside: the last rows of an earlier candidacy may wait for Delta, and a take-over does not (M4).
-            threading.Thread(target=self._mirror.close, name="mirror-closing", daemon=True).start()
-        self._mirror = MirrorThread(self._spark, self.mirror_path, cluster_id, self.settings.mirror_interval_ms)
-        return self._mirror
-
-    def _took_over(self, zookeeper: str, controller_epoch: int, address: str) -> None:
+    def _took_over(self, zookeeper: str, cluster_id: str, controller_epoch: int, address: str) -> None:
         """Perhaps while the start is given up: `_stood_down` comes after it, and dismisses whom it has mustered."""
         assignment = Assignment(
             log_directory=str(self._logs),
-            cluster_id=self._cluster_id,
+            cluster_id=cluster_id,
             zookeeper=zookeeper,
             host=LOOPBACK,
             overrides=dict(overrides_of(self.settings)),
@@ -290,11 +298,6 @@ class SparkCluster:
     def _stood_down(self) -> None:
         self._fleet.dismiss(self._on_dismissal)
 
-    def _close_mirror(self) -> None:
-        mirror, self._mirror = self._mirror, None
-        if mirror is not None:
-            mirror.close()
-
     # What users ask
 
     @property
@@ -304,8 +307,10 @@ class SparkCluster:
     @property
     def zookeeper(self) -> str:
         """As a bootstrap that outlives every broker."""
-        address = self.settings.zookeeper_connect if self._zookeeper is None else self._zookeeper.address
-        return f"zk://{address}{self.settings.zookeeper_chroot}"
+        return f"zk://{self._address()}{self.settings.zookeeper_chroot}"
+
+    def _address(self) -> str:
+        return self.settings.zookeeper_connect if self._zookeeper is None else self._zookeeper.address
 
     @property
     def mirror_path(self) -> str:
@@ -313,8 +318,10 @@ class SparkCluster:
 
     @property
     def mirror(self) -> MirrorThread:
-        assert self._mirror is not None, "only the controller mirrors"
-        return self._mirror
+        mirror = None if self._driver is None else self._driver.mirror
+        if mirror is None:
+            raise NotController(f"{NOT_YET}, and so writes no tables")
+        return mirror
 
     @property
     def admin(self) -> Admin:
@@ -347,24 +354,36 @@ class SparkCluster:
 
     def status(self) -> Status:
         seen = self._seen()
+        kept = [] if self._zookeeper is None else self._zookeeper.problems()
+        mirror = None if self._driver is None else self._driver.mirror
         return Status(
             controller_epoch=None if seen is None else seen[1],
-            problems=(STANDING_BY,) if seen is None else tuple(self._problems(seen[0])),
+            problems=(*kept, *self._health(seen)),
             guardians=self._fleet.guarded,
             silent_guardians=tuple(self._fleet.silent()),
             submissions=self._fleet.submissions,
             last_failure=self._fleet.last_failure,
             metadata=None if seen is None else seen[0],
-            mirror_pending=0 if self._mirror is None else self._mirror.pending,
-            mirror_lag_ms=0 if self._mirror is None else self._mirror.lag_ms(),
+            mirror_pending=0 if mirror is None else mirror.pending,
+            mirror_lag_ms=0 if mirror is None else mirror.lag_ms(),
         )
 
     def _seen(self) -> tuple[Metadata, int] | None:
         """By the controller, which is this driver; None: it is not."""
         if self._driver is not None and self._driver.active:
             with contextlib.suppress(ReplicationError):
-                return self._driver.ask(_described)
+                metadata, controller_epoch = self._driver.ask(_described)
+                return self._driver.with_surroundings(metadata), controller_epoch
         return None
+
+    def _health(self, seen: tuple[Metadata, int] | None) -> list[str]:
+        return self._away() if seen is None else self._problems(seen[0])
+
+    def _away(self) -> list[str]:
+        """Why this driver does not command."""
+        if self._driver is not None and (silent_s := self._driver.zookeeper_silent_s()):
+            return [f"this driver has had no connection to ZooKeeper for {silent_s:.0f} s, and does not command"]
+        return [STANDING_BY if self._driver is not None and self._driver.standing_by else NOT_YET]
 
     def _problems(self, metadata: Metadata) -> list[str]:
         guarded = self._fleet.guarded
@@ -385,12 +404,14 @@ class SparkCluster:
             slots=self._fleet.slots,
             guarded=self._fleet.guarding_now(),
             registered=metadata.brokers,
+            known=self._fleet.known,
+            idle=self._fleet.idle(),
         )
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
         """Every broker is guarded and registered, every partition led, every replica in sync."""
         deadline = time.monotonic() + timeout_s
-        while problems := self.status().problems:
+        while problems := self._health(self._seen()):
             self._require_wanted()
             if time.monotonic() > deadline:
                 raise _timed_out(f"the cluster is not healthy after {timeout_s} s", problems)
@@ -407,51 +428,35 @@ class SparkCluster:
     def leave(self) -> None:
         """This driver goes; brokers and ZooKeeper stay for the next, the brokers until their lease runs out."""
         self._end("leave")
+        if self._zookeeper is not None:
+            self._zookeeper.leave()
 
     def stop(self) -> None:
-        """A controlled stop of everything, if this driver commands. One that stood by only goes: ZooKeeper and brokers
-        are another's."""
+        """A controlled stop of everything, if this driver commands. One that stood by, or whose Spark is gone, only
+        goes: brokers are another's. An embedded ZooKeeper stays while other drivers use it, or stand by."""
+        if self.failure is not None:
+            self.leave()
+            return
         self._end("shut_down")
-        if self._zookeeper is not None and not self._another_commands(self._zookeeper.address):
+        if self._zookeeper is not None:
             self._zookeeper.stop()
-
-    def _another_commands(self, address: str) -> bool:
-        try:
-            store = BrokerStore(lambda: self._connect(address))
-        except ReplicationError:
-            return False  # it does not answer: nobody commands by it
-        with contextlib.closing(store):
-            return store.controller() is not None
 
     def _end(self, order: Order) -> None:
         if self._admin is not None:
             self._admin.close()
         driver, self._driver = self._driver, None
+        self._spark_watch.stop()
         if driver is not None:
-            if order == "shut_down":
+            epoch = commanded_epoch(driver) if order == "shut_down" else None
+            is_dead = self._zookeeper is not None and not self._zookeeper.pids
+            if epoch is not None and still_commands(epoch, self._connected(self._address()), dead=is_dead):
                 self._fleet.dismiss(order)
-                self._shut_down_unguarded(driver)
+                shut_down_unguarded(driver, epoch, self.security)
+            elif epoch is not None:
+                order = "leave"
             self._on_dismissal = order
             driver.close()
-        self._close_mirror()
-
-    def _shut_down_unguarded(self, driver: Driver) -> None:
-        """Brokers whose guardian was gone when it should have stopped them."""
-        deadline = time.monotonic() + STOP_TIMEOUT_S
-        asked: set[str] = set()
-        while time.monotonic() < deadline:
-            try:
-                registered = driver.ask(lambda cluster: dict(cluster.registered))
-            except ReplicationError:
-                return
-            if not registered:
-                return
-            for found in registered.values():
-                if found.address not in asked:
-                    asked.add(found.address)
-                    with contextlib.suppress(ReplicationError), self.security.client(found.address) as client:
-                        call(client, "shutdown", Shutdown(), Done, SHUTDOWN_TIMEOUT_MS)
-            time.sleep(POLL_S)
+        self._jobs.close()
 
     def __enter__(self) -> SparkCluster:
         return self

@@ -10,26 +10,40 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
 import msgspec
 
-from spark_replication.core.guardianship import guardians_for, must_gather_again
+from spark_replication.core.guardianship import (
+    Gathered,
+    Placement,
+    guardians_for,
+    kept_by,
+    preferred_hosts,
+    why_gather_again,
+)
 from spark_replication.errors import InvalidConfig, NotController, ReplicationError
-from spark_replication.messages.guarding import Guarding, GuardingAnswer, Order
-from spark_replication.model import BrokerId
+from spark_replication.messages.actions import GUARDING
+from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order
+from spark_replication.model import BrokerId, Registration
+from spark_replication.process.worker import Worker, name_of_dead
 from spark_replication.spark.guardian_task import Posting
-from spark_replication.transport.actions import Action
+from spark_replication.transport.actions import Handled, handled
 
 BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 10.0
 STEADY_S = 30.0  # a job that ran this long is followed by the next without back-off
 LOOK_S = 0.5  # at the slots that Spark has
+HOSTS_LOOK_S = 5.0  # at the hosts that have them, while their number stays
 # Executors come one by one. As long as this, fewer slots than brokers may become more; longer where the first took
 # longer to come.
 SETTLE_S, SETTLE_S_MAX = 5.0, 40.0
 LEAVE_TIMEOUT_S = 40.0  # in which guardians end as they were told, and shut their brokers down
 CANCEL_TIMEOUT_S = 20.0
+DISMISS_TIMEOUT_S = LEAVE_TIMEOUT_S + CANCEL_TIMEOUT_S + 30.0  # and what Spark takes to answer
+PATIENCE_S_MAX = 300.0  # with guardians on hosts that are not those of the brokers
+BEGUN_S = 60.0  # in which a broker that a guardian has begun to start has registered
 REPORT_FRESH_S = 3.0
 
 log = logging.getLogger(__name__)
@@ -40,25 +54,33 @@ class Jobs(Protocol):
 
     def slots(self) -> int: ...
 
-    def run(self, posting: Posting, guardians: int, group: str) -> None: ...
+    def slots_by_host(self) -> dict[str, int]: ...
+
+    def hosts_of(self, group: str) -> dict[int, str]: ...
+
+    def run(self, posting: Posting, guardians: int, group: str, hosts: Sequence[str]) -> None: ...
 
     def has_begun(self, group: str) -> bool: ...
 
     def cancel(self, group: str) -> None: ...
 
 
+KnownBrokers = Mapping[BrokerId, Registration | None]
+
+
 class _Submission:
     """One barrier job, on a thread of its own."""
 
-    def __init__(self, jobs: Jobs, posting: Posting, guardians: int) -> None:
-        from pyspark import InheritableThread
-
+    def __init__(self, jobs: Jobs, posting: Posting, guardians: int, hosts: Sequence[str]) -> None:
+        """hosts: where each guardian had better be; empty: anywhere."""
+        self.controller_epoch = posting.controller_epoch
         self.guardians = guardians
+        self.hosts: Mapping[int, str] = {}  # where they are, as far as Spark has said
         self.began = time.monotonic()
         self.failure: ReplicationError | None = None
         self.group = f"spark_replication-fleet-{posting.controller_epoch}-{posting.submission}"
         self._jobs = jobs
-        self._thread = InheritableThread(target=partial(self._run, posting), name="guardians", daemon=True)
+        self._thread = threading.Thread(target=partial(self._run, posting, hosts), name="guardians", daemon=True)
         self._thread.start()
 
     def ended_within(self, timeout_s: float) -> bool:
@@ -73,33 +95,41 @@ class _Submission:
         if not self.ended_within(CANCEL_TIMEOUT_S):
             log.warning("the guardians' job is left behind: cancelled, it has not ended in %s s", CANCEL_TIMEOUT_S)
 
-    def _run(self, posting: Posting) -> None:
+    def _run(self, posting: Posting, hosts: Sequence[str]) -> None:
         try:
-            self._jobs.run(posting, self.guardians, self.group)
+            self._jobs.run(posting, self.guardians, self.group, hosts)
         except ReplicationError as error:
             self.failure = error
 
 
 class Fleet:
-    """Runs between `muster` and `dismiss`, once at a time."""
+    """Runs between `muster` and `dismiss`, once at a time. known: the brokers that the controller knows of; it may
+    fail, and is asked again."""
 
-    def __init__(self, jobs: Jobs, brokers: int) -> None:
+    def __init__(self, jobs: Jobs, brokers: int, known: Callable[[], KnownBrokers]) -> None:
         self._jobs = jobs
         self._brokers = brokers
+        self._ask_known = known
         self._order: Order = "leave"
         self._epoch = -1
         self._gathering_again = False
         self._changed = threading.Condition()
-        self._thread: threading.Thread | None = None
+        self._worker: Worker | None = None
+        self._known: KnownBrokers | None = None
         self._reports: dict[BrokerId, tuple[Guarding, float]] = {}
+        self._present: dict[int, tuple[Guarding, float]] = {}  # by guardian of the present submission
+        self._found: dict[str, frozenset[BrokerId]] = {}  # by host, the directories there
+        self._keep: dict[int, tuple[Kept, ...]] = {}
+        self._slots_by_host: Mapping[str, int] = {}
+        self._hosts_asked = time.monotonic()
         self.slots = 0
         self._slots_since = time.monotonic()
         self.submissions = 0
         self.failure: ReplicationError | None = None
 
     @property
-    def actions(self) -> dict[str, Action]:
-        return {"guarding": Action(Guarding, self._guarding)}
+    def actions(self) -> list[Handled]:
+        return [handled(GUARDING, self._guarding)]
 
     @property
     def last_failure(self) -> str:
@@ -113,61 +143,84 @@ class Fleet:
     @property
     def guarded(self) -> dict[BrokerId, Guarding]:
         """Whom guardians say they guard, as of their last word."""
-        return {broker: report for broker, (report, _) in sorted(self._reports.items())}
+        return {broker: report for broker, (report, _) in sorted(self._reports.copy().items())}
 
     def guarding_now(self) -> dict[BrokerId, Guarding]:
         """Whom guardians of the present submission have said they guard a moment ago."""
-        silent = set(self.silent())
-        return {
-            broker: report
-            for broker, report in self.guarded.items()
-            if broker not in silent and (report.controller_epoch, report.submission) == (self._epoch, self.submissions)
-        }
+        found = {each.broker_id: each for each in self._fresh().values()}
+        return {broker: each for broker, each in sorted(found.items(), key=str) if broker is not None}
+
+    def idle(self) -> int:
+        """How many guardians of the present submission have found no directory for them."""
+        return sum(each.broker_id is None for each in self._fresh().values())
 
     def silent(self) -> list[BrokerId]:
         """Brokers whose guardian has said nothing for a while: theirs is being replaced, or gone."""
         now = time.monotonic()
-        return [broker for broker, (_, at) in sorted(self._reports.items()) if now - at > REPORT_FRESH_S]
+        return [broker for broker, (_, at) in sorted(self._reports.copy().items()) if now - at > REPORT_FRESH_S]
 
     def slots_unchanged_s(self) -> float:
         return time.monotonic() - self._slots_since
 
+    @property
+    def known(self) -> list[BrokerId]:
+        """The brokers that the controller knows of, as it was last asked."""
+        return sorted(self._known or ())
+
+    def dead_thread(self) -> str:
+        """The name of its thread, if that died: guardians that end are not submitted again."""
+        return "" if self._worker is None else name_of_dead([self._worker])
+
     def muster(self, posting: Posting) -> None:
         """Guard, as the holder of this controller epoch."""
-        from pyspark import InheritableThread
-
         with self._changed:
-            self._order, self._epoch = "guard", posting.controller_epoch
-        self._thread = InheritableThread(target=partial(self._run, posting), name="fleet", daemon=True)
-        self._thread.start()
+            self._order, self._epoch, self._known = "guard", posting.controller_epoch, None
+        self.slots, self._slots_since = 0, time.monotonic()
+        self._present = {}
+        self._worker = Worker(partial(self._run, msgspec.structs.replace(posting, wanted=self._brokers)), "fleet")
+        self._worker.start()
 
     def dismiss(self, order: Order) -> None:
         """Guard no longer: leave the brokers to the next driver, or shut them down."""
         with self._changed:
             self._order = order
             self._changed.notify_all()
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.join()
+        worker, self._worker = self._worker, None
+        if worker is not None:
+            worker.join(DISMISS_TIMEOUT_S)
+            if worker.is_alive():
+                log.warning("the fleet is left behind: it has not ended in %s s", DISMISS_TIMEOUT_S)
+
+    def _fresh(self) -> dict[int, Guarding]:
+        since = time.monotonic() - REPORT_FRESH_S
+        return {number: report for number, (report, at) in self._present.copy().items() if at >= since}
 
     def _guarding(self, report: Guarding) -> GuardingAnswer:
         if report.controller_epoch != self._epoch:
             raise NotController(f"guardians of controller epoch {report.controller_epoch} are not this driver's")
         if report.submission != self.submissions:
             return GuardingAnswer(order="leave")  # it was thought to be gone: a later one has its broker
-        self._reports[report.broker_id] = (report, time.monotonic())
-        return GuardingAnswer(order="leave" if self._gathering_again else self._order)
+        now = time.monotonic()
+        self._present[report.guardian] = report, now
+        if report.broker_id is not None:
+            self._reports[report.broker_id] = report, now
+        order: Order = "leave" if self._gathering_again else self._order
+        return GuardingAnswer(order=order, keep=self._keep.get(report.guardian, ()))
 
     def _run(self, posting: Posting) -> None:
-        delay_s = BACKOFF_S_MIN
-        while guardians := self._await_slots():
-            self.submissions += 1
-            posting = msgspec.structs.replace(posting, submission=self.submissions)
-            submission = _Submission(self._jobs, posting, guardians)
-            if self._look_after(submission):
+        delay_s, patience_s = BACKOFF_S_MIN, SETTLE_S
+        while guardians := self._await_slots(posting.controller_epoch):
+            placement = self._placement()
+            hosts = preferred_hosts(placement, guardians) if len(placement.slots) > 1 else []
+            self.submissions += 1  # first: what an earlier one's guardians say from here on is not heard
+            self._present, self._keep = {}, {}
+            posting = msgspec.structs.replace(posting, submission=self.submissions, known=tuple(self._ever_known()))
+            submission = _Submission(self._jobs, posting, guardians, hosts if len(hosts) == guardians else [])
+            gathers_again, patience_s = self._look_after(submission, patience_s)
+            if gathers_again:
                 delay_s = BACKOFF_S_MIN
                 continue
-            if self._order != "guard":
+            if not self._is_wanted(submission.controller_epoch):
                 return
             self.failure = submission.failure
             ran_s = time.monotonic() - submission.began
@@ -175,51 +228,113 @@ class Fleet:
             log.warning("the guardians' job has ended (%s): submitted again in %.1f s", self.last_failure, delay_s)
             self._dismissed_within(delay_s)
 
-    def _await_slots(self) -> int:
+    def _is_wanted(self, controller_epoch: int) -> bool:
+        """Not by a fleet of another epoch, after one that was left behind."""
+        return self._order == "guard" and self._epoch == controller_epoch
+
+    def _await_slots(self, controller_epoch: int) -> int:
         """How many guardians to submit, once it is clear how many there can be; 0: they are wanted no more."""
         began = time.monotonic()
         settle_s = SETTLE_S
-        while self._order == "guard":
-            self._look_at_slots()
-            guardians = guardians_for(self._brokers, self.slots)
+        while self._is_wanted(controller_epoch):
+            self._look()
+            guardians = guardians_for(self._brokers, self.slots, len(self._known or ()))
             waited_s = time.monotonic() - began
             if not guardians:
                 settle_s = min(max(SETTLE_S, waited_s), SETTLE_S_MAX)
             settled = min(self.slots_unchanged_s(), waited_s) > settle_s
-            if guardians == self._brokers or (guardians and settled):
+            if self._known is not None and guardians and (guardians >= self._brokers or settled):
                 return guardians
             self._dismissed_within(LOOK_S)
         return 0
 
-    def _look_at_slots(self) -> None:
+    def _look(self) -> None:
         slots = self._jobs.slots()
         if slots != self.slots:
             self.slots, self._slots_since = slots, time.monotonic()
+        # Asked executor by executor, and known a moment later than their sum.
+        if sum(self._slots_by_host.values()) != slots or time.monotonic() - self._hosts_asked > HOSTS_LOOK_S:
+            self._slots_by_host, self._hosts_asked = self._jobs.slots_by_host(), time.monotonic()
+        try:
+            self._known = self._ask_known()
+        except ReplicationError as error:
+            log.info("the controller does not say which brokers it knows: %s", error)
 
-    def _look_after(self, submission: _Submission) -> bool:
-        """Until it has ended. True: so that others take its place."""
+    def _ever_known(self) -> list[BrokerId]:
+        """Those that the controller knows, and those that guardians have begun to start a moment ago: these may have
+        yet to register."""
+        since = time.monotonic() - BEGUN_S
+        begun = {broker for broker, (_, at) in self._reports.copy().items() if at >= since}
+        return sorted(begun | (self._known or {}).keys())
+
+    def _placement(self) -> Placement:
+        known = self._known or {}
+        homes = {broker: self._home(broker, known.get(broker)) for broker in self._ever_known()}
+        return Placement(total=self.slots, slots=self._slots_by_host, homes=homes, looked=frozenset(self._found))
+
+    def _home(self, broker: BrokerId, registered: Registration | None) -> str:
+        """The host that has its directory, one that has an executor if there is any; empty: nobody knows."""
+        hosts = [host for host, found in sorted(self._found.items()) if broker in found]
+        if registered is not None:
+            hosts.insert(0, registered.host)
+        return next((host for host in hosts if host in self._slots_by_host), hosts[0] if hosts else "")
+
+    def _look_after(self, submission: _Submission, patience_s: float) -> tuple[bool, float]:
+        """Until it has ended. True: so that others take its place. And for how long the next is borne with that is not
+        as it should be: twice as long each time, since Spark may be unable to do better."""
         self._gathering_again = False
         if submission.guardians < self._brokers:
             log.warning("Spark has %d slots for the guardians of %d brokers", self.slots, self._brokers)
         elif submission.guardians == self.slots:
-            log.warning("guardians take all %d slots: this session's other jobs, the mirror's too, wait", self.slots)
+            log.warning("guardians take all %d slots: this session's other jobs wait", self.slots)
         as_it_should_be_at = time.monotonic()
         while not submission.ended_within(LOOK_S):
-            if self._order != "guard":
+            if not self._is_wanted(submission.controller_epoch):
                 self._end(submission)
-                return False
-            self._look_at_slots()
-            reporting = len(self.guarding_now())
-            if not must_gather_again(
-                brokers=self._brokers, slots=self.slots, guardians=submission.guardians, reporting=reporting
-            ):
+                return False, patience_s
+            self._look()
+            reason = self._why_gather_again(submission)
+            self._keep_unguarded(submission)
+            if not reason:
                 as_it_should_be_at = time.monotonic()
-            elif time.monotonic() - as_it_should_be_at > SETTLE_S:
-                log.info("Spark has %d slots: the guardians gather again", self.slots)
+                if len(self._fresh()) == submission.guardians:
+                    patience_s = SETTLE_S
+            elif time.monotonic() - as_it_should_be_at > patience_s:
+                log.info("the guardians gather again: %s", reason)
                 self._gathering_again = True
                 self._end(submission)
-                return True
-        return False
+                return True, min(2 * patience_s, PATIENCE_S_MAX)
+        return False, patience_s
+
+    def _why_gather_again(self, submission: _Submission) -> str:
+        fresh = self._fresh()
+        if len(submission.hosts) < submission.guardians:
+            submission.hosts = self._jobs.hosts_of(submission.group)
+        for number, report in fresh.items():
+            host = submission.hosts.get(number)
+            if host is not None:
+                begun = frozenset() if report.broker_id is None else frozenset({report.broker_id})
+                self._found[host] = frozenset(report.found) | begun
+        gathered = Gathered(
+            size=submission.guardians, guarded={number: report.broker_id for number, report in fresh.items()}
+        )
+        return why_gather_again(self._placement(), gathered, self._brokers)
+
+    def _keep_unguarded(self, submission: _Submission) -> None:
+        """Once guardians have had the time to say whom they have."""
+        if time.monotonic() - submission.began < SETTLE_S:
+            return
+        fresh = self._fresh()
+        guarded = {report.broker_id for report in fresh.values()}
+        registered = {broker: found for broker, found in (self._known or {}).items() if found is not None}
+        kept = kept_by(registered.keys() - guarded, fresh)
+        self._keep = {
+            number: tuple(
+                Kept(broker_id=broker, address=registered[broker].address, incarnation=registered[broker].incarnation)
+                for broker in brokers
+            )
+            for number, brokers in kept.items()
+        }
 
     def _end(self, submission: _Submission) -> None:
         """Guardians are told with their next report. A job that waits for slots, or that goes on, is cancelled; but one

@@ -16,13 +16,14 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.core.guardianship import Sight, assign, check_reach
+from spark_replication.core.guardianship import Duty, Sight, assign, check_reach
 from spark_replication.decoding import from_json
 from spark_replication.errors import ReplicationError
-from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories
-from spark_replication.messages.envelope import Done
-from spark_replication.messages.guarding import BrokerDied, Guarding, GuardingAnswer, Order, Serving
+from spark_replication.live.guarding.lease_keeper import LeaseKeeper
+from spark_replication.messages.actions import BROKER_DIED, GUARDING
+from spark_replication.messages.guarding import BrokerDied, Guarding, Order, Serving
 from spark_replication.model import BrokerId
 from spark_replication.storage.broker_directory import boot_id
 from spark_replication.transport.actions import call
@@ -32,6 +33,7 @@ from spark_replication.zk.session import Session
 
 REPORT_INTERVAL_S = 0.5
 REPORT_TIMEOUT_MS = 2_000
+FINISH_S = 10.0  # for a report that is under way
 LOOPBACK = "127.0.0.1"
 NETWORK_NAMESPACE = Path("/proc/self/ns/net")
 
@@ -40,13 +42,16 @@ log = logging.getLogger(__name__)
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
     """What every guardian of one submission is told. driver: where the controller takes reports; loopback: the
-    driver's (`loopback_mark`). The assignment's host is each guardian's own to say."""
+    driver's (`loopback_mark`). The assignment's host is each guardian's own to say. known: the brokers that are
+    registered, or assigned anything; wanted: how many there are to be."""
 
     assignment: Assignment
     controller_epoch: int
     driver: str
     loopback: str
     submission: int = 0
+    known: tuple[BrokerId, ...] = ()
+    wanted: int = 1
 
 
 def loopback_mark() -> str:
@@ -54,7 +59,7 @@ def loopback_mark() -> str:
     return f"{boot_id()} {NETWORK_NAMESPACE.readlink()}"
 
 
-def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
+def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
     """The body of a barrier task; ends when the driver says so, or with an error that ends the stage."""
     from pyspark import BarrierTaskContext
 
@@ -64,6 +69,7 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
     security = read_security(settings)  # of this host's files: nothing secret travels with a task
     found = found_directories(Path(posting.assignment.log_directory), posting.assignment.cluster_id)
     sight = Sight(host=socket.gethostname(), directories=found, loopback=loopback_mark())
+    sight = msgspec.structs.replace(sight, attempt=context.taskAttemptId())
     gathered = context.allGather(msgspec.json.encode(sight).decode())
     sights = {number: from_json(text, Sight) for number, text in enumerate(gathered)}
     check_reach(
@@ -73,20 +79,33 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[BrokerId]:
         zookeeper_embedded=not settings.zookeeper_connect,
     )
     number = context.partitionId()
-    broker_id = assign(sights)[number]
-    host = host_to_serve(_executors_host(context.getTaskInfos()[number].address), security)
-    guardian = Guardian(
-        _new_id(posting, settings) if broker_id is None else broker_id,
-        msgspec.structs.replace(posting.assignment, host=host),
-        Lease(posting.controller_epoch, context.taskAttemptId()),
-        settings=settings,
+    duty = assign(sights, known=posting.known, wanted=posting.wanted)[number]
+    report = partial(_report_death, posting.driver, security)
+    keeper = LeaseKeeper(
+        Lease(posting.controller_epoch, min(each.attempt for each in sights.values())),
+        settings.broker_lease_ms,
         security=security,
-        report=partial(_report_death, posting.driver, security),
+        report=report,
     )
-    orders = _Orders(posting, guardian, guardian_number, security)
-    guardian.guard()
+    guardian = None
+    if duty is Duty.IDLE:
+        log.warning("no directory of brokers %s is on this host: its guardian idles", list(posting.known))
+    else:
+        host = host_to_serve(_executors_host(context.getTaskInfos()[number].address), security)
+        guardian = Guardian(
+            _new_id(posting, settings) if isinstance(duty, Duty) else duty,
+            msgspec.structs.replace(posting.assignment, host=host),
+            Lease(posting.controller_epoch, context.taskAttemptId()),
+            settings=settings,
+            security=security,
+            report=report,
+        )
+    here = tuple(sorted({each.broker_id for each in found}))
+    orders = _Orders(posting, guardian_number, guardian, keeper, here, security)
+    if guardian is not None:
+        guardian.guard()
     orders.finish()
-    yield guardian.broker_id
+    yield guardian_number
 
 
 def host_to_serve(known_by: str, security: Security) -> str:
@@ -116,16 +135,27 @@ def _new_id(posting: Posting, settings: Settings) -> BrokerId:
 
 def _report_death(driver: str, security: Security, died: BrokerDied) -> None:
     with security.client(driver) as client:
-        call(client, "broker_died", died, Done, REPORT_TIMEOUT_MS)
+        call(client, BROKER_DIED, died, REPORT_TIMEOUT_MS)
 
 
 class _Orders:
-    """Says whom this task guards, and takes the driver's order; a driver that does not answer has given none."""
+    """Says whom this task guards, and takes the driver's order; a driver that does not answer has given none.
+    guardian: None: it idles. found: the brokers whose directories are here."""
 
-    def __init__(self, posting: Posting, guardian: Guardian, number: int, security: Security) -> None:
+    def __init__(
+        self,
+        posting: Posting,
+        number: int,
+        guardian: Guardian | None,
+        keeper: LeaseKeeper,
+        found: tuple[BrokerId, ...],
+        security: Security,
+    ) -> None:
         self._posting = posting
-        self._guardian = guardian
         self._number = number
+        self._guardian = guardian
+        self._keeper = keeper
+        self._found = found
         self._security = security
         self._order: Order = "guard"
         self._thread = threading.Thread(target=self._ask, name="guardian-orders", daemon=True)
@@ -133,36 +163,54 @@ class _Orders:
         self._thread.start()
 
     def finish(self) -> None:
-        """After `guard` has returned: what the order asks beyond leaving."""
-        self._ended.set()
-        self._thread.join()
-        if self._order == "shut_down":
+        """After `guard` has returned, or once an idle one is to leave: what the order asks beyond leaving."""
+        if self._guardian is not None:
+            self._ended.set()
+        self._ended.wait()
+        self._thread.join(FINISH_S)
+        self._keeper.stop()
+        if self._order == "shut_down" and self._guardian is not None:
             self._guardian.shut_down()
 
     def _ask(self) -> None:
         with self._security.client(self._posting.driver) as client:
-            while not self._ended.wait(REPORT_INTERVAL_S):
+            while True:
                 try:
-                    self._order = call(client, "guarding", self._guarding(), GuardingAnswer, REPORT_TIMEOUT_MS).order
+                    answer = call(client, GUARDING, self._guarding(), REPORT_TIMEOUT_MS)
+                    self._order = answer.order
+                    self._keeper.keep(answer.keep)
                 except ReplicationError as error:
                     log.info("the driver does not answer: %s", error)
                 if self._order != "guard":
-                    self._guardian.stop()
+                    if self._guardian is not None:
+                        self._guardian.stop()
+                    self._ended.set()
+                if self._ended.wait(REPORT_INTERVAL_S):
                     return
 
     def _guarding(self) -> Guarding:
-        file = read_broker_file(self._guardian.directory)
-        serving = None
-        if file is not None:
-            serving = Serving(broker_epoch=file.epoch, host=file.host, port=file.port, pid=file.pid)
+        guardian = self._guardian
         return Guarding(
             guardian=self._number,
             controller_epoch=self._posting.controller_epoch,
             submission=self._posting.submission,
-            broker_id=self._guardian.broker_id,
-            serving=serving,
-            log_dir=str(self._guardian.directory),
-            adopted=self._guardian.adopted,
-            restarts=self._guardian.restarts,
-            trouble=self._guardian.trouble,
+            broker_id=None if guardian is None else guardian.broker_id,
+            found=self._found,
+            serving=None if guardian is None else _serving(guardian.directory),
+            log_dir="" if guardian is None else str(guardian.directory),
+            adopted=guardian is not None and guardian.adopted,
+            restarts=0 if guardian is None else guardian.restarts,
+            trouble="" if guardian is None else guardian.trouble,
         )
+
+
+def _serving(directory: Path) -> Serving | None:
+    """None too while its disk refuses: what the guardian says of that is to be heard."""
+    try:
+        file = read_broker_file(directory)
+    except OSError as error:
+        log.warning("%s cannot be read: %s", directory, error)
+        return None
+    if file is None:
+        return None
+    return Serving(broker_epoch=file.epoch, host=file.host, port=file.port, pid=file.pid)

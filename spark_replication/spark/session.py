@@ -6,12 +6,13 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf
-from pyspark.errors import PySparkRuntimeError
+from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
 from spark_replication.errors import StartFailed
@@ -54,7 +55,10 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
 def end_session(spark: SparkSession, timeout_s: float = JVM_END_TIMEOUT_S) -> None:
     """With its JVM, if this process started it: else that would outlive it for a while."""
     gateway = spark.sparkContext._gateway
-    spark.stop()
+    # Aside: py4j waits for ever for a JVM that hangs, and raises where there is none.
+    stopping = threading.Thread(target=_stop, args=(spark,), name="spark-stopping", daemon=True)
+    stopping.start()
+    stopping.join(timeout_s)
     jvm = getattr(gateway, "proc", None)
     if gateway is not None and jvm is not None:
         gateway.shutdown()
@@ -65,6 +69,11 @@ def end_session(spark: SparkSession, timeout_s: float = JVM_END_TIMEOUT_S) -> No
         except subprocess.TimeoutExpired:
             jvm.kill()
             jvm.wait()
+
+
+def _stop(spark: SparkSession) -> None:
+    with contextlib.suppress(Py4JError, PySparkException, OSError):
+        spark.stop()
 
 
 def java_reason(error: Exception) -> str:

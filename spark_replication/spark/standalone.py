@@ -34,10 +34,13 @@ Found = TypeVar("Found")
 
 class Standalone:
     """Runs from its construction to `stop`. hosts: loopback addresses, one for each Worker, which has one core: an
-    executor, and one task in it."""
+    executor, and one task in it. within(host): the command that runs a Worker's, which becomes it (exec)."""
 
-    def __init__(self, directory: Path, hosts: Sequence[str]) -> None:
+    def __init__(
+        self, directory: Path, hosts: Sequence[str], within: Callable[[str], Sequence[str]] = lambda _host: ()
+    ) -> None:
         self._directory = directory
+        self._within = within
         self._hosts = list(hosts)
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
         try:
@@ -56,7 +59,7 @@ class Standalone:
         """Again, too, where it was."""
         name = _worker(number)
         options = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._directory / name), self.url)
-        self._start(name, "worker.Worker", self._hosts[number], *options)
+        self._start(name, "worker.Worker", self._hosts[number], *options, within=self._within(self._hosts[number]))
 
     def add_worker(self, host: str) -> None:
         self._hosts.append(host)
@@ -89,11 +92,20 @@ class Standalone:
                 process.kill()
                 process.wait()
 
-    def _start(self, name: str, main: str, host: str, *options: str) -> None:
+    def _start(self, name: str, main: str, host: str, *options: str, within: Sequence[str] = ()) -> None:
         home = Path(pyspark.__file__).parent
         # The script becomes the JVM (exec), so the pid is the process's own.
         class_name = f"org.apache.spark.deploy.{main}"
-        command = [str(home / "bin" / "spark-class"), class_name, "--host", host, "--webui-port", "0", *options]
+        command = [
+            *within,
+            str(home / "bin" / "spark-class"),
+            class_name,
+            "--host",
+            host,
+            "--webui-port",
+            "0",
+            *options,
+        ]
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),

@@ -6,6 +6,8 @@ Rules:
 - A topic's schema only ever gains nullable columns at its end. So what an earlier version wrote is stored, and what a
   version reads of another's is shown, with nulls in the columns that the one has and the other lacks.
 - Offsets count rows, so that a batch has at least one.
+- What a batch takes without compression is what its cap counts, before anything is made of it: a small message may hold
+  much, and whoever reads it later needs as much.
 - Compression is Arrow's own, of each buffer: readers of the files and of single batches need not be told. It is done
   here, once; followers and disks get the bytes as they are.
 """
@@ -17,6 +19,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from crc32c import crc32c
 
 from spark_replication.config import Compression
@@ -36,6 +39,7 @@ from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.index import ENTRY_BYTES, Buffer, IndexEntry, decode_entries
 
 SCHEMAS_REMEMBERED = 1_000
+ROWS_MAX = (1 << 31) - 1  # of a batch: columns of nulls take no bytes each
 UNLOCKED_BYTES_MIN = 512 << 10
 
 
@@ -97,11 +101,11 @@ def _schema_of_text(text: str, source: str) -> pa.Schema:
 
 def schema_change(before: str, after: str) -> SchemaChange:
     """What core asks about the schema that a topic has, and the one that it is to have; both as IPC, base64."""
-    old = _schema_of_text(before, "a topic's config")
     try:
         new = _schema_of_text(after, "the request")
     except ReplicationError as error:
         raise InvalidSchema(f"there is no schema in it: {error.message}") from error
+    old = _schema_of_text(before, "a topic's config")
     difference = _first_difference(_first_columns(new, len(old)), old, of="the new schema")
     difference = difference or _first_unfit(new, len(old))
     return SchemaChange(columns_before=len(old), columns_after=len(new), difference=difference)
@@ -143,12 +147,19 @@ def prepare(
     """`batch` as the topic keeps it, in its newest version; SchemaMismatch or BatchTooLarge if it cannot."""
     if batch.num_rows == 0:
         raise InvalidRequest("a batch without rows has no offsets: send at least one row")
+    if batch.num_rows > ROWS_MAX:
+        raise BatchTooLarge(f"a batch of {batch.num_rows} rows is over {ROWS_MAX}: split it")
     try:
         # Arrow takes offsets from the wire as they are, and ends the process that follows one out of its buffer: first
-        # this one, as it serialises, later every reader.
+        # this one, as it serialises, later every reader. What the size is counted by is looked at first.
+        batch.validate()
+        _refuse_over(batch_bytes_max, pa.ipc.get_record_batch_size(batch), batch.num_rows, "in memory")
         batch.validate(full=True)
     except pa.ArrowException as error:
         raise InvalidRequest(f"the batch is not sound Arrow data: {error}") from error
+    if not batch.schema.equals(topic.newest):
+        decoded = sum(map(_decoded_bytes, batch.columns))
+        _refuse_over(batch_bytes_max, decoded, batch.num_rows, "with its dictionaries decoded")
     stored = in_a_version(batch, topic)
     if stored.num_columns < topic.width:
         stored = filled(stored, range(topic.width), topic.newest)
@@ -156,11 +167,7 @@ def prepare(
         message = stored.serialize() if compression == "none" else _compressed(stored, compression)
     except pa.ArrowException as error:
         raise InvalidRequest(f"the batch cannot be written as Arrow IPC: {error}") from error
-    if message.size > batch_bytes_max:
-        raise BatchTooLarge(
-            f"a batch of {batch.num_rows} rows takes {message.size} bytes as it is stored, over "
-            f"batch.bytes.max={batch_bytes_max}: split it"
-        )
+    _refuse_over(batch_bytes_max, message.size, batch.num_rows, "as it is stored")
     view = memoryview(message)
     return PreparedBatch(
         rows=batch.num_rows,
@@ -171,6 +178,13 @@ def prepare(
         producer_epoch=producer_epoch,
         sequence=sequence,
     )
+
+
+def _refuse_over(bytes_max: int, size: int, rows: int, where: str) -> None:
+    if size > bytes_max:
+        raise BatchTooLarge(
+            f"a batch of {rows} rows takes {size} bytes {where}, over batch.bytes.max={bytes_max}: split it"
+        )
 
 
 def _compressed(batch: pa.RecordBatch, compression: Compression) -> pa.Buffer:
@@ -271,6 +285,27 @@ def filled(batch: pa.RecordBatch, places: Iterable[int], schema: pa.Schema) -> p
         for place, field in zip(places, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _decoded_bytes(column: pa.Array) -> int:
+    """What the values of its dictionaries take once each row has its own: at most, where these are nested. A few bytes
+    may name as much as they like."""
+    kind = column.type
+    if pa.types.is_struct(kind):
+        return sum(map(_decoded_bytes, column.flatten()))
+    if pa.types.is_map(kind):
+        return _decoded_bytes(column.keys) + _decoded_bytes(column.items)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
+        return _decoded_bytes(column.values)  # all of them, referred to or not: so they are decoded
+    if not pa.types.is_dictionary(kind):
+        return 0
+    values, rows = column.dictionary, len(column)
+    try:
+        if pa.types.is_primitive(values.type):
+            return rows * int(values.type.bit_width) // 8
+        return pc.sum(pc.binary_length(values).take(column.indices)).as_py() or 0
+    except pa.ArrowNotImplementedError:
+        return rows * int(values.nbytes)
 
 
 def _plain(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -3,6 +3,7 @@
 Rules:
 - One process lives in a directory, and holds its lock for as long as it does. The kernel lets go with the process.
 - The clean-shutdown file is written last, after the flush. Both proofs are gone from the disk before anything is cut.
+- What the disk refuses is StorageFailed. A proof that cannot be read proves nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +12,15 @@ import fcntl
 import os
 import secrets
 import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeVar
 
 from spark_replication.errors import CorruptState, DirectoryInUse, StorageFailed, WrongCluster
 from spark_replication.model import DirectoryIdentity, Epoch, Value, decode, encode
-from spark_replication.storage.state_files import read_file, remove_file, replace_file
+from spark_replication.storage.files import Files
+from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
 
 LOCK_FILE = "lock"
 IDENTITY_FILE = "meta.json"
@@ -94,7 +98,8 @@ def probe(directory: Path) -> bool:
 
 def read_identity(directory: Path) -> DirectoryIdentity | None:
     path = directory / IDENTITY_FILE
-    data = read_file(path)
+    with _disk("read", path):
+        data = read_file(path)
     return decode(data, DirectoryIdentity, str(path)) if data is not None else None
 
 
@@ -106,7 +111,8 @@ def write_identity(directory: Path, identity: DirectoryIdentity) -> None:
             f"{directory} belongs to broker {known.broker_id} of cluster {known.cluster_id}, "
             f"not to broker {identity.broker_id} of {identity.cluster_id}: choose another log.dir"
         )
-    replace_file(directory / IDENTITY_FILE, encode(identity), durable=True)
+    if known is None:  # a full disk would refuse to write the same again
+        _replace(directory / IDENTITY_FILE, encode(identity), LOCAL_FILES)
 
 
 def read_start_record(directory: Path) -> StartRecord | None:
@@ -114,9 +120,9 @@ def read_start_record(directory: Path) -> StartRecord | None:
     return _read_proof(directory / START_FILE, StartRecord)
 
 
-def write_start_record(directory: Path, record: StartRecord) -> None:
-    """After registration (I8)."""
-    replace_file(directory / START_FILE, encode(record), durable=True)
+def write_start_record(directory: Path, record: StartRecord, files: Files = LOCAL_FILES) -> None:
+    """After registration (I8). files: those with a reserve, once there are any."""
+    _replace(directory / START_FILE, encode(record), files)
 
 
 def read_clean_shutdown(directory: Path) -> CleanShutdown | None:
@@ -124,19 +130,20 @@ def read_clean_shutdown(directory: Path) -> CleanShutdown | None:
     return _read_proof(directory / CLEAN_SHUTDOWN_FILE, CleanShutdown)
 
 
-def write_clean_shutdown(directory: Path, record: CleanShutdown) -> None:
+def write_clean_shutdown(directory: Path, record: CleanShutdown, files: Files = LOCAL_FILES) -> None:
     """Last, after the flush (B3)."""
-    replace_file(directory / CLEAN_SHUTDOWN_FILE, encode(record), durable=True)
+    _replace(directory / CLEAN_SHUTDOWN_FILE, encode(record), files)
 
 
 def remove_clean_shutdown(directory: Path) -> None:
-    remove_file(directory / CLEAN_SHUTDOWN_FILE)
+    """Its epoch is over as soon as the broker has registered again: one that stays proves nothing."""
+    _remove(directory / CLEAN_SHUTDOWN_FILE)
 
 
 def drop_proofs(directory: Path) -> None:
     """Before recovery cuts anything: should it be interrupted, its second run would not see what the first one cut."""
-    remove_file(directory / START_FILE)
-    remove_file(directory / CLEAN_SHUTDOWN_FILE)
+    _remove(directory / START_FILE)
+    _remove(directory / CLEAN_SHUTDOWN_FILE)
 
 
 def boot_id() -> str:
@@ -146,19 +153,36 @@ def boot_id() -> str:
 def directory_mark(directory: Path) -> str:
     """Device, inode and a random mark inside: a copied, restored or replaced directory has another one."""
     path = directory / MARK_FILE
-    data = read_file(path)
+    with _disk("read", path):
+        data = read_file(path)
+        status = directory.stat()
     if data is None:
         data = secrets.token_hex(_MARK_BYTES).encode()
-        replace_file(path, data, durable=True)
-    status = directory.stat()
+        _replace(path, data, LOCAL_FILES)
     return f"{status.st_dev}:{status.st_ino}:{data.decode(errors='replace')}"
 
 
 def _read_proof(path: Path, kind: type[Proof]) -> Proof | None:
-    data = read_file(path)
-    if data is None:
-        return None
     try:
-        return decode(data, kind, str(path))
-    except CorruptState:
+        data = read_file(path)
+        return None if data is None else decode(data, kind, str(path))
+    except (CorruptState, OSError):
         return None
+
+
+def _replace(path: Path, data: bytes, files: Files) -> None:
+    with _disk("written", path):
+        files.with_reserve(lambda: replace_file(path, data, durable=True, files=files))
+
+
+def _remove(path: Path) -> None:
+    with _disk("removed", path):
+        remove_file(path)
+
+
+@contextmanager
+def _disk(done: str, path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise StorageFailed(f"{path} cannot be {done}: {error}. Free space or repair the disk") from error

@@ -28,10 +28,11 @@ class EpochsLine(Value, frozen=True, kw_only=True):
 class EpochsFile:
     """Not thread-safe: its log's."""
 
-    __slots__ = ("_file", "_path", "_says")
+    __slots__ = ("_file", "_files", "_path", "_says")
 
     def __init__(self, folder: Path, files: Files) -> None:
         self._path = folder / EPOCHS_FILE
+        self._files = files
         self._file = LineFile(self._path, files, appended_bytes_max=_APPENDED_BYTES_MAX)
         self._says = EpochHistory()
 
@@ -49,12 +50,15 @@ class EpochsFile:
 
     def save(self, epochs: EpochHistory) -> None:
         """Handed to the kernel before it returns. OSError: it says what it said before."""
+        self._files.with_reserve(lambda: self._store(epochs))
+        self._says = epochs
+
+    def _store(self, epochs: EpochHistory) -> None:
         begun = [start for start in epochs if start.epoch > self._says.last_epoch]
         if _with(self._says, begun) == epochs:
             self._file.add(_line(begun), lambda: _line(epochs))
         else:
             self._file.replace(_line(epochs))
-        self._says = epochs
 
 
 def read_epochs(files: Files, folder: Path) -> EpochHistory:

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from spark_replication.ports import StoredBytes
 from spark_replication.storage.index import Buffer
+from spark_replication.storage.reserve import Reserve, with_reserve
 
 
 class Files(Protocol):
@@ -85,6 +86,13 @@ class Files(Protocol):
     def sync_folder(self, folder: Path) -> None:
         """The names in it, not their content."""
 
+    def with_reserve(self, change: Callable[[], None]) -> None:
+        """Performs `change`, which is small, and either makes room or keeps a broker serving. Where the disk is full it
+        is performed again from its beginning, with room that was kept in reserve; OSError once that is used up, too."""
+
+    def keep_reserve(self) -> None:
+        """What of the reserve was used is kept aside again, as far as there is room. No error if there is none."""
+
 
 class LocalFiles:
     """The kernel's files. Those that are read, written or cut stay open, at most `open_files_max` at a time: ten
@@ -94,7 +102,9 @@ class LocalFiles:
     of another in the midst of its write.
     """
 
-    def __init__(self, *, open_files_max: int) -> None:
+    def __init__(self, *, open_files_max: int, reserve: Path | None = None) -> None:
+        """reserve: the file that keeps room; None: there is none."""
+        self._reserve = None if reserve is None else Reserve(reserve)
         self._open_files_max = open_files_max
         self._open: dict[Path, _Descriptor] = {}  # who comes first is asked first to make room
         self._changing = threading.Lock()  # of _open: it is looked into without
@@ -169,6 +179,14 @@ class LocalFiles:
     def sync_folder(self, folder: Path) -> None:
         opened = _Descriptor(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         os.fsync(opened.number)
+
+    def with_reserve(self, change: Callable[[], None]) -> None:
+        reserve = self._reserve
+        with_reserve(change, lambda: reserve is not None and reserve.give())
+
+    def keep_reserve(self) -> None:
+        if self._reserve is not None:
+            self._reserve.make()
 
     def _release_below(self, folder: Path) -> None:
         below = f"{folder}/"

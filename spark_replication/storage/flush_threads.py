@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import queue
 import threading
+import time
 from collections.abc import Callable
 
 from spark_replication.errors import StorageFailed
 from spark_replication.ports import Flush
+
+CLOSE_TIMEOUT_S = 60.0  # what a healthy disk needs for all logs of a broker, many times over
 
 Ended = Callable[[StorageFailed | None], None]
 
@@ -24,12 +27,15 @@ class FlushThreads:
     def flush(self, flush: Flush, ended: Ended) -> None:
         self._waiting.put((flush, ended))
 
-    def close(self) -> None:
-        """After all that was asked for. Not under a guard: those that end take theirs."""
+    def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
+        """After all that was asked for. Not under a guard: those that end take theirs. False: within `timeout_s` a disk
+        has not answered, and nobody knows what is on it."""
         for _ in self._threads:
             self._waiting.put(None)
+        deadline = time.monotonic() + timeout_s
         for thread in self._threads:
-            thread.join()
+            thread.join(max(0.0, deadline - time.monotonic()))
+        return not any(thread.is_alive() for thread in self._threads)
 
     def _run(self) -> None:
         while (asked := self._waiting.get()) is not None:

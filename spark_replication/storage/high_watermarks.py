@@ -26,17 +26,19 @@ _APPENDED_BYTES_MAX = 64 << 10
 
 
 class HighWatermarksLine(Value, frozen=True, kw_only=True):
-    """offsets: by the name of the log's folder."""
+    """offsets: by the name of the log's folder. gone: logs of which the lines before say nothing any longer."""
 
     offsets: dict[str, Offset]
+    gone: tuple[str, ...] = ()
 
 
 class HighWatermarks:
     """Of one process at a time. A log speaks of itself under its partition's lock; the guard here is taken after it."""
 
     def __init__(self, directory: Path, files: Files) -> None:
-        """StorageFailed if the disk cannot be read."""
+        """What the disk cannot give back is damaged, too: one bad block keeps no broker from starting."""
         self._path = directory / HIGH_WATERMARKS_FILE
+        self._files = files
         self._file = LineFile(self._path, files, appended_bytes_max=_APPENDED_BYTES_MAX)
         self._guard = threading.Lock()
         self._offsets: dict[str, Offset] = {}
@@ -44,10 +46,9 @@ class HighWatermarks:
         self.is_damaged = False  # until `keep` has made it anew
         try:
             self._offsets = _read(self._file, self._path)
-        except CorruptState:
+        except (CorruptState, OSError):
+            self._file.replace_next()
             self.is_damaged = True
-        except OSError as error:
-            raise StorageFailed(f"{self._path} cannot be read: {error}. Repair the disk, then restart") from error
 
     def of(self, log: str) -> Offset:
         """0 if nothing was ever said of it."""
@@ -62,7 +63,7 @@ class HighWatermarks:
     def lower(self, log: str, offset: Offset) -> None:
         """Handed to the kernel before it returns. OSError: the file says what it said before."""
         with self._guard:
-            self._write({log: offset})
+            self._files.with_reserve(lambda: self._write({log: offset}))
             self._offsets[log] = offset
             self._unsaved.discard(log)
 
@@ -87,9 +88,14 @@ class HighWatermarks:
             self.is_damaged = False
 
     def forget(self, log: str) -> None:
-        """It is there no longer."""
+        """It is there no longer: one that comes under its name is not to be measured by it."""
         with self._guard:
-            self._keep(self._offsets.keys() - {log})
+            self._unsaved.discard(log)
+            if self._offsets.pop(log, None) is not None:
+                try:
+                    self._file.add(_line({}, gone=(log,)), lambda: _line(self._offsets))
+                except OSError:
+                    self._file.replace_next()
 
     def _keep(self, logs: Set[str]) -> None:
         if self.is_damaged or self._offsets.keys() - logs:
@@ -112,9 +118,12 @@ def read_high_watermarks(files: Files, directory: Path) -> dict[str, Offset]:
 def _read(file: LineFile, path: Path) -> dict[str, Offset]:
     offsets: dict[str, Offset] = {}
     for value in file.read():
-        offsets.update(decode(value, HighWatermarksLine, str(path)).offsets)
+        line = decode(value, HighWatermarksLine, str(path))
+        for log in line.gone:
+            offsets.pop(log, None)
+        offsets.update(line.offsets)
     return offsets
 
 
-def _line(offsets: dict[str, Offset]) -> bytes:
-    return encode(HighWatermarksLine(offsets=offsets))
+def _line(offsets: dict[str, Offset], gone: tuple[str, ...] = ()) -> bytes:
+    return encode(HighWatermarksLine(offsets=offsets, gone=gone))

@@ -40,6 +40,7 @@ ENTRY_TYPE = numpy.dtype(
 )
 ENTRY_BYTES = ENTRY_TYPE.itemsize
 NO_TIMESTAMP = -1
+NO_PRODUCER = -1
 
 _BODY = struct.Struct("<7q2I2iI")
 _ENTRY = struct.Struct("<7q2I2i2I")
@@ -101,6 +102,18 @@ def as_array(entries: Buffer) -> Entries:
     return numpy.frombuffer(entries, dtype=ENTRY_TYPE, count=len(entries) // ENTRY_BYTES)
 
 
+def newest_of_producers(entries: Buffer, count: int) -> list[IndexEntry]:
+    """Of each producer's batches the last so many, in their order; no Python for any other of them."""
+    producers = as_array(entries)["producer"]
+    numbered = numpy.flatnonzero(producers != NO_PRODUCER)
+    order = numbered[numpy.argsort(producers[numbered], kind="stable")]
+    # How far each is from the last batch of its producer: where the next producer begins, seen from the end.
+    ordered = producers[order]
+    last = numpy.searchsorted(ordered, ordered, side="right") - 1
+    kept = numpy.sort(order[last - numpy.arange(len(order)) < count])
+    return [entry_at(entries, int(place)) for place in kept]
+
+
 def place_of_offset(entries: Buffer, offset: Offset) -> int:
     """Of the batch that holds `offset`; the number of entries if it is past them all."""
     last = _OFFSET.unpack_from  # not last_offset_at, since every fetch comes here
@@ -148,6 +161,25 @@ def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, 
             return Prefix(place, f"the data ends before the batch does at entry {place}")
         base, position, epoch = last + 1, at + size, began
     return Prefix(len(entries) // ENTRY_BYTES, "")
+
+
+def continues(entries: Entries, *, base: Offset, epoch: int, data_bytes: int) -> bool:
+    """Whether all of these hold, as `whole_prefix` has it but for their checksums: of entries that are known to be on
+    the disk as they were written. A hundred times as fast."""
+    if not len(entries):
+        return True
+    first, last, at, began = (entries[name] for name in ("base_offset", "last_offset", "position", "leader_epoch"))
+    ends = at + entries["bytes"].astype(numpy.int64)
+    return bool(
+        first[0] == base
+        and at[0] >= 1
+        and began[0] >= epoch
+        and ends[-1] <= data_bytes
+        and (last >= first).all()
+        and (first[1:] == last[:-1] + 1).all()
+        and (at[1:] == ends[:-1]).all()
+        and (began[1:] >= began[:-1]).all()
+    )
 
 
 def count_below(schema_crc: int, entries: Buffer) -> int:

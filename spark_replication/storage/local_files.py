@@ -2,7 +2,8 @@
 
     <directory>/orders-0.<topic id>/                  a replica's log
     <directory>/high_watermarks.jsonl                 how far each log is committed
-    <directory>/quarantine/orders-0.<topic id>.<n>/   one that is deleted later
+    <directory>/quarantine/…                          those that are deleted later: storage.quarantine
+    <directory>/reserve                               space that is given back to empty a full disk
 
 Names that are neither are left alone. Nothing here deletes a replica that is not in quarantine.
 """
@@ -11,31 +12,25 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from spark_replication.config import TopicSettings
-from spark_replication.errors import CorruptState, InvalidRequest, StorageFailed
-from spark_replication.model import TopicPartition, Value, decode, encode
+from spark_replication.errors import InvalidRequest, StorageFailed
+from spark_replication.model import TopicPartition
 from spark_replication.storage.files import Files
 from spark_replication.storage.high_watermarks import HighWatermarks
 from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.quarantine import Quarantine
 from spark_replication.storage.recovery import Recovered, RecoveryReport, recover
 from spark_replication.storage.segment_memory import SegmentMemory
-from spark_replication.storage.state_files import read_file, replace_file
 
-QUARANTINE = "quarantine"
-_MARKER = "quarantined.json"
 _REPLICA_FOLDER = re.compile(r"(?P<partition>.+-(?:0|[1-9]\d*))\.(?P<topic_id>[^.]+)")
 
 
-class Quarantined(Value, frozen=True, kw_only=True):
-    """quarantined.json of a folder: since when it has been out of service."""
-
-    at_ms: int
-
-
 class LocalLogs:
-    """before_cut drops the broker's proof of a clean start, before recovery changes anything (I8)."""
+    """before_cut drops the broker's proof of a clean start, before recovery changes anything (I8). distrust sees to it
+    that the next process finds none: a sync has failed, and the log's own disk takes no word of it."""
 
     def __init__(
         self,
@@ -45,22 +40,37 @@ class LocalLogs:
         memory: SegmentMemory,
         now_ms: Callable[[], int],
         before_cut: Callable[[], None],
+        distrust: Callable[[], None],
     ) -> None:
         self._directory = directory
         self._files = files
         self._memory = memory
         self._now_ms = now_ms
         self._before_cut = before_cut
+        self._distrust = distrust
         self._high_watermarks = HighWatermarks(directory, files)
+        self._quarantine = Quarantine(directory, files)
         self._recovered: dict[Path, Recovered] = {}
 
     def recover(self) -> list[RecoveryReport]:
-        """Every log found, made whole before the broker registers (B1). `open` then uses what is known of it."""
-        for partition, topic_id in self.found():
-            folder = self._folder(partition, topic_id)
-            self._recovered[folder] = self._made_whole(folder)
-        self._high_watermarks.keep(folder.name for folder in self._recovered)
-        return [recovered.report for recovered in self._recovered.values()]
+        """Every log found, made whole before the broker registers (B1). `open` then uses what is known of it, and tries
+        those again of which the report says that they failed."""
+        self._files.keep_reserve()
+        with suppress(OSError):  # a full disk has no room for it: `quarantine` tries again
+            self._quarantine.make()
+        reports: list[RecoveryReport] = []
+        folders = [self._folder(partition, topic_id) for partition, topic_id in self.found()]
+        for folder in folders:
+            try:
+                self._recovered[folder] = self._made_whole(folder)
+                reports.append(self._recovered[folder].report)
+            except StorageFailed as error:
+                # It keeps no other log from being served: whoever opens it is told.
+                reports.append(
+                    RecoveryReport(folder=str(folder), log_end=0, batches_kept=0, why=error.message, failed=True)
+                )
+        self._high_watermarks.keep(folder.name for folder in folders)
+        return reports
 
     def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> PartitionLog:
         """The replica's log; its `recovery` says what was found. One that `recover` has not seen is recovered now."""
@@ -73,7 +83,7 @@ class LocalLogs:
             except OSError as error:
                 raise StorageFailed(f"{folder} cannot be made: {error}. Free space or repair the disk") from error
             recovered = self._made_whole(folder)
-        return PartitionLog(recovered, settings=settings)
+        return PartitionLog(recovered, settings=settings, distrust=self._distrust)
 
     def save_high_watermarks(self, *, durable: bool) -> None:
         self._high_watermarks.save(durable=durable)
@@ -86,47 +96,37 @@ class LocalLogs:
         matches = [match for name in names if (match := _REPLICA_FOLDER.fullmatch(name))]
         return [(TopicPartition.parse(match["partition"]), match["topic_id"]) for match in matches]
 
-    def quarantine(self, partition: TopicPartition, topic_id: str) -> None:
+    def quarantine(self, partition: TopicPartition, topic_id: str, *, asked: bool) -> None:
         """A replica that is not there is out of service already."""
         folder = self._folder(partition, topic_id)
         self._recovered.pop(folder, None)
         try:
-            if folder.name not in self._folders_in(self._directory):
-                return
-            # Marked before it moves: nothing lies in quarantine without a date.
-            self._mark(folder, self._now_ms())
-            quarantine = self._directory / QUARANTINE
-            self._files.make_folder(quarantine)
-            number = _next_number(self._folders_in(quarantine), folder.name)
-            self._files.rename_folder(folder, quarantine / f"{folder.name}.{number}")
-            self._high_watermarks.forget(folder.name)
+            self._quarantine.put(folder, asked=asked, now_ms=self._now_ms())
+        except FileNotFoundError:
+            pass
         except OSError as error:
             raise StorageFailed(f"{folder} cannot be moved to quarantine: {error}. Repair the disk") from error
+        self._high_watermarks.forget(folder.name)
 
-    def delete_quarantined(self, *, older_than_ms: int, now_ms: int) -> list[str]:
-        """Delete what has been in quarantine for `older_than_ms` or longer; the names of what went."""
-        quarantine = self._directory / QUARANTINE
-        deleted: list[str] = []
+    def delete_quarantined(self, *, asked_delay_ms: int, unasked_delay_ms: int, now_ms: int) -> list[str]:
+        """Delete what has been in quarantine for as long as its delay; the names of what went. StorageFailed: some
+        could not be deleted, the others were."""
         try:
-            for name in self._folders_in(quarantine):
-                if now_ms - self._quarantined_at(quarantine / name, now_ms) >= older_than_ms:
-                    self._files.remove_folder(quarantine / name)
-                    deleted.append(name)
+            deleted, failed = self._quarantine.delete_due(
+                asked_delay_ms=asked_delay_ms, unasked_delay_ms=unasked_delay_ms, now_ms=now_ms
+            )
         except OSError as error:
-            raise StorageFailed(f"{quarantine} cannot be emptied: {error}. Remove its folders by hand") from error
+            deleted, failed = [], [error]
+        if failed:
+            raise StorageFailed(
+                f"{len(failed)} folders in quarantine cannot be deleted, {len(deleted)} were: {failed[0]}. "
+                f"Remove them by hand"
+            ) from failed[0]
         return deleted
 
-    def _quarantined_at(self, folder: Path, now_ms: int) -> int:
-        """A marker that cannot be read is written again: the delay starts anew, rather than never or at once."""
-        marker = folder / _MARKER
-        try:
-            data = read_file(marker, files=self._files)
-            if data is not None:
-                return decode(data, Quarantined, str(marker)).at_ms
-        except CorruptState:
-            pass
-        self._mark(folder, now_ms)
-        return now_ms
+    def keep_reserve(self) -> None:
+        """See Files.keep_reserve."""
+        self._files.keep_reserve()
 
     def _folders_in(self, folder: Path) -> list[str]:
         """None, if it was never made."""
@@ -134,9 +134,6 @@ class LocalLogs:
             return sorted(self._files.folder_names(folder))
         except FileNotFoundError:
             return []
-
-    def _mark(self, folder: Path, at_ms: int) -> None:
-        replace_file(folder / _MARKER, encode(Quarantined(at_ms=at_ms)), durable=False, files=self._files)
 
     def _made_whole(self, folder: Path) -> Recovered:
         return recover(
@@ -154,8 +151,3 @@ class LocalLogs:
         if "/" in name or match is None or (match["partition"], match["topic_id"]) != (str(partition), topic_id):
             raise InvalidRequest(f"{name!r} cannot name a replica's folder")
         return self._directory / name
-
-
-def _next_number(names: list[str], name: str) -> int:
-    numbers = [each[len(name) + 1 :] for each in names if each.startswith(f"{name}.")]
-    return max((int(number) for number in numbers if number.isdecimal()), default=0) + 1

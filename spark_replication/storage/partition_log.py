@@ -7,43 +7,52 @@ Rules:
   where its leader did (F2).
 - The log's start is the base of its first segment, or the end of an empty log; it is on the disk before what lies below
   it goes, so that a crash leaves a log.
-- A write that fails is cut away again. If even that fails the log is offline: it serves what it has and takes no more.
+- A write that fails is cut away again, before the next one at the latest.
+- What was cut is on the disk before anything is written in its place (storage.cuts).
+- After a failed sync, or a truncation that failed half-way, the log is offline: it serves what it has and takes no
+  more. The next process is told of a failed sync (storage.failed_sync).
 - The history of an epoch is in its file before the epoch's first bytes are visible (F3).
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+import logging
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
 from crc32c import crc32c
 
 from spark_replication.config import TopicSettings
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
-from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
+from spark_replication.errors import CorruptLog, CorruptState, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, Records
 from spark_replication.storage.batches import check_data, schema_from_bytes
-from spark_replication.storage.files import Files
+from spark_replication.storage.disk_errors import DiskErrors
+from spark_replication.storage.failed_sync import forget_failed_sync, save_failed_sync, write_again
 from spark_replication.storage.index import (
+    NO_PRODUCER,
     Buffer,
     IndexEntry,
     count_below,
     encode_entry,
     whole_prefix,
 )
+from spark_replication.storage.log_flush import LogFlush
 from spark_replication.storage.recovery import (
     Recovered,
     RecoveryReport,
     save_log_start,
 )
 from spark_replication.storage.segment import Segment
+from spark_replication.storage.state_files import read_checked, write_checked
 
-NO_PRODUCER = -1
+PRODUCERS_FILE = "producers.msgpack"
+
+log = logging.getLogger(__name__)
 
 
 class PartitionLog:
@@ -53,7 +62,8 @@ class PartitionLog:
     [log_start, log_end), and an epoch that begins at log_end has no records yet.
     """
 
-    def __init__(self, recovered: Recovered, *, settings: TopicSettings) -> None:
+    def __init__(self, recovered: Recovered, *, settings: TopicSettings, distrust: Callable[[], None]) -> None:
+        """distrust: see LocalLogs. StorageFailed if the disk refuses what an earlier failed sync calls for."""
         self.recovery: RecoveryReport = recovered.report
         self._folder: Path = recovered.folder
         self._files = recovered.files
@@ -63,14 +73,23 @@ class PartitionLog:
         self._epochs_file = recovered.epochs_file
         self._high_watermark = recovered.high_watermark
         self._high_watermarks = recovered.high_watermarks
+        self._recovery_point = recovered.recovery_point
         self._log_start = recovered.log_start
         self._log_end = recovered.report.log_end
         self._settings = settings
+        self._distrust = distrust
         self._offline = ""
+        self._cuts = recovered.cuts
+        self._torn: tuple[Segment, bool] | None = None  # a failed write that is not cut away yet; whether it began one
+        self._leftover: list[Segment] = []  # below the log's start, and still there
         # An earlier process may have been killed before it flushed: all segments, and the folder, are due.
         self._flushed_end = self._log_start
         self._folders_unflushed = {self._folder, self._folder.parent}
-        self._flushing: _Flush | None = None
+        self._flushing: LogFlush | None = None
+        if recovered.flushed_end_before is not None:
+            with self._disk("opening"):
+                write_again(self._files, self._paths_from(recovered.flushed_end_before))
+                forget_failed_sync(self._files, self._folder)
 
     @property
     def log_start(self) -> Offset:
@@ -92,6 +111,7 @@ class PartitionLog:
         assert leader_epoch == self._epochs.last_epoch, f"epoch {leader_epoch} has not begun here (F3)"
         self._refuse_if_offline()
         with self._disk("append"):
+            self._settle_cuts()
             segment = self._segment_to_lead(batch.schema, timestamp_ms)
         base_offset = self._log_end
         last_offset = base_offset + batch.rows - 1
@@ -114,7 +134,7 @@ class PartitionLog:
         segment.newest(
             LogSlice(base_offset, last_offset + 1, segment.base, entries, batch.message, schema=segment.schema)
         )
-        return BatchPlace(batch.producer, batch.producer_epoch, batch.sequence, base_offset, last_offset)
+        return _place(entry)
 
     def append_slice(self, records: LogSlice) -> list[BatchPlace]:
         self._refuse_if_offline()
@@ -128,6 +148,7 @@ class PartitionLog:
         if continued is None:
             schema_from_bytes(schema, f"segment {records.segment_base} of the leader")
         with self._disk("append"):
+            self._settle_cuts()
             before = self._epochs
             if epochs != before:
                 self._epochs_file.save(epochs)
@@ -188,6 +209,10 @@ class PartitionLog:
             inside = end < self._log_end
             boundary = self._segment_at(end).boundary(end) if inside else self._log_end
             epochs = self._epochs.truncated(boundary if inside else end)
+            if inside:
+                self._cut_torn()
+                self._cuts.begin()
+            self._recovery_point.fall_to(boundary)
             # Before the cut: a crash in between must not find a log below its own checkpoint, which is a loss (I8).
             if self._high_watermark > boundary:
                 self._lower_high_watermark(boundary)
@@ -216,6 +241,8 @@ class PartitionLog:
             self.truncate(self._log_start)
             if log_start < self._log_start:
                 with self._disk("a new log start"):
+                    self._remove_leftover()  # else what was removed in part would go on from what is written below it
+                    self._recovery_point.fall_to(log_start)
                     self._lower_high_watermark(log_start)
         self._start_at(log_start, len(self._segments), EpochHistory(), log_start)
 
@@ -223,16 +250,35 @@ class PartitionLog:
         self._settings = settings
 
     def checkpoint(self, high_watermark: Offset) -> None:
-        assert self.log_start <= high_watermark <= self._log_end, f"{high_watermark} is outside the log"
+        if not self.log_start <= high_watermark <= self._log_end:
+            raise StorageFailed(
+                f"{high_watermark} is outside {self._folder}, which is [{self.log_start}, {self._log_end}), since a "
+                "change of it failed half-way. Repair the disk, then restart the broker"
+            )
         if high_watermark != self._high_watermark:
             self._high_watermarks.note(self._folder.name, high_watermark)
             self._high_watermark = high_watermark
 
-    def places(self) -> Iterator[BatchPlace]:
+    def places(self, newest: int) -> Iterator[BatchPlace]:
         for segment in list(self._segments):
             with self._disk("read"):
-                entries = segment.entries()
-            yield from (_place(entry) for entry in entries if entry.producer != NO_PRODUCER)
+                entries = segment.newest_of_producers(newest)
+            yield from (_place(entry) for entry in entries)
+
+    def save_producers(self, known: bytes) -> None:
+        self._refuse_if_offline()
+        with self._disk("saving what is known of producers"):
+            path = self._folder / PRODUCERS_FILE
+            # With the reserve: retention saves this before it makes room.
+            self._files.with_reserve(lambda: write_checked(path, known, durable=True, files=self._files))
+
+    def saved_producers(self) -> bytes:
+        with self._disk("read"):
+            try:
+                return read_checked(self._folder / PRODUCERS_FILE, self._files) or b""
+            except CorruptState as error:
+                log.error("%s. Producers whose batches retention has removed are unknown", error)
+                return b""
 
     @property
     def flushed_end(self) -> Offset:
@@ -247,12 +293,14 @@ class PartitionLog:
         return self._flushing
 
     def end_flush(self, failed: StorageFailed | None) -> None:
-        """After a failed fdatasync nobody knows what is on disk: offline."""
         flush, self._flushing = self._flushing, None
         if failed is not None:
-            self._offline = self._offline or failed.message
+            self._sync_failed(failed)
         elif flush is not None:
             self._flushed_end = max(self._flushed_end, flush.end)
+            # Once a segment: a file written with every flush would cost more than it saves.
+            if self._segments and self._recovery_point.offset < self._segments[-1].base <= self._flushed_end:
+                self._recovery_point.rise_to(self._flushed_end)
 
     def flush(self) -> None:
         self._refuse_if_offline()
@@ -260,22 +308,44 @@ class PartitionLog:
         try:
             flush.perform()
         except StorageFailed as failed:
-            self._offline = failed.message
+            self._sync_failed(failed)
             raise
         self._flushed_end = flush.end
+        self._recovery_point.rise_to(flush.end)
 
-    def _due_for_flush(self) -> _Flush:
-        # With the one that ends there: it may have been cut to that end, and of that the disk knows nothing yet.
-        segments = self._segments[bisect_left(self._segments, self._flushed_end, key=lambda segment: segment.end) :]
-        paths = [path for segment in segments for path in (segment.data_path, segment.index_path)]
+    def _due_for_flush(self) -> LogFlush:
+        paths = self._paths_from(self._flushed_end)
         folders, self._folders_unflushed = self._folders_unflushed, set()
-        return _Flush(self._files, paths, sorted(folders, reverse=True), self._log_end)
+        return LogFlush(self._files, paths, sorted(folders, reverse=True), self._log_end)
 
     def _not_flushed_from(self, end: Offset) -> None:
         """What was there, and was perhaps flushed, has been cut: others will come in its place."""
         self._flushed_end = min(self._flushed_end, end)
         if self._flushing is not None:
             self._flushing.end = min(self._flushing.end, end)
+
+    def _sync_failed(self, failed: StorageFailed) -> None:
+        """Nobody knows what is on disk: offline, and no later sync tells."""
+        if not self._offline:
+            self._offline = failed.message
+            save_failed_sync(self._files, self._folder, self._flushed_end, self._distrust)
+
+    def _paths_from(self, offset: Offset) -> list[Path]:
+        """Of the segments that end behind it."""
+        segments = self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.end) :]
+        return [path for segment in segments for path in (segment.data_path, segment.index_path)]
+
+    def _settle_cuts(self) -> None:
+        """Before a write."""
+        self._cut_torn()
+        if not self._cuts.pending:
+            return
+        try:
+            self._cuts.sync([path for last in self._segments[-1:] for path in (last.data_path, last.index_path)])
+        except OSError as error:
+            failed = StorageFailed(f"what was cut off {self._folder} could not be flushed: {error}")
+            self._sync_failed(failed)
+            raise failed from error
 
     def close(self) -> None:
         for segment in self._segments:
@@ -334,7 +404,9 @@ class PartitionLog:
         try:
             segment.append(data, entries, end)
         except OSError as error:
-            self._undo(segment, error, created=created)
+            self._torn = segment, created
+            with suppress(OSError):  # then it is tried again before the next write
+                self._cut_torn()
             raise StorageFailed(
                 f"{segment.data_path} took no more: {error}. Free space or repair the disk, then retry"
             ) from error
@@ -343,20 +415,28 @@ class PartitionLog:
             self._folders_unflushed.add(self._folder)
         self._log_end = end
 
-    def _undo(self, segment: Segment, cause: OSError, *, created: bool) -> None:
-        try:
+    def _cut_torn(self) -> None:
+        if self._torn is not None:
+            self._cuts.begin()
+            segment, created = self._torn
             if created:
                 segment.remove()
             else:
                 segment.cut_torn()
-        except OSError as error:
-            self._offline = f"{segment.data_path} could not be cut back ({error}) after a failed write ({cause})"
+            self._torn = None
+
+    def _remove_leftover(self) -> None:
+        while self._leftover:
+            self._leftover[-1].remove()
+            self._leftover.pop()
 
     def _start_at(self, log_start: Offset, gone: int, epochs: EpochHistory, high_watermark: Offset) -> None:
         """Without its first `gone` segments. Once the start is on the disk it holds, whatever fails after that: what is
-        left below is removed by the next recovery."""
+        left below is removed later, by the next recovery at the latest, which also tells the epochs."""
         self._refuse_if_offline()
         with self._disk("a new log start"):
+            if gone == len(self._segments):
+                self._cut_torn()
             save_log_start(self._files, self._folder, log_start)
             removed, self._segments = self._segments[:gone], self._segments[gone:]
             self._log_start = log_start
@@ -365,9 +445,10 @@ class PartitionLog:
             self._high_watermarks.note(self._folder.name, high_watermark)
             self._not_flushed_from(self._log_end)
             self._flushed_end = max(self._flushed_end, log_start)
-            for segment in removed:
-                segment.remove()
+            self._leftover += removed
+        with suppress(OSError):
             self._epochs_file.save(epochs)
+            self._remove_leftover()
 
     def _lower_high_watermark(self, offset: Offset) -> None:
         self._high_watermarks.lower(self._folder.name, offset)
@@ -391,49 +472,17 @@ class PartitionLog:
                 f"{self._offline}: the log is offline. Repair the disk, then restart the broker"
             ) from cause
 
-    def _disk(self, what: str) -> _Disk:
-        return _Disk(what, self._folder)
+    def _disk(self, what: str) -> DiskErrors:
+        return DiskErrors(what, self._folder)
 
 
 def _place(entry: IndexEntry) -> BatchPlace:
-    return BatchPlace(entry.producer, entry.producer_epoch, entry.sequence, entry.base_offset, entry.last_offset)
-
-
-class _Disk:
-    """What is done to files within it, and fails, is StorageFailed. A class, since a generator costs 2 µs a batch."""
-
-    __slots__ = ("_folder", "_what")
-
-    def __init__(self, what: str, folder: Path) -> None:
-        self._what = what
-        self._folder = folder
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if isinstance(error, OSError):
-            text = f"{self._what} in {self._folder} failed: {error}. Free space or repair the disk"
-            raise StorageFailed(text) from error
-
-
-class _Flush:
-    """ports.Flush. end: how far the log is on the disk once it was performed; under the partition's lock."""
-
-    def __init__(self, files: Files, paths: list[Path], folders: list[Path], end: Offset) -> None:
-        self.end = end
-        self._files = files
-        self._paths = paths
-        self._folders = folders
-
-    def perform(self) -> None:
-        try:
-            for path in self._paths:
-                with suppress(FileNotFoundError):  # cut off, or forgotten, meanwhile
-                    self._files.sync(path)
-            for folder in self._folders:
-                self._files.sync_folder(folder)
-        except OSError as error:
-            raise StorageFailed(f"{error.filename or self._paths} could not be flushed: {error}") from error
+    return BatchPlace(
+        entry.producer,
+        entry.producer_epoch,
+        entry.sequence,
+        entry.base_offset,
+        entry.last_offset,
+        entry.crc,
+        entry.timestamp_ms,
+    )

@@ -3,7 +3,10 @@
 Rules:
 - Nothing is cut or rewritten before `before_cut` has returned: the caller drops its proof of a clean start there (I8),
   or a second crash would make the loss look clean.
+- What is cut here is a cut like any other (storage.cuts): it is on the disk before the log is written to again.
 - A complete entry that is cut was perhaps acknowledged: it is counted. Torn bytes behind the last entry never were.
+- What lies below the recovery point is on the disk as it was written: of it sizes and entries are checked, not every
+  byte of data (storage.recovery_point). A recovery that cuts below lowers it first.
 - The epoch history follows from the entries; its file only adds an epoch that has no records yet.
 - The log starts where log_start.json says, which was on the disk before anything below it went: segments below were on
   their way out, and go without being counted. Where it is missing, nothing was ever removed.
@@ -21,7 +24,9 @@ from spark_replication.core.replica.epochs import NO_EPOCH, EpochHistory
 from spark_replication.errors import CorruptLog, CorruptState, StorageFailed
 from spark_replication.model import Offset, Value, decode, encode
 from spark_replication.storage.batches import schema_from_bytes
+from spark_replication.storage.cuts import CUT_FILE, Cuts
 from spark_replication.storage.epochs_file import EPOCHS_FILE, EpochsFile
+from spark_replication.storage.failed_sync import read_failed_sync
 from spark_replication.storage.files import Files
 from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, HighWatermarks
 from spark_replication.storage.index import (
@@ -30,9 +35,10 @@ from spark_replication.storage.index import (
     Entries,
     Prefix,
     as_array,
-    count_below,
+    continues,
     whole_prefix,
 )
+from spark_replication.storage.recovery_point import RecoveryPoint
 from spark_replication.storage.segment import Segment, cut_files, data_path, index_path, remove_files, segment_bases
 from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.storage.state_files import BESIDE, read_checked, write_checked
@@ -52,7 +58,9 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     """What recovery found. entries_cut: complete entries, each of which may have been acknowledged.
 
     why: of the first cut; empty if there was none. below_high_watermark: the log ends below its own checkpoint.
-    rebuilt: the small files that were damaged and were made anew.
+    rebuilt: the small files that were damaged and were made anew. failed: the disk refused, as `why` says: nobody knows
+    what the log holds. sync_failed: it refused an earlier process, so that not all that is read here is known to be on
+    it.
     """
 
     folder: str
@@ -63,17 +71,22 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
     below_high_watermark: bool = False
     rebuilt: tuple[str, ...] = ()
+    failed: bool = False
+    sync_failed: bool = False
 
     @property
     def lossless(self) -> bool:
         """Nothing that may have been acknowledged is gone (I8). Without a readable checkpoint, or start, nobody can say
         so."""
         vouching = {HIGH_WATERMARKS_FILE, LOG_START_FILE}
-        return not self.entries_cut and not self.below_high_watermark and not vouching.intersection(self.rebuilt)
+        refused = self.failed or self.sync_failed
+        lost = refused or self.entries_cut or self.below_high_watermark
+        return not lost and not vouching.intersection(self.rebuilt)
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """A log's folder, made whole."""
+    """A log's folder, made whole. flushed_end_before: up to there it was on the disk before a sync failed (see
+    RecoveryReport.sync_failed); None: none did."""
 
     folder: Path
     files: Files
@@ -84,6 +97,9 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     epochs_file: EpochsFile
     high_watermark: Offset
     high_watermarks: HighWatermarks
+    recovery_point: RecoveryPoint
+    cuts: Cuts
+    flushed_end_before: Offset | None
     report: RecoveryReport
 
 
@@ -110,6 +126,15 @@ class _Scan(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def bytes_cut(self) -> int:
         return self.data_bytes - self.data_kept + self.index_bytes - self.kept * ENTRY_BYTES
+
+
+class _Below(msgspec.Struct, frozen=True, kw_only=True):
+    """The log below a segment: where it ends, its last epoch and schema. trusted_to: the recovery point."""
+
+    end: Offset
+    epoch: int
+    schema: bytes
+    trusted_to: Offset
 
 
 def recover(
@@ -143,7 +168,9 @@ def _recover(
     rebuilt = [HIGH_WATERMARKS_FILE] if high_watermarks.is_damaged else []
     bases = segment_bases(names)
     log_start = _log_start(files, folder, bases, rebuilt)
-    scans, cut = _scan_all(files, folder, [base for base in bases if base >= log_start], log_start)
+    recovery_point = RecoveryPoint.read(folder, files)
+    bases_kept = [base for base in bases if base >= log_start]
+    scans, cut = _scan_all(files, folder, bases_kept, log_start, trusted_to=recovery_point.offset)
     kept = [scan for scan in scans if scan.kept]
     log_end = kept[-1].end if kept else log_start
     starts = [start for scan in kept for start in scan.epochs]
@@ -152,19 +179,28 @@ def _recover(
         epochs_file, starts, log_start, log_end, cut=any(scan.entries_cut for scan in cut), rebuilt=rebuilt
     )
     checkpoint = max(log_start, high_watermarks.of(folder.name))
+    cuts = Cuts(folder, files, pending=CUT_FILE in names)
+    flushed_end_before = read_failed_sync(files, folder)
+    if flushed_end_before is not None:
+        flushed_end_before = max(flushed_end_before, recovery_point.offset)
+    why = cut[0].why if cut else ""
     report = RecoveryReport(
         folder=str(folder),
         log_end=log_end,
         batches_kept=sum(scan.kept for scan in kept),
         entries_cut=sum(scan.entries_cut for scan in cut),
         bytes_cut=sum(scan.bytes_cut for scan in cut),
-        why=cut[0].why if cut else "",
+        why=why or ("a sync of it had failed" if flushed_end_before is not None else ""),
         below_high_watermark=checkpoint > log_end,
         rebuilt=tuple(rebuilt),
+        sync_failed=flushed_end_before is not None,
     )
     high_watermark = min(checkpoint, log_end)
+    recovery_point.fall_to(log_end)
     if cut or rebuilt or report.below_high_watermark:
         before_cut()
+        if cut:
+            cuts.begin()
         for scan in reversed(cut):
             _cut(files, folder, scan)
         high_watermarks.lower(folder.name, high_watermark)
@@ -201,6 +237,9 @@ def _recover(
         epochs_file=epochs_file,
         high_watermark=high_watermark,
         high_watermarks=high_watermarks,
+        recovery_point=recovery_point,
+        cuts=cuts,
+        flushed_end_before=flushed_end_before,
         report=report,
     )
 
@@ -214,26 +253,30 @@ def read_log_start(files: Files, folder: Path) -> Offset:
 
 def save_log_start(files: Files, folder: Path, offset: Offset) -> None:
     """On the disk before it returns: what lies below is removed next."""
-    write_checked(folder / LOG_START_FILE, encode(LogStart(offset=offset)), durable=True, files=files)
+    value = encode(LogStart(offset=offset))
+    files.with_reserve(lambda: write_checked(folder / LOG_START_FILE, value, durable=True, files=files))
 
 
-def _scan_all(files: Files, folder: Path, bases: list[Offset], log_start: Offset) -> tuple[list[_Scan], list[_Scan]]:
+def _scan_all(
+    files: Files, folder: Path, bases: list[Offset], log_start: Offset, *, trusted_to: Offset
+) -> tuple[list[_Scan], list[_Scan]]:
     """All segments, and those of which something must go: the one that breaks off, and whatever comes after it."""
     scans: list[_Scan] = []
     cut: list[_Scan] = []
-    end, epoch, schema = log_start, NO_EPOCH, b""
+    below = _Below(end=log_start, epoch=NO_EPOCH, schema=b"", trusted_to=trusted_to)
     for base in bases:
-        scan = _scan(files, folder, base, end=end, epoch=epoch, schema=schema, broken=bool(cut))
+        scan = _scan(files, folder, base, below, broken=bool(cut))
         scans.append(scan)
         if scan.why:
             cut.append(scan)
         if scan.kept:
-            end, epoch, schema = scan.end, scan.epochs[-1][0], scan.schema
+            below = _Below(end=scan.end, epoch=scan.epochs[-1][0], schema=scan.schema, trusted_to=trusted_to)
     return scans, cut
 
 
-def _scan(files: Files, folder: Path, base: Offset, *, end: Offset, epoch: int, schema: bytes, broken: bool) -> _Scan:
-    """end, epoch, schema: of the log below `base`. broken: something below did not hold, so that all this must go."""
+def _scan(files: Files, folder: Path, base: Offset, below: _Below, *, broken: bool) -> _Scan:
+    """broken: something below did not hold, so that all this must go."""
+    schema = below.schema
     data_file, index_file = data_path(folder, base), index_path(folder, base)
     has_index = files.size(index_file) is not None
     index = files.read_whole(index_file) if has_index else b""
@@ -241,12 +284,12 @@ def _scan(files: Files, folder: Path, base: Offset, *, end: Offset, epoch: int, 
     entries = as_array(index)
     if broken:
         prefix = Prefix(0, "a segment before it is broken")
-    elif base != end:
-        prefix = Prefix(0, f"it starts at {base}, the log before it ends at {end}")
+    elif base != below.end:
+        prefix = Prefix(0, f"it starts at {base}, the log before it ends at {below.end}")
     elif data_bytes == 0 or not has_index:
         prefix = Prefix(0, "one of its two files is missing")
     else:
-        prefix, schema = _whole_batches(files, data_file, index, data_bytes, base=base, epoch=epoch, schema=schema)
+        prefix, schema = _whole_batches(files, data_file, index, data_bytes, below)
     kept = prefix.kept
     last = entries[kept - 1] if kept else None
     data_kept = int(last["position"]) + int(last["bytes"]) if last is not None else 0
@@ -277,35 +320,60 @@ def epoch_starts(entries: Entries) -> tuple[tuple[int, Offset], ...]:
     return tuple((int(epochs[place]), int(entries["base_offset"][place])) for place in changes)
 
 
-def _whole_batches(
-    files: Files, data_file: Path, index: bytes, data_bytes: int, *, base: Offset, epoch: int, schema: bytes
-) -> tuple[Prefix, bytes]:
+def _whole_batches(files: Files, data_file: Path, index: bytes, data_bytes: int, below: _Below) -> tuple[Prefix, bytes]:
     """What of one segment holds, data included, and its schema message (the very object before it, if it is equal)."""
-    prefix = whole_prefix(index, base=base, epoch=epoch, data_bytes=data_bytes)
+    schema = below.schema
+    trusted = _trusted(as_array(index), below, data_bytes)
+    prefix = _whole_entries(index, trusted, below, data_bytes)
     if prefix.kept == 0:
         return prefix, schema
     entries = as_array(index)[: prefix.kept]
     head = files.read(data_file, int(entries["position"][0]), 0)
-    below = count_below(crc32c(head), index[: prefix.kept * ENTRY_BYTES])
-    if below < prefix.kept:
-        prefix = Prefix(below, f"its schema does not have the CRC-32C that entry {below} names")
-    if below == 0:
-        return prefix, schema
+    named = entries["schema_crc"]
+    others = ((named != 0) & (named != crc32c(head))).nonzero()[0]
+    if len(others):
+        first = int(others[0])
+        prefix = Prefix(first, f"its schema does not have the CRC-32C that entry {first} names")
+        if first == 0:
+            return prefix, schema
+        entries = entries[:first]
     if head != schema:
         try:
             schema_from_bytes(head, str(data_file))
         except CorruptLog as error:
             return Prefix(0, error.message), schema
-    sound = _sound_data(files, data_file, entries)
+    sound = _sound_data(files, data_file, entries, min(trusted, prefix.kept))
     if sound < prefix.kept:
         prefix = Prefix(sound, f"the batch at offset {int(entries['base_offset'][sound])} does not have its CRC-32C")
     return prefix, schema if head == schema else head
 
 
-def _sound_data(files: Files, data_file: Path, entries: Entries) -> int:
-    """How many batches from the first have the CRC-32C of their entries. Reads many batches at a time."""
+def _trusted(entries: Entries, below: _Below, data_bytes: int) -> int:
+    """How many entries, from the first on, are of batches below the recovery point: none, unless all of them fit."""
+    count = int(entries["last_offset"].searchsorted(below.trusted_to))
+    fits = continues(entries[:count], base=below.end, epoch=below.epoch, data_bytes=data_bytes)
+    return count if fits else 0
+
+
+def _whole_entries(index: bytes, trusted: int, below: _Below, data_bytes: int) -> Prefix:
+    if not trusted:
+        return whole_prefix(index, base=below.end, epoch=below.epoch, data_bytes=data_bytes)
+    last = as_array(index)[trusted - 1]
+    rest = whole_prefix(
+        memoryview(index)[trusted * ENTRY_BYTES :],
+        base=int(last["last_offset"]) + 1,
+        epoch=int(last["leader_epoch"]),
+        position=int(last["position"]) + int(last["bytes"]),
+        data_bytes=data_bytes,
+    )
+    return Prefix(trusted + rest.kept, rest.why)
+
+
+def _sound_data(files: Files, data_file: Path, entries: Entries, trusted: int) -> int:
+    """How many batches from the first have the CRC-32C of their entries; the first `trusted` do. Reads many batches at
+    a time."""
     positions, sizes, checksums = (entries[name].tolist() for name in ("position", "bytes", "crc"))
-    start = 0
+    start = trusted
     while start < len(positions):
         beyond = start + 1
         while beyond < len(positions) and positions[beyond] + sizes[beyond] - positions[start] <= _READ_BYTES:
@@ -338,6 +406,9 @@ def _empty(folder: Path, files: Files, memory: SegmentMemory, high_watermarks: H
         epochs_file=EpochsFile(folder, files),
         high_watermark=0,
         high_watermarks=high_watermarks,
+        recovery_point=RecoveryPoint(folder, files),
+        cuts=Cuts(folder, files, pending=False),
+        flushed_end_before=None,
         report=RecoveryReport(folder=str(folder), log_end=0, batches_kept=0),
     )
 

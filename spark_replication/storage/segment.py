@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from pathlib import Path
 
@@ -28,9 +28,9 @@ from spark_replication.storage.index import (
     NO_TIMESTAMP,
     Buffer,
     IndexEntry,
-    decode_entries,
     entry_at,
     last_offset_at,
+    newest_of_producers,
     place_of_offset,
     place_of_time,
     timestamp_max_at,
@@ -181,9 +181,10 @@ class Segment:
         entries = self._entries()
         return entry_at(entries, place_of_time(entries, timestamp_ms)).base_offset
 
-    def entries(self) -> Iterator[IndexEntry]:
-        # A copy: the caller may append between two entries, and a bytearray that is being looked at cannot grow.
-        return decode_entries(bytes(self._entries()))
+    def newest_of_producers(self, count: int) -> list[IndexEntry]:
+        """Of each idempotent producer's batches the last so many, in their order."""
+        # A copy: a bytearray that is being looked at cannot grow.
+        return newest_of_producers(bytes(self._entries()), count)
 
     def truncate(self, boundary: Offset) -> None:
         """Cut to `boundary`, the start of one of its batches but the first."""

@@ -16,10 +16,10 @@ _CHECKSUM_DIGITS = 8
 BESIDE = ".tmp"
 
 # For what a process says of itself beside the logs, which no simulator runs: nothing of it is kept open.
-_LOCAL_FILES = LocalFiles(open_files_max=1)
+LOCAL_FILES = LocalFiles(open_files_max=1)
 
 
-def replace_file(path: Path, data: bytes, *, durable: bool, files: Files = _LOCAL_FILES) -> None:
+def replace_file(path: Path, data: bytes, *, durable: bool, files: Files = LOCAL_FILES) -> None:
     """durable: on the disk, name and all, before it returns; else handed to the kernel, like the log's bytes (F0)."""
     beside = path.with_name(path.name + BESIDE)
     files.create(beside, data)
@@ -30,13 +30,13 @@ def replace_file(path: Path, data: bytes, *, durable: bool, files: Files = _LOCA
         files.sync_folder(path.parent)
 
 
-def remove_file(path: Path, *, files: Files = _LOCAL_FILES) -> None:
+def remove_file(path: Path, *, files: Files = LOCAL_FILES) -> None:
     """For good: it does not come back after a crash of the host."""
     files.remove(path)
     files.sync_folder(path.parent)
 
 
-def read_file(path: Path, *, files: Files = _LOCAL_FILES) -> bytes | None:
+def read_file(path: Path, *, files: Files = LOCAL_FILES) -> bytes | None:
     try:
         return files.read_whole(path)
     except FileNotFoundError:

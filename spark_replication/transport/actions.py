@@ -8,9 +8,9 @@ it hears.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
@@ -25,7 +25,8 @@ from spark_replication.errors import (
     StartFailed,
     error_of_text,
 )
-from spark_replication.messages.envelope import Kind, from_json, to_json
+from spark_replication.messages.actions import Action, Asked, Told
+from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.transport.security import Security
 
@@ -34,23 +35,26 @@ _NOT_CONNECTED = "failed to connect"  # then nothing was sent
 _TLS_REFUSED = ("SSL_ERROR_SSL", "is not in peer certificate")  # by this side: the peer will not do
 _HUNG_UP = "Socket closed"  # while connecting: so does a peer that refuses this side's TLS, but also one that ends
 
-Request = TypeVar("Request", bound=msgspec.Struct)
 
+class Handled(NamedTuple):
+    """Made by `handled` alone, which knows that the two fit."""
 
-class Action(NamedTuple):
-    """handler: the answer to a request of this kind; it raises what it refuses."""
-
-    request: type[msgspec.Struct]
+    action: Action[Any, Any]
     handler: Callable[[Any], msgspec.Struct]
+
+
+def handled(action: Action[Asked, Told], handler: Callable[[Asked], Told]) -> Handled:
+    """handler: the answer to a request; it raises what it refuses."""
+    return Handled(action, handler)
 
 
 class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves from birth. port: 0 lets the system choose; `port` then says which."""
 
-    def __init__(self, host: str, actions: Mapping[str, Action], *, security: Security, port: int = 0) -> None:
+    def __init__(self, host: str, actions: Iterable[Handled], *, security: Security, port: int = 0) -> None:
         security.require_may_bind(host)
         keep_freed_memory()
-        self._actions = dict(actions)
+        self._actions = {each.action.name: each for each in actions}
         try:
             super().__init__(security.location(f"{host}:{port}"), **security.serving())
         except (flight.FlightError, pa.ArrowException, OSError) as error:
@@ -63,11 +67,11 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 raise InvalidRequest(
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"
                 )
-            request = from_json(action.body.to_pybytes(), known.request)
+            request = from_json(action.body.to_pybytes(), known.action.request)
             return [to_json(known.handler(request))]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
-        return [(name, action.request.__doc__ or "") for name, action in sorted(self._actions.items())]
+        return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]
 
     def stop(self, timeout_s: float) -> None:
         """Takes no new calls. Those under way get `timeout_s`; a stream that its client holds open ends with the
@@ -86,22 +90,16 @@ def told_to_client() -> Iterator[None]:
         raise flight.FlightServerError(str(error)) from error
 
 
-def call(
-    client: flight.FlightClient,
-    action: str,
-    request: msgspec.Struct,
-    answer_kind: type[Kind],
-    timeout_ms: int,
-) -> Kind:
+def call(client: flight.FlightClient, action: Action[Asked, Told], request: Asked, timeout_ms: int) -> Told:
     """One request, one answer; what goes wrong raises an error of our tree."""
     options = flight.FlightCallOptions(timeout=timeout_ms / 1000)
     try:
-        answers = [result.body.to_pybytes() for result in client.do_action((action, to_json(request)), options)]
+        answers = [result.body.to_pybytes() for result in client.do_action((action.name, to_json(request)), options)]
     except (flight.FlightError, pa.ArrowException, OSError) as error:
         raise error_of_flight(error) from error
     if len(answers) != 1:
-        raise InvalidRequest(f"{action} was answered with {len(answers)} messages, not with one")
-    return from_json(answers[0], answer_kind)
+        raise InvalidRequest(f"{action.name} was answered with {len(answers)} messages, not with one")
+    return from_json(answers[0], action.answer)
 
 
 def error_of_flight(error: Exception) -> ReplicationError:

@@ -6,13 +6,13 @@ action of `broker_actions`.
 
 from __future__ import annotations
 
-import threading
+import logging
+import secrets
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing
 from typing import Protocol
 
-import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.config import Settings
@@ -22,16 +22,14 @@ from spark_replication.errors import (
     InvalidRequest,
     LeaderNotAvailable,
     NotReady,
-    Overloaded,
+    ReplicationError,
     UnknownTopicOrPartition,
 )
+from spark_replication.messages import actions
 from spark_replication.messages.commands import (
     CommandAnswer,
-    GetReplicaLogInfo,
     LeaderAndIsr,
     PartitionCommand,
-    StopReplica,
-    UpdateMetadata,
 )
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
@@ -42,40 +40,32 @@ from spark_replication.messages.descriptions import (
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
-from spark_replication.messages.records import InitProducer, ProducerId, ReadTicket
+from spark_replication.messages.records import PRODUCER_ID_BITS, InitProducer, ProducerId, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.process.load import Load
 from spark_replication.storage.batches import TopicSchema, topic_schema
-from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight, told_to_client
-from spark_replication.transport.put_stream import AnswersInOrder, AnswersTogether, MetadataWriter, PutStream
-from spark_replication.transport.read_stream import ReadStream
+from spark_replication.transport.actions import ActionServer, Handled, handled, told_to_client
+from spark_replication.transport.limits import Room, Slots
+from spark_replication.transport.put_stream import MetadataWriter, PutStream, QueueInOrder, QueueTogether
+from spark_replication.transport.read_stream import BatchWithMetadata, ReadStream
 from spark_replication.transport.security import Security
 
 GATHER_BUSY_S = 0.002  # between two messages of answers of a broker that is busy
 
-__all__ = [
-    "Action",
-    "ActionServer",
-    "BrokerFlightServer",
-    "BrokerServices",
-    "broker_actions",
-    "call",
-    "error_of_flight",
-]
+log = logging.getLogger(__name__)
 
 
 class BrokerServices(Protocol):
     """What a broker process answers besides its engine."""
 
     def controller_address(self) -> str | None: ...
-    def new_producer(self) -> ProducerId: ...
     def renew_lease(self, request: RenewLease) -> LeaseAnswer: ...
-    def begin_stop(self) -> None: ...
+    def shut_down(self, request: Shutdown) -> None: ...
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
         """An INIT that told of these was carried out."""
 
 
-def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> dict[str, Action]:
+def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> list[Handled]:
     def leader_and_isr(request: LeaderAndIsr) -> CommandAnswer:
         answer = broker.leader_and_isr(request, now_ms())
         if request.init:
@@ -90,21 +80,24 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         _require_ready(broker)
         return broker.replica_sizes(request)
 
-    def shutdown(_request: Shutdown) -> Done:
-        services.begin_stop()
+    def shutdown(request: Shutdown) -> Done:
+        services.shut_down(request)
         return Done()
 
-    return {
-        "metadata": Action(DescribeTopics, metadata),
-        "init_producer": Action(InitProducer, lambda _request: services.new_producer()),
-        "leader_and_isr": Action(LeaderAndIsr, leader_and_isr),
-        "update_metadata": Action(UpdateMetadata, broker.update_metadata),
-        "stop_replica": Action(StopReplica, broker.stop_replica),
-        "get_replica_log_info": Action(GetReplicaLogInfo, broker.replica_log_info),
-        "describe_replicas": Action(DescribeReplicas, replica_sizes),
-        "renew_lease": Action(RenewLease, services.renew_lease),
-        "shutdown": Action(Shutdown, shutdown),
-    }
+    def init_producer(_request: InitProducer) -> ProducerId:
+        return ProducerId(producer=secrets.randbits(PRODUCER_ID_BITS))
+
+    return [
+        handled(actions.METADATA, metadata),
+        handled(actions.INIT_PRODUCER, init_producer),
+        handled(actions.LEADER_AND_ISR, leader_and_isr),
+        handled(actions.UPDATE_METADATA, broker.update_metadata),
+        handled(actions.STOP_REPLICA, broker.stop_replica),
+        handled(actions.GET_REPLICA_LOG_INFO, broker.replica_log_info),
+        handled(actions.DESCRIBE_REPLICAS, replica_sizes),
+        handled(actions.RENEW_LEASE, services.renew_lease),
+        handled(actions.SHUTDOWN, shutdown),
+    ]
 
 
 class BrokerFlightServer(ActionServer):
@@ -124,7 +117,12 @@ class BrokerFlightServer(ActionServer):
         self._security = security
         self._now_ms = now_ms
         self._load = Load()
-        self._streams = threading.Semaphore(settings.flight_streams_max)
+        # Reads may wait for long, and for nothing but records: they take nothing that a write needs.
+        self._reads = Slots(settings.flight_reads_max, "flight.reads.max", "reads")
+        self._writes = Slots(settings.flight_writes_max, "flight.writes.max", "writes")
+        wait_s = settings.request_timeout_ms / 2000  # who finds no room hears so before the request is out of time
+        self._read_room = Room(settings.flight_read_bytes_max, "flight.read.bytes.max", wait_s=wait_s)
+        self._write_room = Room(settings.flight_write_bytes_max, "flight.write.bytes.max", wait_s=wait_s)
         super().__init__(host, broker_actions(broker, services, now_ms), security=security, port=port)
 
     def do_put(
@@ -134,16 +132,22 @@ class BrokerFlightServer(ActionServer):
         reader: flight.MetadataRecordBatchReader,
         writer: MetadataWriter,
     ) -> None:
-        with told_to_client(), self._stream():
+        with told_to_client(), self._writes.one():
             topic, number = _path_of(descriptor)
 
             def replica_of(named: int | None) -> ReplicaLoop:
                 return self._replica(_meant(topic, number, named))
 
             self._schema(topic)  # of a topic that is not known here, the stream is refused as a whole
-            answers = AnswersTogether if number is None else AnswersInOrder
+            answers = QueueTogether if number is None else QueueInOrder
             stream = PutStream(
-                replica_of, lambda: self._schema(topic), answers, self._settings, self._now_ms, self._gather
+                replica_of,
+                lambda: self._schema(topic),
+                answers,
+                self._settings,
+                self._now_ms,
+                self._gather,
+                room=self._write_room,
             )
             stream.run(reader, writer)
 
@@ -155,8 +159,13 @@ class BrokerFlightServer(ActionServer):
         with told_to_client():
             request = from_json(ticket.ticket, ReadTicket)
             partition = TopicPartition(request.topic, request.partition)
-            stream = ReadStream(lambda: self._replica(partition), self._schema(request.topic).newest, request)
-            return flight.GeneratorStream(stream.schema, self._counted(stream))
+            schema = self._schema(request.topic).newest
+            stream = ReadStream(
+                lambda: self._replica(partition), schema, request, self._read_room, context.is_cancelled
+            )
+            served = self._served(stream)
+            next(served)
+            return flight.GeneratorStream(stream.schema, served)
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
@@ -176,10 +185,16 @@ class BrokerFlightServer(ActionServer):
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         with told_to_client():
-            # A partition without a leader has no endpoint; the list is whole all the same.
+            # A partition without a leader has no endpoint; the list is whole all the same. A topic whose schema nobody
+            # can read is left out.
             for found in self._described(None):
                 led = [known for known in found.partitions if self._leader_address(known) is not None]
-                yield self._info(found.name, led, flight.FlightDescriptor.for_path(found.name))
+                try:
+                    shown = self._info(found.name, led, flight.FlightDescriptor.for_path(found.name))
+                except ReplicationError as error:
+                    log.warning("topic %s is left out of ListFlights: %s", found.name, error)
+                else:
+                    yield shown
 
     def _info(
         self, topic: str, partitions: list[PartitionCommand], descriptor: flight.FlightDescriptor
@@ -211,19 +226,12 @@ class BrokerFlightServer(ActionServer):
         _require_ready(self._broker)
         return topic_schema(self._broker.config(topic))
 
-    @contextmanager
-    def _stream(self) -> Iterator[None]:
-        if not self._streams.acquire(blocking=False):
-            raise Overloaded(
-                f"{self._settings.flight_streams_max} streams (flight.streams.max) are open on this broker: retry later"
-            )
-        try:
-            yield
-        finally:
-            self._streams.release()
-
-    def _counted(self, stream: ReadStream) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        with told_to_client(), self._stream():
+    def _served(self, stream: ReadStream) -> Iterator[BatchWithMetadata | None]:
+        """First None, once it has its slot and its first look. From then on, whatever ends it, even one of which nobody
+        asks a batch, gives back what it has."""
+        with told_to_client(), self._reads.one(), closing(stream):
+            stream.begin()
+            yield None
             yield from stream.batches()
 
 

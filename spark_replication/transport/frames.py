@@ -29,6 +29,12 @@ Channel = socket.socket | TlsChannel
 HANDSHAKE_BYTES_MAX = 4 << 10  # what is read of a peer before it is known
 RECEIVE_BYTES = 1 << 20  # what a receiver's buffer has room for, until a larger frame comes
 ROOM_BYTES_MIN = 64 << 10  # of a recv: what TlsChannel has decrypted must fit, since no poll tells of what is left
+# Of a path that takes packets and brings none. The kernel looks whether a silent peer is there, and gives up one that
+# has not confirmed what was sent.
+KEEPALIVE_IDLE_S = 5
+KEEPALIVE_INTERVAL_S = 2
+KEEPALIVE_PROBES_MAX = 3
+UNCONFIRMED_MS_MAX = 10_000
 BUFFERS_PER_CALL_MAX = 512  # of one sendmsg: Linux takes 1024
 
 _LENGTHS = struct.Struct("!II")
@@ -175,9 +181,13 @@ def _send_batch(connection: Channel, batch: list[Buffer], flags: int = 0) -> Non
 
 
 def tune(connection: socket.socket) -> None:
-    """Small frames go at once; a peer whose host is gone is noticed in the end."""
+    """Small frames go at once; a peer whose host is gone is noticed within seconds, whether anything is sent or not."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, KEEPALIVE_INTERVAL_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, KEEPALIVE_PROBES_MAX)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, UNCONFIRMED_MS_MAX)
 
 
 def hang_up(connection: Channel) -> None:

@@ -6,8 +6,9 @@ that are there at a wake-up go together, each with the number of its batch in th
 waits for another's followers.
 
 The handler's thread reads batches and appends them; another writes the answers. A batch that is refused is answered so,
-and the stream goes on. While others are under way, the answers of a busy broker wait a little for each other: a message
-each would cost it, and its client, as much as the batch.
+and the stream goes on without those that its producer sent after it to the same partition (core.replica.refused_lanes).
+While others are under way, the answers of a busy broker wait a little for each other: a message each would cost it, and
+its client, as much as the batch.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.config import Compression, Settings
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.refused_lanes import RefusedLanes
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
 from spark_replication.messages import records
@@ -32,6 +34,7 @@ from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import Ack, BatchMetadata, Refusal
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, prepare
+from spark_replication.transport.limits import Room
 
 _DEFAULT = BatchMetadata()
 _NO_PRODUCER = -1
@@ -41,12 +44,12 @@ class MetadataWriter(Protocol):
     def write(self, data: bytes) -> None: ...
 
 
-class Answer:
+class PendingAnswer:
     """That of the stream's batch `number`. Filled once by whoever knows it; a late second filling says nothing."""
 
     __slots__ = ("_answers", "deadline", "number", "outcome")
 
-    def __init__(self, answers: Answers, number: int, deadline: float) -> None:
+    def __init__(self, answers: AnswerQueue, number: int, deadline: float) -> None:
         self._answers = answers
         self.number = number
         self.deadline = deadline
@@ -59,7 +62,7 @@ class Answer:
             self._answers.filled(self)
 
 
-class Answers:
+class AnswerQueue:
     """Those of a stream; at most `unanswered_max` are owed at a time. gather: called after a message while others are
     owed: as long as it takes, answers come together.
 
@@ -72,13 +75,13 @@ class Answers:
         self._gather = gather
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
-        self._pending: dict[int, Answer] = {}
+        self._pending: dict[int, PendingAnswer] = {}
         self._begun = 0
         self._changed = threading.Event()
         self._complete = False
         self._broken = False
 
-    def next(self) -> Answer | None:
+    def next(self) -> PendingAnswer | None:
         """For the next batch, once there is room; None: nobody takes answers any more."""
         with self._lock:
             while len(self._pending) >= self._unanswered_max and not self._broken:
@@ -87,10 +90,10 @@ class Answers:
                 return None
             number = self._begun
             self._begun += 1
-            answer = self._pending[number] = Answer(self, number, time.monotonic() + self._timeout_ms / 1000)
+            answer = self._pending[number] = PendingAnswer(self, number, time.monotonic() + self._timeout_ms / 1000)
             return answer
 
-    def filled(self, answer: Answer) -> None:
+    def filled(self, answer: PendingAnswer) -> None:
         if not self._changed.is_set():
             self._changed.set()
 
@@ -134,7 +137,7 @@ class Answers:
                 )
             )
 
-    def _take(self) -> list[Answer]:
+    def _take(self) -> list[PendingAnswer]:
         """Those that are to be written now: they make room."""
         with self._lock:
             known = self._known()
@@ -143,41 +146,41 @@ class Answers:
             self._room.notify()
         return known
 
-    def _known(self) -> list[Answer]:
+    def _known(self) -> list[PendingAnswer]:
         raise NotImplementedError
 
-    def _tell(self, known: list[Answer], writer: MetadataWriter) -> None:
+    def _tell(self, known: list[PendingAnswer], writer: MetadataWriter) -> None:
         raise NotImplementedError
 
 
-class AnswersInOrder(Answers):
+class QueueInOrder(AnswerQueue):
     """Of one partition: a message for each, in the order of the batches."""
 
-    def _known(self) -> list[Answer]:
+    def _known(self) -> list[PendingAnswer]:
         return list(takewhile(lambda answer: answer.outcome is not None, self._pending.values()))
 
-    def _tell(self, known: list[Answer], writer: MetadataWriter) -> None:
+    def _tell(self, known: list[PendingAnswer], writer: MetadataWriter) -> None:
         for answer in known:
             writer.write(to_json(_told(answer)))
 
 
-class AnswersTogether(Answers):
+class QueueTogether(AnswerQueue):
     """Of a topic: as they come, many in one message."""
 
     def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None]) -> None:
         super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms, gather=gather)
-        self._filled: deque[Answer] = deque()
+        self._filled: deque[PendingAnswer] = deque()
 
-    def filled(self, answer: Answer) -> None:
+    def filled(self, answer: PendingAnswer) -> None:
         self._filled.append(answer)
         super().filled(answer)
 
-    def _known(self) -> list[Answer]:
+    def _known(self) -> list[PendingAnswer]:
         """At most so many as were there when it began to look, and each once, whoever else filled it."""
         found = {answer.number: answer for answer in (self._filled.popleft() for _ in range(len(self._filled)))}
         return [answer for number, answer in found.items() if number in self._pending]
 
-    def _tell(self, known: list[Answer], writer: MetadataWriter) -> None:
+    def _tell(self, known: list[PendingAnswer], writer: MetadataWriter) -> None:
         if known:
             told = tuple(replace(_told(answer), number=answer.number) for answer in known)
             writer.write(to_json(records.AnswersTogether(answers=told)))
@@ -185,21 +188,27 @@ class AnswersTogether(Answers):
 
 class PutStream:
     """replica_of: of the partition that a batch names, if it does. This and schema_of are asked for each batch, since a
-    partition may come and go, and a topic be widened, while a stream is open. gather: see Answers."""
+    partition may come and go, and a topic be widened, while a stream is open. gather: see Answers. room: of all streams
+    together, for batches while they are checked, serialised and appended.
+    """
 
     def __init__(
         self,
         replica_of: Callable[[int | None], ReplicaLoop],
         schema_of: Callable[[], TopicSchema],
-        answers: type[Answers],
+        answers: type[AnswerQueue],
         settings: Settings,
         now_ms: Callable[[], int],
         gather: Callable[[], None],
+        *,
+        room: Room,
     ) -> None:
         self._replica_of = replica_of
         self._schema_of = schema_of
         self._batch_bytes_max = settings.batch_bytes_max
         self._now_ms = now_ms
+        self._room = room
+        self._refused = RefusedLanes()
         self._answers = answers(
             unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms, gather=gather
         )
@@ -227,14 +236,25 @@ class PutStream:
             except ReplicationError as error:
                 answer.fill(error)
 
-    def _append(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, answer: Answer) -> None:
+    def _append(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, answer: PendingAnswer) -> None:
         if batch is None:
             raise InvalidRequest("metadata came without a batch")
         asked = _DEFAULT if metadata is None else from_json(metadata.to_pybytes(), BatchMetadata)
-        replica = self._replica_of(asked.partition)
-        prepared = self._prepared(batch, asked, replica.compression)
-        with replica.guard:
-            replica.produce(prepared, acks=asked.acks, now_ms=self._now_ms(), acknowledge=answer.fill)
+        self._refused.check(asked)
+        try:
+            replica = self._replica_of(asked.partition)
+            # Of a batch over the cap, which is refused at once, no more is made.
+            size = min(batch.get_total_buffer_size(), self._batch_bytes_max)
+            self._room.take(size)
+            try:
+                prepared = self._prepared(batch, asked, replica.compression)
+                with replica.guard:
+                    replica.produce(prepared, acks=asked.acks, now_ms=self._now_ms(), acknowledge=answer.fill)
+            finally:
+                self._room.give_back(size)
+        except ReplicationError:
+            self._refused.refused(asked)
+            raise
 
     def _prepared(self, batch: pa.RecordBatch, asked: BatchMetadata, compression: Compression) -> PreparedBatch:
         return prepare(
@@ -248,7 +268,7 @@ class PutStream:
         )
 
 
-def _told(answer: Answer) -> Ack | Refusal:
+def _told(answer: PendingAnswer) -> Ack | Refusal:
     outcome = answer.outcome
     assert outcome is not None
     if isinstance(outcome, Place):

@@ -6,11 +6,15 @@ of an earlier version has nulls in the columns that came later, one of a later v
 Where a stream begins that names a place or a time is decided once, with the first look, and is the first that it says:
 whoever goes on after a broken stream goes on from there. A wait for something new is a wait for the replica's progress,
 never a poll. No guard is held between two batches.
+
+A consumer that stops reading keeps what was last read for it. All streams together hold what `room` has at most, and
+each look takes a part of what is left of it: the more they hold, the less the next one reads.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -21,23 +25,34 @@ from spark_replication.errors import CorruptLog, StorageFailed, UnknownTopicOrPa
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import Offset
-from spark_replication.ports import LogSlice
+from spark_replication.ports import LogSlice, Records
 from spark_replication.storage.batches import are_versions, batches_of, check_data, filled, projected, segment_schema
 from spark_replication.storage.index import NO_TIMESTAMP
 from spark_replication.transport.actions import told_to_client
+from spark_replication.transport.limits import LOOK_S, Room
 
-READ_BYTES = 4 << 20  # of one look into the log
+READ_BYTES = 1 << 20  # of one look into the log, which takes a batch at least
+ROOM_SHARE = 16  # one look takes this part of the room that is left, at most
 UNDECIDED = -1  # where the stream begins, until its first look
 
 BatchWithMetadata = tuple[pa.RecordBatch, bytes]
 
 
 class ReadStream:
-    def __init__(self, replica_of: Callable[[], ReplicaLoop], schema: pa.Schema, ticket: ReadTicket) -> None:
-        """The first look is taken now, so that a request that cannot be served is refused as a whole."""
+    def __init__(
+        self,
+        replica_of: Callable[[], ReplicaLoop],
+        schema: pa.Schema,
+        ticket: ReadTicket,
+        room: Room,
+        is_cancelled: Callable[[], bool],
+    ) -> None:
+        """is_cancelled: the consumer is gone."""
         self._replica_of = replica_of
         self._topic_schema = schema
         self._ticket = ticket
+        self._room = room
+        self._is_cancelled = is_cancelled
         self.schema = projected(schema, ticket.columns)
         self._places = [
             *(range(len(schema)) if ticket.columns is None else map(schema.get_field_index, ticket.columns))
@@ -45,12 +60,28 @@ class ReadStream:
         self._head = b""  # of the segment that was read last
         self._is_of_topic_schema = False  # that segment
         self._progress = threading.Event()
+        self._waits_at: ReplicaLoop | None = None  # whose progress will be heard
         self._offset = UNDECIDED
+        self._taken = 0  # of the room
+        self._first: tuple[LogSlice | None, Offset] | None = None
+
+    def begin(self) -> None:
+        """Takes the first look, so that a request that cannot be served is refused as a whole. Whoever calls it calls
+        `close`."""
         self._first = self._look()
+
+    def close(self) -> None:
+        """Leaves nothing behind."""
+        self._give_back()
+        replica, self._waits_at = self._waits_at, None
+        if replica is not None:
+            with replica.guard:
+                replica.progress.leave(self._progress.set)
 
     def batches(self) -> Iterator[BatchWithMetadata]:
         with told_to_client():
-            records, high_watermark = self._first
+            assert self._first is not None
+            (records, high_watermark), self._first = self._first, None
             if not isinstance(self._ticket.start, int):
                 yield self._beginning(high_watermark)
             while True:
@@ -60,17 +91,39 @@ class ReadStream:
                     return
                 if self._done():
                     return
+                records = None  # before the next ones are read
+                self._give_back()
                 records, high_watermark = self._look()
 
     def _done(self) -> bool:
         return self._ticket.to is not None and self._offset >= self._ticket.to
 
-    def _look(self, *, guarded: bool = False) -> tuple[LogSlice | None, Offset]:
+    def _look(self) -> tuple[LogSlice | None, Offset]:
         """What there is, and the high watermark; where there is nothing, the next progress will be heard.
 
         The disk is read without the guard, so that producers do not wait for this reader's disk. What was found may
         have been cut away by then: if it does not read well, it is looked for and read under the guard.
         """
+        found, high_watermark = self._find(min(READ_BYTES, self._room.free // ROOM_SHARE))
+        if found is None:
+            return None, high_watermark
+        self._take(len(found.data))
+        try:
+            records = found.loaded()
+            check_data(records)
+        except (CorruptLog, StorageFailed):
+            return self._look_guarded(len(found.data))
+        return records, high_watermark
+
+    def _look_guarded(self, bytes_max: int) -> tuple[LogSlice | None, Offset]:
+        with self._replica_of().guard:
+            found, high_watermark = self._find(bytes_max)
+            records = None if found is None else found.loaded()
+        if records is not None:
+            check_data(records)
+        return records, high_watermark
+
+    def _find(self, bytes_max: int) -> tuple[Records | None, Offset]:
         replica = self._replica_of()
         with replica.guard:
             if self._offset == UNDECIDED:
@@ -79,32 +132,32 @@ class ReadStream:
             if self._done():
                 return None, high_watermark
             found = replica.read(
-                self._offset, bytes_max=READ_BYTES, to=self._ticket.to, any_replica=self._ticket.any_replica
+                self._offset, bytes_max=bytes_max, to=self._ticket.to, any_replica=self._ticket.any_replica
             )
             if found is None and self._ticket.max_wait_ms:
                 self._progress.clear()
                 replica.progress.await_next(self._progress.set)
-            records = found.loaded() if found is not None and guarded else None
-        if found is None:
-            return None, high_watermark
-        try:
-            records = records or found.loaded()
-            check_data(records)
-        except (CorruptLog, StorageFailed):
-            if guarded:
-                raise
-            return self._look(guarded=True)
-        return records, high_watermark
+                self._waits_at = replica
+        return found, high_watermark
+
+    def _take(self, count: int) -> None:
+        self._room.take(count, self._is_cancelled)
+        self._taken = count
+
+    def _give_back(self) -> None:
+        count, self._taken = self._taken, 0
+        if count:
+            self._room.give_back(count)
 
     def _wait(self) -> bool:
-        """Until something is new; False: it took too long, or there is nothing to wait for."""
+        """Until something is new; False: it took too long, nobody waits for it, or there is nothing to wait for."""
         if self._done() or not self._ticket.max_wait_ms:
             return False
-        if self._progress.wait(self._ticket.max_wait_ms / 1000):
-            return True
-        replica = self._replica_of()
-        with replica.guard:
-            replica.progress.leave(self._progress.set)
+        deadline_s = time.monotonic() + self._ticket.max_wait_ms / 1000
+        while (left_s := deadline_s - time.monotonic()) > 0 and not self._is_cancelled():
+            if self._progress.wait(min(LOOK_S, left_s)):
+                self._waits_at = None
+                return True
         return False
 
     def _beginning(self, high_watermark: Offset) -> BatchWithMetadata:

@@ -12,10 +12,10 @@ from spark_replication.config import Settings
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
-from spark_replication.transport.replication_server import ReplicaOf, ReplicationServer
+from spark_replication.transport.replication_server import FindReplica, ReplicationServer
 from spark_replication.transport.security import Security
 
-__all__ = ["Address", "AddressOf", "ReplicaOf", "Replication", "ReplicationClient", "ReplicationServer"]
+__all__ = ["Address", "AddressOf", "FindReplica", "Replication", "ReplicationClient", "ReplicationServer"]
 
 HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a thousand fetches
 
@@ -31,7 +31,7 @@ class Replication:
         broker: BrokerId,
         settings: Settings,
         security: Security,
-        replica_of: ReplicaOf,
+        replica_of: FindReplica,
         address_of: AddressOf,
         now_ms: Callable[[], int],
     ) -> None:
@@ -58,6 +58,7 @@ class Replication:
             replica_of=replica_of,
             address_of=address_of,
             frame_bytes_max=frame_bytes_max,
+            silence_s=settings.replica_lag_time_ms / 1000,
         )
         self.port = self._server.port
 

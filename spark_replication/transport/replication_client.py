@@ -5,9 +5,12 @@ it, and makes the next fetches of all that came at once into one frame.
 
 Rules:
 - No guard is held while sending, connecting or waiting; `follow` and `unfollow` only leave a note and wake the thread.
-- An answer counts only if its number is that of the partition's last fetch on this connection: of an older one nobody
-  knows whether what it says still holds.
+- An answer counts only if its number is that of the partition's last fetch on this connection, and the replica takes
+  it for that fetch only: of an older one nobody knows whether what it says still holds.
+- Once a link is closed its thread takes nothing more, even if it has not ended within CLOSE_TIMEOUT_S.
 - A partition that fails is asked for again later, and delays no other.
+- A leader that says that it lives (messages.replication.ALIVE) is expected to go on: a connection over which nothing
+  comes for long enough is given up for a new one, whatever TCP thinks of it.
 """
 
 from __future__ import annotations
@@ -15,28 +18,33 @@ from __future__ import annotations
 import contextlib
 import heapq
 import logging
+import math
 import os
 import select
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import (
-    BrokerNotAvailable,
-    InvalidRequest,
-    ReplicationError,
-    error_of,
-)
+from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
 from spark_replication.messages.envelope import NONE
-from spark_replication.messages.replication import ErrorFrame, FetchedFrame, FetchedPartition, FetchFrame, HelloFrame
+from spark_replication.messages.replication import (
+    ALIVE,
+    ErrorFrame,
+    FetchedFrame,
+    FetchedPartition,
+    FetchFrame,
+    FetchPartition,
+    HelloFrame,
+)
 from spark_replication.model import BrokerId, Offset, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
 from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded, hang_up, send, tune
 from spark_replication.transport.handshake import introduce
-from spark_replication.transport.replication_server import HELLO_TIMEOUT_S, ReplicaOf
+from spark_replication.transport.replication_server import ALIVE_S, HELLO_TIMEOUT_S, FindReplica
 from spark_replication.transport.security import Security
 
 BACKOFF_S = 0.02
@@ -46,6 +54,7 @@ ADDRESS_LOOK_S = 1.0  # a leader that refuses is looked up so often, whatever th
 FETCHES_PER_FRAME_MAX = 1_000
 RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
 CLOSE_TIMEOUT_S = 3.0
+SILENCE_S_MIN = 3 * ALIVE_S
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +63,8 @@ AddressOf = Callable[[BrokerId], Address | None]
 
 
 class ReplicationClient:
-    """`address_of` may wait for ZooKeeper: it is called by the threads of the links alone."""
+    """`address_of` may wait for ZooKeeper: it is called by the threads of the links alone. silence_s: how long nothing
+    may come from a leader, if that is more than SILENCE_S_MIN."""
 
     def __init__(
         self,
@@ -62,9 +72,10 @@ class ReplicationClient:
         cluster_id: str,
         broker: BrokerId,
         security: Security,
-        replica_of: ReplicaOf,
+        replica_of: FindReplica,
         address_of: AddressOf,
         frame_bytes_max: int,
+        silence_s: float,
     ) -> None:
         self.cluster_id = cluster_id
         self.broker = broker
@@ -72,6 +83,7 @@ class ReplicationClient:
         self.replica_of = replica_of
         self.address_of = address_of
         self.frame_bytes_max = frame_bytes_max
+        self.silence_s = max(silence_s, SILENCE_S_MIN)
         self._lock = threading.Lock()
         self._broker_epoch = -1
         self._links: dict[BrokerId, LeaderLink] = {}
@@ -130,12 +142,16 @@ class LeaderLink:
         self._connection: socket.socket | None = None
         self._closed = False
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        # Once nobody has the link, nor its thread, which may outlive `join`.
+        weakref.finalize(self, os.close, self._wake).atexit = False
         self._address: Address | None = None
         self._look_at_s = 0.0
         self._number = 0
-        self._outstanding: dict[TopicPartition, int] = {}
+        self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._failures: dict[TopicPartition, int] = {}
         self._attempts = 0
+        self._says_it_lives = False  # the leader at this address: an earlier release does not
+        self._heard_s = 0.0
         self._thread = threading.Thread(target=self._run, name=f"replication-from-{leader}", daemon=True)
         self._thread.start()
 
@@ -162,8 +178,6 @@ class LeaderLink:
     def join(self) -> None:
         if self._thread is not threading.current_thread():
             self._thread.join(CLOSE_TIMEOUT_S)
-        if not self._thread.is_alive():
-            os.close(self._wake)
 
     # The thread.
 
@@ -221,26 +235,34 @@ class LeaderLink:
         with self._lock:
             self._later.clear()
             self._due = dict(self._followed)
+        self._heard_s = time.monotonic()
         while not self._closed:
             self._send_due(channel)
-            for ready, _ in waiting.poll(self._wait_ms()):
-                if ready == self._wake:
-                    self._clear_wake()
-                else:
-                    self._receive(receiver, arrived)
+            ready = {each for each, _ in waiting.poll(self._wait_ms())}
+            if self._wake in ready:
+                self._clear_wake()
+            if connection.fileno() in ready:
+                self._receive(receiver, arrived)
+            elif self._silent_at_s() <= time.monotonic():
+                raise BrokerNotAvailable(
+                    f"nothing has come for {self._client.silence_s:.1f} s from a leader that says that it lives"
+                )
 
     def _receive(self, receiver: FrameReceiver, arrived: select.poll) -> None:
         """What the leader has sent, until it pauses: asked for again together, it comes together."""
         taken = 0
         while taken < RECEIVED_BYTES_MAX:
-            for received in receiver.receive():
+            frames = receiver.receive()
+            self._heard_s = time.monotonic()
+            for received in frames:
                 self._received(received)
                 taken += len(received.payload)
             if not arrived.poll(0):
                 return
 
     def _connect(self) -> socket.socket:
-        self._address = self._client.address_of(self._leader)
+        before, self._address = self._address, self._client.address_of(self._leader)
+        self._says_it_lives = self._says_it_lives and self._address == before
         if self._address is None:
             raise BrokerNotAvailable(f"broker {self._leader} is not registered")
         connection = socket.create_connection(self._address, timeout=CONNECT_TIMEOUT_S)
@@ -256,7 +278,12 @@ class LeaderLink:
         with self._lock:
             if self._due:
                 return 0
-            return max(0.0, (self._later[0][0] - time.monotonic()) * 1000) if self._later else None
+            at_s = min(self._silent_at_s(), self._later[0][0] if self._later else math.inf)
+        return None if at_s == math.inf else max(0.0, (at_s - time.monotonic()) * 1000)
+
+    def _silent_at_s(self) -> float:
+        """When the connection is given up, if nothing comes until then."""
+        return self._heard_s + self._client.silence_s if self._says_it_lives else math.inf
 
     def _send_due(self, connection: Channel) -> None:
         with self._lock:
@@ -281,7 +308,7 @@ class LeaderLink:
                 fetch = replica.next_fetch()
             if fetch is not None:
                 fetches.append(fetch)
-                self._outstanding[partition] = self._number
+                self._outstanding[partition] = self._number, fetch
         if fetches:
             send(connection, encoded(FetchFrame(number=self._number, partitions=tuple(fetches))))
 
@@ -292,9 +319,13 @@ class LeaderLink:
         if not isinstance(frame, FetchedFrame):
             raise InvalidRequest(f"a leader sends answers, not {type(frame).__name__}")
         self._attempts = 0
+        if frame.number == ALIVE:
+            self._says_it_lives = True
+            return
         answer = frame.partition
         partition = answer.topic_partition
-        if self._outstanding.get(partition) != frame.number:
+        number, fetch = self._outstanding.get(partition, (-1, None))
+        if fetch is None or number != frame.number:
             return
         del self._outstanding[partition]
         try:
@@ -303,9 +334,11 @@ class LeaderLink:
             replica = self._client.replica_of(partition)
             records = _records(answer, payload)
             with replica.guard:
+                if self._closed:
+                    return
                 if replica.topic_id == answer.topic_id:  # else it was made again under its old name meanwhile
                     end, high_watermark = replica.log.log_end, replica.high_watermark
-                    replica.fetched(answer, records)
+                    replica.fetch_answered(fetch, answer, records)
                     if replica.log.log_end < end:
                         self._tell_cut(replica, end, high_watermark)
         except ReplicationError as error:

@@ -6,9 +6,11 @@ something to say, never a queue of bytes: an answer is made when it can be sent,
 Rules:
 - No guard is held while sending, or while waiting for anything.
 - A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
-  several batches. Else every batch would cost two threads a wake-up each, here and there (transport.load). One that
+  several batches. Else every batch would cost two threads a wake-up each, here and there (process.load). One that
   waits at the log end is answered at once.
 - A partition's fetch and its number are set and taken together, under the partition's guard.
+- A follower hears something at least every `ALIVE_S`, whatever happens to its partitions: one that hears nothing takes
+  its connection for dead (transport.replication_client).
 - What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
 
@@ -19,7 +21,7 @@ import logging
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
@@ -35,6 +37,7 @@ from spark_replication.errors import (
     WrongCluster,
 )
 from spark_replication.messages.replication import (
+    ALIVE_FRAME,
     ErrorFrame,
     FetchedFrame,
     FetchedPartition,
@@ -44,6 +47,7 @@ from spark_replication.messages.replication import (
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import Records, StoredSlice
 from spark_replication.process.load import Load
+from spark_replication.transport.acceptor import Acceptor
 from spark_replication.transport.frames import Channel, FrameReceiver, Part, encoded, hang_up, send, tune
 from spark_replication.transport.handshake import admitted
 from spark_replication.transport.security import Security
@@ -56,11 +60,12 @@ SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what go
 GATHER_S = 0.001  # between two answers to a follower that is behind
 GATHER_BUSY_S = 0.010  # likewise, of a leader that is busy
 WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
+ALIVE_S = 2.0  # after so long without an answer, a follower is told that its leader lives
 CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
 
-ReplicaOf = Callable[[TopicPartition], ReplicaLoop]
+FindReplica = Callable[[TopicPartition], ReplicaLoop]
 
 
 class ReplicationServer:
@@ -70,7 +75,7 @@ class ReplicationServer:
         *,
         cluster_id: str,
         security: Security,
-        replica_of: ReplicaOf,
+        replica_of: FindReplica,
         frame_bytes_max: int,
         now_ms: Callable[[], int],
     ) -> None:
@@ -91,6 +96,7 @@ class ReplicationServer:
         except OSError as error:
             raise StartFailed(f"no port for replication on {host}: {error}") from error
         self.port: int = self._listener.getsockname()[1]
+        self._acceptor = Acceptor(self._listener)
         self._accepting = threading.Thread(target=self._accept, name="replication-accept", daemon=True)
 
     def start(self) -> None:
@@ -110,6 +116,7 @@ class ReplicationServer:
         with self._lock:
             self._closed = True
             connections = dict(self._connections)
+        self._acceptor.close()
         hang_up(self._listener)
         for connection in connections:
             hang_up(connection)
@@ -137,14 +144,7 @@ class ReplicationServer:
                 del self._followers[follower.broker]
 
     def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self._listener.accept()
-            except OSError as error:
-                if self._closed:
-                    return
-                log.warning("a replication connection could not be accepted: %s", error)
-                continue
+        while (connection := self._acceptor.next()) is not None:
             thread = threading.Thread(target=self._serve, args=(connection,), name="replication-read", daemon=True)
             with self._lock:
                 closed, full = self._closed, len(self._connections) >= CONNECTIONS_MAX
@@ -157,7 +157,16 @@ class ReplicationServer:
                             connection, Overloaded(f"{CONNECTIONS_MAX} replication connections are open: retry later")
                         )
             else:
-                thread.start()
+                self._start(connection, thread)
+
+    def _start(self, connection: socket.socket, thread: threading.Thread) -> None:
+        try:
+            thread.start()
+        except RuntimeError as error:  # the process may have no more threads: its follower tries again
+            with self._lock:
+                self._connections.pop(connection, None)
+            connection.close()
+            self._acceptor.pause(f"a replication connection cannot be served: {error}")
 
     def _serve(self, connection: socket.socket) -> None:
         channel: Channel = connection
@@ -207,6 +216,7 @@ class FollowerConnection:
         self._over = False
         self._behind = False
         self._gathers_until_s = 0.0
+        self._quiet_until_s = 0.0  # then it is to hear something
 
     def ready(self, partition: TopicPartition) -> None:
         with self._changed:
@@ -261,18 +271,21 @@ class FollowerConnection:
 
     def _write(self) -> None:
         try:
+            self._send(encoded(ALIVE_FRAME))  # at once, whatever else there is: it is to know that it will hear this
             while (partitions := self._take_ready()) is not None:
                 self._answer(partitions)
                 self._gathers_until_s = time.monotonic() + self._server.gather_s()
+                if self._quiet_until_s <= time.monotonic():
+                    self._send(encoded(ALIVE_FRAME))
         except OSError as error:
             log.info("broker %s takes no answers: %s", self.broker, error)
             hang_up(self._connection)
 
     def _take_ready(self) -> list[TopicPartition] | None:
-        """None: the connection is over."""
+        """Empty: it has been quiet for long enough. None: the connection is over."""
         with self._changed:
-            while not self._ready and not self._over:
-                self._changed.wait()
+            while not self._ready and not self._over and (left_s := self._quiet_until_s - time.monotonic()) > 0:
+                self._changed.wait(left_s)
             while self._behind and not self._over and (left_s := self._gathers_until_s - time.monotonic()) > 0:
                 self._changed.wait(left_s)
             if self._over:
@@ -295,9 +308,14 @@ class FollowerConnection:
             parts += frame
             collected += sum(map(len, frame))
             if collected >= SEND_BYTES:
-                send(self._connection, parts)
+                self._send(parts)
                 parts, collected = [], 0
+        if parts:
+            self._send(parts)
+
+    def _send(self, parts: Sequence[Part]) -> None:
         send(self._connection, parts)
+        self._quiet_until_s = time.monotonic() + ALIVE_S
 
     def _take_answer(self, partition: TopicPartition) -> tuple[int, FetchedPartition, Records | None] | None:
         """None: its fetch has been answered, or came over another connection."""

@@ -34,6 +34,12 @@ from spark_replication.transport.token import Token
 
 PEM_BYTES_MAX = 1 << 20
 
+# A call under way over a connection that brings nothing is not waited for: after so long a silence the client asks, and
+# without an answer it ends the calls and connects anew. It asks twice in one silence, and then once a minute: that is
+# gRPC's own limit, since servers hang up on clients that ask more often.
+KEEPALIVE_MS = 10_000
+KEEPALIVE_TIMEOUT_MS = 10_000
+
 _TOKEN = "security.token.file"
 _CERTIFICATE = "security.tls.certificate.file"
 _KEY = "security.tls.key.file"
@@ -84,7 +90,12 @@ class Security:
     def client(self, address: str, options: Sequence[tuple[str, int | str]] = ()) -> flight.FlightClient:
         """options: gRPC's own."""
         keep_freed_memory()
-        given: dict[str, Any] = {"generic_options": list(options)} if options else {}
+        keepalive = (
+            ("grpc.keepalive_time_ms", KEEPALIVE_MS),
+            ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+            ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
+        )
+        given: dict[str, Any] = {"generic_options": [*keepalive, *options]}
         if self.token is not None:
             given["middleware"] = [BearerHeader(self.token)]
         if self.tls is not None:

@@ -1,4 +1,6 @@
-"""How kazoo's connection thread is woken: by a counter that never fills up.
+"""kazoo's threads: what becomes of their errors, and how the connection thread is woken.
+
+An error that ends one of them is told to the session, which ends. It is woken by a counter that never fills up.
 
 kazoo writes a byte into a socket pair for each request and reads one for each it sends. The pair holds some 270 bytes,
 and those of requests that a lost connection failed stay in it: then whoever makes a request blocks, and where it is
@@ -8,6 +10,9 @@ kazoo's own thread that calls back, everything does.
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
@@ -39,6 +44,20 @@ class _Counter:
 
 
 class NeverBlockingHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
+    def __init__(self, on_error: Callable[[Exception], None]) -> None:
+        """on_error: a thread of kazoo's died of this: what waits for it would wait for ever."""
+        super().__init__()
+        self._on_error = on_error
+
+    def spawn(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> Any:
+        return super().spawn(partial(self._run, func), *args, **kwargs)
+
+    def _run(self, func: Callable[..., object], *args: Any, **kwargs: Any) -> None:
+        try:
+            func(*args, **kwargs)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it ends one session and not the process)
+            self._on_error(error)
+
     def create_socket_pair(self) -> tuple[_Counter, _Counter]:
         counter = _Counter()
         return counter, counter

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, NamedTuple
 
 from kazoo.client import KazooClient
-from kazoo.exceptions import EXCEPTIONS, NoNodeError
+from kazoo.exceptions import EXCEPTIONS, NoAuthError, NoNodeError
 from kazoo.protocol.serialization import (
     GetData,
     MultiHeader,
@@ -42,17 +42,17 @@ class MultiRead(_Paths):
         return bytes(packed + multiheader_struct.pack(ERROR, True, ERROR))
 
     @classmethod
-    def deserialize(cls, answer: bytes, offset: int) -> list[tuple[bytes, Any] | None]:
-        """Of each path its data and stat, or None if there is no such node."""
-        found: list[tuple[bytes, Any] | None] = []
+    def deserialize(cls, answer: bytes, offset: int) -> list[tuple[bytes, Any] | NoAuthError | None]:
+        """Of each path its data and stat, None if there is no such node, or that it may not be read: the others may."""
+        found: list[tuple[bytes, Any] | NoAuthError | None] = []
         header, offset = MultiHeader.deserialize(answer, offset)
         while not header.done:
             if header.type == ERROR:
                 (code,) = int_struct.unpack_from(answer, offset)
                 offset += int_struct.size
-                if code != NoNodeError.code:
+                if code not in (NoNodeError.code, NoAuthError.code):
                     raise EXCEPTIONS[code]()
-                found.append(None)
+                found.append(None if code == NoNodeError.code else NoAuthError())
             else:
                 data, offset = read_buffer(answer, offset)
                 found.append((data or b"", ZnodeStat._make(stat_struct.unpack_from(answer, offset))))

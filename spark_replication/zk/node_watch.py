@@ -12,11 +12,15 @@ import threading
 from collections.abc import Callable
 
 from spark_replication.errors import ReplicationError
-from spark_replication.zk.session import Node, ReadOutcome, Session
+from spark_replication.zk.operations import Node
+from spark_replication.zk.session import NotPermitted, ReadOutcome, Session
+
+LOOK_S = 5.0  # so often a node that may not even be looked at is asked for again
 
 
 class NodeWatch:
-    """Calls `on_read` after every read, with None while there is no such node; no more once the session has ended."""
+    """Calls `on_read` after every read, with None while there is no such node, and without its data while that may not
+    be read; no more once the session has ended."""
 
     def __init__(self, session: Session, path: str, on_read: Callable[[Node | None], None]) -> None:
         self.current: Node | None = None
@@ -39,10 +43,18 @@ class NodeWatch:
             self._session.stat(self._path, self._seen, self._arm)
 
     def _seen(self, outcome: ReadOutcome) -> None:
-        if outcome is None or isinstance(outcome, ReplicationError):
+        if isinstance(outcome, NotPermitted):
+            # Nothing tells when that changes, or when the node goes: what was known holds until the next look.
+            self._first.set()
+            timer = threading.Timer(LOOK_S, self._arm, (None,))
+            timer.daemon = True
+            timer.start()
+        elif outcome is None or isinstance(outcome, ReplicationError):
             self._read(outcome)
         else:
-            self._session.read(self._path, self._read)
+            # What may not be read is there all the same, and whose it is the stat says.
+            seen = outcome
+            self._session.read(self._path, lambda read: self._read(seen if isinstance(read, NotPermitted) else read))
 
     def _read(self, outcome: ReadOutcome) -> None:
         ended = isinstance(outcome, ReplicationError)

@@ -11,12 +11,12 @@ BROKER_IDS = "/brokers/ids"
 BROKER_EPOCHS = "/brokers/epochs"
 BROKER_SEQUENCE = "/brokers/seqid"
 TOPICS = "/brokers/topics"
+LEADER_AND_ISR = "leaderAndISR"
 TOPIC_IDS = "/brokers/topic_ids"
 CLUSTER_CONFIG = "/config/cluster"
 TOPIC_CONFIGS = "/config/topics"
 ISR_CHANGES = "/isr_change_notification"
 ISR_CHANGE_PREFIX = ISR_CHANGES + "/change_"  # ZooKeeper appends the sequence number
-PRODUCER_IDS = "/producer_ids"
 ADMIN = "/admin"
 REASSIGNED = "/admin/partitions_reassigned"
 ADDED = "/admin/partitions_add"
@@ -68,7 +68,7 @@ def partition(of: TopicPartition) -> str:
 
 
 def leader_and_isr(of: TopicPartition) -> str:
-    return f"{TOPICS}/{of.topic}/{of.partition}/leaderAndISR"
+    return f"{TOPICS}/{of.topic}/{of.partition}/{LEADER_AND_ISR}"
 
 
 def isr_change(name: str) -> str:

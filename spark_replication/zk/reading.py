@@ -1,117 +1,230 @@
-"""What controllers and brokers both read: topics, partitions, brokers. Pipelined; values are checked as they enter."""
+"""What controllers and brokers both read: topics, partitions, brokers. Pipelined; values are checked as they enter.
+
+Of each node there is a value or a reason (Z1): what cannot be read is left out and said in `unreadable`. Only the
+folders themselves must be readable: without /brokers/topics nobody knows what is left out.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
 
 from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import StoredPartition
+from spark_replication.errors import CorruptState
 from spark_replication.model import (
     BrokerEpoch,
+    BrokerId,
     ClusterSettings,
     PartitionState,
     Registration,
     TopicConfig,
     TopicPartition,
     TopicState,
+    Value,
     decode,
+    number_of,
 )
 from spark_replication.zk import paths
-from spark_replication.zk.session import Node, Session, Watch
+from spark_replication.zk.operations import Node, UnreadNode
+from spark_replication.zk.session import Session, Watch
+
+Kind = TypeVar("Kind", bound=Value)
+Read = Node | UnreadNode | None
+
+log = logging.getLogger(__name__)
 
 
-def read_topics(session: Session) -> dict[str, StoredTopic]:
-    """Every topic with its config. One that is deleted during the read is left out."""
-    return topics_of(session, read_topic_nodes(session))
+class Reading:
+    """One pass over what is stored, in any order of its parts; `unreadable` gathers the reasons of all of them."""
 
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._reasons: dict[str, str] = {}
+        self._topics: set[str] = set()
+        self._partitions: set[TopicPartition] = set()
+        self._brokers: set[BrokerId] = set()
+        self._epochs: set[BrokerId] = set()
+        self._settings = False
 
-def read_topic_nodes(session: Session) -> dict[str, Node]:
-    names = session.children_now(paths.TOPICS)
-    nodes = session.read_many([paths.topic(name) for name in names])
-    return {name: node for name, node in zip(names, nodes, strict=True) if node is not None}
-
-
-def topics_of(session: Session, nodes: Mapping[str, Node]) -> dict[str, StoredTopic]:
-    configs = session.read_many([paths.topic_config(name) for name in nodes])
-    return {
-        name: StoredTopic(
-            state=decode(node.data, TopicState, paths.topic(name)),
-            version=node.version,
-            config=_config(name, config),
+    @property
+    def unreadable(self) -> Unreadable:
+        return Unreadable(
+            reasons=dict(sorted(self._reasons.items())),
+            topics=frozenset(self._topics),
+            partitions=frozenset(self._partitions),
+            brokers=frozenset(self._brokers),
+            epochs=frozenset(self._epochs),
+            settings=self._settings,
         )
-        for (name, node), config in zip(nodes.items(), configs, strict=True)
-    }
+
+    def topic_nodes(self) -> dict[str, Node]:
+        """Of every topic. One that is deleted during the read is left out."""
+        names = self._session.children_now(paths.TOPICS)
+        nodes = self._session.read_each([paths.topic(name) for name in names])
+        found: dict[str, Node] = {}
+        for name, node in zip(names, nodes, strict=True):
+            if isinstance(node, Node):
+                found[name] = node
+            elif node is not None:
+                self._hide_topic(name, paths.topic(name), node.why)
+        return found
+
+    def topics(self, nodes: Mapping[str, Node] | None = None) -> dict[str, StoredTopic]:
+        """With its settings: where those cannot be read, nobody knows what holds for it, and it is left out."""
+        nodes = self.topic_nodes() if nodes is None else nodes
+        configs = self._session.read_each([paths.topic_config(name) for name in nodes])
+        found: dict[str, StoredTopic] = {}
+        for (name, node), config in zip(nodes.items(), configs, strict=True):
+            state = self.topic(name, node)
+            settings = TopicConfig() if config is None else self._value(config, TopicConfig, paths.topic_config(name))
+            if state is None or settings is None:
+                self._topics.add(name)
+            else:
+                found[name] = StoredTopic(state=state, version=node.version, config=settings)
+        return found
+
+    def topic(self, name: str, node: Node | None) -> TopicState | None:
+        """Of the node as it was read."""
+        state = None if node is None else self._value(node, TopicState, paths.topic(name))
+        if node is not None and state is None:
+            self._topics.add(name)
+        return state
+
+    def settings(self) -> ClusterSettings:
+        """Those of the cluster; none if they cannot be read."""
+        (node,) = self._session.read_each([paths.CLUSTER_CONFIG])
+        if node is None:
+            return ClusterSettings()
+        settings = self._value(node, ClusterSettings, paths.CLUSTER_CONFIG)
+        self._settings |= settings is None
+        return ClusterSettings() if settings is None else settings
+
+    def partitions(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, StoredPartition]:
+        """leaderAndISR of those that have one: a partition may be assigned, and have none yet."""
+        partitions = list(wanted)
+        nodes = self._session.read_each([paths.leader_and_isr(partition) for partition in partitions])
+        return self.stored(dict(zip(partitions, nodes, strict=True)))
+
+    def stored(self, nodes: Mapping[TopicPartition, Read]) -> dict[TopicPartition, StoredPartition]:
+        """Of the nodes of leaderAndISR as they were read."""
+        found: dict[TopicPartition, StoredPartition] = {}
+        for partition, node in nodes.items():
+            if node is not None:
+                state = self._value(node, PartitionState, paths.leader_and_isr(partition))
+                if state is None or not isinstance(node, Node):
+                    self._partitions.add(partition)
+                else:
+                    found[partition] = StoredPartition(state, node.version, node.zxid)
+        return found
+
+    def tombstones(
+        self,
+        nodes: Mapping[str, Node],
+        topics: Mapping[str, StoredTopic],
+        assigned: Mapping[TopicPartition, StoredPartition],
+    ) -> dict[TopicPartition, StoredPartition]:
+        """leaderAndISR of partitions that were removed from a topic that lives (E4).
+
+        A topic's node says how many children it has: only where there are more than assigned partitions are they
+        listed. One whose children cannot be listed is hidden, since nobody knows which partitions it had.
+        """
+        known = Counter(partition.topic for partition in assigned)
+        names = [name for name, node in nodes.items() if name in topics and node.children > known[name]]
+        listed = self._session.children_many([paths.topic(name) for name in names])
+        wanted: list[TopicPartition] = []
+        for name, children in zip(names, listed, strict=True):
+            if isinstance(children, UnreadNode):
+                self._hide_topic(name, paths.topic(name), children.why)
+            else:
+                numbers = [number for child in children if (number := number_of(child)) is not None]
+                assigned_numbers = topics[name].state.partitions
+                wanted += [TopicPartition(name, number) for number in numbers if number not in assigned_numbers]
+        return self.partitions(sorted(wanted))
+
+    def brokers(self, watch: Watch | None = None) -> BrokersRead:
+        """Registrations, each with the watch, then epochs: so an epoch is never older than the registration it is
+        for. Its `unreadable` is of brokers alone."""
+        own = Reading(self._session)
+        ids = own._session.children_now(paths.BROKER_IDS, watch)
+        registered = own._session.read_each([f"{paths.BROKER_IDS}/{id_}" for id_ in ids], watch)
+        known = own._session.children_now(paths.BROKER_EPOCHS)
+        epochs = own._session.read_each([f"{paths.BROKER_EPOCHS}/{id_}" for id_ in known])
+        brokers = own._by_broker(paths.BROKER_IDS, ids, registered, Registration, own._brokers)
+        broker_epochs = own._by_broker(paths.BROKER_EPOCHS, known, epochs, BrokerEpoch, own._epochs)
+        self._reasons.update(own._reasons)
+        self._brokers |= own._brokers
+        self._epochs |= own._epochs
+        return BrokersRead(brokers=brokers, broker_epochs=broker_epochs, unreadable=own.unreadable)
+
+    def _by_broker(
+        self, folder: str, names: Sequence[str], nodes: Sequence[Read], kind: type[Kind], hidden: set[BrokerId]
+    ) -> dict[BrokerId, Kind]:
+        found: dict[BrokerId, Kind] = {}
+        for name, node in zip(names, nodes, strict=True):
+            broker = number_of(name)
+            if broker is None:
+                self._note(f"{folder}/{name}", "its name is not the number of a broker")
+            elif node is not None:
+                value = self._value(node, kind, f"{folder}/{name}")
+                if value is None:
+                    hidden.add(broker)
+                else:
+                    found[broker] = value
+        return found
+
+    def _value(self, node: Node | UnreadNode, kind: type[Kind], path: str) -> Kind | None:
+        if isinstance(node, UnreadNode):
+            self._note(path, node.why)
+            return None
+        try:
+            return decode(node.data, kind, path)
+        except CorruptState as error:
+            self._note(path, error.message)
+            return None
+
+    def _hide_topic(self, name: str, path: str, why: str) -> None:
+        self._topics.add(name)
+        self._note(path, why)
+
+    def _note(self, path: str, why: str) -> None:
+        self._reasons[path] = why
 
 
-def read_settings(session: Session) -> ClusterSettings:
-    """Those of the cluster."""
-    node = session.read_now(paths.CLUSTER_CONFIG)
-    return ClusterSettings() if node is None else decode(node.data, ClusterSettings, paths.CLUSTER_CONFIG)
+def is_held(path: str) -> bool:
+    """Whether a controller loads it once, and must load anew what it could not read then."""
+    return _kind_at(path) is not None
 
 
-def read_partitions(session: Session, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, StoredPartition]:
-    """leaderAndISR of those that have one: a partition may be assigned, and have none yet."""
-    partitions = list(wanted)
-    nodes = session.read_many([paths.leader_and_isr(partition) for partition in partitions])
-    return {
-        partition: stored_partition(partition, node)
-        for partition, node in zip(partitions, nodes, strict=True)
-        if node is not None
-    }
+def is_readable(path: str, node: Read) -> bool:
+    """Whether that node, which could not be read before, can be read, or is gone."""
+    kind = _kind_at(path)
+    if node is None or kind is None:
+        return True
+    if isinstance(node, UnreadNode):
+        return False
+    try:
+        decode(node.data, kind, path)
+    except CorruptState:
+        return False
+    return True
 
 
-def read_tombstones(
-    session: Session,
-    nodes: Mapping[str, Node],
-    topics: Mapping[str, StoredTopic],
-    assigned: Mapping[TopicPartition, StoredPartition],
-) -> dict[TopicPartition, StoredPartition]:
-    """leaderAndISR of partitions that were removed from a topic that lives (E4).
-
-    A topic's node says how many children it has: only where there are more than assigned partitions are they listed.
-    """
-    known = Counter(partition.topic for partition in assigned)
-    names = [name for name, node in nodes.items() if node.children > known[name]]
-    listed = session.children_many([paths.topic(name) for name in names])
-    wanted = [
-        TopicPartition(name, int(child))
-        for name, children in zip(names, listed, strict=True)
-        for child in children
-        if is_partition_number(child) and int(child) not in topics[name].state.partitions
-    ]
-    return read_partitions(session, sorted(wanted))
-
-
-def is_partition_number(name: str) -> bool:
-    return name.isdecimal() and name == str(int(name))
-
-
-def read_brokers(session: Session, watch: Watch | None = None) -> BrokersRead:
-    """Registrations, each with the watch, then epochs: so an epoch is never older than the registration it is for."""
-    ids = session.children_now(paths.BROKER_IDS, watch)
-    registered = session.read_many([f"{paths.BROKER_IDS}/{id_}" for id_ in ids], watch)
-    known = session.children_now(paths.BROKER_EPOCHS)
-    epochs = session.read_many([f"{paths.BROKER_EPOCHS}/{id_}" for id_ in known])
-    return BrokersRead(
-        brokers={
-            int(id_): decode(node.data, Registration, f"{paths.BROKER_IDS}/{id_}")
-            for id_, node in zip(ids, registered, strict=True)
-            if node is not None
-        },
-        broker_epochs={
-            int(id_): decode(node.data, BrokerEpoch, f"{paths.BROKER_EPOCHS}/{id_}")
-            for id_, node in zip(known, epochs, strict=True)
-            if node is not None
-        },
-    )
+def _kind_at(path: str) -> type[Value] | None:
+    if path == paths.CLUSTER_CONFIG:
+        return ClusterSettings
+    if path.endswith(f"/{paths.LEADER_AND_ISR}"):
+        return PartitionState
+    if path.startswith(f"{paths.TOPIC_CONFIGS}/"):
+        return TopicConfig
+    return TopicState if path.startswith(f"{paths.TOPICS}/") else None
 
 
 def stored_partition(partition: TopicPartition, node: Node) -> StoredPartition:
+    """CorruptState: it is none."""
     state = decode(node.data, PartitionState, paths.leader_and_isr(partition))
     return StoredPartition(state, node.version, node.zxid)
-
-
-def _config(topic: str, node: Node | None) -> TopicConfig:
-    return TopicConfig() if node is None else decode(node.data, TopicConfig, paths.topic_config(topic))

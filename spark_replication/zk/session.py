@@ -5,7 +5,7 @@ session ends; a multi() is sent once, and its sender decides what a lost answer 
 requests are with kazoo, and none while there is no connection: then they wait here, and keep their order.
 
 Answers come on kazoo's completion thread (on another when the session ends), watches on its callback thread: they must
-not block, and must not call the waiting methods (`*_now`, `read_many`).
+not block, and must not call the waiting methods (`*_now`, `read_many`, `read_each`, `children_many`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, TypeVar
 
 from kazoo import exceptions as kazoo_errors
 from kazoo.client import KazooClient
@@ -34,6 +34,24 @@ from spark_replication.errors import (
 )
 from spark_replication.zk.kazoo_handler import NeverBlockingHandler
 from spark_replication.zk.multi_read import multi_read_async
+from spark_replication.zk.operations import (
+    NOT_PERMITTED,
+    Check,
+    Committed,
+    Create,
+    Delete,
+    Node,
+    Operation,
+    Rejected,
+    RejectionReason,
+    SetData,
+    UnreadNode,
+    is_possible,
+    multi_outcome,
+    node_of,
+    nodes_of,
+    stat_of,
+)
 
 REQUESTS_IN_FLIGHT_MAX = 200
 # Many to a request save kazoo's CPU; the largest nodes are topics of 512 KB, and ZooKeeper builds an answer whole.
@@ -58,72 +76,14 @@ class SessionLost(BrokerNotAvailable):
     """The session has ended, and with it its ephemeral nodes. Open another."""
 
 
+class NotPermitted(InvalidConfig):
+    """ZooKeeper does not let this session read, or change, that node."""
+
+
 class SessionState(enum.Enum):
     CONNECTED = "connected"
     SUSPENDED = "suspended"  # the session may have ended meanwhile, or not
     LOST = "lost"
-
-
-class Node(NamedTuple):
-    """A znode as read. zxid: its mzxid; owner: the session that an ephemeral one ends with, else 0; children_zxid: its
-    pzxid, when a child last came or went; modified_ms: by the clock of the server that led then."""
-
-    data: bytes
-    version: int
-    zxid: int
-    created_zxid: int
-    owner: int
-    children: int = 0
-    children_zxid: int = 0
-    modified_ms: int = 0
-
-
-class Create(NamedTuple):
-    path: str
-    data: bytes = b""
-    ephemeral: bool = False
-    sequence: bool = False
-
-
-class SetData(NamedTuple):
-    path: str
-    data: bytes
-    version: int
-
-
-class Delete(NamedTuple):
-    path: str
-    version: int
-
-
-class Check(NamedTuple):
-    path: str
-    version: int
-
-
-Operation = Create | SetData | Delete | Check
-EXISTS = -1  # as the version of a Check or a Delete: whichever it is at
-
-
-class Committed(NamedTuple):
-    """Of each SetData the node's new (version, zxid), of every other operation None."""
-
-    stored: tuple[tuple[int, int] | None, ...]
-
-
-class Rejected(NamedTuple):
-    """The operation at this index failed, for this reason, and nothing of the multi() was stored."""
-
-    operation: int
-    reason: Reason
-
-
-class Reason(enum.Enum):
-    NO_NODE = "no such node"
-    NODE_EXISTS = "the node exists"
-    BAD_VERSION = "the node is at another version"
-    NOT_EMPTY = "the node has children"
-    OTHER = "ZooKeeper refused it"
 
 
 MultiOutcome = Committed | Rejected | ReplicationError
@@ -132,12 +92,6 @@ Watch = Callable[[object], None]
 Answer = TypeVar("Answer")
 Then = Callable[[Any], None]
 
-_REASONS: dict[type[Exception], Reason] = {
-    kazoo_errors.NoNodeError: Reason.NO_NODE,
-    kazoo_errors.NodeExistsError: Reason.NODE_EXISTS,
-    kazoo_errors.BadVersionError: Reason.BAD_VERSION,
-    kazoo_errors.NotEmptyError: Reason.NOT_EMPTY,
-}
 _CONNECTION_ERRORS = (
     kazoo_errors.ConnectionLoss,
     kazoo_errors.ConnectionDropped,
@@ -173,7 +127,7 @@ class Session:
         self._client = KazooClient(
             hosts=_with_attempts(address),
             timeout=session_timeout_ms / 1000,
-            handler=NeverBlockingHandler(),
+            handler=NeverBlockingHandler(self._failed),
             connection_retry=KazooRetry(
                 max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
             ),
@@ -246,11 +200,11 @@ class Session:
 
     def read(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
         """The node, or None if there is none; then the watch is not set. A bound method is set as a watch once only."""
-        self._submit(_Request(partial(self._client.get_async, self._root + path, watch), _node, then, repeat=True))
+        self._submit(_Request(partial(self._client.get_async, self._root + path, watch), node_of, then, repeat=True))
 
     def stat(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
         """The node without its data, or None if there is none; the watch is set in both cases."""
-        self._submit(_Request(partial(self._client.exists_async, self._root + path, watch), _stat, then, repeat=True))
+        self._submit(_Request(partial(self._client.exists_async, self._root + path, watch), stat_of, then, repeat=True))
 
     def children(
         self, path: str, then: Callable[[list[str] | ReplicationError | None], None], watch: Watch | None = None
@@ -261,8 +215,12 @@ class Session:
 
     def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None:
         """All of them or none, as one multi(). ConnectionLost: nobody knows which."""
+        impossible = next((place for place, each in enumerate(operations) if not is_possible(each)), None)
+        if impossible is not None:
+            then(Rejected(impossible, RejectionReason.BAD_VERSION))
+            return
         start = partial(self._start_multi, tuple(operations))
-        self._submit(_Request(start, partial(_multi_outcome, tuple(operations)), then, repeat=False))
+        self._submit(_Request(start, partial(multi_outcome, tuple(operations)), then, repeat=False))
 
     # The same, waiting.
 
@@ -284,7 +242,17 @@ class Session:
         return outcome
 
     def read_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        """Pipelined; in multi-reads where no watch is to be set. Raises if no answer comes for request_timeout_ms."""
+        """As `read_each`, for who can do nothing without all of them: NotPermitted if one may not be read."""
+        found: list[Node | None] = []
+        for path, node in zip(paths, self.read_each(paths, watch), strict=True):
+            if isinstance(node, UnreadNode):
+                raise NotPermitted(f"{path}: {node.why}")
+            found.append(node)
+        return found
+
+    def read_each(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | UnreadNode | None]:
+        """Pipelined; in multi-reads where no watch is to be set. Raises if no answer comes for request_timeout_ms. One
+        that may not be read is UnreadNode, and has no watch."""
         if watch is not None:
             asked = [partial(self._ask_one, path, watch) for path in paths]
         else:
@@ -293,9 +261,9 @@ class Session:
         found = self._gather(asked, f"reading {len(paths)} nodes such as {paths[:1]}")
         return [node for nodes in found for node in nodes]
 
-    def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str]]:
-        """As `children_now`, pipelined."""
-        asked = [partial(self.children, path, watch=watch) for path in paths]
+    def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str] | UnreadNode]:
+        """As `children_now`, pipelined; one that may not be listed is UnreadNode, and has no watch."""
+        asked = [partial(self._ask_children, path, watch) for path in paths]
         return [names or [] for names in self._gather(asked, f"listing {len(paths)} nodes such as {paths[:1]}")]
 
     def _gather(self, asked: Sequence[Callable[[Then], None]], what: str) -> list[Any]:
@@ -312,11 +280,23 @@ class Session:
         return found
 
     def _ask_one(self, path: str, watch: Watch, then: Then) -> None:
-        self.read(path, lambda outcome: then(outcome if isinstance(outcome, ReplicationError) else [outcome]), watch)
+        def read(outcome: ReadOutcome) -> None:
+            if isinstance(outcome, NotPermitted):
+                then([UnreadNode(str(outcome))])
+            else:
+                then(outcome if isinstance(outcome, ReplicationError) else [outcome])
+
+        self.read(path, read, watch)
+
+    def _ask_children(self, path: str, watch: Watch | None, then: Then) -> None:
+        def listed(outcome: list[str] | ReplicationError | None) -> None:
+            then(UnreadNode(str(outcome)) if isinstance(outcome, NotPermitted) else outcome)
+
+        self.children(path, listed, watch)
 
     def _ask_many(self, paths: tuple[str, ...], then: Then) -> None:
         start = partial(multi_read_async, self._client, tuple(self._root + path for path in paths))
-        self._submit(_Request(start, _nodes, then, repeat=True))
+        self._submit(_Request(start, nodes_of, then, repeat=True))
 
     def _wait(self, ask: Callable[[Then], None], what: str) -> Any:
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -398,7 +378,9 @@ class Session:
             )
         elif isinstance(error, (kazoo_errors.SessionExpiredError, kazoo_errors.ConnectionClosedError)):
             translated = self._session_lost()
-        elif isinstance(error, (kazoo_errors.AuthFailedError, kazoo_errors.NoAuthError)):
+        elif isinstance(error, kazoo_errors.NoAuthError):
+            translated = NotPermitted(f"ZooKeeper at {self.address} does not permit it: {NOT_PERMITTED}")
+        elif isinstance(error, kazoo_errors.AuthFailedError):
             translated = InvalidConfig(f"ZooKeeper at {self.address} refuses these credentials: {error!r}")
         elif isinstance(error, kazoo_errors.UnimplementedError):
             translated = UnsupportedVersion(f"ZooKeeper at {self.address} is older than 3.6: upgrade it")
@@ -422,6 +404,11 @@ class Session:
             unanswered = self._end()
             if unanswered is not None:
                 threading.Thread(target=self._lose, args=(unanswered,), name="zookeeper-lost", daemon=True).start()
+
+    def _failed(self, error: Exception) -> None:
+        """kazoo met what it could not send or read: it does nothing more."""
+        log.error("the session with ZooKeeper at %s ends by an error of its client: %r", self.address, error)
+        self._state_changed(KazooState.LOST)
 
     def _end(self) -> list[_Request] | None:
         """What is to be answered by who ends it; None: it has ended before."""
@@ -463,38 +450,5 @@ def _put_at(answers: queue.SimpleQueue[tuple[int, Answer]], place: int, outcome:
     answers.put((place, outcome))
 
 
-def _node(answer: tuple[bytes, Any]) -> Node:
-    data, stat = answer
-    return _node_of(data, stat)
-
-
 def _synced(_path: str) -> None:
     return None
-
-
-def _nodes(answers: Sequence[tuple[bytes, Any] | None]) -> list[Node | None]:
-    return [None if answer is None else _node(answer) for answer in answers]
-
-
-def _stat(stat: Any) -> Node | None:
-    return None if stat is None else _node_of(b"", stat)
-
-
-def _node_of(data: bytes, stat: Any) -> Node:
-    return Node(
-        data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner, stat.numChildren, stat.pzxid, stat.mtime
-    )
-
-
-def _multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Committed | Rejected:
-    """Of a rejected multi() ZooKeeper says RolledBack before the culprit, and RuntimeInconsistency after it."""
-    for place, result in enumerate(results):
-        if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
-            return Rejected(place, _REASONS.get(type(result), Reason.OTHER))
-    assert len(results) == len(operations), f"{len(results)} answers to {len(operations)} operations"
-    return Committed(
-        tuple(
-            (result.version, result.mzxid) if isinstance(operation, SetData) else None
-            for operation, result in zip(operations, results, strict=True)
-        )
-    )

@@ -1,23 +1,23 @@
 """ZooKeeper from pyspark's jars, for who has none: one server, or an ensemble of three that outlives any one of them.
 
 Each is a detached process, adopted by the next that starts the directory; where they lie, and at which ports, is
-decided once (server_layout). Whoever starts holds the lock on `starting`: of two that start at once, the later adopts.
+decided once (layout). Whoever starts holds the lock on `starting`: of two that start at once, the later adopts. A
+server that lives and hangs is ended, and started again. Who needs it for long has a Keeper.
 """
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
+import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from spark_replication.errors import ReplicationError, StartFailed
+from spark_replication.errors import ReplicationError, StartFailed, StartGivenUp
 from spark_replication.process.locked_process import LockedProcess, last_lines
 from spark_replication.zookeeper_server.layout import (
-    Place,
+    ServerPlace,
     check_servers,
     choose_places,
     forget_places,
@@ -26,36 +26,50 @@ from spark_replication.zookeeper_server.layout import (
     stored_places,
     taken_port,
 )
+from spark_replication.zookeeper_server.locks import POLL_S, require_wanted, starting
+from spark_replication.zookeeper_server.patience import HANG_S, Hang
 from spark_replication.zookeeper_server.server import PortTaken, ServerProcess
 
-STARTING_FILE = "starting"
 PORT_ATTEMPTS_MAX = 5  # at the first start, when another process takes a port that was just free
-POLL_S = 0.02
 STOP_TIMEOUT_S = 10.0
+HUNG_STOP_TIMEOUT_S = 1.0  # it would not hear SIGTERM either
+
+log = logging.getLogger(__name__)
 
 
 class EmbeddedZooKeeper:
     """`start` makes it run; any number of processes may do so for one directory."""
 
-    def __init__(self, directory: Path, places: tuple[Place, ...]) -> None:
+    def __init__(self, directory: Path, places: tuple[ServerPlace, ...]) -> None:
         """Use `start`, or `found_in`."""
         self.directory = directory
         self.servers = tuple(ServerProcess(place, places) for place in places)
 
     @classmethod
-    def start(cls, directory: str | os.PathLike[str], timeout_s: float, servers: int = 1) -> EmbeddedZooKeeper:
-        """Running and answering clients: servers that live are adopted, the others started."""
+    def start(
+        cls,
+        directory: str | os.PathLike[str],
+        timeout_s: float,
+        servers: int = 1,
+        *,
+        wanted: Callable[[], bool] = lambda: True,
+    ) -> EmbeddedZooKeeper:
+        """Running and answering clients: servers that live are adopted, the others started.
+
+        wanted: asked again and again. Once it is False the start ends with StartGivenUp, and what it has started is
+        left to whoever comes next.
+        """
         path = Path(directory).resolve()
         deadline = time.monotonic() + timeout_s
         check_servers(path, servers)
         path.mkdir(parents=True, exist_ok=True)
-        with _starting(path, deadline):
+        with starting(path, deadline, wanted):
             check_servers(path, servers)  # another may have made it meanwhile
             places = stored_places(path)
             if places is None:
-                return cls._start_first(path, servers, deadline)
+                return cls._start_first(path, servers, deadline, wanted)
             found = cls(path, places)
-            found._run(deadline, ports_known=True)
+            found._run(deadline, wanted, ports_known=True)
             return found
 
     @classmethod
@@ -84,34 +98,45 @@ class EmbeddedZooKeeper:
         stop_directory(self.directory, timeout_s)
 
     @classmethod
-    def _start_first(cls, directory: Path, servers: int, deadline: float) -> EmbeddedZooKeeper:
+    def _start_first(
+        cls, directory: Path, servers: int, deadline: float, wanted: Callable[[], bool]
+    ) -> EmbeddedZooKeeper:
         attempts_left = PORT_ATTEMPTS_MAX
         while True:
             found = cls(directory, choose_places(directory, servers))
             attempts_left -= 1
             try:
-                found._run(deadline, ports_known=False)
+                found._run(deadline, wanted, ports_known=False)
                 return found
             except PortTaken:
                 if not attempts_left:
                     raise
                 forget_places(directory)
 
-    def _run(self, deadline: float, *, ports_known: bool) -> None:
+    def end_hung(self, server: ServerProcess, pid: int, deadline: float, wanted: Callable[[], bool]) -> None:
+        """The process that its keeper saw hang; unless another has put one that answers in its place meanwhile."""
+        with starting(self.directory, deadline, wanted):
+            if server.pid == pid and not server.is_heard(deadline):
+                _end_hung(server)
+
+    def _run(self, deadline: float, wanted: Callable[[], bool], *, ports_known: bool) -> None:
         """Where nothing lived, nothing lives after a failure; a part of an ensemble that lives is left alone.
 
         ports_known: clients know the addresses, so it waits for a port that is taken.
         """
         lived = self.alive()
         try:
-            self._run_all(deadline, ports_known=ports_known)
+            self._run_all(deadline, wanted, ports_known=ports_known)
+        except StartGivenUp:
+            raise
         except BaseException:
             if not lived:
                 self.stop()
             raise
 
-    def _run_all(self, deadline: float, *, ports_known: bool) -> None:
+    def _run_all(self, deadline: float, wanted: Callable[[], bool], *, ports_known: bool) -> None:
         """Until all live, those that were started answer, and a majority does: one that hangs does not hold it up."""
+        hangs = {server: Hang() for server in self.servers}
         launched: set[ServerProcess] = set()
         answering: set[ServerProcess] = set()
         while True:
@@ -129,6 +154,11 @@ class EmbeddedZooKeeper:
                 return
             if time.monotonic() > deadline:
                 raise self._late(dead, launched, answering)
+            require_wanted(self.directory, wanted)
+            for server in set(self.servers) - launched - answering - set(dead):
+                heard = server.waits_for_others()
+                if hangs[server].asked(server.pid, answered=heard, now_s=time.monotonic()):
+                    _end_hung(server)
             time.sleep(POLL_S)
 
     def _may_launch(self, server: ServerProcess, *, ports_known: bool) -> bool:
@@ -167,17 +197,7 @@ def stop_directory(directory: str | os.PathLike[str], timeout_s: float = STOP_TI
             )
 
 
-@contextlib.contextmanager
-def _starting(directory: Path, deadline: float) -> Iterator[None]:
-    with (directory / STARTING_FILE).open("ab") as lock:
-        while True:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise StartFailed(
-                        f"another process is starting the ZooKeeper in {directory}, and has not finished in time: retry"
-                    ) from None
-            time.sleep(POLL_S)
-        yield
+def _end_hung(server: ServerProcess) -> None:
+    log.warning("ZooKeeper (pid %s) has answered nobody for %.0f s: ending it", server.pid, HANG_S)
+    if not server.end(HUNG_STOP_TIMEOUT_S):
+        log.error("ZooKeeper in %s hangs, and cannot be ended: see its disk", server.place.directory)

@@ -44,7 +44,7 @@ class Ensemble(Value, frozen=True, kw_only=True):
         require(len(self.servers) in SERVER_COUNTS, f"an ensemble has no {len(self.servers)} servers")
 
 
-class Place(msgspec.Struct, frozen=True, kw_only=True):
+class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
     """Of one server. peering: None, if it is alone."""
 
     number: int
@@ -83,7 +83,7 @@ def servers_made(directory: Path) -> int | None:
     return None
 
 
-def stored_places(directory: Path) -> tuple[Place, ...] | None:
+def stored_places(directory: Path) -> tuple[ServerPlace, ...] | None:
     """None: the ports have not been chosen yet."""
     with contextlib.suppress(FileNotFoundError):
         path = directory / ENSEMBLE_FILE
@@ -91,18 +91,18 @@ def stored_places(directory: Path) -> tuple[Place, ...] | None:
     with contextlib.suppress(FileNotFoundError):
         path = directory / PORT_FILE
         try:
-            return (Place(number=1, directory=directory, client=int(path.read_text())),)
+            return (ServerPlace(number=1, directory=directory, client=int(path.read_text())),)
         except ValueError as error:
             raise CorruptState(f"{path} holds no port: remove it, to let ZooKeeper choose another") from error
     return None
 
 
-def choose_places(directory: Path, servers: int) -> tuple[Place, ...]:
+def choose_places(directory: Path, servers: int) -> tuple[ServerPlace, ...]:
     """At ports that are free now, and kept from now on."""
     if servers == 1:
         (port,) = _free_ports(1)
         replace_text(directory / PORT_FILE, str(port))
-        return (Place(number=1, directory=directory, client=port),)
+        return (ServerPlace(number=1, directory=directory, client=port),)
     ports = iter(_free_ports(3 * servers))
     chosen = Ensemble(
         servers=tuple(
@@ -131,7 +131,7 @@ def ports_file(directory: Path) -> Path:
     return ensemble if ensemble.exists() else directory / PORT_FILE
 
 
-def taken_port(place: Place) -> int | None:
+def taken_port(place: ServerPlace) -> int | None:
     """The first of its ports that another process has. None: all are free."""
     for port in place.ports:
         with socket.socket() as probe:
@@ -150,9 +150,9 @@ def replace_text(path: Path, text: str) -> None:
     fresh.replace(path)
 
 
-def _places(directory: Path, ensemble: Ensemble) -> tuple[Place, ...]:
+def _places(directory: Path, ensemble: Ensemble) -> tuple[ServerPlace, ...]:
     return tuple(
-        Place(
+        ServerPlace(
             number=number,
             directory=directory / SERVER_DIRECTORY.format(number),
             client=server.client,

@@ -19,7 +19,7 @@ from spark_replication.errors import ReplicationError, StartFailed
 from spark_replication.process.java import QUICK_START, find_java
 from spark_replication.process.locked_process import LockedProcess, last_lines
 from spark_replication.zk.session import Session
-from spark_replication.zookeeper_server.layout import HOST, Place, replace_text
+from spark_replication.zookeeper_server.layout import HOST, ServerPlace, replace_text
 
 TICK_MS = 500
 SESSION_TIMEOUT_MIN_MS = 1_000
@@ -30,6 +30,7 @@ HEAP = "256m"
 CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # what holds the port may be no ZooKeeper, and say nothing
 MODE_TIMEOUT_S = 1.0
 MODE_BYTES_MAX = 16 << 10
+NOT_SERVING = b"not currently serving requests"  # what a member says to `srvr` while there is no majority
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 _MODE = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
@@ -40,7 +41,7 @@ class PortTaken(StartFailed):
 
 
 class ServerProcess:
-    def __init__(self, place: Place, ensemble: Sequence[Place]) -> None:
+    def __init__(self, place: ServerPlace, ensemble: Sequence[ServerPlace]) -> None:
         """ensemble: all of them, itself too."""
         self.place = place
         self._ensemble = ensemble
@@ -77,8 +78,24 @@ class ServerProcess:
         kind = PortTaken if "Address already in use" in said else StartFailed
         raise kind(f"ZooKeeper in {self.place.directory} ended at its start:\n{said}")
 
+    def end(self, timeout_s: float) -> bool:
+        """False: it still lives."""
+        return self._process.stop(timeout_s)
+
     def mode(self) -> str | None:
         """leader, follower, or standalone; None: it serves nobody."""
+        found = _MODE.search(self._says())
+        return None if found is None else found[1].decode()
+
+    def is_heard(self, deadline: float) -> bool:
+        """It answers clients, or says that it cannot before a majority of its ensemble lives."""
+        return self.waits_for_others() or self.answers(deadline)
+
+    def waits_for_others(self) -> bool:
+        return self.place.peering is not None and NOT_SERVING in self._says()
+
+    def _says(self) -> bytes:
+        """Empty: nothing, in time."""
         said = b""
         try:
             with socket.create_connection((HOST, self.place.client), timeout=MODE_TIMEOUT_S) as asking:
@@ -86,9 +103,8 @@ class ServerProcess:
                 while len(said) < MODE_BYTES_MAX and (more := asking.recv(MODE_BYTES_MAX)):
                     said += more
         except OSError:
-            return None
-        found = _MODE.search(said)
-        return None if found is None else found[1].decode()
+            return b""
+        return said
 
     def answers(self, deadline: float) -> bool:
         """A real client gets a session: an open port is not enough, nor that the server thinks that it serves."""

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from spark_replication.sim.run import UNEXPECTED
+
 
 class PlantedBug(NamedTuple):
     """`line` occurs once in `file`; `becomes` takes its place. invariants: any of these may be the one that breaks.
+    also: a second place, where one alone stands in for the other.
 
     seed: where the search begins; of a bug that few seeds find, one that did. Whatever changes their stories makes the
     search longer, not fail: `sim --seeds 1..3000 --first-failure`, with the bug in place, tells the next.
@@ -19,12 +22,25 @@ class PlantedBug(NamedTuple):
     invariants: frozenset[str]
     profile: str = "default"
     seed: int = 1
+    also: tuple[str, str, str] | None = None
+
+    @property
+    def places(self) -> list[tuple[str, str, str]]:
+        """Each a file, a line of it, and what that becomes."""
+        return [(self.file, self.line, self.becomes), *([self.also] if self.also is not None else [])]
 
 
 def bug(
-    name: str, file: str, line: str, becomes: str, *invariants: str, profile: str = "default", seed: int = 1
+    name: str,
+    file: str,
+    line: str,
+    becomes: str,
+    *invariants: str,
+    profile: str = "default",
+    seed: int = 1,
+    also: tuple[str, str, str] | None = None,
 ) -> PlantedBug:
-    return PlantedBug(name, file, line, becomes, frozenset(invariants), profile, seed)
+    return PlantedBug(name, file, line, becomes, frozenset(invariants), profile, seed, also)
 
 
 ISR = "isr_member_holds_all_committed"
@@ -32,6 +48,8 @@ ELR = "elr_holds_all_committed"
 ACKED = "acked_records_survive"
 PREFIX = "committed_prefixes_agree"
 HW_FALLS = "high_watermark_never_falls"
+MATCH = "logs_match"
+ONCE = "idempotent_batches_once"
 LOSS = (ISR, ELR, ACKED, PREFIX)
 
 PLANTED_BUGS = (
@@ -92,12 +110,17 @@ PLANTED_BUGS = (
         "                with replica.guard:\n"
         '                    replica.resign(f"this broker lost',
         *LOSS,
+        "every_partition_leads_again",
         "leader_epoch_never_falls",
         "followers_catch_up",
         "one_leader_per_epoch",
         "no_reassignment_stuck",
-        profile="admin",
-        seed=46,
+        also=(
+            "engine/broker_loop.py",
+            "        if command.broker_epoch not in (None, self.me.epoch):\n",
+            "        if False:\n",
+        ),
+        seed=181,
     ),
     bug(
         "drop replicas and write the final assignment in two steps",
@@ -110,15 +133,16 @@ PLANTED_BUGS = (
     bug(
         "serve a re-added partition from its old log",
         "engine/broker_loop.py",
-        "        if replica.log.epochs and replica.log.epochs[0].epoch < command.state.created:",
-        "        if False:",
+        "created > max(log.epochs.first_epoch, 0):",
+        "False:",
         PREFIX,
+        ONCE,
         seed=83,
     ),
     bug(
         "count the end of a diverging fetch",
         "engine/replica_loop.py",
-        "            if replica.on_log(asked, view):",
+        "            if replica.on_log(self.part, asked, view):",
         "            if asked.offset <= self.log.log_end:",
         *LOSS,
     ),
@@ -150,16 +174,17 @@ PLANTED_BUGS = (
     ),
     bug(
         "flush no names",
-        "storage/partition_log.py",
+        "storage/log_flush.py",
         "            for folder in self._folders:\n",
         "            for folder in ():\n",
         *LOSS,
+        ONCE,
     ),
     bug(
         "serve a follower's records up to the high watermark of before",
         "engine/replica_loop.py",
         "            served=before.served if before is not None and same_leader else None,",
-        "            served=high_watermark,",
+        "            served=self.high_watermark,",
         *LOSS,
         profile="restarts",
         seed=85,
@@ -167,7 +192,7 @@ PLANTED_BUGS = (
     bug(
         "truncate to the high watermark",
         "engine/replica_loop.py",
-        "            self._numbered.truncate(replica.truncation(self.view, answer.diverging))",
+        "            self._numbered.truncate(replica.truncation(self.view, parted))",
         "            self._numbered.truncate(following.high_watermark)",
         *LOSS,
         "followers_catch_up",
@@ -255,6 +280,7 @@ PLANTED_BUGS = (
         "        epochs = self._epochs.begun(epoch, self._log_end)\n",
         "        epochs = self._epochs.begun(epoch, self._log_start)\n",
         *LOSS,
+        ONCE,
         "followers_catch_up",
     ),
     bug(
@@ -267,21 +293,24 @@ PLANTED_BUGS = (
     bug(
         "believe a head that a loss of power has torn",
         "storage/recovery.py",
-        "    below = count_below(crc32c(head), index[: prefix.kept * ENTRY_BYTES])\n",
-        "    below = prefix.kept\n",
+        "    others = ((named != 0) & (named != crc32c(head))).nonzero()[0]\n",
+        "    others = named[:0]\n",
         "batches_have_their_own_schema",
         *LOSS,
+        ONCE,
+        MATCH,
         "followers_catch_up",
         profile="segments",
         seed=327,
     ),
     bug(
-        "flush what was written since, and not what was cut before it",
+        "vouch after a restart for what a failed sync has lost",
         "storage/partition_log.py",
-        "self._segments[bisect_left(self._segments,",
-        "self._segments[bisect_right(self._segments,",
+        "            save_failed_sync(self._files, self._folder, self._flushed_end, self._distrust)\n",
+        "            pass\n",
         *LOSS,
-        profile="segments",
+        MATCH,
+        profile="syncs",
     ),
     bug(
         "begin a follower's segment with the schema of its last",
@@ -299,5 +328,128 @@ PLANTED_BUGS = (
         "    return started if same_boot_and_directory and trust_page_cache else None",
         "    return started",
         *LOSS,
+    ),
+    bug(
+        "believe what came in place of a cut, as what was flushed there before",
+        "storage/partition_log.py",
+        "            self._recovery_point.fall_to(boundary)\n",
+        "",
+        *LOSS,
+        "followers_catch_up",
+        profile="syncs",
+        seed=129,
+    ),
+    bug(
+        "never ask again once the disk was full",
+        "engine/disk_trouble.py",
+        "        self._since_ms = None\n        return True",
+        "        return False",
+        "followers_catch_up",
+    ),
+    bug(
+        "wait for another command once a disk refused one",
+        "engine/broker_loop.py",
+        "            self._refused.add(command.topic_partition, now_ms)\n",
+        "",
+        "followers_catch_up",
+        seed=1_680_466_776,
+    ),
+    bug(
+        "take any sequence of an unknown producer, and read on after a refusal",
+        "core/replica/producers.py",
+        "            if sequence == 0:\n",
+        "            if sequence == 0 or (known is None and self._forgotten):\n",
+        ONCE,
+        also=("core/replica/refused_lanes.py", "        if batch.sequence > refused:\n", "        if False:\n"),
+    ),
+    bug(
+        "forget with a log's head who wrote there",
+        "engine/numbered_log.py",
+        "        if self._producers:\n            self._log.save_producers(",
+        "        if False:\n            self._log.save_producers(",
+        ONCE,
+        seed=17,
+    ),
+    bug(
+        "let a follower begin anew without what its leader knows of producers",
+        "engine/replica_loop.py",
+        'self._numbered.known_below(self.log.log_start) if begins_anew else b""',
+        'b""',
+        ONCE,
+    ),
+    bug(
+        "acknowledge whatever comes under a number that is known",
+        "core/replica/producers.py",
+        "        if known.batches[index * _WORDS + 1] != size:\n",
+        "        if False:\n",
+        ACKED,
+        seed=39,
+    ),
+    bug(
+        "settle a partition whose state nobody can read",
+        "core/controller/settling.py",
+        "    is_decided = partition.topic not in cluster.deleting and not cluster.unreadable.hides(partition)\n",
+        "    is_decided = partition.topic not in cluster.deleting\n",
+        "unreadable_changes_nothing",
+    ),
+    bug(
+        "quarantine what may be assigned, for all that can be read",
+        "engine/broker_loop.py",
+        "            if (partition, topic_id) not in assigned and not unreadable.hides(partition):\n",
+        "            if (partition, topic_id) not in assigned:\n",
+        "unreadable_changes_nothing",
+    ),
+    bug(
+        "tell of a partition that nobody could read as if it were known",
+        "core/controller/announcing.py",
+        "    is_known = partition in cluster.partitions and cluster.assigned(partition)\n",
+        "    is_known = cluster.assigned(partition)\n",
+        UNEXPECTED,
+        seed=1680466358,
+        also=(
+            "core/controller/announcing.py",
+            "    return is_known and not cluster.unreadable.hides(partition)\n",
+            "    return is_known\n",
+        ),
+    ),
+    bug(
+        "take what a topic was, before it was made again, for what it is",
+        "core/controller/cluster.py",
+        " and (known.version >= stored.version or known.zxid > stored.zxid):\n",
+        " and known.version >= stored.version:\n",
+        "mirror_never_ahead",
+        "persisted_before_sent",
+        seed=1680466375,
+    ),
+    bug(
+        "leave what has gone meanwhile in the mirror at a take-over",
+        "mirror/comparing.py",
+        "        and not knows(partition)\n",
+        "        and not knows(partition)\n        and False\n",
+        "mirror_converges",
+        seed=16,
+    ),
+    bug(
+        "write no tombstone",
+        "mirror/latest_rows.py",
+        "        if isinstance(known, PartitionRow) and known.zxid < zxid:\n",
+        "        if False:\n",
+        "mirror_converges",
+        seed=9,
+    ),
+    bug(
+        "take a partition for shown whose leader has confirmed since",
+        "mirror/comparing.py",
+        "shown.active_epoch >= row.active_epoch)",
+        "True)",
+        "mirror_converges",
+        seed=90,
+    ),
+    bug(
+        "drop a confirmation that comes before its decision is told",
+        "mirror/latest_rows.py",
+        "self._ahead[partition] = max((topic_id, leader_epoch), self._ahead.get(partition, NOTHING_CONFIRMED))",
+        "pass",
+        "mirror_converges",
     ),
 )

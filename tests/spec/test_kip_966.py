@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Elected, Policy, Waiting, elect
 from spark_replication.core.law.partition_change import (
     Settled,
@@ -19,7 +20,7 @@ from spark_replication.core.law.partition_change import (
     with_isr,
     with_min_isr,
 )
-from spark_replication.core.law.unclean_recovery import LogEnd, Recovery, answered, asking, to_ask, winner
+from spark_replication.core.law.unclean_recovery import LogEnd, UncleanRecovery, answered, asking, to_ask, winner
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.isr import changed
 from spark_replication.core.replica.replica import (
@@ -31,7 +32,7 @@ from spark_replication.core.replica.replica import (
     advanced,
     appended,
     check_append,
-    fetched,
+    fetched_by,
 )
 from spark_replication.errors import NotEnoughReplicas
 from spark_replication.messages.commands import ReplicaLogInfo
@@ -81,7 +82,7 @@ def leading(
 def fetch(leader: Leading, by: BrokerId, offset: int, *, log_end: int) -> Leading:
     log = LogView(0, log_end, EpochHistory.of([(EPOCH, 0)]))
     asked = Fetch(by=by, broker_epoch=0, leader_epoch=EPOCH, offset=offset, last_epoch=EPOCH, clean_since=0)
-    return fetched(leader, asked, log, now_ms=0)
+    return fetched_by(leader, asked, log, now_ms=0)
 
 
 @pytest.mark.parametrize(
@@ -379,14 +380,24 @@ def test_while_recovery_is_disabled_the_last_known_leader_counts(
 ALL_LIVE = brokers(*REPLICAS)
 
 
-def recovery(*required: BrokerId, asked: tuple[BrokerId, ...] = REPLICAS) -> Recovery:
-    started = Recovery(leader_epoch=EPOCH, required=frozenset(required), started_ms=0, asked_ms=0)
+def recovery(*required: BrokerId, asked: tuple[BrokerId, ...] = REPLICAS) -> UncleanRecovery:
+    started = UncleanRecovery(leader_epoch=EPOCH, required=frozenset(required), started_ms=0, asked_ms=0)
     return asking(started, asked, ALL_LIVE, now_ms=0)
 
 
+def to_be_asked(under_way: UncleanRecovery, known: Brokers) -> tuple[BrokerId, ...]:
+    return to_ask(under_way, REPLICAS, known, now_ms=0, timeout_ms=TIMEOUT_MS)
+
+
 def says(
-    asked: Recovery, broker: BrokerId, last_epoch: int, end: int, *, broker_epoch: int = 0, current_epoch: int = EPOCH
-) -> Recovery:
+    asked: UncleanRecovery,
+    broker: BrokerId,
+    last_epoch: int,
+    end: int,
+    *,
+    broker_epoch: int = 0,
+    current_epoch: int = EPOCH,
+) -> UncleanRecovery:
     info = ReplicaLogInfo(
         topic="foo", partition=0, topic_id="id-foo", last_epoch=last_epoch, current_epoch=current_epoch, end=end
     )
@@ -396,21 +407,21 @@ def says(
 def test_all_unfenced_replicas_are_asked() -> None:
     """The last written epoch and log end are asked of each unfenced replica, and of no other."""
     nobody_asked = recovery(asked=())
-    assert to_ask(nobody_asked, REPLICAS, brokers(1, 3)) == (1, 3)
-    assert to_ask(recovery(asked=(1,)), REPLICAS, ALL_LIVE) == (2, 3)
+    assert to_be_asked(nobody_asked, brokers(1, 3)) == (1, 3)
+    assert to_be_asked(recovery(asked=(1,)), ALL_LIVE) == (2, 3)
 
 
 def test_a_replica_that_is_unfenced_later_is_asked_too() -> None:
     """When a replica gets unfenced, it is looked at as well."""
-    assert to_ask(recovery(asked=(1, 2)), REPLICAS, brokers(1, 2)) == ()
-    assert to_ask(recovery(asked=(1, 2)), REPLICAS, ALL_LIVE) == (3,)
+    assert to_be_asked(recovery(asked=(1, 2)), brokers(1, 2)) == ()
+    assert to_be_asked(recovery(asked=(1, 2)), ALL_LIVE) == (3,)
 
 
 def test_an_answer_of_another_broker_epoch_is_rejected_and_asked_again() -> None:
     """A wrong broker epoch: the broker has rebooted since it answered. Asked again."""
     rejected = says(recovery(), 2, 3, 9, broker_epoch=7)
     assert rejected.answers == {}
-    assert to_ask(rejected, REPLICAS, ALL_LIVE) == (2,)
+    assert to_be_asked(rejected, ALL_LIVE) == (2,)
 
 
 @pytest.mark.parametrize("current_epoch", [EPOCH - 1, EPOCH + 1])
@@ -418,7 +429,7 @@ def test_an_answer_of_another_leader_epoch_is_rejected_and_asked_again(current_e
     """A wrong current leader epoch fences stale answers. Asked again."""
     rejected = says(recovery(), 2, 3, 9, current_epoch=current_epoch)
     assert rejected.answers == {}
-    assert to_ask(rejected, REPLICAS, ALL_LIVE) == (2,)
+    assert to_be_asked(rejected, ALL_LIVE) == (2,)
 
 
 def test_what_a_replica_answered_before_it_registered_again_is_rejected() -> None:
@@ -426,7 +437,7 @@ def test_what_a_replica_answered_before_it_registered_again_is_rejected() -> Non
     answers = says(says(recovery(), 1, 3, 5), 2, 3, 9)
     reborn = brokers(*REPLICAS, epochs={2: 1}, clean_since={2: 1})
     assert winner(answers, REPLICAS, reborn, now_ms=TIMEOUT_MS, timeout_ms=TIMEOUT_MS) == 1
-    assert to_ask(answers, REPLICAS, reborn) == (2,)
+    assert to_be_asked(answers, reborn) == (2,)
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,14 @@ def test_a_ticket_begins_at_one_place(begins: str, start: Start) -> None:
         (b'{"topic":"a","partition":0,"from":0,"from_time":7}', ReadTicket, InvalidRequest, "name one of the two"),
         (b'{"topic":"a","partition":0,"from":"newest"}', ReadTicket, InvalidRequest, "Invalid enum value"),
         (b'{"topic":"a","partition":0,"from_time":-1}', ReadTicket, InvalidRequest, ">= 0"),
+        (b'{"topic":"a","partition":0,"from":-1}', ReadTicket, InvalidRequest, ">= 0"),
+        (b'{"topic":"a","partition":0,"to":-1}', ReadTicket, InvalidRequest, ">= 0"),
+        (b'{"topic":"a","partition":-1}', ReadTicket, InvalidRequest, ">= 0"),
+        (b'{"topic":"a","partition":0,"from":5,"to":4}', ReadTicket, InvalidRequest, "from=5 to=4 is no range"),
+        (b'{"topic":"a","partition":2147483648}', ReadTicket, InvalidRequest, "<= 2147483647"),
+        (b'{"topic":"a","partition":0,"to":9223372036854775808}', ReadTicket, InvalidRequest, "<= 9223372036854775807"),
+        (b'{"controller_epoch":2147483648,"attempt":0,"lease_ms":1}', RenewLease, InvalidRequest, "<= 2147483647"),
+        (b'{"controller_epoch":1,"attempt":0,"lease_ms":1%s}' % (b"0" * 5_000), RenewLease, InvalidRequest, "range"),
     ],
 )
 def test_what_is_not_the_message_is_refused(
@@ -105,6 +113,17 @@ def test_what_is_not_the_message_is_refused(
 ) -> None:
     with pytest.raises(error, match=text):
         from_json(data, kind)
+
+
+@pytest.mark.parametrize("field", ["leader_epoch", "last_epoch", "clean_since", "partition"])
+def test_a_fetch_names_no_epoch_or_partition_beyond_31_bits(field: str) -> None:
+    with pytest.raises(InvalidRequest, match="<= 2147483647"):
+        from_frame(to_frame(FetchFrame(number=1, partitions=(msgspec.structs.replace(FETCH, **{field: 1 << 31}),))))
+
+
+def test_a_hello_names_no_epoch_beyond_31_bits() -> None:
+    with pytest.raises(InvalidRequest, match="<= 2147483647"):
+        from_frame(to_frame(HelloFrame(cluster_id="c", broker_id=1, broker_epoch=1 << 40)))
 
 
 FETCH = FetchPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=9, last_epoch=3, clean_since=0)

@@ -22,6 +22,7 @@ from spark_replication.model import (
     Value,
     decode,
     encode,
+    number_of,
 )
 from tests.unit.core.stories import registration, state
 
@@ -157,10 +158,42 @@ def test_a_partition_is_written_as_topic_and_number(text: str, partition: TopicP
     assert str(partition) == text
 
 
-@pytest.mark.parametrize("text", ["", "foo", "foo-", "-3", "foo-x", "foo- 3"])
+@pytest.mark.parametrize(
+    "text", ["", "foo", "foo-", "-3", "foo-x", "foo- 3", "foo-03", "foo-٣", "foo-2147483648", "foo-" + "9" * 5000]
+)
 def test_any_other_text_names_no_partition(text: str) -> None:
-    with pytest.raises(ValueError, match="is not of the form TOPIC-PARTITION"):
+    with pytest.raises(ValueError, match="is not of the form TOPIC-PARTITION") as raised:
         TopicPartition.parse(text)
+    assert len(str(raised.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields"),
+    [
+        (ControllerEpoch, '"epoch":%s'),
+        (ControllerEpoch, '"v":1,"epoch":%s'),
+        (BrokerSequence, '"next":%s'),
+        (TopicState, '"topic_id":"id","partitions":{"%s":[1]}'),
+        (TopicState, '"topic_id":"id","partitions":{"0":[%s]}'),
+        (PartitionState, '"leader":null,"leader_epoch":%s,"isr":[],"min_isr":1'),
+        (PartitionState, '"leader":null,"leader_epoch":0,"isr":[%s],"min_isr":1,"epochs":{"%s":0}'),
+        (PartitionState, '"leader":null,"leader_epoch":0,"isr":[1],"min_isr":1,"epochs":{"1":%s}'),
+    ],
+)
+@pytest.mark.parametrize("number", ["2147483648", str(1 << 40), str(1 << 63), "1" + "0" * 30, "1" + "0" * 5_000])
+def test_a_number_that_no_znode_or_index_entry_holds_is_refused(kind: type[Value], fields: str, number: str) -> None:
+    with pytest.raises(CorruptState, match="/x is not a"):
+        decode(f"{{{fields.replace('%s', number)}}}".encode(), kind, "/x")
+    decode(f"{{{fields.replace('%s', '1' if 'epochs' in fields else str((1 << 31) - 1))}}}".encode(), kind, "/x")
+
+
+@pytest.mark.parametrize(
+    ("name", "number"),
+    [("0", 0), ("7", 7), (str((1 << 31) - 1), (1 << 31) - 1)]
+    + [(name, None) for name in ("", "note", "-1", "+1", "01", "٠", "1 ", "1_0", str(1 << 31), "9" * 10, "9" * 5_000)],
+)
+def test_only_the_usual_name_of_a_number_is_one(name: str, number: int | None) -> None:
+    assert number_of(name) == number
 
 
 def test_a_process_is_reached_at_its_host_and_port() -> None:

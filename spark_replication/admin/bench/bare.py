@@ -18,7 +18,7 @@ import tempfile
 import threading
 from pathlib import Path
 
-from spark_replication.admin.bench.load import Answers
+from spark_replication.admin.bench.load import AnswerReader
 from spark_replication.errors import BrokerNotAvailable
 from spark_replication.transport.frames import hang_up
 
@@ -30,7 +30,7 @@ _POSITION = struct.Struct("!Q")  # an answer: everything below this is written
 
 
 class BareLoop:
-    """A bench_load.Target of one stream. A context manager: its processes, and their files, end with it."""
+    """A load.Target of one stream. A context manager: its processes, and their files, end with it."""
 
     streams = 1
 
@@ -49,11 +49,11 @@ class BareLoop:
             self.close()
             raise
         self.pids = tuple(process.pid for process in self.processes)
-        self._answers = Answers(1)
+        self._answers = AnswerReader(1)
         self._answered = 0
         threading.Thread(target=self._receive, args=(self._connection,), name="bare-answers", daemon=True).start()
 
-    def begin(self, answers: Answers) -> None:
+    def begin(self, answers: AnswerReader) -> None:
         self._answers = answers
 
     def send(self, stream: int) -> None:
@@ -110,7 +110,7 @@ def _receive_position(connection: socket.socket) -> int | None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="bench_bare")
+    parser = argparse.ArgumentParser(prog="spark_replication.admin.bench.bare")
     parser.add_argument("--file", type=Path, required=True)
     parser.add_argument("--follower", type=int, action="append", default=[])
     options = parser.parse_args()

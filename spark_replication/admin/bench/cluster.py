@@ -21,8 +21,9 @@ from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, decode
 from spark_replication.zk import paths
 from spark_replication.zk.node_watch import NodeWatch
-from spark_replication.zk.reading import read_topics
-from spark_replication.zk.session import EXISTS, Committed, Create, Delete, Node, Session, SetData
+from spark_replication.zk.operations import EXISTS, Committed, Create, Delete, Node, SetData
+from spark_replication.zk.reading import Reading
+from spark_replication.zk.session import Session
 
 TOPIC = "bench"
 BATCH_BYTES = 1_024
@@ -82,7 +83,7 @@ def session_with(cluster: LocalCluster) -> Iterator[Session]:
 
 def stored(session: Session) -> dict[TopicPartition, Stored]:
     """All leaderAndISRs of the topic."""
-    wanted = [TopicPartition(TOPIC, number) for number in read_topics(session)[TOPIC].state.partitions]
+    wanted = [TopicPartition(TOPIC, number) for number in Reading(session).topics()[TOPIC].state.partitions]
     nodes = session.read_many([paths.leader_and_isr(partition) for partition in wanted])
     return {
         partition: Stored(decode(node.data, PartitionState, paths.leader_and_isr(partition)), node.modified_ms / 1_000)

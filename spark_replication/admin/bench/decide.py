@@ -10,9 +10,9 @@ from typing import TypeVar
 import msgspec
 
 from spark_replication.config import Settings
+from spark_replication.core.controller import controller
 from spark_replication.core.controller.announcing import announce
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster, StoredTopic
-from spark_replication.core.controller.controller import plan
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.controller.plan import BrokersMoved, Step
 from spark_replication.core.controller.topics import PARTITIONS_MAX
@@ -68,7 +68,7 @@ def _round(partitions: int) -> Figures:
     gc.collect()
     gc.disable()
     try:
-        decided, decide_ms = _timed(lambda: plan(cluster, cause))
+        decided, decide_ms = _timed(lambda: controller.decide(cluster, cause))
         written, apply_ms = _timed(lambda: _apply(cluster, decided.steps))
         _, announce_ms = _timed(lambda: announce(cluster, cause, written))
         _, bare_ms = _timed(lambda: _bare(cluster, written))

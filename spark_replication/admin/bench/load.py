@@ -31,7 +31,7 @@ class Target(Protocol):
     batch_bytes: int
     pids: tuple[int, ...]  # of the processes that serve it
 
-    def begin(self, answers: Answers) -> None: ...
+    def begin(self, answers: AnswerReader) -> None: ...
     def send(self, stream: int) -> None: ...
     def close(self) -> None: ...
 
@@ -47,7 +47,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
     max_ms: float
 
 
-class Answers:
+class AnswerReader:
     """Counts what is in flight. A stream's answers come in the order of its batches."""
 
     def __init__(self, streams: int) -> None:
@@ -97,7 +97,7 @@ class Answers:
 
 def fill(target: Target, batches: int) -> None:
     """So many batches, all of them acknowledged, over its streams in turn."""
-    answers = Answers(target.streams)
+    answers = AnswerReader(target.streams)
     target.begin(answers)
     window = _window(target)
     for number in range(batches):
@@ -108,7 +108,7 @@ def fill(target: Target, batches: int) -> None:
 
 def rate(target: Target, seconds: float) -> Rate:
     """As fast as it goes, with so much in flight that nobody waits for the client; until all of it is acknowledged."""
-    answers = Answers(target.streams)
+    answers = AnswerReader(target.streams)
     target.begin(answers)
     window = _window(target)
     _once_each(target, answers)
@@ -122,14 +122,14 @@ def rate(target: Target, seconds: float) -> Rate:
     return Rate(mb_per_s=moved / took_s / 1e6, cpu_s_per_gb=used_s / moved * 1e9)
 
 
-def _once_each(target: Target, answers: Answers) -> None:
+def _once_each(target: Target, answers: AnswerReader) -> None:
     """A stream's first batch makes files: that is no rate."""
     for stream in range(target.streams):
         _send(target, answers, stream, time.perf_counter())
     answers.wait_below(1)
 
 
-def _send_for(target: Target, answers: Answers, window: int, seconds: float, number: int) -> int:
+def _send_for(target: Target, answers: AnswerReader, window: int, seconds: float, number: int) -> int:
     end_s = time.perf_counter() + seconds
     while (now_s := time.perf_counter()) < end_s:
         answers.wait_below(window)
@@ -143,7 +143,7 @@ def _window(target: Target) -> int:
     return max(1, min(IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES // target.batch_bytes))
 
 
-def _send(target: Target, answers: Answers, number: int, at_s: float) -> None:
+def _send(target: Target, answers: AnswerReader, number: int, at_s: float) -> None:
     """To the streams in turn."""
     stream = number % target.streams
     answers.sent(stream, at_s)
@@ -152,7 +152,7 @@ def _send(target: Target, answers: Answers, number: int, at_s: float) -> None:
 
 def latency(target: Target, seconds: float, batches_per_s: int) -> Latency:
     """From when a batch was due to its answer, so that a wait of one counts for those behind it, too."""
-    answers = Answers(target.streams)
+    answers = AnswerReader(target.streams)
     target.begin(answers)
     first_s = time.perf_counter()
     warm_up = int(seconds * WARM_UP_SHARE * batches_per_s)

@@ -12,7 +12,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from spark_replication.admin.bench.bare import RECENT_BYTES, BareLoop
-from spark_replication.admin.bench.load import Answers, Latency, Rate, Target, latency, rate
+from spark_replication.admin.bench.load import AnswerReader, Latency, Rate, Target, latency, rate
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.put_stream import AnswersOfStream
 from spark_replication.errors import error_of
@@ -154,7 +154,7 @@ def _look_into(connect: Connect, topic: str, partition: int) -> None:
 
 
 class FlightStreams:
-    """A bench_load.Target: one DoPut stream for all partitions of a topic, as any Flight client opens it; acks=all."""
+    """A load.Target: one DoPut stream for all partitions of a topic, as any Flight client opens it; acks=all."""
 
     def __init__(
         self, connect: Connect, topic: str, partitions: Sequence[int], batch: pa.RecordBatch, *, pids: tuple[int, ...]
@@ -165,7 +165,7 @@ class FlightStreams:
         self.pids = pids
         self._batch = batch
         self._metadata = [pa.py_buffer(to_json(BatchMetadata(partition=number))) for number in partitions]
-        self._answers = Answers(self.streams)
+        self._answers = AnswerReader(self.streams)
         self._sent: dict[int, int] = {}  # the stream of each batch without an answer, by the batch's number
         self._number = 0
         self.client = connect()
@@ -173,7 +173,7 @@ class FlightStreams:
         self._receiving = threading.Thread(target=self._receive, args=(reader,), name="bench-answers", daemon=True)
         self._receiving.start()
 
-    def begin(self, answers: Answers) -> None:
+    def begin(self, answers: AnswerReader) -> None:
         self._answers = answers
 
     def send(self, stream: int) -> None:

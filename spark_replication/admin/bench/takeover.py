@@ -109,6 +109,7 @@ def _other_controller(cluster: LocalCluster, config: dict[str, int]) -> Iterator
         "-m",
         "spark_replication.live.controller.process",
         f"--directory={directory}",
+        f"--mirror={cluster.mirror_path}",
         f"--zookeeper={cluster.zookeeper.removeprefix('zk://').partition('/')[0]}",
         f"--settings={json.dumps(config)}",
     )

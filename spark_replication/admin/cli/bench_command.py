@@ -8,12 +8,7 @@ from typing import Any
 
 import click
 
-from spark_replication.admin.bench import failover as bench_failover
-from spark_replication.admin.bench import idle as bench_idle
-from spark_replication.admin.bench import latency as bench_latency
-from spark_replication.admin.bench import read as bench_read
-from spark_replication.admin.bench import replicate as bench_replicate
-from spark_replication.admin.bench import takeover as bench_takeover
+from spark_replication.admin.bench import failover, idle, latency, read, replicate, takeover
 from spark_replication.admin.bench.decide import decide
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
@@ -85,8 +80,8 @@ def replicate_command(
     sizes: tuple[int, ...], partitions: tuple[int, ...], seconds: float, rounds: int, output: Format
 ) -> None:
     """acks=all through three broker processes, beside a bare loop that moves the same bytes: rate, CPU, latency."""
-    found = bench_replicate.replicate(sizes, partitions, seconds=seconds, rounds=rounds, progress=_progress)
-    _show_figures(bench_replicate.COLUMNS, found, output)
+    found = replicate.replicate(sizes, partitions, seconds=seconds, rounds=rounds, progress=_progress)
+    _show_figures(replicate.COLUMNS, found, output)
 
 
 @bench.command(name="latency")
@@ -99,8 +94,8 @@ def latency_command(
     sizes: tuple[int, ...], partitions: tuple[int, ...], *, seconds: float, batches_per_s: int, output: Format
 ) -> None:
     """How long an acks=all batch takes to its answer at a fixed rate, beside the bare loop."""
-    found = bench_latency.measure(sizes, partitions, seconds=seconds, batches_per_s=batches_per_s, progress=_progress)
-    _show_figures(bench_latency.COLUMNS, found, output)
+    found = latency.measure(sizes, partitions, seconds=seconds, batches_per_s=batches_per_s, progress=_progress)
+    _show_figures(latency.COLUMNS, found, output)
 
 
 @bench.command(name="read")
@@ -110,8 +105,8 @@ def latency_command(
 @output
 def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) -> None:
     """A partition read over Flight, beside Flight alone, and from a broker's files, beside pyarrow mapping them."""
-    found = bench_read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
-    _show_figures(bench_read.COLUMNS, found, output)
+    found = read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
+    _show_figures(read.COLUMNS, found, output)
 
 
 partitions_of_one_topic = click.option(
@@ -138,8 +133,8 @@ session_ms = click.option(
 @output
 def failover_command(partitions: int, session_ms: int, output: Format) -> None:
     """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
-    found = _told(bench_failover.failover(partitions, session_ms, progress=_progress))
-    _show_figures(bench_failover.COLUMNS, found, output)
+    found = _told(failover.failover(partitions, session_ms, progress=_progress))
+    _show_figures(failover.COLUMNS, found, output)
     if output == "table":
         click.echo(
             "ms since the loss. gone: its registration; elected: each new leader is stored; active: each confirmed; "
@@ -154,8 +149,8 @@ def failover_command(partitions: int, session_ms: int, output: Format) -> None:
 @output
 def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
     """kill -9 of the controller, whose process is started again, or for which another stands by."""
-    found = _told(bench_takeover.takeover(partitions, session_ms, progress=_progress))
-    _show_figures(bench_takeover.COLUMNS, found, output)
+    found = _told(takeover.takeover(partitions, session_ms, progress=_progress))
+    _show_figures(takeover.COLUMNS, found, output)
     if output == "table":
         click.echo("ms since the kill. A standby waits for the session's end, which is part of its figures.")
 
@@ -166,7 +161,7 @@ def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
 @output
 def idle_command(partitions: int, seconds: float, output: Format) -> None:
     """CPU, memory, threads and open files of brokers and controller while nobody writes."""
-    _show_figures(bench_idle.COLUMNS, bench_idle.idle(partitions, seconds, progress=_progress), output)
+    _show_figures(idle.COLUMNS, idle.idle(partitions, seconds, progress=_progress), output)
 
 
 def _progress(line: str) -> None:

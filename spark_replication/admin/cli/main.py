@@ -13,6 +13,7 @@ from spark_replication.admin.cli.consume_command import consume
 from spark_replication.admin.cli.leader_command import leader
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.cli.log_commands import log
+from spark_replication.admin.cli.mirror_command import mirror
 from spark_replication.admin.cli.produce_command import produce
 from spark_replication.admin.cli.reassign_command import reassign
 from spark_replication.admin.cli.sim_command import sim
@@ -94,6 +95,7 @@ cli.add_command(bench)
 cli.add_command(consume)
 cli.add_command(leader)
 cli.add_command(log)
+cli.add_command(mirror)
 cli.add_command(produce)
 cli.add_command(reassign)
 cli.add_command(sim)

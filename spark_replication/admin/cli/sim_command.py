@@ -8,7 +8,7 @@ import click
 import msgspec
 
 from spark_replication.sim import run as simulator
-from spark_replication.sim.faults import DEFAULT, KINDS, MIXES
+from spark_replication.sim.faults import DEFAULT, FAULTS, MIXES
 from spark_replication.sim.run import Report, Result
 
 ELECTIONS = ("isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "designated", "preferred")
@@ -93,7 +93,7 @@ def _summary(report: Report, smallest: list[Result], profile: str) -> dict[str, 
         "events": report.events,
         "events_min": report.events_min,
         "leader_epochs_min": report.epochs_min,
-        "faults": {kind: report.counts[f"fault_{kind}"] for kind in sorted(KINDS)},
+        "faults": {kind: report.counts[f"fault_{kind}"] for kind in sorted(FAULTS)},
         "elections": {kind: report.counts[f"elected_{kind}"] for kind in ELECTIONS},
         "occurrences": {
             name: count for name, count in sorted(report.counts.items()) if not name.startswith(("fault_", "elected_"))

@@ -13,10 +13,11 @@ from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
+from spark_replication.zookeeper_server.keeper import Keeper
 from spark_replication.zookeeper_server.layout import SERVER_COUNTS, servers_made
+from spark_replication.zookeeper_server.locks import unused
 
 START_TIMEOUT_S = 60.0
-LOOK_S = 1.0  # how soon a server that was killed is started again
 
 _directory = partial(
     click.option, "--directory", type=click.Path(file_okay=False, path_type=Path), help="where its servers keep all"
@@ -59,9 +60,15 @@ def status(directory: Path, output: Format) -> None:
 @zookeeper.command()
 @_directory()
 def stop(directory: Path) -> None:
-    """End its servers, whoever started them; what they hold stays."""
+    """End its servers, whoever started them, once no cluster uses them; what they hold stays."""
     found = _found(directory)
-    found.stop()
+    with unused(found.directory) as is_unused:
+        if not is_unused:
+            raise InvalidRequest(
+                f"the ZooKeeper in {directory} is in use, and would be started again: stop the clusters and drivers "
+                "that use it first, and with Ctrl-C a `spark-replication zookeeper` that runs there"
+            )
+        found.stop()
     click.echo(f"no ZooKeeper runs in {directory} now")
 
 
@@ -74,17 +81,14 @@ def _run(directory: Path, count: int) -> None:
         )
     stopping = threading.Event()
     on_stop_signals(stopping.set)
-    running = EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count)
+    keeper = Keeper.start(directory, START_TIMEOUT_S, count)
     try:
-        _tell(running)
+        _tell(keeper)
         click.echo("Ctrl-C ends it")
-        while not stopping.wait(LOOK_S):
-            dead = [server.place.number for server in running.servers if not server.alive()]
-            if dead:
-                click.echo(f"starting again what has ended: server {', '.join(map(str, dead))}", err=True)
-                EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count)
+        stopping.wait()
     finally:
-        running.stop()
+        if not keeper.stop():
+            click.echo(f"it runs on: a cluster uses the ZooKeeper in {directory}", err=True)
 
 
 def _found(directory: Path) -> EmbeddedZooKeeper:
@@ -94,7 +98,7 @@ def _found(directory: Path) -> EmbeddedZooKeeper:
     return found
 
 
-def _tell(running: EmbeddedZooKeeper) -> None:
+def _tell(running: EmbeddedZooKeeper | Keeper) -> None:
     click.echo(f"ZooKeeper runs at {running.address}, in {running.directory}")
     click.echo(f"a cluster uses it with:   --set zookeeper.connect={running.address}")
     click.echo(f"clients of that cluster:  --bootstrap zk://{running.address}{Settings().zookeeper_chroot}")

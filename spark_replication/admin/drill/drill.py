@@ -39,10 +39,11 @@ from spark_replication.admin.jobs.status_view import UP_TO_DATE
 from spark_replication.client.settings_file import read_settings
 from spark_replication.errors import ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
-from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.guardian import DIRECTORY
+from spark_replication.mirror.load import read_partitions
 from spark_replication.model import BrokerId, TopicPartition, decode
-from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.spark.standalone import HOST, Standalone
 from spark_replication.storage.state_files import read_file
 from spark_replication.transport.security import read_security
@@ -50,14 +51,14 @@ from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    pass
 
 Leaders = dict[TopicPartition, tuple[BrokerId | None, int]]
 
 TOPIC = "drill"
 PARTITIONS = 6
 BROKERS = 3
-SLOTS = BROKERS + 1  # one more than guardians: the mirror's MERGEs run beside them
+SLOTS = BROKERS + 1  # one to spare, as for a user's jobs
 BROKER_AIM_MS = 1_000
 START_TIMEOUT_S = 240.0
 SETTLE_TIMEOUT_S = 90.0
@@ -349,25 +350,20 @@ class Drill:
 
     def _check_mirror(self, cluster: ClusterFile) -> None:
         """The table may lag (M4), and leaders may move meanwhile: it is read each time that the driver says it does
-        not, since a query costs more than a line of a log."""
-        from spark_replication.spark.session import build_session
-
+        not."""
         began = time.monotonic()
         self._say("waiting for the Delta table to be up to date")
         self._wait("the mirror", self._mirror_up_to_date, MIRROR_TIMEOUT_S)
         self._seconds["Delta table up to date after the load's end"] = time.monotonic() - began
-        spark = build_session("drill", "local[1]")
 
         def as_in_zookeeper() -> bool:
-            return self._mirror_up_to_date() and _leaders_shown(spark, self._data / "mirror") == self._leaders(cluster)
+            return self._mirror_up_to_date() and _leaders_shown(self._data / "mirror") == self._leaders(cluster)
 
         try:
             self._wait("the Delta table to show the leaders that ZooKeeper has", as_in_zookeeper)
             self._facts["leaders in the Delta table"] = "as in ZooKeeper"
         except RequestTimedOut as error:
             self._check(False, error.message)
-        finally:
-            spark.stop()
 
     def _mirror_up_to_date(self) -> bool:
         lines = self._output("driver").read_text(errors="replace").splitlines()
@@ -403,11 +399,9 @@ def _end(process: subprocess.Popen[bytes]) -> None:
             process.wait()
 
 
-def _leaders_shown(spark: SparkSession, mirror: Path) -> Leaders:
-    from spark_replication.mirror.load import load_partitions
-
-    rows = load_partitions(spark, str(mirror)).collect()
-    return {TopicPartition(row.topic, row.partition): (row.leader, row.leader_epoch) for row in rows}
+def _leaders_shown(mirror: Path) -> Leaders:
+    rows = read_partitions(str(mirror)).select(["topic", "partition", "leader", "leader_epoch"]).to_pylist()
+    return {TopicPartition(row["topic"], row["partition"]): (row["leader"], row["leader_epoch"]) for row in rows}
 
 
 def _lines_of(path: Path) -> Iterator[Line]:

@@ -28,7 +28,7 @@ DEADLINE_MS = 60_000
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="drill_load")
+    parser = argparse.ArgumentParser(prog="spark_replication.admin.drill.load")
     parser.add_argument("what", choices=("produce", "follow"))
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--config", required=True, help="TOML file of settings: those of security count")

@@ -32,6 +32,7 @@ PARTITIONS = 3
 LOAD = Rate(rows=None, seconds=None, rows_per_s=1_000, batch_rows=100)
 REDRAW_S = 1.0
 LOG_LINE_S = 5.0
+LOAD_END_S = 30.0  # for what it has sent to be answered
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +69,7 @@ def _session(options: argparse.Namespace, stopping: threading.Event) -> Iterator
     """Made aside: on the main thread Spark would take Ctrl-C, and cancel the guardians that are to stop the brokers."""
     if stopping.is_set():
         raise StartGivenUp("it was stopped before Spark was started")
-    master = options.master or submitted_master() or f"local[{options.brokers + 2}]"
+    master = options.master or submitted_master() or f"local[{options.brokers + 1}]"
     with ThreadPoolExecutor(1) as aside:
         spark = aside.submit(build_session, "spark_replication", master).result()
     try:
@@ -87,7 +88,7 @@ def serve(cluster: sr.SparkCluster, console: Console, stopping: threading.Event,
     finally:
         stopping.set()
         if load.ident is not None:
-            load.join()
+            load.join(LOAD_END_S)
 
 
 def introduction(cluster: sr.SparkCluster, *, with_load: bool) -> str:
@@ -128,12 +129,20 @@ def _produce(cluster: sr.SparkCluster, stopping: threading.Event) -> None:
 def _watch(cluster: sr.SparkCluster, console: Console, stopping: threading.Event) -> None:
     if not console.is_terminal:
         while not stopping.is_set():
+            _require_spark(cluster)
             _say(console, status_line(cluster.status()))
             stopping.wait(LOG_LINE_S)
         return
     with Live(status_view(cluster.status()), console=console, auto_refresh=False) as live:
         while not stopping.wait(REDRAW_S):
+            _require_spark(cluster)
             live.update(status_view(cluster.status()), refresh=True)
+
+
+def _require_spark(cluster: sr.SparkCluster) -> None:
+    """SparkGone: whoever supervises this job starts it again, with a session that can guard."""
+    if cluster.failure is not None:
+        raise cluster.failure
 
 
 def _say(console: Console, text: str) -> None:

@@ -38,7 +38,7 @@ def announce(
     everything = _told_everything(cluster, cause)
     if isinstance(cause, PartitionsChanged):
         known = {command.topic_partition for command in changed}
-        read = (partition for partition in cause.partitions if partition not in known and cluster.assigned(partition))
+        read = (partition for partition in cause.partitions if partition not in known and _is_told(cluster, partition))
         changed += tuple(cluster.command(partition) for partition in read)
     deleted = (cause.topic,) if isinstance(cause, Delete) and cause.topic not in cluster.topics else ()
     configured = _configured(cluster, cause)
@@ -52,6 +52,7 @@ def announce(
         elif news:
             metadata[broker] = changed
     init = isinstance(cause, TookOver)
+    settings = None if cluster.unreadable.settings else cluster.stored_settings.settings
     commands: Commands = [
         (broker, _leader_and_isr(cluster, partitions, init=init and broker in everything))
         for broker, partitions in sorted(leader_and_isr.items())
@@ -68,7 +69,9 @@ def announce(
                 deleted=deleted,
                 removed=tuple(removed),
                 complete=broker in everything,
-                settings=cluster.stored_settings.settings if tells_settings or broker in everything else None,
+                settings=settings if tells_settings or broker in everything else None,
+                unreadable_topics=tuple(sorted(cluster.unreadable.topics)),
+                unreadable_partitions=tuple(sorted(cluster.unreadable.partitions)),
             ),
         )
         for broker, partitions in sorted(metadata.items())
@@ -137,7 +140,13 @@ def _for_replicas(
 
 def _complete(cluster: ClusterState) -> dict[TopicPartition, PartitionCommand]:
     """Of every partition, once for all brokers."""
-    return {p: cluster.command(p) for p in sorted(cluster.partitions) if cluster.assigned(p)}
+    return {p: cluster.command(p) for p in sorted(cluster.partitions) if _is_told(cluster, p)}
+
+
+def _is_told(cluster: ClusterState, partition: TopicPartition) -> bool:
+    """Neither one that was never made, nor a tombstone, nor one that cannot be read (Z1)."""
+    is_known = partition in cluster.partitions and cluster.assigned(partition)
+    return is_known and not cluster.unreadable.hides(partition)
 
 
 def _topics(cluster: ClusterState, partitions: tuple[PartitionCommand, ...]) -> dict[str, TopicConfig]:

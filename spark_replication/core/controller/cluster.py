@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from spark_replication.config import Settings, settings_from, with_topic
+from spark_replication.config import LOSSLESS, Settings, settings_from, with_topic
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.events import BrokersRead, Requested
 from spark_replication.core.controller.widening import CompareSchemas, incomparable
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.election import Policy
 from spark_replication.core.law.states import PARTITION, REPLICA, State, partition_state, retire, walk
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
@@ -48,7 +49,8 @@ class LoadedCluster(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: what holds for this process where `stored_settings` (/config/cluster) says nothing. partitions: those of
     every assignment, and the tombstones of removed ones (E4). requests: what lies below /admin; deleting: the topics
-    that are marked there.
+    that are marked there. unreadable: what of all this cannot be read. zxid: of its own coming to power; all that was
+    stored by then has been read.
     """
 
     cluster_id: str
@@ -61,6 +63,8 @@ class LoadedCluster(msgspec.Struct, frozen=True, kw_only=True):
     broker_epochs: dict[BrokerId, BrokerEpoch]
     deleting: frozenset[str] = frozenset()
     requests: tuple[Requested, ...] = ()
+    unreadable: Unreadable = ALL_READ
+    zxid: int = 0
 
 
 class ClusterState:
@@ -69,7 +73,7 @@ class ClusterState:
     leaderless: the assigned partitions that have none. new_replicas: those that a reassignment is adding, and which
     have been alive since. recoveries: unclean recoveries under way. now_ms: when the present event happened. defaults:
     the settings that hold where ZooKeeper says nothing. open_requests: below /admin, with the partitions that they
-    move.
+    move. unreadable: what nobody decides about until it can be read (Z1): then all is loaded anew.
     """
 
     def __init__(self, loaded: LoadedCluster, compare_schemas: CompareSchemas = incomparable) -> None:
@@ -84,27 +88,33 @@ class ClusterState:
         self.leaderless: set[TopicPartition] = set()
         self.reassigning: set[TopicPartition] = set()
         self.new_replicas: set[tuple[TopicPartition, BrokerId]] = set()
-        self.recoveries: dict[TopicPartition, Recovery] = {}
+        self.recoveries: dict[TopicPartition, UncleanRecovery] = {}
         self.unclean_elections = 0
         self.requests = loaded.requests
         self.open_requests: dict[str, frozenset[TopicPartition]] = {}
-        self.registered: dict[BrokerId, Registration] = dict(loaded.brokers)
+        self.registered: dict[BrokerId, Registration] = with_epochs(loaded.brokers, loaded.broker_epochs)
         self.broker_epochs: dict[BrokerId, BrokerEpoch] = dict(loaded.broker_epochs)
         self.brokers = Brokers.of(self.registered, self.broker_epochs)
-        self._failed: dict[BrokerId, frozenset[TopicPartition]] = {}
+        self.unreadable = ALL_READ
+        self._reasons: dict[str, Mapping[str, str]] = {}
+        # Whose disk refused which partitions, and when it last did.
+        self._failed: dict[BrokerId, dict[TopicPartition, int]] = {}
         self._hosted: dict[BrokerId, set[TopicPartition]] = {}
         self.defaults = msgspec.to_builtins(loaded.settings)
+        self.unreadable = loaded.unreadable
         self.apply_settings(loaded.stored_settings)
         for topic, stored in loaded.topics.items():
             self.apply_topic(topic, stored)
         self.partitions.update(loaded.partitions)
-        self.leaderless = {p for p in self.all_partitions() if not self.is_led(p)}
+        self.leaderless = {p for p in self.all_partitions() if not self.is_led(p) and not loaded.unreadable.hides(p)}
 
     # What was stored
 
     def apply_settings(self, stored: ClusterSettings) -> None:
         self.stored_settings = stored
-        self.settings = settings_from(self.defaults, stored.settings)
+        # While nobody can read what holds for the cluster, nothing is chosen that might lose a record.
+        in_force = LOSSLESS if self.unreadable.settings else stored.settings
+        self.settings = settings_from(self.defaults, in_force)
         self._settings_of: dict[str, Settings] = {}
 
     def apply_topic_config(self, topic: str, config: TopicConfig) -> None:
@@ -121,12 +131,14 @@ class ClusterState:
             self.leaderless.discard(partition)
             self.reassigning.discard(partition)
             self.recoveries.pop(partition, None)
-            self._failed = {broker: failed - {partition} for broker, failed in self._failed.items()}
+            for failed in self._failed.values():
+                failed.pop(partition, None)
         for number, replicas in stored.state.partitions.items():
             partition = TopicPartition(topic, number)
             if number not in before:
                 walk(PARTITION, partition, "nonexistent", "new")
-                self.leaderless.add(partition)
+                if not self.unreadable.hides(partition):
+                    self.leaderless.add(partition)
             self._apply_replicas(partition, before.get(number, ()), replicas)
             if reassignment.in_flight(stored.state, number):
                 self.reassigning.add(partition)
@@ -154,14 +166,15 @@ class ClusterState:
     def apply_partition(self, partition: TopicPartition, stored: StoredPartition) -> bool:
         """False: what is known is as new or newer."""
         known = self.partitions.get(partition)
-        if known is not None and known.version >= stored.version:
+        # Versions begin again with each node: of a topic that was made again, the zxid tells which node was read.
+        if known is not None and (known.version >= stored.version or known.zxid > stored.zxid):
             return False
         before = self.partition_state(partition)
         self.partitions[partition] = stored
         if self._failed and known is not None:
             # Its leader has let it in again: its disk is well. Else the two would undo each other's work for ever.
-            joined = stored.state.isr - known.state.isr
-            self._failed = {b: f - {partition} if b in joined else f for b, f in self._failed.items()}
+            for joined in stored.state.isr - known.state.isr:
+                self._failed.get(joined, {}).pop(partition, None)
         leader_before = None if known is None else known.state.leader
         if stored.state.leader not in (None, leader_before) and stored.state.elected in _UNCLEAN:
             self.unclean_elections += 1
@@ -173,7 +186,7 @@ class ClusterState:
         if after == "online":
             self.leaderless.discard(partition)
             self.recoveries.pop(partition, None)
-        else:
+        elif not self.unreadable.hides(partition):
             self.leaderless.add(partition)
         return True
 
@@ -195,15 +208,37 @@ class ClusterState:
             self.apply_removed_partition(partition)
             self.reassigning.discard(partition)
 
+    def apply_unreadable(self, found: Unreadable) -> None:
+        """From now on nobody decides about these; what was known of them stays known."""
+        self.unreadable |= found
+        hidden = {partition for partition in self.leaderless if self.unreadable.hides(partition)}
+        self.leaderless -= hidden
+        for partition in [each for each in self.recoveries if self.unreadable.hides(each)]:
+            del self.recoveries[partition]
+
+    def apply_reasons(self, folder: str, reasons: Mapping[str, str]) -> None:
+        self._reasons[folder] = reasons
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        """Why what cannot be read cannot be, by path."""
+        found = dict(self.unreadable.reasons)
+        for reasons in self._reasons.values():
+            found.update(reasons)
+        return dict(sorted(found.items()))
+
     def apply_brokers(self, read: BrokersRead) -> tuple[frozenset[BrokerId], frozenset[BrokerId], frozenset[BrokerId]]:
         """Whose life ended, whose began (one that came back before its loss was seen is in both), and who began to
         shut down."""
-        before, now = self.registered, read.brokers
+        before = self.registered
+        broker_epochs = _known_epochs(self.broker_epochs, read)
+        now = with_epochs(_known_registrations(before, broker_epochs, read), broker_epochs)
+        self.apply_reasons("brokers", read.unreadable.reasons)
         lost = frozenset(b for b, known in before.items() if b not in now or now[b].epoch != known.epoch)
         started = frozenset(b for b, found in now.items() if b not in before or before[b].epoch != found.epoch)
         was_electable = self.brokers.electable
-        self.registered = dict(read.brokers)
-        self.broker_epochs = dict(read.broker_epochs)
+        self.registered = now
+        self.broker_epochs = broker_epochs
         self.brokers = Brokers.of(self.registered, self.broker_epochs)
         for broker in lost:
             self._failed.pop(broker, None)  # its next life tries its disk again
@@ -222,8 +257,8 @@ class ClusterState:
         )
 
     def apply_failed(self, broker: BrokerId, partitions: Iterable[TopicPartition]) -> None:
-        """Until that broker starts again."""
-        self._failed[broker] = self._failed.get(broker, _NOTHING) | frozenset(partitions)
+        """Until that broker starts again, or its replica is in sync again."""
+        self._failed.setdefault(broker, {}).update(dict.fromkeys(partitions, self.now_ms))
 
     def apply_request(self, path: str, moving: frozenset[TopicPartition]) -> None:
         """A reassignment below /admin has begun, or what of it met another write is asked for again."""
@@ -232,7 +267,7 @@ class ClusterState:
     def apply_removed_request(self, path: str) -> None:
         self.open_requests.pop(path, None)
 
-    def apply_recoveries(self, recoveries: Mapping[TopicPartition, Recovery | None]) -> None:
+    def apply_recoveries(self, recoveries: Mapping[TopicPartition, UncleanRecovery | None]) -> None:
         """None: it is over."""
         for partition, found in recoveries.items():
             if found is None:
@@ -258,10 +293,29 @@ class ClusterState:
         return 0 if stored is None else stored.state.leader_epoch
 
     def brokers_of(self, partition: TopicPartition) -> Brokers:
-        """Who may be counted on for this partition."""
+        """Who may be counted on for this partition: not those whose disk refused it."""
         if not self._failed:
             return self.brokers
-        return self.brokers.without(frozenset(b for b, failed in self._failed.items() if partition in failed))
+        failed = (
+            broker
+            for broker, found in self._failed.items()
+            if partition in found and not self._is_tried_again(found[partition], self.now_ms)
+        )
+        return self.brokers.without(frozenset(failed))
+
+    def to_be_tried_again(self, since_ms: int) -> bool:
+        """Nobody leads a partition of which a replica whose disk refused is tried again now, and was not then."""
+        return any(
+            self._is_tried_again(failed_ms, self.now_ms) and not self._is_tried_again(failed_ms, since_ms)
+            for found in self._failed.values()
+            for partition, failed_ms in found.items()
+            if partition in self.leaderless
+        )
+
+    def _is_tried_again(self, failed_ms: int, at_ms: int) -> bool:
+        """After disk.retry.ms: it may be well. What still fails is told anew before that. By time alone, whoever leads:
+        of the moment in which a partition loses its last leader no tick tells."""
+        return at_ms - failed_ms >= self.settings.disk_retry_ms
 
     def partition_state(self, partition: TopicPartition) -> State:
         if not self.assigned(partition):
@@ -306,6 +360,11 @@ class ClusterState:
         """The partitions with a replica on any of these; sorted."""
         return sorted(set().union(*(self._hosted.get(broker, set()) for broker in brokers)))
 
+    def known_brokers(self) -> dict[BrokerId, Registration | None]:
+        """All that are registered, or assigned anything; None: not registered."""
+        assigned = [broker for broker, partitions in self._hosted.items() if partitions]
+        return {**dict.fromkeys(assigned), **self.registered}
+
     def led_by(self, broker: BrokerId) -> list[TopicPartition]:
         """What a broker that shuts down still has to hand over (L2)."""
         return [
@@ -314,6 +373,31 @@ class ClusterState:
 
     def command(self, partition: TopicPartition) -> PartitionCommand:
         return _command(partition, self.topics[partition.topic], self.partitions[partition])
+
+
+def with_epochs(
+    registered: Mapping[BrokerId, Registration], broker_epochs: Mapping[BrokerId, BrokerEpoch]
+) -> dict[BrokerId, Registration]:
+    """Those whose clean chain is known up to this registration: of any other nobody can say what it has lost."""
+    return {b: found for b, found in registered.items() if b in broker_epochs and broker_epochs[b].epoch >= found.epoch}
+
+
+def _known_epochs(before: Mapping[BrokerId, BrokerEpoch], read: BrokersRead) -> dict[BrokerId, BrokerEpoch]:
+    kept = {broker: before[broker] for broker in read.unreadable.epochs if broker in before}
+    return {**read.broker_epochs, **kept}
+
+
+def _known_registrations(
+    before: Mapping[BrokerId, Registration], broker_epochs: Mapping[BrokerId, BrokerEpoch], read: BrokersRead
+) -> dict[BrokerId, Registration]:
+    """One that became unreadable in the same life of its broker is what it was. Any other counts as absent: that is
+    safe, since a leader whose place is given away is fenced by its epoch."""
+    kept = {
+        broker: before[broker]
+        for broker in read.unreadable.brokers
+        if broker in before and broker in broker_epochs and broker_epochs[broker].epoch == before[broker].epoch
+    }
+    return {**read.brokers, **kept}
 
 
 def commands_of(

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from spark_replication.config import Settings, settings_from, with_topic
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Plan, Reconsider, Step
+from spark_replication.core.controller.plan import Decision, Reconsider, Step
 from spark_replication.core.controller.settling import write_of
 from spark_replication.core.controller.topics import existing
 from spark_replication.core.law.partition_change import effective_min_isr, with_min_isr
@@ -22,17 +22,17 @@ CONFIGURED_TOGETHER_MAX = 200
 _STRATEGY, _ENABLE = "unclean.recovery.strategy", "unclean.leader.election.enable"
 
 
-def configure_topic(cluster: ClusterState, topic: str, asked: Configure) -> Plan:
+def configure_topic(cluster: ClusterState, topic: str, asked: Configure) -> Decision:
     existing(topic, cluster)
     config = cluster.topics[topic].config
     settings = _changed(config.settings, asked.settings)
     write = TopicConfigWrite(topic=topic, config=replace(config, settings=settings))
     writes = _min_isr_writes(cluster, topic, with_topic(cluster.settings, settings))
     step = Step((write, *writes[:CONFIGURED_TOGETHER_MAX]))
-    return Plan(steps=(step,), then=(Reconsider((topic,)),))
+    return Decision(steps=(step,), then=(Reconsider((topic,)),))
 
 
-def configure_cluster(cluster: ClusterState, asked: Configure) -> Plan:
+def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
     """A flip of unclean.recovery.enabled says what was set in the words of the one policy in those of the other."""
     changed = _changed(cluster.stored_settings.settings, asked.settings)
     before, after = cluster.settings, settings_from(cluster.defaults, changed)
@@ -58,7 +58,7 @@ def configure_cluster(cluster: ClusterState, asked: Configure) -> Plan:
     ]
     cluster_write = ClusterConfigWrite(config=ClusterSettings(settings=changed))
     step = Step((cluster_write, *config_writes, *writes[:CONFIGURED_TOGETHER_MAX]))
-    return Plan(steps=(step,), then=(Reconsider(tuple(topics)),))
+    return Decision(steps=(step,), then=(Reconsider(tuple(topics)),))
 
 
 def _converted(settings: Mapping[str, Scalar], *, to_recovery: bool) -> dict[str, Scalar]:
@@ -78,7 +78,7 @@ def _min_isr_writes(cluster: ClusterState, topic: str, settings: Settings) -> li
     writes = []
     for partition in cluster.all_partitions(topic):
         stored = cluster.partitions.get(partition)
-        if stored is not None:
+        if stored is not None and not cluster.unreadable.hides(partition):
             factor = reassignment.replication_factor(cluster.topics[topic].state, partition.partition)
             after = with_min_isr(stored.state, effective_min_isr(settings.min_insync_replicas, factor))
             if after != stored.state:

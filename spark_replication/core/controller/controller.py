@@ -12,7 +12,7 @@ says who hears of it (C2: persist, then tell). Both read ClusterState and change
 | PartitionsChanged      |                         | those with a dead, failed or void  | Recover, Advance            |
 | BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch tells of it       |
 | LogInfoRead            |                         |                                    | Recover                     |
-| Ticked                 | onPreferredReplicaEl.   |                                    | Recover; preferred leaders  |
+| Ticked                 | onPreferredReplicaEl.   |                                    | Recover, Elect; preferred   |
 | Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
 | Elect                  | onNewPartitionCreation  | new partitions, leaderless ones    | Recover                     |
 | Reconsider             |                         | what the changed settings call for | Recover, Advance            |
@@ -31,33 +31,28 @@ from typing import assert_never
 from msgspec.structs import replace
 
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.events import (
-    BrokerDeathReported,
-    LogInfoRead,
-    Requested,
-    Ticked,
-    TookOver,
-)
+from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, Requested, Ticked, TookOver
 from spark_replication.core.controller.plan import (
     Advance,
     BrokersMoved,
     Cause,
+    Decision,
     Delete,
     Dismiss,
     Elect,
     FollowUp,
     PartitionsChanged,
-    Plan,
     Reconsider,
     Recover,
+    Reply,
     Resume,
     Step,
     Stop,
 )
-from spark_replication.core.controller.requests import plan_request
+from spark_replication.core.controller.requests import plan_request, unreadable_of
 from spark_replication.core.controller.settling import advance, is_settled_here, recover, settle, stops_of
-from spark_replication.core.law import unclean_recovery as recovery
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law import unclean_recovery
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     BrokerRemoval,
     PartitionRemoval,
@@ -73,11 +68,11 @@ TOGETHER_MAX = 1_000  # partitions that change in one commit: more are several m
 _ORDER = (DeleteTopic, Reassign, AddPartitions, RemovePartitions, ElectLeaders)
 
 
-def plan(cluster: ClusterState, cause: Cause) -> Plan:
+def decide(cluster: ClusterState, cause: Cause) -> Decision:
     match cause:
         case TookOver():
             led = (p for p in cluster.all_partitions() if p not in cluster.leaderless)
-            return Plan(steps=_alone(settle(cluster, led)), then=(Elect(), Resume()))
+            return Decision(steps=_alone(settle(cluster, led)), then=(Elect(), Resume()))
         case BrokersMoved():
             return _brokers_moved(cluster, cause)
         case PartitionsChanged(partitions=partitions):
@@ -94,11 +89,11 @@ def plan(cluster: ClusterState, cause: Cause) -> Plan:
             return _follow_up(cluster, cause)
 
 
-def _follow_up(cluster: ClusterState, cause: FollowUp) -> Plan:
+def _follow_up(cluster: ClusterState, cause: FollowUp) -> Decision:
     match cause:
         case Elect(topic=topic):
             leaderless = tuple(sorted(p for p in cluster.leaderless if topic is None or p.topic == topic))
-            return Plan(steps=_alone(settle(cluster, leaderless)), then=(Recover(leaderless),))
+            return Decision(steps=_alone(settle(cluster, leaderless)), then=(Recover(leaderless),))
         case Reconsider(topics=topics):
             return _reconsidered(cluster, (p for name in topics for p in cluster.all_partitions(name)))
         case Recover(partitions=partitions):
@@ -106,37 +101,40 @@ def _follow_up(cluster: ClusterState, cause: FollowUp) -> Plan:
         case Advance(partitions=partitions):
             return _advanced(cluster, partitions)
         case Resume():
-            return Plan(then=_resumed(cluster))
+            return Decision(then=_resumed(cluster))
         case Delete(topic=topic, last=last):
             return _deleted(cluster, topic, last=last)
         case Dismiss(path=path):
-            return Plan(steps=(Step((RequestRemoval(path=path),)),))
+            return Decision(steps=(Step((RequestRemoval(path=path),)),))
         case _:
             assert_never(cause)
 
 
-def _requested(cluster: ClusterState, cause: Requested) -> Plan:
+def _requested(cluster: ClusterState, cause: Requested) -> Decision:
+    hidden = None if cause.path is None else unreadable_of(cluster, cause.asked)
+    if hidden is not None:
+        return Decision(reply=Reply(hidden))  # a request about what cannot be read waits below /admin until it can be
     planned = plan_request(cluster, cause.asked)
     if cause.path is None or isinstance(cause.asked, Reassign):
         return planned  # a reassignment's request stays until that is complete: Advance finds out
     return replace(planned, then=(*planned.then, Dismiss(cause.path)))
 
 
-def _died(cluster: ClusterState, cause: BrokerDeathReported) -> Plan:
+def _died(cluster: ClusterState, cause: BrokerDeathReported) -> Decision:
     registered = cluster.registered.get(cause.broker)
-    if registered is None or registered.epoch != cause.epoch:
-        return Plan()  # that life is known to have ended, or another has begun
-    return Plan(steps=(Step((BrokerRemoval(broker=cause.broker, epoch=cause.epoch),)),))
+    if registered is None or registered.incarnation != cause.incarnation:
+        return Decision()  # that life is known to have ended, or another has begun
+    return Decision(steps=(Step((BrokerRemoval(broker=cause.broker, epoch=registered.epoch),)),))
 
 
 def _alone(writes: Iterable[PartitionWrite]) -> tuple[Step, ...]:
     return tuple(Step((write,)) for write in writes)
 
 
-def _reconsidered(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Plan:
+def _reconsidered(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Decision:
     """Brought to what the state calls for, and then on with whatever waits for more than that."""
     named = tuple(partitions)
-    return Plan(steps=_alone(settle(cluster, named)), then=_then(cluster, named))
+    return Decision(steps=_alone(settle(cluster, named)), then=_then(cluster, named))
 
 
 def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tuple[Cause, ...]:
@@ -144,7 +142,7 @@ def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tupl
     return (Recover(partitions), Advance(moving)) if moving else (Recover(partitions),)
 
 
-def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Plan:
+def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Decision:
     """Of many partitions, what a lost broker led gets a leader first, stored and told before anything else: nobody can
     use it till then."""
     touched = tuple(cluster.hosted_by(cause.lost | cause.started | cause.stopping))
@@ -152,13 +150,13 @@ def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Plan:
     if led and len(touched) > max(len(led), TOGETHER_MAX) and not cause.stopping:
         others = tuple(partition for partition in touched if partition not in led)
         first = tuple(led)
-        return Plan(steps=_alone(settle(cluster, first)), then=(*_then(cluster, first), PartitionsChanged(others)))
+        return Decision(steps=_alone(settle(cluster, first)), then=(*_then(cluster, first), PartitionsChanged(others)))
     writes = settle(cluster, touched)
     # A replica that only follows on a broker that shuts down is stopped; what that broker led, it is told of as ever.
     stops = {p: _stopped(cluster, p, cause.stopping) for p in touched} if cause.stopping else {}
     steps = tuple(Step((write,), stops.pop(write.partition, ())) for write in writes)
     unwritten = tuple(stop for stopped in stops.values() for stop in stopped)
-    return Plan(steps=steps, stops=unwritten, then=_then(cluster, touched))
+    return Decision(steps=steps, stops=unwritten, then=_then(cluster, touched))
 
 
 def _led_by(
@@ -176,12 +174,12 @@ def _stopped(cluster: ClusterState, partition: TopicPartition, stopping: frozens
     return tuple(stops_of(cluster, partition, following, stored.state.leader_epoch, delete=False))
 
 
-def _advanced(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> Plan:
+def _advanced(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> Decision:
     steps = advance(cluster, partitions)
     if steps:
-        return Plan(steps=steps, then=(Advance(partitions),))
+        return Decision(steps=steps, then=(Advance(partitions),))
     done = (path for path, moving in sorted(cluster.open_requests.items()) if not moving & cluster.reassigning)
-    return Plan(then=tuple(Dismiss(path) for path in done))
+    return Decision(then=tuple(Dismiss(path) for path in done))
 
 
 def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
@@ -192,43 +190,45 @@ def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
     return (*deletions, *first, Advance(tuple(sorted(cluster.reassigning))), *requests[len(first) :])
 
 
-def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Plan:
+def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Decision:
     """Of a topic that is marked: its partitions first, whole or what a crash left of them, and then the topic."""
     known = cluster.topics.get(topic)
-    if known is None or topic not in cluster.deleting:
-        return Plan()
+    if known is None or topic not in cluster.deleting or cluster.unreadable.hides_of(topic):
+        return Decision()
     if last:
-        return Plan(steps=(Step((TopicRemoval(topic=topic, topic_id=known.state.topic_id),)),))
+        return Decision(steps=(Step((TopicRemoval(topic=topic, topic_id=known.state.topic_id),)),))
     stops = tuple(
         stop
         for partition in cluster.all_partitions(topic)
         for stop in stops_of(cluster, partition, cluster.replicas(partition), cluster.leader_epoch(partition))
     )
     left = sorted(partition for partition in cluster.partitions if partition.topic == topic)
-    return Plan(steps=tuple(Step((PartitionRemoval(partition=partition),)) for partition in left), stops=stops)
+    return Decision(steps=tuple(Step((PartitionRemoval(partition=partition),)) for partition in left), stops=stops)
 
 
-def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Plan:
-    recoveries: dict[TopicPartition, Recovery | None] = {}
+def _log_info(cluster: ClusterState, cause: LogInfoRead) -> Decision:
+    recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
     for info in cause.answer.partitions:
         partition = info.topic_partition
         known = cluster.recoveries.get(partition)
         if known is None or info.topic_id != cluster.topics[partition.topic].state.topic_id:
             continue  # nobody waits for it
         brokers = cluster.brokers_of(partition)
-        recoveries[partition] = recovery.answered(known, cause.broker, cause.answer.broker_epoch, info, brokers)
-    return Plan(recoveries=recoveries, then=(Recover(tuple(recoveries)),) if recoveries else ())
+        recoveries[partition] = unclean_recovery.answered(known, cause.broker, cause.answer.broker_epoch, info, brokers)
+    return Decision(recoveries=recoveries, then=(Recover(tuple(recoveries)),) if recoveries else ())
 
 
-def _ticked(cluster: ClusterState, since_ms: int) -> Plan:
+def _ticked(cluster: ClusterState, since_ms: int) -> Decision:
     timeout_ms = cluster.settings.unclean_recovery_timeout_ms
-    due = {
-        partition: recovery.asked_anew(known, cluster.now_ms, timeout_ms)
+    due = tuple(
+        partition
         for partition, known in sorted(cluster.recoveries.items())
-        if cluster.now_ms - known.started_ms >= timeout_ms
-    }
-    then: tuple[Cause, ...] = (Recover(tuple(due)),) if due else ()
+        if unclean_recovery.is_over(known, cluster.now_ms, timeout_ms)
+    )
+    then: tuple[Cause, ...] = (Recover(due),) if due else ()
+    if cluster.to_be_tried_again(since_ms):
+        then = (*then, Elect())
     interval_ms = cluster.settings.leader_imbalance_check_interval_ms
     if interval_ms and cluster.now_ms // interval_ms > since_ms // interval_ms:
         then = (*then, Requested(asked=ElectLeaders(kind="preferred")))
-    return Plan(recoveries=due, then=then)
+    return Decision(then=then)

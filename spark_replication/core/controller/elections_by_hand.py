@@ -1,6 +1,10 @@
 """Elections that a person asks for (L5): who may be chosen, and why not.
 
 Preferred elections move a leadership; the other kinds act on partitions without leader alone.
+
+An election by hand loses no records that it need not. While a member of ISR or ELR lives, and is not void, an unclean
+election elects that member, as the controller would in a moment, and a designation of anybody else is refused. KIP-966
+says nothing of that case: its designation is for partitions that cannot be led without loss.
 """
 
 from __future__ import annotations
@@ -10,11 +14,11 @@ from typing import assert_never
 
 from spark_replication.config import RecoveryStrategy
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Plan, Recover, Step
+from spark_replication.core.controller.plan import Decision, Recover, Step
 from spark_replication.core.controller.settling import began, is_settled_here, write_of
 from spark_replication.core.law import election
 from spark_replication.core.law.election import Elected
-from spark_replication.core.law.partition_change import elected
+from spark_replication.core.law.partition_change import elected, without_void
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition
 from spark_replication.errors import (
     ElectionNotNeeded,
@@ -44,7 +48,7 @@ def candidates(cluster: ClusterState, asked: ElectLeaders) -> list[TopicPartitio
 
 def elect_by_hand(
     cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, asked: ElectLeaders
-) -> Plan:
+) -> Decision:
     if asked.kind == "preferred":
         return _elect_preferred(cluster, partition, stored)
     if stored.state.leader is not None:
@@ -57,27 +61,34 @@ def elect_by_hand(
         case "longest_log_balanced":
             return _ask_logs(cluster, partition, stored, "balanced")
         case "designation":
-            return _elect_as(cluster, partition, stored, _designated(cluster, partition, asked))
+            return _elect_as(cluster, partition, stored, _designated(cluster, partition, stored, asked))
         case "unclean":
             return _elect_as(cluster, partition, stored, _any_live(cluster, partition, stored))
         case _:
             assert_never(asked.kind)
 
 
-def _elect_as(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, outcome: Elected) -> Plan:
-    after = elected(stored.state, stored.state.leader_epoch, outcome, cluster.brokers_of(partition))
-    return Plan(steps=(Step((write_of(cluster, partition, stored, after),)),))
+def _elect_as(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, outcome: Elected) -> Decision:
+    brokers = cluster.brokers_of(partition)
+    after = elected(without_void(stored.state, brokers), stored.state.leader_epoch, outcome, brokers)
+    return Decision(steps=(Step((write_of(cluster, partition, stored, after),)),))
+
+
+def _clean(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Elected | None:
+    """Who could lead without loss."""
+    brokers = cluster.brokers_of(partition)
+    return election.within(cluster.replicas(partition), without_void(stored.state, brokers), brokers.electable)
 
 
 def _any_live(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Elected:
-    replicas = cluster.replicas(partition)
-    found = election.any_live(replicas, stored.state, cluster.brokers_of(partition).electable)
+    replicas, electable = cluster.replicas(partition), cluster.brokers_of(partition).electable
+    found = _clean(cluster, partition, stored) or election.any_live(replicas, stored.state, electable)
     if found is None:
         raise EligibleLeadersNotAvailable(f"no replica of {partition} is alive: start one of {list(replicas)}")
     return found
 
 
-def _elect_preferred(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Plan:
+def _elect_preferred(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Decision:
     preferred = cluster.replicas(partition)[0]
     if stored.state.leader == preferred:
         raise ElectionNotNeeded(f"{partition} is led by its preferred replica, broker {preferred}")
@@ -87,7 +98,7 @@ def _elect_preferred(cluster: ClusterState, partition: TopicPartition, stored: S
             f"broker {preferred}, which {partition} prefers, is not in its ISR {sorted(stored.state.isr)}, or not "
             "alive: wait until it has caught up"
         )
-    return Plan(steps=(Step((write,)),))
+    return Decision(steps=(Step((write,)),))
 
 
 def _preferred_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
@@ -101,23 +112,35 @@ def _preferred_write(cluster: ClusterState, partition: TopicPartition) -> Partit
     return write_of(cluster, partition, stored, after)
 
 
-def _designated(cluster: ClusterState, partition: TopicPartition, asked: ElectLeaders) -> Elected:
+def _designated(
+    cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, asked: ElectLeaders
+) -> Elected:
     desired = asked.desired.get(str(partition))
     if desired is None:
         raise InvalidRequest(f"{partition}: a designation names the desired leader")
     replicas = cluster.replicas(partition)
     if desired not in replicas:
         raise InvalidReplicaAssignment(f"broker {desired} is no replica of {partition}: choose one of {list(replicas)}")
-    if desired not in cluster.brokers_of(partition).electable:
+    brokers = cluster.brokers_of(partition)
+    if desired not in brokers.electable:
         raise EligibleLeadersNotAvailable(
             f"broker {desired} is not alive: start it, or designate another for {partition}"
+        )
+    members = without_void(stored.state, brokers)
+    if desired in members.members:
+        return Elected(desired, "isr" if desired in members.isr else "elr")
+    clean = _clean(cluster, partition, stored)
+    if clean is not None:
+        raise ElectionNotNeeded(
+            f"broker {clean.leader} is alive and holds every acknowledged record of {partition}, broker {desired} may "
+            f"not: designate {clean.leader}, or wait until the controller elects it"
         )
     return Elected(desired, "designated")
 
 
 def _ask_logs(
     cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, strategy: RecoveryStrategy
-) -> Plan:
+) -> Decision:
     replicas, electable = cluster.replicas(partition), cluster.brokers_of(partition).electable
     policy = election.Policy(strategy=strategy)
     wanted = election.outside(replicas, stored.state, electable, policy)
@@ -129,5 +152,5 @@ def _ask_logs(
         )
     if not electable.intersection(replicas):
         raise EligibleLeadersNotAvailable(f"no replica of {partition} is alive: start one of {list(replicas)}")
-    begun = began(cluster, stored.state, wanted.required, by_hand=True)
-    return Plan(recoveries={partition: begun}, then=(Recover((partition,)),))
+    begun = began(stored.state, wanted.required, by_hand=True)
+    return Decision(recoveries={partition: begun}, then=(Recover((partition,)),))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.requests import Request
@@ -19,19 +22,29 @@ class BrokersRead(msgspec.Struct, frozen=True, kw_only=True):
 
     brokers: dict[BrokerId, Registration]
     broker_epochs: dict[BrokerId, BrokerEpoch]
+    unreadable: Unreadable = ALL_READ
 
 
 class PartitionsRead(msgspec.Struct, frozen=True):
-    """Leaders changed their ISR, or a write of ours met another: what is stored now."""
+    """Leaders changed their ISR, or a write of ours met another: what is stored now. unreadable: of those that cannot
+    be read now, why."""
 
     partitions: dict[TopicPartition, StoredPartition]
+    unreadable: Unreadable = ALL_READ
+
+
+class NodesUnreadable(msgspec.Struct, frozen=True):
+    """All below this folder that cannot be read, and why, by path: none is left of those heard of before."""
+
+    folder: str
+    reasons: Mapping[str, str]
 
 
 class BrokerDeathReported(msgspec.Struct, frozen=True):
-    """A guardian, or a broken control connection, says that this life of the broker has ended."""
+    """A guardian, or a broken control connection, says that this process has ended, whatever epochs it had."""
 
     broker: BrokerId
-    epoch: int
+    incarnation: str
 
 
 class ReplicasFailed(msgspec.Struct, frozen=True):
@@ -65,5 +78,13 @@ class Ticked(msgspec.Struct, frozen=True):
 
 
 Event = (
-    TookOver | BrokersRead | PartitionsRead | BrokerDeathReported | ReplicasFailed | LogInfoRead | Requested | Ticked
+    TookOver
+    | BrokersRead
+    | PartitionsRead
+    | NodesUnreadable
+    | BrokerDeathReported
+    | ReplicasFailed
+    | LogInfoRead
+    | Requested
+    | Ticked
 )

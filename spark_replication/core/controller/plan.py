@@ -6,14 +6,8 @@ from collections.abc import Mapping
 
 import msgspec
 
-from spark_replication.core.controller.events import (
-    BrokerDeathReported,
-    LogInfoRead,
-    Requested,
-    Ticked,
-    TookOver,
-)
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, Requested, Ticked, TookOver
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import Group
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import StopPartition
@@ -107,13 +101,13 @@ class Reply(msgspec.Struct, frozen=True):
     errors: Mapping[str, ReplicationError] = {}
 
 
-class Plan(msgspec.Struct, frozen=True, kw_only=True):
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
     """recoveries: as they are from now on (None: over). asks: whose logs are asked for. then: what follows at once, in
     this order. reply: of a request, once all of that is done."""
 
     steps: tuple[Step, ...] = ()
     stops: tuple[Stop, ...] = ()
-    recoveries: Mapping[TopicPartition, Recovery | None] = {}
+    recoveries: Mapping[TopicPartition, UncleanRecovery | None] = {}
     asks: Mapping[BrokerId, tuple[TopicPartition, ...]] = {}
     then: tuple[Cause, ...] = ()
     reply: Reply = Reply()

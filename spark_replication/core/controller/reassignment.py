@@ -71,7 +71,7 @@ def grown(topic: TopicState, targets: Mapping[int, tuple[BrokerId, ...]]) -> Top
     return parts.of_topic(topic)
 
 
-def settled(topic: TopicState, assignments: Mapping[int, tuple[BrokerId, ...]]) -> TopicState:
+def completed(topic: TopicState, assignments: Mapping[int, tuple[BrokerId, ...]]) -> TopicState:
     """With these assignments, and nothing under way there."""
     parts = _Parts.of(topic)
     for partition, replicas in assignments.items():

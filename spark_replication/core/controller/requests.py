@@ -15,11 +15,18 @@ from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.configuring import configure_cluster, configure_topic
 from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand
-from spark_replication.core.controller.plan import Advance, Cause, Delete, Elect, Plan, Reply, Step
+from spark_replication.core.controller.plan import Advance, Cause, Decision, Delete, Elect, Reply, Step
 from spark_replication.core.controller.settling import complete_together, creating_write, stops_of, write_of
-from spark_replication.core.controller.topics import added, assignment_for, check_removed, check_replicas, existing
+from spark_replication.core.controller.topics import (
+    added,
+    assignment_for,
+    check_removed,
+    check_replicas,
+    existing,
+    unreadable_topic,
+)
 from spark_replication.core.controller.widening import widened
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     DeletionMark,
     PartitionWrite,
@@ -29,6 +36,7 @@ from spark_replication.core.law.writes import (
     TopicWrite,
 )
 from spark_replication.errors import (
+    CorruptState,
     InvalidReplicaAssignment,
     InvalidRequest,
     NoReassignmentInProgress,
@@ -58,14 +66,57 @@ BEGUN_TOGETHER_MAX = 200
 ASSIGNMENT_BYTES_MAX = 512 << 10
 
 
-def plan_request(cluster: ClusterState, asked: Request) -> Plan:
+def plan_request(cluster: ClusterState, asked: Request) -> Decision:
     try:
         return _planned(cluster, asked)
     except ReplicationError as refusal:
-        return Plan(reply=Reply(refusal))
+        return Decision(reply=Reply(refusal))
 
 
-def _planned(cluster: ClusterState, asked: Request) -> Plan:
+def unreadable_of(cluster: ClusterState, asked: Request) -> CorruptState | None:
+    """What the request is about cannot be read; None: all of it can."""
+    if cluster.unreadable.settings and isinstance(asked, (CreateTopic, AddPartitions, Configure)):
+        return CorruptState(
+            "what is set for the cluster cannot be read: see the cluster's problems, and repair or remove that node"
+        )
+    match asked:
+        case DeleteTopic(topic=topic):
+            return unreadable_topic(topic) if cluster.unreadable.hides_of(topic) else None
+        case Reassign(targets=targets):
+            return _hidden(cluster, (_topic_named(name) for name in targets), moving(asked))
+        case AddPartitions(counts=counts, assignments=assignments):
+            return _hidden(cluster, (*counts, *assignments), ())
+        case RemovePartitions(partitions=leaving):
+            named = [TopicPartition(topic, number) for topic, numbers in leaving.items() for number in numbers]
+            return _hidden(cluster, leaving, named)
+        case _:
+            return None
+
+
+def _hidden(cluster: ClusterState, topics: Iterable[str], partitions: Iterable[TopicPartition]) -> CorruptState | None:
+    for topic in topics:
+        if topic in cluster.unreadable.topics:
+            return unreadable_topic(topic)
+    for partition in sorted(partitions):
+        if cluster.unreadable.hides(partition):
+            return unreadable_partition(partition)
+    return None
+
+
+def _topic_named(name: str) -> str:
+    return name.rpartition("-")[0]
+
+
+def unreadable_partition(partition: TopicPartition) -> CorruptState:
+    return CorruptState(
+        f"the state of {partition} is in ZooKeeper and cannot be read, so nothing is decided about it: see the "
+        "cluster's problems, and repair or remove that node"
+    )
+
+
+def _planned(cluster: ClusterState, asked: Request) -> Decision:
+    if isinstance(asked, (CreateTopic, DeleteTopic, Configure)) and (hidden := unreadable_of(cluster, asked)):
+        raise hidden
     match asked:
         case CreateTopic() | DeleteTopic() | WidenTopic():
             return _of_topic(cluster, asked)
@@ -121,11 +172,11 @@ def moving(asked: Reassign) -> frozenset[TopicPartition]:
     return frozenset(found)
 
 
-def _each(names: Iterable[str], plan_one: Callable[[str], Plan]) -> Plan:
+def _each(names: Iterable[str], plan_one: Callable[[str], Decision]) -> Decision:
     """One plan of all that are allowed; of the others, why not."""
     steps: list[Step] = []
     then: list[Cause] = []
-    recoveries: dict[TopicPartition, Recovery | None] = {}
+    recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
     errors: dict[str, ReplicationError] = {}
     for name in dict.fromkeys(names):
         try:
@@ -136,7 +187,7 @@ def _each(names: Iterable[str], plan_one: Callable[[str], Plan]) -> Plan:
             steps.extend(replace(step, names=(name,)) for step in one.steps)
             then.extend(one.then)
             recoveries.update(one.recoveries)
-    return Plan(steps=tuple(steps), then=tuple(then), recoveries=recoveries, reply=Reply(errors=errors))
+    return Decision(steps=tuple(steps), then=tuple(then), recoveries=recoveries, reply=Reply(errors=errors))
 
 
 def partition_named(cluster: ClusterState, name: str) -> TopicPartition:
@@ -144,6 +195,8 @@ def partition_named(cluster: ClusterState, name: str) -> TopicPartition:
         partition = TopicPartition.parse(name)
     except ValueError as error:
         raise UnknownTopicOrPartition(str(error)) from error
+    if cluster.unreadable.hides(partition):
+        raise unreadable_partition(partition)
     if not cluster.assigned(partition) or partition.topic in cluster.deleting:
         raise UnknownTopicOrPartition(f"there is no partition {name}: check its name")
     return partition
@@ -159,7 +212,7 @@ def _stored(cluster: ClusterState, partition: TopicPartition) -> StoredPartition
 # Topics
 
 
-def _of_topic(cluster: ClusterState, asked: CreateTopic | DeleteTopic | WidenTopic) -> Plan:
+def _of_topic(cluster: ClusterState, asked: CreateTopic | DeleteTopic | WidenTopic) -> Decision:
     match asked:
         case CreateTopic():
             return _create(cluster, asked)
@@ -171,7 +224,7 @@ def _of_topic(cluster: ClusterState, asked: CreateTopic | DeleteTopic | WidenTop
             assert_never(asked)
 
 
-def _create(cluster: ClusterState, creation: CreateTopic) -> Plan:
+def _create(cluster: ClusterState, creation: CreateTopic) -> Decision:
     assignment = assignment_for(creation, cluster)
     # Ordered, so that a broker can tell which of two topics of one name is the newer (E4).
     topic_id = f"{cluster.controller_epoch:08x}-{cluster.topics_made:08x}"
@@ -181,31 +234,37 @@ def _create(cluster: ClusterState, creation: CreateTopic) -> Plan:
         config=TopicConfig(settings=creation.config, schema=creation.schema),
         version=ABSENT,
     )
-    return Plan(steps=(Step((write,)),), then=(Elect(creation.name),))
+    return Decision(steps=(Step((write,)),), then=(Elect(creation.name),))
 
 
-def _delete(cluster: ClusterState, topic: str) -> Plan:
+def _delete(cluster: ClusterState, topic: str) -> Decision:
     """Marked first, so that whoever is controller then goes on with it."""
     existing(topic, cluster)
-    return Plan(steps=(Step((DeletionMark(topic=topic),)),), then=(Delete(topic), Delete(topic, last=True)))
+    return Decision(steps=(Step((DeletionMark(topic=topic),)),), then=(Delete(topic), Delete(topic, last=True)))
 
 
-def _widen(cluster: ClusterState, asked: WidenTopic) -> Plan:
+def _widen(cluster: ClusterState, asked: WidenTopic) -> Decision:
     existing(asked.topic, cluster)
     config = cluster.topics[asked.topic].config
     after = widened(asked.topic, config, asked.schema, cluster.compare_schemas)
-    return Plan(steps=(Step((TopicConfigWrite(topic=asked.topic, config=after),)),)) if after != config else Plan()
+    return (
+        Decision(steps=(Step((TopicConfigWrite(topic=asked.topic, config=after),)),)) if after != config else Decision()
+    )
 
 
-def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Plan:
+def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Decision:
     if topic in asked.counts and topic in asked.assignments:
         raise InvalidRequest(f"{topic}: give a number of partitions, or their replicas: not both")
+    if cluster.unreadable.settings and (hidden := unreadable_of(cluster, asked)):
+        raise hidden
     replicas = added(topic, asked.counts.get(topic), asked.assignments.get(topic), cluster)
     known = cluster.topics[topic]
     state = replace(known.state, partitions={**known.state.partitions, **replicas})
     writes: list[PartitionWrite] = []
     for number, assigned in replicas.items():
         partition = TopicPartition(topic, number)
+        if cluster.unreadable.hides(partition):
+            raise unreadable_partition(partition)
         tombstone = cluster.partitions.get(partition)
         if tombstone is not None:
             # In the same multi(): assigned, with the state of the one that was removed, it would be served from there.
@@ -214,11 +273,14 @@ def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Plan:
                 raise InvalidReplicaAssignment(f"no broker of {partition} can keep it: {list(assigned)}")
             writes.append(write)
     step = Step((TopicWrite(topic=topic, state=state, version=known.version), *writes))
-    return Plan(steps=(step,), then=(Elect(topic),))
+    return Decision(steps=(step,), then=(Elect(topic),))
 
 
-def _remove(cluster: ClusterState, topic: str, partitions: tuple[int, ...]) -> Plan:
+def _remove(cluster: ClusterState, topic: str, partitions: tuple[int, ...]) -> Decision:
     check_removed(topic, partitions, cluster)
+    for number in partitions:
+        if cluster.unreadable.hides(TopicPartition(topic, number)):
+            raise unreadable_partition(TopicPartition(topic, number))
     known = cluster.topics[topic]
     leaving = set(partitions)
 
@@ -237,13 +299,13 @@ def _remove(cluster: ClusterState, topic: str, partitions: tuple[int, ...]) -> P
         for partition in (TopicPartition(topic, number) for number in sorted(leaving))
         for stop in stops_of(cluster, partition, cluster.replicas(partition), cluster.leader_epoch(partition))
     ]
-    return Plan(steps=(Step((TopicWrite(topic=topic, state=state, version=known.version),), tuple(stops)),))
+    return Decision(steps=(Step((TopicWrite(topic=topic, state=state, version=known.version),), tuple(stops)),))
 
 
 # Reassignments
 
 
-def _reassign(cluster: ClusterState, asked: Reassign) -> Plan:
+def _reassign(cluster: ClusterState, asked: Reassign) -> Decision:
     """Those of one topic share its assignment, and so one multi()."""
     errors: dict[str, ReplicationError] = {}
     wanted: dict[str, dict[TopicPartition, tuple[int, ...]]] = {}
@@ -261,7 +323,7 @@ def _reassign(cluster: ClusterState, asked: Reassign) -> Plan:
     moving = tuple(partition for targets in wanted.values() for partition in targets)
     # One that has no leader may find one among those that are being added.
     then: tuple[Cause, ...] = (*(Elect(topic) for topic in wanted), Advance(moving))
-    return Plan(steps=tuple(steps), then=then, reply=Reply(errors=errors))
+    return Decision(steps=tuple(steps), then=then, reply=Reply(errors=errors))
 
 
 def _check_planned(
@@ -313,7 +375,7 @@ def _grow(
         state, version = after, version + 1
 
 
-def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Plan:
+def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Decision:
     errors: dict[str, ReplicationError] = {}
     backwards: dict[str, dict[TopicPartition, reassignment.Complete]] = {}
     for name in asked.partitions:
@@ -332,7 +394,7 @@ def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Plan:
         for topic, found in backwards.items()
         for step in complete_together(cluster, topic, found)
     ]
-    return Plan(steps=tuple(steps), then=(Advance(()),), reply=Reply(errors=errors))
+    return Decision(steps=tuple(steps), then=(Advance(()),), reply=Reply(errors=errors))
 
 
 def _requests_over(cluster: ClusterState, cancelled: Collection[str]) -> list[RequestRemoval]:
@@ -344,7 +406,7 @@ def _requests_over(cluster: ClusterState, cancelled: Collection[str]) -> list[Re
     ]
 
 
-def _elect(cluster: ClusterState, asked: ElectLeaders) -> Plan:
+def _elect(cluster: ClusterState, asked: ElectLeaders) -> Decision:
     """Without a list, all that this kind can do something about."""
     if asked.partitions is None:
         names = [str(partition) for partition in candidates(cluster, asked)]
@@ -352,7 +414,7 @@ def _elect(cluster: ClusterState, asked: ElectLeaders) -> Plan:
         check_topics(asked.partitions)
         names = list(asked.partitions)
 
-    def elect_one(name: str) -> Plan:
+    def elect_one(name: str) -> Decision:
         partition = partition_named(cluster, name)
         return elect_by_hand(cluster, partition, _stored(cluster, partition), asked)
 

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Plan, Step, Stop
+from spark_replication.core.controller.plan import Decision, Step, Stop
 from spark_replication.core.controller.reassignment import Complete, Lead
-from spark_replication.core.law import unclean_recovery as recovery
+from spark_replication.core.law import unclean_recovery
 from spark_replication.core.law.election import Elected, Waiting, elect
 from spark_replication.core.law.partition_change import created, effective_min_isr, elected, narrowed, settled
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition, TopicWrite
 from spark_replication.messages.commands import StopPartition
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, TopicState
@@ -30,8 +30,9 @@ def settle(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> list[
 
 
 def is_settled_here(cluster: ClusterState, partition: TopicPartition) -> bool:
-    """Not one of a topic that is being deleted, and no tombstone."""
-    return partition.topic not in cluster.deleting and cluster.assigned(partition)
+    """Not one of a topic that is being deleted, no tombstone, and none that cannot be read (Z1)."""
+    is_decided = partition.topic not in cluster.deleting and not cluster.unreadable.hides(partition)
+    return is_decided and cluster.assigned(partition)
 
 
 def settling_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
@@ -49,9 +50,17 @@ def settling_write(cluster: ClusterState, partition: TopicPartition) -> Partitio
 
 
 def min_isr_of(cluster: ClusterState, partition: TopicPartition) -> int:
-    """What leaderAndISR is to say: the setting, at most the replication factor (I5)."""
+    """What leaderAndISR is to say: the setting, at most the replication factor (I5); what it says already while the
+    setting cannot be read."""
+    stored = cluster.partitions.get(partition)
+    if stored is not None and not knows_min_isr(cluster, partition.topic):
+        return stored.state.min_isr
     factor = reassignment.replication_factor(cluster.topics[partition.topic].state, partition.partition)
     return effective_min_isr(cluster.settings_of(partition.topic).min_insync_replicas, factor)
+
+
+def knows_min_isr(cluster: ClusterState, topic: str) -> bool:
+    return not cluster.unreadable.settings or "min.insync.replicas" in cluster.topics[topic].config.settings
 
 
 def creating_write(
@@ -60,6 +69,8 @@ def creating_write(
     replicas: tuple[BrokerId, ...],
     tombstone: StoredPartition | None,
 ) -> PartitionWrite | None:
+    if not knows_min_isr(cluster, partition.topic):
+        return None
     state = created(
         replicas,
         cluster.brokers_of(partition),
@@ -77,11 +88,13 @@ def creating_write(
 def write_of(
     cluster: ClusterState, partition: TopicPartition, stored: StoredPartition, after: PartitionState
 ) -> PartitionWrite:
+    epochs = cluster.brokers.epochs
     return PartitionWrite(
         partition=partition,
         state=replace(after, controller_epoch=cluster.controller_epoch),
         version=stored.version,
-        relies_on={member: cluster.brokers.epochs[member] for member in sorted(after.isr)},
+        # The epoch of a member that counts as absent, since it cannot be read, is none that a decision relied on.
+        relies_on={member: epochs[member] for member in sorted(after.isr) if member in epochs},
     )
 
 
@@ -100,11 +113,12 @@ def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
     return None if isinstance(outcome, Elected) else outcome
 
 
-def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Plan:
+def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Decision:
     """Ask whoever was not asked, elect where enough have answered."""
     steps: list[Step] = []
-    recoveries: dict[TopicPartition, Recovery | None] = {}
+    recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
     asks: dict[BrokerId, list[TopicPartition]] = {}
+    now_ms, timeout_ms = cluster.now_ms, cluster.settings.unclean_recovery_timeout_ms
     for partition in partitions:
         stored = cluster.partitions.get(partition)
         if stored is None or stored.state.leader is not None or not is_settled_here(cluster, partition):
@@ -114,25 +128,25 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Plan
             recoveries[partition] = None
             continue
         replicas, brokers = cluster.replicas(partition), cluster.brokers_of(partition)
-        timeout_ms = cluster.settings.unclean_recovery_timeout_ms
-        found = recovery.winner(under_way, replicas, brokers, now_ms=cluster.now_ms, timeout_ms=timeout_ms)
+        under_way = unclean_recovery.timed(under_way, replicas, brokers)
+        found = unclean_recovery.winner(under_way, replicas, brokers, now_ms=now_ms, timeout_ms=timeout_ms)
         if found is not None:
             outcome = Elected(found, "unclean_recovery")
             after = elected(stored.state, stored.state.leader_epoch, outcome, brokers)
             steps.append(Step((write_of(cluster, partition, stored, after),)))
             continue
-        asked = recovery.to_ask(under_way, replicas, brokers)
+        asked = unclean_recovery.to_ask(under_way, replicas, brokers, now_ms=now_ms, timeout_ms=timeout_ms)
         for broker in asked:
             asks.setdefault(broker, []).append(partition)
-        recoveries[partition] = recovery.asking(under_way, asked, brokers, cluster.now_ms) if asked else under_way
-    return Plan(
+        recoveries[partition] = unclean_recovery.asking(under_way, asked, brokers, now_ms) if asked else under_way
+    return Decision(
         steps=tuple(steps),
         recoveries=recoveries,
         asks={broker: tuple(partitions) for broker, partitions in sorted(asks.items())},
     )
 
 
-def _recovery(cluster: ClusterState, partition: TopicPartition, state: PartitionState) -> Recovery | None:
+def _recovery(cluster: ClusterState, partition: TopicPartition, state: PartitionState) -> UncleanRecovery | None:
     """The one under way, or the one that begins; None: nothing is to be asked."""
     known = cluster.recoveries.get(partition)
     if known is not None and known.leader_epoch != state.leader_epoch:
@@ -143,19 +157,11 @@ def _recovery(cluster: ClusterState, partition: TopicPartition, state: Partition
     outcome = elect(cluster.replicas(partition), state, electable, cluster.policy_of(partition.topic))
     if not isinstance(outcome, Waiting) or outcome.reason != "log_info":
         return None
-    return began(cluster, state, outcome.required) if known is None else replace(known, required=outcome.required)
+    return began(state, outcome.required) if known is None else replace(known, required=outcome.required)
 
 
-def began(
-    cluster: ClusterState, state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool = False
-) -> Recovery:
-    return Recovery(
-        leader_epoch=state.leader_epoch,
-        required=required,
-        started_ms=cluster.now_ms,
-        asked_ms=cluster.now_ms,
-        by_hand=by_hand,
-    )
+def began(state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool = False) -> UncleanRecovery:
+    return UncleanRecovery(leader_epoch=state.leader_epoch, required=required, by_hand=by_hand)
 
 
 # Reassignments (A1)
@@ -196,7 +202,7 @@ def complete_together(
             write, stopped = _completion(cluster, state, partition, completing[partition])
             writes.append(write)
             stops.extend(stopped)
-        state = reassignment.settled(state, {p.partition: completing[p].replicas for p in together})
+        state = reassignment.completed(state, {p.partition: completing[p].replicas for p in together})
         names = tuple(str(write.partition) for write in writes)
         yield Step((TopicWrite(topic=topic_name, state=state, version=version), *writes), tuple(stops), names)
         version += 1
@@ -207,7 +213,9 @@ def _completion(
 ) -> tuple[PartitionWrite, list[Stop]]:
     stored = cluster.partitions[partition]
     factor = len(complete.replicas)
-    min_isr = effective_min_isr(cluster.settings_of(partition.topic).min_insync_replicas, factor)
+    known = knows_min_isr(cluster, partition.topic)
+    wanted = cluster.settings_of(partition.topic).min_insync_replicas if known else stored.state.min_isr
+    min_isr = effective_min_isr(wanted, factor)
     dropped = set(topic.partitions[partition.partition]) - set(complete.replicas)
     after = narrowed(stored.state, complete.replicas, complete.leader, drops=bool(dropped), min_isr=min_isr)
     write = write_of(cluster, partition, stored, after)

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Mapping
 from spark_replication.config import with_topic
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.widening import check_schema
 from spark_replication.core.moves.placement import place
 from spark_replication.errors import (
+    CorruptState,
     InvalidPartitions,
     InvalidReplicaAssignment,
-    InvalidReplicationFactor,
     InvalidTopic,
     TopicAlreadyExists,
     UnknownTopicOrPartition,
@@ -40,8 +41,11 @@ def check_name(name: str, existing: Iterable[str]) -> None:
 
 def assignment_for(creation: CreateTopic, cluster: ClusterState) -> dict[int, tuple[BrokerId, ...]]:
     """What the new topic's replicas are, or the error that says why it cannot be made."""
-    check_name(creation.name, cluster.topics)
+    if creation.name in cluster.unreadable.topics:
+        raise unreadable_topic(creation.name)
+    check_name(creation.name, [*cluster.topics, *sorted(cluster.unreadable.topics)])
     with_topic(cluster.settings, creation.config)
+    check_schema(creation.schema, cluster.compare_schemas)
     if creation.assignment is not None:
         if creation.partitions is not None or creation.replication_factor is not None:
             raise InvalidReplicaAssignment("give an assignment, or partitions and a replication factor: not both")
@@ -70,8 +74,6 @@ def check_assignment(assignment: Mapping[int, tuple[BrokerId, ...]], cluster: Cl
     sizes = {len(replicas) for replicas in assignment.values()}
     if len(sizes) != 1:
         raise InvalidReplicaAssignment(f"partitions of one topic have equally many replicas, not {sorted(sizes)}")
-    if sizes == {0}:
-        raise InvalidReplicationFactor("a partition needs at least one replica")
     for partition, replicas in sorted(assignment.items()):
         _check_new(f"partition {partition}", replicas, cluster)
 
@@ -94,8 +96,17 @@ def check_replicas(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterSt
         raise InvalidReplicaAssignment(f"{what} names unknown brokers {unknown}")
 
 
+def unreadable_topic(topic: str) -> CorruptState:
+    return CorruptState(
+        f"topic {topic} is in ZooKeeper and cannot be read, so nothing is decided about it: see the cluster's "
+        "problems, and repair its nodes or remove them"
+    )
+
+
 def existing(topic: str, cluster: ClusterState) -> TopicState:
     """Of a topic that is there, and not on its way out."""
+    if topic in cluster.unreadable.topics:
+        raise unreadable_topic(topic)
     found = cluster.topics.get(topic)
     if found is None or topic in cluster.deleting:
         raise UnknownTopicOrPartition(f"there is no topic {topic!r}: check its name")

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Protocol
 
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
 
 
-class Recovery(Protocol):
+class RecoveredLog(Protocol):
     """What recovery found in one log. why: of the first cut; empty if there was none."""
 
     @property
@@ -37,13 +38,18 @@ def proven_epoch(
 
 
 def losses(
-    reports: Iterable[Recovery],
+    reports: Iterable[RecoveredLog],
     assigned: Iterable[PartitionCommand],
     found: Iterable[tuple[TopicPartition, str]],
     broker: BrokerId,
+    unreadable: Unreadable = ALL_READ,
 ) -> list[str]:
-    """Why no proof counts: recovery lost something, or the folder of a replica in ISR or ELR is missing."""
+    """Why no proof counts: recovery lost something, or the folder of a replica in ISR or ELR is missing.
+
+    unreadable: of what is assigned to this broker. Where the state cannot be read, the replica may be in the ISR.
+    """
     there = set(found)
+    partitions_there = {partition for partition, _ in there}
     lost = [
         f"{report.folder}: {report.why or 'its log ends below its checkpoint'}"
         for report in reports
@@ -54,7 +60,11 @@ def losses(
         for command in assigned
         if broker in command.state.members and (command.topic_partition, command.topic_id) not in there
     ]
-    return lost + missing
+    unknown = [
+        f"{partition} has no folder, and its state cannot be read"
+        for partition in sorted(unreadable.partitions - partitions_there)
+    ]
+    return lost + missing + unknown
 
 
 def next_epoch(last: BrokerEpoch | None, wanted: Registration) -> BrokerEpoch:

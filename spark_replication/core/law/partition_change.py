@@ -63,6 +63,12 @@ def with_isr(
     return replace(before, isr=isr, elr=elr, last_known_elr=last_known_elr, epochs=epochs, leader=leader)
 
 
+def without_void(before: PartitionState, brokers: Brokers) -> PartitionState:
+    """The members that registered uncleanly since they joined are none (I8)."""
+    void = brokers.void(before.epochs)
+    return with_isr(before, before.isr - void, joined={}, void=void) if void else before
+
+
 def with_min_isr(before: PartitionState, min_isr: int) -> PartitionState:
     """Another effective min ISR: one that the ISR reaches leaves no need for an ELR (I5, I7)."""
     if min_isr == before.min_isr:

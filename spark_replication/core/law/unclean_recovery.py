@@ -2,6 +2,9 @@
 
 A controller keeps recoveries in memory alone: its successor asks again. An answer counts only from the present life of
 a broker, and only at the partition's present leader epoch: any other may have been true of another log.
+
+The time to answer begins with the first question, and begins anew once nobody who was asked lives: time in which no
+replica lived is none that anybody had to answer in.
 """
 
 from __future__ import annotations
@@ -24,35 +27,59 @@ class LogEnd(msgspec.Struct, frozen=True, order=True):
     end: Offset
 
 
-class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """leader_epoch: of the partition, which an answer must know. required: who must have answered; none = anybody.
+class UncleanRecovery(msgspec.Struct, frozen=True, kw_only=True):
+    """What a controller knows of one recovery under way."""
 
-    by_hand: a person asked for it, so it goes on whatever the strategy says. asked: at which broker epochs; asked_ms:
-    when that was last.
-    """
-
+    # Of the partition: an answer must know it.
     leader_epoch: int
+    # Who must have answered; none = anybody.
     required: frozenset[BrokerId]
-    started_ms: int
-    asked_ms: int
+    # When the first question was asked to anybody who still lives; None: nobody who was asked lives.
+    started_ms: int | None = None
+    # When the last question was asked.
+    asked_ms: int = 0
+    # A person asked for it, so it goes on whatever the strategy says.
     by_hand: bool = False
+    # Who was asked, at which broker epochs.
     asked: Mapping[BrokerId, int] = {}
     answers: Mapping[BrokerId, LogEnd] = {}
 
 
-def to_ask(recovery: Recovery, replicas: Sequence[BrokerId], brokers: Brokers) -> tuple[BrokerId, ...]:
-    """The live replicas that were not asked yet in this life."""
+def timed(recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers) -> UncleanRecovery:
+    """The clock stops, and all is forgotten, once no life that was asked can answer."""
+    if any(_is_asked(recovery, replica, brokers) for replica in replicas):
+        return recovery
+    return replace(recovery, started_ms=None, asked={}, answers={})
+
+
+def is_over(recovery: UncleanRecovery, now_ms: int, timeout_ms: int) -> bool:
+    """The time to answer: a clock that stands still never ends."""
+    return recovery.started_ms is not None and now_ms - recovery.started_ms >= timeout_ms
+
+
+def _is_asked(recovery: UncleanRecovery, replica: BrokerId, brokers: Brokers) -> bool:
+    return replica in brokers.electable and recovery.asked.get(replica) == brokers.epochs[replica]
+
+
+def to_ask(
+    recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers, *, now_ms: int, timeout_ms: int
+) -> tuple[BrokerId, ...]:
+    """The live replicas that were not asked yet in this life, or have not answered for a whole timeout: the request or
+    the answer may be lost."""
+    is_late = now_ms - recovery.asked_ms >= timeout_ms
     return tuple(
         replica
         for replica in replicas
-        if replica in brokers.electable and recovery.asked.get(replica) != brokers.epochs[replica]
+        if replica in brokers.electable
+        and (not _is_asked(recovery, replica, brokers) or (is_late and replica not in recovery.answers))
     )
 
 
-def asking(recovery: Recovery, asked: Sequence[BrokerId], brokers: Brokers, now_ms: int) -> Recovery:
+def asking(recovery: UncleanRecovery, asked: Sequence[BrokerId], brokers: Brokers, now_ms: int) -> UncleanRecovery:
     """What an earlier life of these answered is forgotten."""
     return replace(
         recovery,
+        started_ms=now_ms if recovery.started_ms is None else recovery.started_ms,
         asked_ms=now_ms,
         asked={**recovery.asked, **{broker: brokers.epochs[broker] for broker in asked}},
         answers={broker: end for broker, end in recovery.answers.items() if broker not in asked},
@@ -60,8 +87,8 @@ def asking(recovery: Recovery, asked: Sequence[BrokerId], brokers: Brokers, now_
 
 
 def answered(
-    recovery: Recovery, broker: BrokerId, broker_epoch: int, info: ReplicaLogInfo, brokers: Brokers
-) -> Recovery:
+    recovery: UncleanRecovery, broker: BrokerId, broker_epoch: int, info: ReplicaLogInfo, brokers: Brokers
+) -> UncleanRecovery:
     """With this answer. A stale one makes that broker one to be asked again; an error leaves it without answer."""
     if broker not in recovery.asked or broker in recovery.answers or info.error != NONE:
         return recovery
@@ -70,27 +97,18 @@ def answered(
     return replace(recovery, answers={**recovery.answers, broker: LogEnd(info.last_epoch, info.end)})
 
 
-def asked_anew(recovery: Recovery, now_ms: int, timeout_ms: int) -> Recovery:
-    """Who has not answered for a whole timeout is asked again: the request or the answer may be lost."""
-    if now_ms - recovery.asked_ms < timeout_ms:
-        return recovery
-    return replace(recovery, asked={broker: recovery.asked[broker] for broker in recovery.answers})
-
-
 def winner(
-    recovery: Recovery, replicas: Sequence[BrokerId], brokers: Brokers, *, now_ms: int, timeout_ms: int
+    recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers, *, now_ms: int, timeout_ms: int
 ) -> BrokerId | None:
     """The replica to elect now; None: others may answer yet, or somebody required has not."""
     counted = {
         replica: recovery.answers[replica]
         for replica in replicas
-        if replica in recovery.answers
-        and replica in brokers.electable
-        and recovery.asked.get(replica) == brokers.epochs[replica]
+        if replica in recovery.answers and _is_asked(recovery, replica, brokers)
     }
     if not counted or not recovery.required <= counted.keys():
         return None
-    if len(counted) < len(replicas) and now_ms - recovery.started_ms < timeout_ms:
+    if len(counted) < len(replicas) and not is_over(recovery, now_ms, timeout_ms):
         return None
     # max() keeps the first of equals: assignment order.
     return max(counted, key=counted.__getitem__)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from spark_replication.errors import ReplicationError
 from spark_replication.model import (
     ABSENT,
     BrokerId,
@@ -23,6 +24,14 @@ class StoredPartition(msgspec.Struct, frozen=True):
     """leaderAndISR as read: version is the partition epoch, zxid the znode's mzxid."""
 
     state: PartitionState
+    version: int
+    zxid: int = 0
+
+
+class StoredAssignment(msgspec.Struct, frozen=True):
+    """A topic's znode as read: zxid is its mzxid."""
+
+    state: TopicState
     version: int
     zxid: int = 0
 
@@ -109,15 +118,23 @@ Group = tuple[Write, ...]
 
 
 class Stored(msgspec.Struct, frozen=True):
-    """The group is in ZooKeeper: of each of its writes the new version and zxid."""
+    """The group is in ZooKeeper."""
 
+    # Of each of its writes, the version and zxid that it made.
     versions: tuple[tuple[int, int], ...]
+    # Its partitions that their leaders have written since, as far as it is known.
+    newer: dict[TopicPartition, StoredPartition] = {}
 
 
 class Refused(msgspec.Struct, frozen=True):
-    """A condition of the group failed and nothing of it was stored. What its partitions are now (None: no such)."""
+    """A condition of the group failed and nothing of it was stored."""
 
+    # What its partitions are in ZooKeeper; None: no such, or it cannot be read.
     current: dict[TopicPartition, StoredPartition | None]
+    # What the assignments are that it was to write, likewise.
+    topics: dict[str, StoredAssignment | None] = {}
+    # Why it can never be stored, whatever is there; None: it may be, once it is decided again.
+    unstorable: ReplicationError | None = None
 
 
 class Deposed(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """What a reassignment would move, before anything moves (A4): from where to where, and how many bytes.
 
 A Plan is made of targets: named ones, those that leave nothing on some brokers (`drained`), or those that spread topics
-over some brokers (core.spreading). Applied, each of its moves is checked against what is there then.
+over some brokers (core.moves.spreading). Applied, each of its moves is checked against what is there then.
 """
 
 from __future__ import annotations

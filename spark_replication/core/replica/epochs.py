@@ -41,6 +41,10 @@ class EpochHistory(tuple[EpochStart, ...]):
         return history
 
     @property
+    def first_epoch(self) -> int:
+        return self[0].epoch if self else NO_EPOCH
+
+    @property
     def last_epoch(self) -> int:
         return self[-1].epoch if self else NO_EPOCH
 

@@ -28,6 +28,7 @@ from spark_replication.messages.replication import Diverging
 from spark_replication.model import BrokerId, Offset, PartitionState, TopicPartition
 
 UNKNOWN_END = -1
+_NOBODY: frozenset[BrokerId] = frozenset()
 
 
 class LogView(msgspec.Struct, frozen=True):
@@ -119,24 +120,24 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
     def void(self) -> frozenset[BrokerId]:
         """The members that have registered uncleanly since they joined: whatever they report, they are not in sync
         before they have left and joined again (I8)."""
-        followers = self.followers
-        return frozenset(
-            [
-                member
-                for member, joined in self.state.epochs.items()
-                if member in followers and followers[member].clean_since > joined
-            ]
-        )
+        found = _NOBODY  # nearly always: with each append it is asked whether enough are in sync
+        for member, joined in self.state.epochs.items():
+            follower = self.followers.get(member)
+            if follower is not None and follower.clean_since > joined:
+                found |= {member}
+        return found
 
     @property
     def in_sync(self) -> frozenset[BrokerId]:
         """What min ISR is compared with."""
-        return self.state.isr - self.void
+        void = self.void
+        return self.state.isr - void if void else self.state.isr
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):
     """Follows `leader` (None: nobody leads) at this epoch, from its own log's end.
 
+    created: the leader epoch that the partition was made at (E4).
     served: how far consumers may read here: what this leader has called committed since it found this whole log on its
     own; None before. Below the high watermark of before there may be what an unclean election has lost.
     """
@@ -145,6 +146,7 @@ class Following(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     partition_epoch: int
     high_watermark: Offset
+    created: int = 0
     served: Offset | None = None
 
 
@@ -241,27 +243,37 @@ def check_fetch(leading: Leading, fetch: Fetch) -> None:
         raise StaleBrokerEpoch(f"broker {fetch.by} has registered again since epoch {fetch.broker_epoch}")
 
 
-def diverging(fetch: Fetch, log: LogView) -> Diverging | None:
-    """Where the follower's log and this one part; None: the fetch is on this log (F1)."""
+def diverging(leading: Leading, fetch: Fetch, log: LogView) -> Diverging | None:
+    """Where the follower's log and this one part; None: the fetch is on this log (F1).
+
+    One without records in the midst of this log begins anew at its start, to have all of it. Not a member of the ISR:
+    what is committed ends where it ends, or below that, and that must not fall.
+    """
     if fetch.offset <= log.log_end and log.epoch_before(fetch.offset) == fetch.last_epoch:
+        return None
+    if fetch.offset <= log.log_end and fetch.last_epoch == NO_EPOCH and _is_member(leading, fetch):
         return None
     if fetch.offset < log.log_start:
         return None
-    if fetch.offset == log.log_start and fetch.last_epoch <= log.epochs.epoch_at(log.log_start):
-        return None  # the record before it is gone from here: there is nothing that the follower could cut
+    if fetch.offset == log.log_start and fetch.last_epoch == log.epochs.epoch_at(log.log_start):
+        return None  # the record before it is gone from here, but whoever wrote this one wrote that
     end = log.epochs.end_of(fetch.last_epoch, log_start=log.log_start, log_end=log.log_end)
     if end is None:
         return Diverging(epoch=log.epochs.last_epoch, end=log.log_end)
     return Diverging(epoch=end.epoch, end=end.end)
 
 
-def on_log(fetch: Fetch, log: LogView) -> bool:
+def _is_member(leading: Leading, fetch: Fetch) -> bool:
+    return fetch.by in leading.state.isr and leading.state.epochs[fetch.by] >= fetch.clean_since
+
+
+def on_log(leading: Leading, fetch: Fetch, log: LogView) -> bool:
     """Whether the fetch reports an end: one that parts from this log does not, nor one below its start, of which nobody
     can say what it is."""
-    return fetch.offset >= log.log_start and diverging(fetch, log) is None
+    return fetch.offset >= log.log_start and diverging(leading, fetch, log) is None
 
 
-def fetched(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Leading:
+def fetched_by(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Leading:
     """A fetch that is on this log reports its end; caught up = at or past the log end of its previous fetch (I2)."""
     known = leading.followers[fetch.by]
     if fetch.offset >= log.log_end:
@@ -279,6 +291,15 @@ def fetched(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Leadin
         clean_since=fetch.clean_since,
     )
     return advanced(replace(leading, followers={**leading.followers, fetch.by: follower}), log.vouched_end)
+
+
+def within(following: Following, log: LogView) -> Following:
+    """As far as its log goes: of records that are gone, or never came, nothing is known."""
+    high_watermark = min(max(following.high_watermark, log.log_start), log.log_end)
+    served = None if following.served is None else min(following.served, log.log_end)
+    if (high_watermark, served) == (following.high_watermark, following.served):
+        return following
+    return replace(following, high_watermark=high_watermark, served=served)
 
 
 def readable_end(high_watermark: Offset, offset: Offset, log: LogView) -> Offset:

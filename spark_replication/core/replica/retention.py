@@ -2,6 +2,9 @@
 
 Rules:
 - Nothing at or above the high watermark goes: it may not be on the followers yet. The last segment stays.
+- The segment with the last committed record stays, too: a follower that is cut to the high watermark must still have a
+  record whose epoch it can name. An empty log begins anew where its new leader does, and a member of the ELR would lose
+  what is committed (one of the ISR goes on where it ends).
 - A segment that stays keeps every later one, however old: a log has no holes.
 """
 
@@ -39,7 +42,7 @@ def retained_from(
     for segment, later in pairwise(segments):
         too_large = too_many >= segment.bytes
         too_old = settings.retention_ms != KEPT_FOR_EVER and now_ms - segment.timestamp_max_ms > settings.retention_ms
-        if segment.end > high_watermark or not (too_large or too_old):
+        if segment.end >= high_watermark or not (too_large or too_old):
             break
         start = later.base
         too_many -= segment.bytes

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 class FailureReports:
     """ports.FailureReports. `tell` is called on a thread of its own; it raises if the controller has not heard it.
 
-    Both dictionaries hold a replica at most once: they are bounded by the replicas that this broker has had.
+    Both dictionaries hold a replica at most once, and for as long as it is to be told or to be quiet.
     """
 
     def __init__(
@@ -61,7 +61,9 @@ class FailureReports:
                 log.warning("the controller does not know that this disk refuses %s replicas: %s", len(failed), error)
                 quiet_s = RETRY_S
             with self._changed:
-                self._quiet_until_s |= dict.fromkeys(failed, self._now_s() + quiet_s)
+                now_s = self._now_s()
+                still = {replica: until_s for replica, until_s in self._quiet_until_s.items() if now_s < until_s}
+                self._quiet_until_s = still | dict.fromkeys(failed, now_s + quiet_s)
                 for replica in failed:
                     self._waiting.pop(replica, None)  # it has failed again while that was told
 

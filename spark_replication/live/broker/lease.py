@@ -7,6 +7,7 @@ too: the present holder is kept in lease.json, so a guardian that was taken over
 
 from __future__ import annotations
 
+import logging
 import threading
 from pathlib import Path
 
@@ -17,10 +18,21 @@ from spark_replication.storage.state_files import read_file, replace_file
 NEVER = 0
 LEASE_FILE = "lease.json"
 
+log = logging.getLogger(__name__)
+
 
 class LeaseFile(Value, frozen=True, kw_only=True):
     controller_epoch: Epoch
     attempt: int
+
+
+def holder_in(directory: Path) -> tuple[int, int]:
+    """Of the lease of this directory's broker, as it is written down: earlier than anybody, if it is not. OSError or
+    CorruptState: nobody can say."""
+    path = directory / LEASE_FILE
+    data = read_file(path)
+    held = LeaseFile(controller_epoch=0, attempt=-1) if data is None else decode(data, LeaseFile, str(path))
+    return held.controller_epoch, held.attempt
 
 
 class Lease:
@@ -29,12 +41,11 @@ class Lease:
         self._path = directory / LEASE_FILE
         self._lock = threading.Lock()
         self._lease_ms = lease_ms
-        data = read_file(self._path)
-        held = LeaseFile(controller_epoch=0, attempt=-1) if data is None else decode(data, LeaseFile, str(self._path))
-        self._holder = (held.controller_epoch, held.attempt)
+        self._holder = holder_in(directory)
         self.renew(controller_epoch, attempt, lease_ms=lease_ms, now_ms=now_ms)
 
-    def renew(self, controller_epoch: int, attempt: int, *, lease_ms: int, now_ms: int) -> None:
+    def take(self, controller_epoch: int, attempt: int) -> None:
+        """Whoever orders anything holds the lease from then on. StaleLease: a later guardian has it."""
         with self._lock:
             if (controller_epoch, attempt) < self._holder:
                 raise StaleLease(
@@ -42,11 +53,21 @@ class Lease:
                     f"{self._holder[0]}, attempt {self._holder[1]} has taken over this broker. Leave it alone"
                 )
             if (controller_epoch, attempt) != self._holder:
-                file = LeaseFile(controller_epoch=controller_epoch, attempt=attempt)
-                replace_file(self._path, encode(file), durable=False)
                 self._holder = (controller_epoch, attempt)
+                self._store(LeaseFile(controller_epoch=controller_epoch, attempt=attempt))
+
+    def renew(self, controller_epoch: int, attempt: int, *, lease_ms: int, now_ms: int) -> None:
+        self.take(controller_epoch, attempt)
+        with self._lock:
             self._lease_ms = lease_ms
             self._renewed_ms = now_ms
+
+    def _store(self, file: LeaseFile) -> None:
+        """A full disk ends no broker: then the lease holds in this life, and is not known to the next."""
+        try:
+            replace_file(self._path, encode(file), durable=False)
+        except OSError as error:
+            log.error("the lease holds in memory alone: %s. Free space or repair the disk", error)
 
     def expired(self, now_ms: int) -> bool:
         with self._lock:

@@ -14,6 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -22,14 +23,22 @@ from spark_replication.config import Settings
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
+from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
 from spark_replication.live.broker.failure_reports import FailureReports
+from spark_replication.live.broker.isr_answers import IsrAnswers, guards_in
 from spark_replication.live.broker.lease import Lease
-from spark_replication.live.broker_file import BrokerFile, read_broker_file, remove_broker_file, write_broker_file
-from spark_replication.live.clean_proof import losses, proven_epoch
+from spark_replication.live.broker.patience import Patience
+from spark_replication.live.broker.records import Records
+from spark_replication.live.guarding.broker_file import (
+    BrokerFile,
+    read_broker_file,
+    remove_broker_file,
+    write_broker_file,
+)
+from spark_replication.messages.actions import DISK_FAILED
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.envelope import NONE, Done
-from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease
-from spark_replication.messages.records import ProducerId
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId, DirectoryIdentity, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
 from spark_replication.process.loopback import port_again
@@ -38,18 +47,17 @@ from spark_replication.process.timers import Timers
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
     DirectoryLock,
-    StartRecord,
     boot_id,
     directory_mark,
     drop_proofs,
     remove_clean_shutdown,
     write_clean_shutdown,
     write_identity,
-    write_start_record,
 )
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.flush_threads import FlushThreads
 from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.reserve import RESERVE_FILE
 from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.actions import call
 from spark_replication.transport.flight import BrokerFlightServer
@@ -67,7 +75,6 @@ REGISTER_BACKOFF_S = 0.1
 REGISTER_BACKOFF_S_MAX = 2.0
 FLIGHT_STOP_S = 1.0
 HAND_OVER_POLL_S = 0.02
-PRODUCER_IDS_PER_BLOCK = 1_000
 
 log = logging.getLogger(__name__)
 
@@ -91,7 +98,7 @@ class News(enum.Enum):
 
 
 class RegistrationGone(msgspec.Struct, frozen=True):
-    """The node of this epoch's registration is gone, or its session."""
+    """This epoch's registration is over: its node is gone, or its session, or a proof names it that is none."""
 
     epoch: int
 
@@ -109,12 +116,13 @@ class BrokerLife:
         self._news: queue.SimpleQueue[News | RegistrationGone | Crashed] = queue.SimpleQueue()
         self._incarnation = str(uuid.uuid4())
         self._epoch: int | None = None
-        self._producer_ids = range(0)
-        self._producer_ids_lock = threading.Lock()
         self._ticks = 0
         self._ticks_per_look = 1
+        self._records = Records()
         self._replica_timers = Timers("replica-timers")
         self._slow_timers = Timers("slow-timers")
+        self._lease_timer = Timers("lease-timer")  # alone: nothing may keep a broker without a guardian alive
+        self._timers = (self._replica_timers, self._slow_timers, self._lease_timer)
 
     def run(self) -> None:
         """Until it is asked to stop. Whatever else ends it raises."""
@@ -142,7 +150,7 @@ class BrokerLife:
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
         try:
-            self._loop.initialized(told, lambda: self._store.read_assigned(self._options.broker_id)[0])
+            self._loop.initialized(told, lambda: self._store.read_assigned(self._options.broker_id))
         except ReplicationError as error:
             log.info("what is no longer assigned stays until the next INIT or registration: %s", error)
 
@@ -150,15 +158,10 @@ class BrokerLife:
         controller = self._store.controller()
         return None if controller is None else controller.address
 
-    def new_producer(self) -> ProducerId:
-        with self._producer_ids_lock:
-            self._fill_producer_ids()
-            number, self._producer_ids = self._producer_ids[0], self._producer_ids[1:]
-            return ProducerId(producer=number)
-
-    def _fill_producer_ids(self) -> None:
-        if not self._producer_ids:
-            self._producer_ids = self._store.allocate_producer_ids(PRODUCER_IDS_PER_BLOCK)
+    def shut_down(self, request: Shutdown) -> None:
+        """StaleLease: a guardian that was taken over orders nothing."""
+        self._lease.take(request.controller_epoch, request.attempt)
+        self.begin_stop()
 
     def renew_lease(self, request: RenewLease) -> LeaseAnswer:
         self._lease.renew(request.controller_epoch, request.attempt, lease_ms=request.lease_ms, now_ms=now_ms())
@@ -173,28 +176,37 @@ class BrokerLife:
         identity = DirectoryIdentity(cluster_id=options.cluster_id, broker_id=options.broker_id)
         write_identity(directory, identity)
         before = read_broker_file(directory)
-        remove_broker_file(directory)
+        with suppress(StorageFailed):  # who reads it asks the process
+            remove_broker_file(directory)
         self._mark = directory_mark(directory)
         self._proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
+        self._files = LocalFiles(
+            open_files_max=open_files_max(self._settings.open_files_max), reserve=directory / RESERVE_FILE
+        )
+        self._start_proof = StartProof(directory, self._mark, self._files, self._records)
         self._logs = LocalLogs(
             directory,
-            files=LocalFiles(open_files_max=open_files_max(self._settings.open_files_max)),
+            files=self._files,
             memory=SegmentMemory(
                 index_bytes_max=self._settings.index_cache_bytes, batch_bytes_max=self._settings.batch_cache_bytes
             ),
             now_ms=now_ms,
             before_cut=lambda: drop_proofs(directory),
+            distrust=self._distrust,
         )
         reports = self._logs.recover()
+        for report in reports:
+            if report.failed:
+                log.error("%s is offline: %s", report.folder, report.why)
         self._store = BrokerStore(self._connect)
         self._check_cluster()
         if self._proof is not None:
-            assigned, _ = self._store.read_assigned(options.broker_id)
-            lost = losses(reports, assigned, self._logs.found(), options.broker_id)
+            assigned, unreadable = self._store.read_assigned(options.broker_id)
+            lost = losses(reports, assigned, self._logs.found(), options.broker_id, unreadable)
             if lost:
                 log.warning("this broker has lost data since its last registration: %s", "; ".join(lost))
-                drop_proofs(directory)
                 self._proof = None
+                drop_outdated(directory)
         self._replication = Replication(
             options.host,
             cluster_id=options.cluster_id,
@@ -207,10 +219,11 @@ class BrokerLife:
         )
         self._flush_threads = FlushThreads(self._settings.flush_threads)
         self._failure_reports = FailureReports(self._tell_failed)
+        self._isr_answers = IsrAnswers(self._store, guards_in(lambda: self._loop.replicas))
         self._loop = BrokerLoop(
             options.cluster_id,
             logs=self._logs,
-            isr_store=self._store,
+            isr_store=self._isr_answers,
             links=self._replication,
             flusher=self._flush_threads,
             failures=self._failure_reports,
@@ -260,32 +273,33 @@ class BrokerLife:
             continues=self._proof if self._epoch is None else self._epoch,
         )
         self._epoch = epoch.epoch
-        write_start_record(
-            options.directory, StartRecord(boot_id=boot_id(), directory_mark=self._mark, epoch=epoch.epoch)
-        )
-        remove_clean_shutdown(options.directory)
+        self._start_proof.renew(epoch.epoch)
+        self._records.write("the end of a clean stop", lambda: remove_clean_shutdown(options.directory))
         self._store.watch_own_registration(lambda: self._news.put(RegistrationGone(epoch.epoch)))
         self._replication.registered(epoch.epoch)
-        with self._producer_ids_lock:
-            self._fill_producer_ids()  # now: producers may begin while ZooKeeper is away
         read = self._store.read_all()
         me = Me(options.broker_id, epoch.epoch, epoch.clean_since)
         errors = self._loop.registered(
-            me, read.partitions, read.topics, read.brokers.brokers, now_ms(), settings=read.settings.settings
+            me,
+            read.partitions,
+            read.topics,
+            read.brokers.brokers,
+            now_ms(),
+            settings=None if read.unreadable.settings else read.settings.settings,
+            unreadable=read.unreadable,
         )
         for partition, error in errors.items():
             if error != NONE:
                 log.error("%s did not start: %s", partition, error, extra={"partition": partition})
-        write_broker_file(
-            options.directory,
-            BrokerFile(
-                pid=os.getpid(),
-                host=registration.host,
-                port=registration.port,
-                replication_port=registration.replication_port,
-                epoch=epoch.epoch,
-            ),
+        file = BrokerFile(
+            pid=os.getpid(),
+            incarnation=self._incarnation,
+            host=registration.host,
+            port=registration.port,
+            replication_port=registration.replication_port,
+            epoch=epoch.epoch,
         )
+        self._records.write("broker.json", lambda: write_broker_file(options.directory, file, self._files))
         log.info(
             "registered, clean since epoch %s, with %s replicas, at %s",
             epoch.clean_since,
@@ -293,6 +307,11 @@ class BrokerLife:
             registration.address,
             extra={"epoch": epoch.epoch},
         )
+
+    def _distrust(self) -> None:
+        """On any thread, under the guard of a partition whose log the disk has failed."""
+        if not self._start_proof.give_up() and self._epoch is not None:
+            self._news.put(RegistrationGone(self._epoch))
 
     def _address_of(self, broker: BrokerId) -> Address | None:
         """ZooKeeper knows it best, and alone where no controller tells; without a connection, what was last known."""
@@ -303,7 +322,7 @@ class BrokerLife:
 
     def _read_brokers(self) -> None:
         try:
-            self._loop.brokers_read(self._store.read_brokers().brokers)
+            self._loop.read_brokers(self._store.read_registered)
         except ReplicationError as error:
             log.info("the brokers' addresses cannot be read: %s", error)
 
@@ -356,28 +375,21 @@ class BrokerLife:
         self._replica_timers.every(tick_s, self._tick)
         self._replica_timers.every(TURN_S, lambda: self._loop.give_turns(now_ms()))
         self._replica_timers.every(CHECKPOINT_S, self._checkpoint)
-        self._replica_timers.every(tick_s, self._check_lease)
+        self._lease_timer.every(tick_s, self._check_lease)
         self._slow_timers.every(min(QUARANTINE_S, max(1.0, self._settings.log_delete_delay_ms / 1000)), self._clean_up)
         self._slow_timers.every(HEADLESS_READ_S, self._read_brokers_headless)
-        self._replica_timers.start()
-        self._slow_timers.start()
+        self._slow_timers.every(tick_s, lambda: self._loop.try_refused(now_ms()))
+        for timers in self._timers:
+            timers.start()
 
     def _tick(self) -> None:
         """Who lags is looked for four or five times within the time that it may: it is what idle partitions cost."""
-        now = now_ms()
         self._ticks += 1
-        looks = self._ticks % self._ticks_per_look == 0
-        for replica in list(self._loop.replicas.values()):
-            waits = replica.waits_for_time
-            if waits or replica.leads:
-                with replica.guard:
-                    if looks or waits:
-                        replica.tick(now)
-                    replica.tell_high_watermark()
+        self._loop.tick(now_ms(), looks=self._ticks % self._ticks_per_look == 0, holds=Patience().holds)
 
     def _checkpoint(self) -> None:
         try:
-            self._loop.checkpoint()
+            self._loop.checkpoint(Patience().holds)
         except StorageFailed as error:
             log.error("%s", error)
 
@@ -387,15 +399,26 @@ class BrokerLife:
             raise NotController("there is none: start one, or wait until a standby takes over")
         told = DiskFailed(broker_id=self._options.broker_id, broker_epoch=self._epoch, replicas=replicas)
         with self._security.client(address) as client:
-            call(client, "disk_failed", told, Done, self._settings.request_timeout_ms)
+            call(client, DISK_FAILED, told, self._settings.request_timeout_ms)
 
     def _check_lease(self) -> None:
         if self._lease.expired(now_ms()):
             self._news.put(News.LEASE_EXPIRED)
 
     def _clean_up(self) -> None:
-        for name in self._logs.delete_quarantined(older_than_ms=self._settings.log_delete_delay_ms, now_ms=now_ms()):
-            log.info("deleted %s, which was in quarantine", name)
+        settings = self._settings
+        try:
+            deleted = self._logs.delete_quarantined(
+                asked_delay_ms=settings.log_delete_delay_ms,
+                unasked_delay_ms=settings.log_unassigned_delay_ms,
+                now_ms=now_ms(),
+            )
+            for name in deleted:
+                log.info("deleted %s, which was in quarantine", name)
+        except StorageFailed as error:
+            log.error("%s", error)
+        self._logs.keep_reserve()
+        self._records.write_again()
 
     def _read_brokers_headless(self) -> None:
         if self._store.connected and self._store.controller() is None:
@@ -442,12 +465,13 @@ class BrokerLife:
     def _stop(self) -> None:
         """Served no more, flushed, no longer registered; the proof of all that comes last."""
         assert self._epoch is not None, "it has registered"
-        self._replica_timers.stop()
-        self._slow_timers.stop()
+        for timers in self._timers:
+            timers.stop()
         self._failure_reports.close()
+        self._isr_answers.close()
         self._loop.flush_soon()
-        self._flush_threads.close()  # a flush that fails after the last one would go unnoticed
-        failed = self._loop.close()
+        answers = self._flush_threads.close()  # a flush that fails after the last one would go unnoticed
+        failed = self._loop.close() if answers else {}
         self._replication.close()
         self._flight.stop(FLIGHT_STOP_S)
         self._store.close()
@@ -455,7 +479,18 @@ class BrokerLife:
             log.error(
                 "%s was not flushed, this stop is not clean: %s", partition, error, extra={"partition": partition}
             )
-        remove_broker_file(self._options.directory)
-        if not failed:
-            write_clean_shutdown(self._options.directory, CleanShutdown(broker_epoch=self._epoch))
+        if answers:
+            self._leave_directory(clean=not failed)
+        else:
+            log.error("the disk does not answer: nothing was flushed, this stop is not clean")
         log.info("stopped", extra={"epoch": self._epoch})
+
+    def _leave_directory(self, *, clean: bool) -> None:
+        assert self._epoch is not None, "it has registered"
+        try:
+            if clean:
+                proof = CleanShutdown(broker_epoch=self._epoch)
+                write_clean_shutdown(self._options.directory, proof, self._files)
+            remove_broker_file(self._options.directory)
+        except StorageFailed as error:
+            log.error("%s", error)

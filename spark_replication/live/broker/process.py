@@ -1,6 +1,6 @@
 """A broker's process: `python -m spark_replication.live.broker.process --directory …`.
 
-Each exit code of live.exit_codes but 0 comes with one sentence on stderr. Log lines go to stdout.
+Each exit code of live.guarding.exit_codes but 0 comes with one sentence on stderr. Log lines go to stdout.
 """
 
 from __future__ import annotations

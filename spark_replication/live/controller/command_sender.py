@@ -12,13 +12,14 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from spark_replication.core.controller.answers import outcome
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.live.controller.pending_commands import PendingCommands, PendingQuestions
+from spark_replication.messages.actions import GET_REPLICA_LOG_INFO, Action, Told, action_of
 from spark_replication.messages.commands import (
     Command,
     CommandAnswer,
@@ -48,7 +49,7 @@ class BrokerNews(Protocol):
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         """Its leader leads at this epoch."""
 
-    def suspected(self, broker: BrokerId, epoch: int) -> None:
+    def suspected(self, broker: BrokerId, registration: Registration) -> None:
         """It refuses connections: it seems to be dead."""
 
     def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
@@ -131,6 +132,7 @@ class _Line:
     def close(self) -> None:
         with self._changed:
             self._closed = True
+            self.worker.stop()
             self._changed.notify()
 
     def _run(self) -> None:
@@ -160,21 +162,21 @@ class _Line:
     def _tell(self, command: LeaderAndIsr | StopReplica | UpdateMetadata) -> LeaderAndIsr | None:
         """What is left of it is to be sent again, but not before news of other partitions: one sick replica holds up
         nobody."""
-        answer = self._deliver(command, CommandAnswer)
+        answer = self._deliver(command, action_of(command))
         return None if answer is None else self._take(command, answer)
 
     def _ask(self, question: GetReplicaLogInfo) -> None:
-        answer = self._deliver(question, ReplicaLogInfos)
+        answer = self._deliver(question, GET_REPLICA_LOG_INFO)
         if answer is not None:
             self._news.log_info(self.broker, answer)
 
-    def _deliver(self, command: Command, kind: type[Answer]) -> Answer | None:
+    def _deliver(self, command: Command, action: Action[Any, Told]) -> Told | None:
         """Until it is answered. None: this life ended, or the answer says that repeating it is useless."""
         delay_s = RETRY_S_MIN
         told = msgspec.structs.replace(command, broker_epoch=self.registration.epoch, number=next(self._numbers))
         while not self._closed:
             try:
-                answer = call(self._client, _ACTIONS[type(command)], told, kind, self._timeout_ms)
+                answer = call(self._client, action, told, self._timeout_ms)
                 self._refusals = 0
             except ReplicationError as error:
                 self._refused(error)
@@ -191,7 +193,7 @@ class _Line:
     def _refused(self, error: ReplicationError) -> None:
         self._refusals = self._refusals + 1 if isinstance(error, BrokerNotAvailable) else 0
         if self._refusals == REFUSALS_BEFORE_SUSPICION:
-            self._news.suspected(self.broker, self.registration.epoch)
+            self._news.suspected(self.broker, self.registration)
 
     def _take(self, command: Command, answer: CommandAnswer) -> LeaderAndIsr | None:
         """What of the command is to be repeated; None: nothing."""
@@ -212,11 +214,3 @@ class _Line:
         if found.failed:
             self._news.failed(self.broker, self.registration.epoch, found.failed)
         return found.again
-
-
-_ACTIONS: dict[type, str] = {
-    LeaderAndIsr: "leader_and_isr",
-    StopReplica: "stop_replica",
-    UpdateMetadata: "update_metadata",
-    GetReplicaLogInfo: "get_replica_log_info",
-}

@@ -10,15 +10,15 @@ from __future__ import annotations
 import contextlib
 import itertools
 import logging
+import math
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from types import MappingProxyType
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
@@ -39,29 +39,22 @@ from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
 from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.live.controller.seat import Seat
+from spark_replication.messages.actions import ADMIN_REQUESTS, BROKER_DIED, DISK_FAILED, METADATA
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import (
-    AddPartitions,
-    CancelReassignment,
-    Configure,
-    CreateTopic,
-    DeleteTopic,
-    ElectLeaders,
-    Reassign,
-    RemovePartitions,
     Request,
     RequestAnswer,
-    WidenTopic,
 )
-from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
-from spark_replication.ports import MirrorFeed, NoMirror
+from spark_replication.mirror.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
+from spark_replication.mirror.feed import MirrorThread, Teller
+from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
 from spark_replication.storage.batches import schema_change
-from spark_replication.transport.actions import Action, ActionServer
+from spark_replication.transport.actions import ActionServer, Handled, handled
 from spark_replication.transport.security import Security
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
@@ -69,28 +62,31 @@ from spark_replication.zk.session import Session
 CAMPAIGN_RETRY_S = 0.5
 SEAT_LOOK_S = 0.1
 STOP_S = 2.0
+ASIDE_S = 2.0  # in which one that stands by has won
+CLOSE_TIMEOUT_S = 120.0  # a dismissal of guardians included
 TICK_S = 0.2
-
-REQUESTS: dict[str, type[Request]] = {
-    "create_topic": CreateTopic,
-    "delete_topic": DeleteTopic,
-    "add_partitions": AddPartitions,
-    "remove_partitions": RemovePartitions,
-    "reassign": Reassign,
-    "cancel_reassignment": CancelReassignment,
-    "elect_leaders": ElectLeaders,
-    "configure": Configure,
-    "widen_topic": WidenTopic,
-}
 
 Answer = TypeVar("Answer")
 
 log = logging.getLogger(__name__)
 
 
-class Driver:
-    """`took_over(epoch, address)` (where it serves) and `stood_down()` are called on the driver's thread, in turn.
-    actions: what its server answers besides the controller's requests. seat: where it sits (live.seat)."""
+class Retinue(NamedTuple):
+    """Who works for a controller while it commands.
+
+    `took_over(cluster_id, epoch, address)` (where it serves) and `stood_down()` are called on the driver's
+    thread, in turn; the latter once another may command. dead_thread(): which thread of theirs has died."""
+
+    took_over: Callable[[str, int, str], None] = lambda _cluster_id, _epoch, _address: None
+    stood_down: Callable[[], None] = lambda: None
+    dead_thread: Callable[[], str] = lambda: ""
+
+
+NOBODY = Retinue()
+
+
+class ControllerHost:
+    """actions: what its server answers besides the controller's requests. seat: where it sits: live.controller.seat."""
 
     def __init__(
         self,
@@ -100,10 +96,9 @@ class Driver:
         host: str,
         settings: Settings,
         security: Security,
-        mirror_of: Callable[[str], MirrorFeed] = lambda _cluster_id: NoMirror(),
-        took_over: Callable[[int, str], None] = lambda _epoch, _address: None,
-        stood_down: Callable[[], None] = lambda: None,
-        actions: Mapping[str, Action] = MappingProxyType({}),
+        mirror_path: str,
+        retinue: Retinue = NOBODY,
+        actions: Sequence[Handled] = (),
         seat: Path,
     ) -> None:
         self._zookeeper = zookeeper
@@ -111,19 +106,26 @@ class Driver:
         self._host = host
         self._settings = settings
         self._security = security
-        self._mirror_of = mirror_of
-        self._took_over = took_over
-        self._stood_down = stood_down
+        self._mirror_path = mirror_path
+        self._mirror: MirrorThread | None = None
+        self._mirrors_closing: list[threading.Thread] = []
+        self._retinue = retinue
         self._seat = Seat(seat)
+        self._steps_aside = threading.Event()
+        self._guards = False
         self._closing = threading.Event()
         self._vacant = threading.Event()
         self._active = threading.Event()
+        self._standing_by = False
+        self._session: Session | None = None
+        self._connected_at_s = time.monotonic()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._log_infos: queue.SimpleQueue[LogInfoRead] = queue.SimpleQueue()
         self._loop: ControllerLoop | None = None
         self._requests = itertools.count(1)
         self._owed: dict[int, Future[Reply]] = {}
         self._asked_below_admin: dict[int, str] = {}
-        self._server = ActionServer(host, {**self._actions(), **actions}, security=security)
+        self._server = ActionServer(host, [*self._actions(), *actions], security=security)
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -137,10 +139,34 @@ class Driver:
     def active(self) -> bool:
         return self._active.is_set()
 
+    @property
+    def standing_by(self) -> bool:
+        """Another driver commands, as ZooKeeper says."""
+        return self._standing_by
+
+    def zookeeper_silent_s(self) -> float:
+        """For how long there has been no connection to ZooKeeper; 0: there is one. Who is active then may have lost its
+        place: ZooKeeper alone knows."""
+        session, now_s = self._session, time.monotonic()
+        if session is not None and session.connected:
+            self._connected_at_s = now_s
+        return now_s - self._connected_at_s
+
+    @property
+    def mirror(self) -> MirrorThread | None:
+        """Of the present candidacy, or the last one; None: there was none yet."""
+        return self._mirror
+
     def wait_active(self) -> int:
         """The controller epoch, once this driver commands: it stands by for as long as another does."""
         self._active.wait()
         return self.ask(lambda cluster: cluster.controller_epoch)
+
+    def step_aside(self) -> None:
+        """Resign, and let one that stands by go first; where there is none, this driver commands again."""
+        if self.active:
+            self._steps_aside.set()
+            self._tasks.put(None)
 
     def close(self) -> None:
         """Let the next controller in. Brokers serve on."""
@@ -148,7 +174,11 @@ class Driver:
         self._vacant.set()
         self._tasks.put(None)
         if self._thread.ident is not None:
-            self._thread.join()
+            self._thread.join(CLOSE_TIMEOUT_S)
+            if self._thread.is_alive():
+                log.warning("the controller's thread is left behind: it has not ended in %s s", CLOSE_TIMEOUT_S)
+        for closing in self._mirrors_closing:
+            closing.join(MIRROR_CLOSE_S)
         self._seat.leave()
         self._server.stop(STOP_S)
 
@@ -190,6 +220,9 @@ class Driver:
 
     def _run(self) -> None:
         while not self._closing.is_set():
+            if self._steps_aside.is_set():
+                self._steps_aside.clear()
+                self._closing.wait(ASIDE_S)
             try:
                 self._candidacy()
             except ReplicationError as error:
@@ -217,6 +250,7 @@ class Driver:
             session_timeout_ms=self._settings.zookeeper_session_ms,
             request_timeout_ms=self._settings.request_timeout_ms,
         )
+        self._session = session
         store = ControllerStore(session, self._settings, lost)
         try:
             loaded = store.campaign(self._name, self._host, self._server.port, self._seat.take())
@@ -224,19 +258,32 @@ class Driver:
                 log.warning("another controller commands: standing by, to take over when it goes")
                 store.watch_vacancy(self._vacant.set)
                 session.listen(lambda _state: self._vacant.set())
+                self._standing_by = True
                 while not self._vacant.wait(SEAT_LOOK_S) and not self._seat.became_free():
-                    pass
+                    self.zookeeper_silent_s()
+                    if self._closing.is_set():
+                        return  # since before it was known to be taken
             else:
                 self._command(store, loaded, deposed)
         finally:
+            self._standing_by = False
+            # Before guardians are dismissed, which may take long: whoever commands next needs no word of theirs.
             store.resign()
+            if self._guards:
+                self._guards = False
+                self._retinue.stood_down()
 
     def _command(self, store: ControllerStore, loaded: LoadedCluster, deposed: threading.Event) -> None:
-        mirror = self._mirror_of(loaded.cluster_id)
+        mirror = self._mirror = MirrorThread(
+            self._mirror_path,
+            Teller(loaded.cluster_id, loaded.controller_epoch, self.address),
+            interval_ms=self._settings.mirror_interval_ms,
+            heartbeat_ms=self._settings.mirror_heartbeat_ms,
+        )
         sender = CommandSender(
             timeout_ms=self._settings.request_timeout_ms,
             security=self._security,
-            news=_News(self._post, mirror.confirmed),
+            news=_News(self._post, self._post_log_info, mirror.confirmed),
         )
         loop = ControllerLoop(
             loaded,
@@ -249,22 +296,30 @@ class Driver:
             compare_schemas=schema_change,
         )
         self._loop = loop
+        ends = (deposed, self._closing, self._steps_aside)
         log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
         try:
             loop.handle(TookOver(), now_ms())
             store.watch(self._heard)
             self._active.set()
-            self._took_over(loaded.controller_epoch, self.address)
-            self._work(loop, store, sender, lambda: deposed.is_set() or self._closing.is_set())
+            self._guards = True
+            self._retinue.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
+            self._work(loop, store, sender, lambda: any(each.is_set() for each in ends))
         finally:
             self._active.clear()
             self._loop = None
+            self._close_aside(mirror)
             sender.close()
             self._drain()
-            self._stood_down()
             for request in list(self._owed):
                 self._answer(request, Reply(self._not_controller(maybe_written=True)))
             self._asked_below_admin.clear()  # those nodes are there still: the next controller loads them
+
+    def _close_aside(self, mirror: MirrorThread) -> None:
+        """Its last rows may wait for Delta, and whoever commands next does not wait for them (M4)."""
+        closing = threading.Thread(target=mirror.close, name="mirror-closing", daemon=True)
+        self._mirrors_closing = [*(each for each in self._mirrors_closing if each.is_alive()), closing]
+        closing.start()
 
     def _work(
         self, loop: ControllerLoop, store: ControllerStore, sender: CommandSender, is_over: Callable[[], bool]
@@ -273,18 +328,29 @@ class Driver:
         while not is_over():
             with contextlib.suppress(queue.Empty):
                 task = self._tasks.get(timeout=max(0.0, tick_at_s - time.monotonic()))
+                self._take_log_infos(loop)
                 if task is not None:
                     task()
             if time.monotonic() >= tick_at_s:
-                if dead := store.dead_thread() or sender.dead_thread():
+                self.zookeeper_silent_s()
+                if dead := store.dead_thread() or sender.dead_thread() or self._retinue.dead_thread():
                     raise RuntimeError(f"its thread {dead} died of an error")
+                self._take_log_infos(loop)
                 loop.tick(now_ms())
                 tick_at_s = time.monotonic() + TICK_S
+
+    def _take_log_infos(self, loop: ControllerLoop) -> None:
+        """All that have come, before anything else: whoever is elected by logs is elected by all of them."""
+        while not self._log_infos.empty():
+            loop.take(self._log_infos.get())
+        loop.go_on(now_ms())
 
     def _drain(self) -> None:
         """What an ended candidacy left is not for the next one."""
         while not self._tasks.empty():
             self._tasks.get()
+        while not self._log_infos.empty():
+            self._log_infos.get()
 
     def _heard(self, event: Event) -> None:
         """Of the store's watches. Who wrote a node gets no answer but that it goes: why it was refused is logged."""
@@ -298,15 +364,19 @@ class Driver:
         """Something happened: the loop hears of it on its own thread."""
         self._tasks.put(lambda: self._loop.handle(event, now_ms()) if self._loop is not None else None)
 
+    def _post_log_info(self, answer: LogInfoRead) -> None:
+        self._log_infos.put(answer)
+        self._tasks.put(None)
+
     # Admin requests: on threads of the server
 
-    def _actions(self) -> dict[str, Action]:
-        return {
-            **{name: Action(kind, self._carry_out) for name, kind in REQUESTS.items()},
-            "metadata": Action(DescribeTopics, self._metadata),
-            "broker_died": Action(BrokerDied, self._broker_died),
-            "disk_failed": Action(DiskFailed, self._disk_failed),
-        }
+    def _actions(self) -> list[Handled]:
+        return [
+            *(handled(action, self._carry_out) for action in ADMIN_REQUESTS.values()),
+            handled(METADATA, self._metadata),
+            handled(BROKER_DIED, self._broker_died),
+            handled(DISK_FAILED, self._disk_failed),
+        ]
 
     def _carry_out(self, asked: Request) -> RequestAnswer:
         """Waits until it is done. What is refused as a whole raises; what of it was refused is in the answer."""
@@ -337,7 +407,7 @@ class Driver:
     def _broker_died(self, died: BrokerDied) -> Done:
         if not self.active:
             raise self._not_controller()
-        self._post(BrokerDeathReported(died.broker_id, died.broker_epoch))
+        self._post(BrokerDeathReported(died.broker_id, died.incarnation))
         return Done()
 
     def _disk_failed(self, told: DiskFailed) -> Done:
@@ -347,25 +417,40 @@ class Driver:
         return Done()
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:
-        return self.ask(lambda cluster: described(cluster, asked.topics, self.address))
+        return self.with_surroundings(self.ask(lambda cluster: described(cluster, asked.topics, self.address)))
+
+    def with_surroundings(self, metadata: Metadata) -> Metadata:
+        """What the controller's state does not know: whether ZooKeeper answers, and whether the mirror is written."""
+        error = None if self._mirror is None else self._mirror.error
+        return replace(
+            metadata,
+            zookeeper_silent_ms=math.ceil(self.zookeeper_silent_s() * 1000),
+            mirror_error="" if error is None else error.message,
+        )
 
 
 class _News:
     """command_sender.BrokerNews, as events for the loop."""
 
-    def __init__(self, post: Callable[[Event], None], confirmed: Callable[[TopicPartition, str, int], None]) -> None:
+    def __init__(
+        self,
+        post: Callable[[Event], None],
+        post_log_info: Callable[[LogInfoRead], None],
+        confirmed: Callable[[TopicPartition, str, int], None],
+    ) -> None:
         self._post = post
+        self._post_log_info = post_log_info
         self._confirmed = confirmed
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._confirmed(partition, topic_id, leader_epoch)
 
-    def suspected(self, broker: BrokerId, epoch: int) -> None:
-        log.warning("broker %d at epoch %d refuses connections: it seems to be dead", broker, epoch)
-        self._post(BrokerDeathReported(broker, epoch))
+    def suspected(self, broker: BrokerId, registration: Registration) -> None:
+        log.warning("broker %d at %s refuses connections: it seems to be dead", broker, registration.address)
+        self._post(BrokerDeathReported(broker, registration.incarnation))
 
     def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
-        self._post(LogInfoRead(broker, answer))
+        self._post_log_info(LogInfoRead(broker, answer))
 
     def failed(self, broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> None:
         self._post(_failed(broker, epoch, replicas))

@@ -40,6 +40,7 @@ class PendingCommands:
         self._has_metadata = False
         self._complete = False
         self._settings: dict[str, Scalar] | None = None
+        self._unreadable: tuple[tuple[str, ...], tuple[TopicPartition, ...]] = (), ()
 
     def add(self, command: State) -> None:
         self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
@@ -73,6 +74,7 @@ class PendingCommands:
         for known in command.partitions:
             self._metadata[known.topic_partition] = known
             self._removed.pop(known.topic_partition, None)
+        self._unreadable = command.unreadable_topics, command.unreadable_partitions
         if command.settings is not None:
             self._settings = command.settings
         self._topics.update(command.topics)
@@ -126,6 +128,8 @@ class PendingCommands:
             removed=tuple(self._removed),
             complete=self._complete,
             settings=self._settings,
+            unreadable_topics=self._unreadable[0],
+            unreadable_partitions=self._unreadable[1],
         )
         return [gone, news] if again else [news]
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
-from spark_replication.live.controller.host import Driver
+from spark_replication.live.controller.host import ControllerHost
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
 
@@ -23,6 +23,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="spark_replication.live.controller.process")
     parser.add_argument("--directory", type=Path, required=True)
     parser.add_argument("--zookeeper", required=True)
+    parser.add_argument("--mirror", required=True, help="where the Delta tables lie")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--settings", default="{}", help="JSON of the settings that differ from the defaults")
     arguments = parser.parse_args()
@@ -31,13 +32,14 @@ def main() -> int:
     on_stop_signals(stopping.set)
     try:
         settings = settings_from(json.loads(arguments.settings))
-        driver = Driver(
+        driver = ControllerHost(
             arguments.zookeeper,
             name=f"controller of {arguments.directory}",
             host=arguments.host,
             settings=settings,
             security=read_security(settings),
             seat=arguments.directory / "seat",
+            mirror_path=arguments.mirror,
         )
         driver.start()
     except ReplicationError as error:

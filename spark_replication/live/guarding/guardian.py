@@ -10,12 +10,12 @@ import contextlib
 import json
 import logging
 import os
-import select
 import signal
 import subprocess
 import sys
 import threading
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -30,13 +30,17 @@ from spark_replication.errors import (
     ReplicationError,
     StaleLease,
     StartFailed,
+    StorageFailed,
     WrongCluster,
 )
-from spark_replication.live.broker_file import BrokerFile, read_broker_file
+from spark_replication.live.broker.lease import holder_in
+from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
 from spark_replication.live.guarding.exit_codes import IN_USE, TAKEN_OVER
-from spark_replication.messages.envelope import Done, Kind
+from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN, Action, Asked, Told
 from spark_replication.messages.guarding import BrokerDied, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
+from spark_replication.process.descriptors import close_all, readable
+from spark_replication.process.locked_process import last_lines, wait_ended
 from spark_replication.storage.broker_directory import probe, read_identity
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, with_absolute_files
@@ -72,13 +76,16 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def found_directories(log_directory: Path, cluster_id: str) -> tuple[FoundDirectory, ...]:
-    """The brokers of this cluster whose directories are here. Another cluster's are passed over."""
+    """The brokers of this cluster whose directories are here. Another cluster's are passed over, and so is one that
+    cannot be read: the others count."""
     found = []
     for path in sorted(log_directory.glob(DIRECTORY.format("*"))):
-        with contextlib.suppress(CorruptState):
+        try:
             identity = read_identity(path)
             if identity is not None and identity.cluster_id == cluster_id:
                 found.append(FoundDirectory(identity.broker_id, alive=probe(path)))
+        except (CorruptState, StorageFailed, OSError) as error:
+            log.warning("%s is passed over: %s. Mend it, or move it away", path, error)
     return tuple(found)
 
 
@@ -108,6 +115,7 @@ class Guardian:
         self._stopping = threading.Event()
         self._retiring = False
         self._wake_read, self._wake_write = os.pipe()
+        weakref.finalize(self, close_all, self._wake_read, self._wake_write)
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> BrokerFile:
@@ -123,17 +131,22 @@ class Guardian:
             began = time.monotonic()
             try:
                 info = self.start()
-            except StartFailed as error:
+                self.trouble = ""
+                ended = self._watch(info)
+            except (StartFailed, StorageFailed) as error:
                 log.warning("%s", error)
                 self.trouble = error.message
+            except OSError as error:
+                # This broker's disk is no reason to end the stage of all guardians (B4).
+                self.trouble = f"{self.directory} cannot be used: {error}. Look after its disk"
+                log.warning("broker %d does not start: %s", self.broker_id, self.trouble)
             else:
-                self.trouble = ""
-                if not self._watch(info):
+                if not ended:
                     return
                 log.warning("broker %d (pid %d) has ended: reporting it", self.broker_id, info.pid)
                 self.restarts += 1
                 with contextlib.suppress(ReplicationError):
-                    self._report(BrokerDied(broker_id=self.broker_id, broker_epoch=info.epoch))
+                    self._report(BrokerDied(broker_id=self.broker_id, incarnation=info.incarnation))
                 if self._retiring:
                     return
             delay_s = RESTART_S_MIN if time.monotonic() - began > STEADY_S else min(delay_s * 2, RESTART_S_MAX)
@@ -160,8 +173,8 @@ class Guardian:
         )
 
     def shut_down(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """The broker's controlled stop, and its end (B3). SIGKILL if it does not end within timeout_s after the time in
-        which it may hand over what it leads."""
+        """The broker's controlled stop, and its end (B3), unless a later guardian has it. One that does not answer gets
+        SIGTERM; SIGKILL if it does not end within timeout_s after the time in which it may hand over what it leads."""
         timeout_s += self._settings.controlled_shutdown_timeout_ms / 1000
         self.stop()
         info = read_broker_file(self.directory)
@@ -171,16 +184,36 @@ class Guardian:
             watch = os.pidfd_open(info.pid)
             try:
                 try:
-                    self._call(info, "shutdown", Shutdown(), Done)
-                except ReplicationError:
+                    order = Shutdown(controller_epoch=self._lease.controller_epoch, attempt=self._lease.attempt)
+                    self._call(info, SHUTDOWN, order)
+                except StaleLease as error:
+                    log.warning("broker %d is not stopped: %s", self.broker_id, error)
+                    return
+                except ReplicationError as error:
+                    log.warning("broker %d cannot be asked to stop: %s", self.broker_id, error)
+                    if not self._may_signal():
+                        return
                     signal.pidfd_send_signal(watch, signal.SIGTERM)
-                if not select.select([watch], [], [], timeout_s)[0]:
+                if not wait_ended(watch, timeout_s) and self._may_signal():
                     log.warning("broker %d did not stop within %s s: killed", self.broker_id, timeout_s)
                     signal.pidfd_send_signal(watch, signal.SIGKILL)
-                    select.select([watch], [], [], timeout_s)
+                    wait_ended(watch, timeout_s)
             finally:
                 os.close(watch)
         self._reap()
+
+    def _may_signal(self) -> bool:
+        """A signal needs the lease as any order does. The broker that hangs, and cannot be asked for it, has written
+        down who holds it: whoever it has not answered since has not taken over."""
+        try:
+            held = holder_in(self.directory)
+        except (CorruptState, OSError) as error:
+            log.error("broker %d is left alone, nobody can say who holds it: %s. End it by hand", self.broker_id, error)
+            return False
+        if held > (self._lease.controller_epoch, self._lease.attempt):
+            log.warning("broker %d is left alone: epoch %d, attempt %d has taken over", self.broker_id, *held)
+            return False
+        return True
 
     def _watch(self, info: BrokerFile) -> bool:
         """True: the broker has ended. False: this guardian is to stop."""
@@ -191,7 +224,7 @@ class Guardian:
         try:
             while not self._stopping.is_set():
                 renew_s = min(self._settings.broker_lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)
-                ready, _, _ = select.select([watch, self._wake_read], [], [], renew_s)
+                ready = readable((watch, self._wake_read), renew_s)
                 if watch in ready:
                     self._reap()
                     return True
@@ -215,11 +248,11 @@ class Guardian:
             attempt=self._lease.attempt,
             lease_ms=self._settings.broker_lease_ms,
         )
-        return self._call(info, "renew_lease", request, LeaseAnswer)
+        return self._call(info, RENEW_LEASE, request)
 
-    def _call(self, info: BrokerFile, action: str, request: msgspec.Struct, kind: type[Kind]) -> Kind:
+    def _call(self, info: BrokerFile, action: Action[Asked, Told], request: Asked) -> Told:
         with self._security.client(f"{info.host}:{info.port}") as client:
-            return call(client, action, request, kind, REQUEST_TIMEOUT_MS)
+            return call(client, action, request, REQUEST_TIMEOUT_MS)
 
     def _adopt(self) -> BrokerFile | None:
         """None: there is none, or it ended while we looked."""
@@ -249,6 +282,7 @@ class Guardian:
         """A process in a session of its own, without a pipe to this one: it outlives its guardian."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._reap()
+        before = read_broker_file(self.directory)
         with (self.directory / LOG_FILE).open("ab") as output:
             self._child = subprocess.Popen(
                 self._command(),
@@ -261,7 +295,8 @@ class Guardian:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             info = read_broker_file(self.directory)
-            if info is not None and info.pid == self._child.pid:
+            # Not what the life before left there: in a container the next process may well have its pid.
+            if info is not None and info.pid == self._child.pid and info != before:
                 log.info("started broker %d, pid %d", self.broker_id, info.pid)
                 return info
             if self._child.poll() is not None:
@@ -295,8 +330,7 @@ class Guardian:
         ]
 
     def _last_words(self) -> str:
-        lines = (self.directory / LOG_FILE).read_text(errors="replace").splitlines()
-        return lines[-1] if lines else "it said nothing"
+        return last_lines(self.directory / LOG_FILE, lines=1) or "it said nothing"
 
     def _reap(self) -> None:
         if self._child is not None:

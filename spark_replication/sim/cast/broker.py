@@ -1,16 +1,19 @@
-"""One simulated broker: the host with its disk, and the process that lives on it, as live/broker_life runs it.
+"""One simulated broker: the host with its disk, and the process that lives on it, as live/broker/life runs it.
 
 Registering (B1), registering again after an expired session or a removed node (B2), stopping (B3), timers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+
+from msgspec.structs import replace
 
 from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import commands_of
 from spark_replication.core.law.clean_chain import losses, proven_epoch
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import (
     IsrAnswer,
     IsrCommitted,
@@ -28,7 +31,7 @@ from spark_replication.ports import Flush
 from spark_replication.sim.cast.replication import Links
 from spark_replication.sim.world.disk import Disk
 from spark_replication.sim.world.network import Network
-from spark_replication.sim.world.world import Process, World
+from spark_replication.sim.world.world import InvariantBroken, Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
 from spark_replication.storage.flush_threads import Ended, failure
 
@@ -42,7 +45,7 @@ STOP_POLL_MS = 60
 STOP_POLLS_MAX = 8
 
 _Everything = tuple[
-    list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar]
+    list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar], Unreadable
 ]  # what a broker reads of ZooKeeper once it has registered
 
 GUARD: AbstractContextManager[object] = nullcontext()
@@ -77,6 +80,7 @@ class BrokerProcess(Process):
         find: Callable[[BrokerId, int], BrokerProcess | None],
         failed: Callable[[BrokerProcess, ReplicaOf], None],
         died: Callable[[BrokerProcess], None],
+        recovered: Callable[[], None],
         registered: Callable[[], None],
     ) -> None:
         host.lives += 1
@@ -94,10 +98,11 @@ class BrokerProcess(Process):
         self._find = find
         self._failed = failed
         self._died = died
+        self._on_recovered = recovered
         self._on_registered = registered
         self._ticks = 0
         self._attempt = 0
-        self._incarnation = f"{host.broker}-{host.lives}"
+        self.incarnation = f"{host.broker}-{host.lives}"
         self._proof: int | None = None
         self.links = Links(self)
         self.session = self._connect()
@@ -158,13 +163,13 @@ class BrokerProcess(Process):
             self.world.note(f"{self.name} cannot start: {error}")
             self.ended()
             return
-        store = self._zookeeper.store
+        self._on_recovered()
 
         def read(answer: list[PartitionCommand] | Lost) -> None:
             if isinstance(answer, Lost):
                 self._again(lambda: self.session.request("reads its assignments", assigned, read))
                 return
-            lost = losses(reports, answer, self._logs.found(), self.broker)
+            lost = losses(reports, answer, self._logs.found(), self.broker, self._unreadable_of_mine())
             if lost and self._proof is not None:
                 self.world.note(f"{self.name} has lost data: {lost}")
                 disk.drop_proofs()
@@ -172,10 +177,22 @@ class BrokerProcess(Process):
             self._register()
 
         def assigned() -> list[PartitionCommand]:
-            return [c for c in commands_of(store.topics, store.partitions) if self.broker in c.replicas]
+            return [c for c in self._readable_commands() if self.broker in c.replicas]
 
         self.session.request("reads its assignments", assigned, read)
         self.world.after(self.world.between(1, TICK_MS), "tick", self._tick, on=self)
+
+    def _readable_commands(self) -> list[PartitionCommand]:
+        store = self._zookeeper.store
+        return commands_of(store.readable_topics(), store.readable_partitions())
+
+    def _unreadable_of_mine(self) -> Unreadable:
+        store = self._zookeeper.store
+        topics = store.topics
+        hidden = store.unreadable.partitions
+        assigned = (p for p in hidden if p.topic in topics and p.partition in topics[p.topic].state.partitions)
+        mine = frozenset(p for p in assigned if self.broker in topics[p.topic].state.partitions[p.partition])
+        return replace(store.unreadable, partitions=mine)
 
     def _connect(self) -> Session:
         return self._zookeeper.connect(self, self._gone)
@@ -200,7 +217,7 @@ class BrokerProcess(Process):
             port=self.life,
             replication_port=self.life,
             epoch=0,
-            incarnation=self._incarnation,
+            incarnation=self.incarnation,
             continues=self._proof if self.epoch is None else self.epoch,
             boot_id=self.host.boot_id,
             directory_mark="mark",
@@ -240,9 +257,9 @@ class BrokerProcess(Process):
         store = self._zookeeper.store
 
         def everything() -> _Everything:
-            configs = {name: topic.config for name, topic in store.topics.items()}
+            configs = {name: topic.config for name, topic in store.readable_topics().items()}
             settings = dict(store.stored_settings.settings)
-            return commands_of(store.topics, store.partitions), configs, dict(store.registered), settings
+            return self._readable_commands(), configs, dict(store.registered), settings, store.unreadable
 
         def read(answer: _Everything | Lost) -> None:
             if self.epoch != me.epoch:
@@ -252,8 +269,11 @@ class BrokerProcess(Process):
                     self._again(lambda: self._read(me))
                 return
             try:
-                known, configs, registered, settings = answer
-                self.loop.registered(me, known, configs, registered, self.clock_ms(), settings=settings)
+                known, configs, registered, settings, unreadable = answer
+                with self._leaving(unreadable):
+                    self.loop.registered(
+                        me, known, configs, registered, self.clock_ms(), settings=settings, unreadable=unreadable
+                    )
             except ReplicationError:
                 self._again(self._register)  # as BrokerLife does: from the beginning, after a while
 
@@ -274,10 +294,8 @@ class BrokerProcess(Process):
     def _tick(self) -> None:
         self._ticks += 1
         self.loop.give_turns(self.clock_ms())
-        for replica in list(self.loop.replicas.values()):
-            if replica.leads or replica.waits_for_time:
-                replica.tick(self.clock_ms())
-                replica.tell_high_watermark()
+        self.loop.tick(self.clock_ms(), looks=True)
+        self.loop.try_refused(self.clock_ms())
         if self._ticks % TICKS_PER_CHECKPOINT == 0:
             with suppress(StorageFailed):
                 self.loop.checkpoint()
@@ -286,19 +304,26 @@ class BrokerProcess(Process):
         if self.world.chance(CLEAN_UP_PROBABILITY):
             self._clean_up()
         if self._ticks % TICKS_PER_CHECKPOINT == 0 and self._zookeeper.controller is None and self.session.connected:
-            self.loop.brokers_read(dict(self._zookeeper.store.registered))
+            self.loop.read_brokers(lambda: (dict(self._zookeeper.store.registered), ALL_READ))
         self.world.after(TICK_MS, "tick", self._tick, on=self)
 
     def _clean_up(self) -> None:
         with suppress(StorageFailed):
-            self._logs.delete_quarantined(older_than_ms=self._settings.log_delete_delay_ms, now_ms=self.clock_ms())
+            self._logs.delete_quarantined(
+                asked_delay_ms=self._settings.log_delete_delay_ms,
+                unasked_delay_ms=self._settings.log_unassigned_delay_ms,
+                now_ms=self.clock_ms(),
+            )
+        self._logs.keep_reserve()
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
         """ports.IsrStore."""
         zookeeper = self._zookeeper
 
-        def operate() -> StoredPartition | IsrRefused:
+        def operate() -> StoredPartition | IsrRefused | IsrUnanswered:
             refused = zookeeper.change_isr(write)
+            if refused is not None and write.partition in zookeeper.store.unreadable.partitions:
+                return IsrUnanswered()
             current = zookeeper.store.partitions.get(write.partition)
             if refused is None:
                 assert current is not None, "it was stored"
@@ -306,11 +331,11 @@ class BrokerProcess(Process):
             topic = zookeeper.store.topics.get(write.partition.topic)
             return IsrRefused(current if topic is not None and topic.state.topic_id == write.topic_id else None)
 
-        def answered(answer: StoredPartition | IsrRefused | Lost) -> None:
+        def answered(answer: StoredPartition | IsrRefused | IsrUnanswered | Lost) -> None:
             if isinstance(answer, Lost):
                 then(IsrUnanswered())
             else:
-                then(answer if isinstance(answer, IsrRefused) else IsrCommitted(answer.version))
+                then(answer if isinstance(answer, (IsrRefused, IsrUnanswered)) else IsrCommitted(answer.version))
 
         self.session.request("changes an ISR", operate, answered, write.partition)
 
@@ -341,8 +366,18 @@ class BrokerProcess(Process):
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
         if self.session.connected and not self.session.expired:
-            store = self._zookeeper.store
-            self.loop.initialized(told, lambda: commands_of(store.topics, store.partitions))
+            unreadable = self._zookeeper.store.unreadable
+            with self._leaving(unreadable):
+                self.loop.initialized(told, lambda: (self._readable_commands(), unreadable))
+
+    @contextmanager
+    def _leaving(self, unreadable: Unreadable) -> Iterator[None]:
+        """What this broker does by what it has read takes no folder of what nobody can read."""
+        before = {found for found in self._logs.found() if unreadable.hides(found[0])}
+        yield
+        gone = before.difference(self._logs.found()) if before else ()
+        for partition, topic_id in sorted(gone):
+            raise InvariantBroken("unreadable_changes_nothing", f"{self.name} gave up {partition} of {topic_id}")
 
     def asked(self, life: int) -> BrokerLoop:
         """Of this process, not of another that serves at its address now."""

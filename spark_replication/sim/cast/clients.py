@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 
 from crc32c import crc32c
 
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.routing import Routing, learned
 from spark_replication.errors import (
     InvalidProducerEpoch,
     OffsetOutOfRange,
     OutOfOrderSequence,
     ReplicationError,
+    UnknownProducerId,
 )
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import PreparedBatch
@@ -29,6 +30,7 @@ from spark_replication.storage.batches import topic_schema
 PAUSE_MS = (20, 170)
 RETRY_MS = (10, 60)
 TIMEOUT_MS = 260
+SAME_ID_PROBABILITY = 0.1
 READ_MS = (60, 140)
 READ_BYTES_MAX = 300
 
@@ -98,6 +100,7 @@ class Producer(Client):
         self._number = number
         self._acks = acks
         self._target: TopicPartition | None = None
+        self._life = 0  # somebody else, with the same id
         self._epoch = -1
         self._sequence = 0
         self._attempt = 0
@@ -117,6 +120,8 @@ class Producer(Client):
                 self._target = there[self.world.between(0, len(there) - 1)]
         self._epoch += 1
         self._sequence = 0
+        if self.world.chance(SAME_ID_PROBABILITY):
+            self._life, self._epoch = self._life + 1, 0
 
     def _next(self) -> None:
         if self.stopped:
@@ -137,7 +142,7 @@ class Producer(Client):
             self.reload(target.topic)
             self._later("retries", RETRY_MS, self._retry)
             return
-        content = f"{self._number}.{self._epoch}.{number}".encode()
+        content = f"{self._number}.{self._life}.{self._epoch}.{number}".encode()
         epoch = self._epoch
 
         def arrived() -> None:
@@ -179,7 +184,7 @@ class Producer(Client):
             self._sequence += 1
             self._later("produces", PAUSE_MS, self._next)
             return
-        if isinstance(outcome, (OutOfOrderSequence, InvalidProducerEpoch)):
+        if isinstance(outcome, (OutOfOrderSequence, InvalidProducerEpoch, UnknownProducerId)):
             self._choose()
         elif outcome.stale_routes and self._target is not None:
             self.reload(self._target.topic)

@@ -7,8 +7,10 @@ from spark_replication.core.controller.events import BrokerDeathReported, Event,
 from spark_replication.messages.requests import CreateTopic, Request
 from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host
-from spark_replication.sim.cast.clients import Cluster, Producer, Reader
+from spark_replication.sim.cast.clients import Client, Cluster, Producer, Reader
 from spark_replication.sim.cast.controllers import Candidate
+from spark_replication.sim.cast.mirror import MirrorTable
+from spark_replication.sim.cast.pipelined import PipelinedProducer
 from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.world.disk import HEADS, SCHEMAS
 from spark_replication.sim.world.network import Network
@@ -24,6 +26,7 @@ SETTINGS: dict[str, Scalar] = {
     "replica.fetch.bytes.max": 60,
     "segment.bytes": len(HEADS[0]) + 60,  # ten records
     "log.delete.delay.ms": 700,
+    "log.unassigned.delay.ms": 1_400,
     "flush.interval.ms": 200,
     "log.retention.check.interval.ms": 300,
 }
@@ -40,6 +43,7 @@ class SimulatedCluster:
         self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
         self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
         self.zookeeper = ZooKeeper(world, self.store, self.settings.zookeeper_session_ms)
+        self.mirror = MirrorTable(world)
         self.candidates: dict[str, Candidate | None] = {f"c{number}": None for number in range(1, candidates + 1)}
         self.requests = 0
         self.cluster = Cluster(
@@ -52,6 +56,7 @@ class SimulatedCluster:
         )
         acks: tuple[int | str, ...] = ("all", "all", "all", 1, 0)
         self.producers = [Producer(number, self.cluster, acks=asked) for number, asked in enumerate(acks)]
+        self.pipelined = [PipelinedProducer(number, self.cluster) for number in range(2)]
         self.readers = [Reader(0, self.cluster)]
         world.check = self.checkers.after_event
 
@@ -61,7 +66,7 @@ class SimulatedCluster:
         for broker in self.hosts:
             self.start_broker(broker)
         self.world.after(60, "asks for its topic", self._ensure_topic)
-        for client in (*self.producers, *self.readers):
+        for client in self.clients:
             client.start()
 
     def _ensure_topic(self) -> None:
@@ -69,6 +74,10 @@ class SimulatedCluster:
             self.ask(CreateTopic(name=TOPIC, schema=SCHEMAS[0], partitions=2, replication_factor=3))
         if TOPIC not in self.store.topics:
             self.world.after(60, "asks for its topic", self._ensure_topic)
+
+    @property
+    def clients(self) -> tuple[Client, ...]:
+        return (*self.producers, *self.pipelined, *self.readers)
 
     # Processes
 
@@ -85,6 +94,7 @@ class SimulatedCluster:
             find=self.find,
             failed=self._failed,
             died=self._died,
+            recovered=lambda: self.checkers.recovered(broker),
             registered=lambda: self.checkers.lost.discard(broker),
         )
         process.start()
@@ -99,6 +109,7 @@ class SimulatedCluster:
                 zookeeper=self.zookeeper,
                 find=self.find,
                 observer=self.checkers,
+                mirror=self.mirror,
             )
             candidate.start()
 
@@ -125,7 +136,7 @@ class SimulatedCluster:
     def _died(self, process: BrokerProcess) -> None:
         """Its guardian saw it; as often as not there is one."""
         if process.epoch is not None and self.world.chance(0.6):
-            self.tell_controller(BrokerDeathReported(process.broker, process.epoch), "a guardian reports a death")
+            self.tell_controller(BrokerDeathReported(process.broker, process.incarnation), "a guardian reports a death")
 
     def _failed(self, process: BrokerProcess, replica: ReplicaOf) -> None:
         if process.epoch is not None:

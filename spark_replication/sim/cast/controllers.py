@@ -1,4 +1,4 @@
-"""Simulated candidates for /controller: the winner runs the production ControllerLoop, as live/driver does.
+"""Simulated candidates for /controller: the winner runs the production ControllerLoop, as live/controller/host does.
 
 Its writes leave one multi() after the other, so that it can die between any two; one that was deposed goes on until it
 hears of it, and must change nothing.
@@ -7,7 +7,7 @@ hears of it, and must change nothing.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -22,8 +22,10 @@ from spark_replication.core.controller.events import (
     ReplicasFailed,
     TookOver,
 )
+from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
-from spark_replication.core.law.writes import Deposed, Group, GroupAnswer
+from spark_replication.core.law.unreadable import Unreadable
+from spark_replication.core.law.writes import Deposed, Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import (
@@ -38,6 +40,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.model import BrokerId, Registration, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
+from spark_replication.sim.cast.mirror import MirrorTable, MirrorWriter
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
@@ -74,6 +77,7 @@ class Candidate(Process):
         zookeeper: ZooKeeper,
         find: Callable[[BrokerId, int], BrokerProcess | None],
         observer: Observer,
+        mirror: MirrorTable,
     ) -> None:
         super().__init__(name)
         self.world = world
@@ -81,6 +85,7 @@ class Candidate(Process):
         self.zookeeper = zookeeper
         self.find = find
         self.observer = observer
+        self.mirror = mirror
         self.loop: ControllerLoop | None = None
         self.commanding: Commanding | None = None
         self.replies: dict[int, Reply] = {}
@@ -151,6 +156,8 @@ class Candidate(Process):
     def _tick(self) -> None:
         if self.loop is not None:
             self.loop.tick(self.clock_ms())
+            if self.commanding is not None:
+                self.commanding.look_again()
             self.world.after(TICK_MS, "controller tick", self._tick, on=self)
 
     def _marked(self, what: str) -> None:
@@ -173,6 +180,8 @@ class Commanding:
         self._session = candidate.session
         self._reading: set[str] = set()
         self._lines: dict[BrokerId, Line] = {}
+        self._loads_anew = False
+        self._mirror = MirrorWriter(candidate.mirror, candidate)
         self.numbers = itertools.count(1)
 
     # ControllerStore
@@ -187,6 +196,7 @@ class Commanding:
             if not waiting:
                 if not self.over:
                     then(answers)
+                    self._tell_garbage(groups, answers)
                 return
             size = world.between(1, GROUPS_PER_MULTI_MAX)
             multi, waiting[:] = waiting[:size], waiting[size:]
@@ -216,6 +226,37 @@ class Commanding:
 
         send_next()
 
+    def _tell_garbage(self, groups: Sequence[Group], answers: Sequence[GroupAnswer]) -> None:
+        """A write of ours met it."""
+        refused = [group for group, answer in zip(groups, answers, strict=True) if isinstance(answer, Refused)]
+        writes = [write for group in refused for write in group]
+        store = self.candidate.zookeeper.store
+        topics = [write for write in writes if isinstance(write, TopicWrite) and write.topic in store.topics]
+        hidden = store.unreadable.topics.intersection(write.topic for write in topics)
+        garbage = self.candidate.zookeeper.garbage_in(w.partition for w in writes if isinstance(w, PartitionWrite))
+        garbage |= Unreadable(reasons=dict.fromkeys(sorted(hidden), "garbage"), topics=hidden)
+        if garbage.reasons:
+            self.candidate.handle(PartitionsRead({}, garbage))
+
+    def look_again(self) -> None:
+        """Whoever has met garbage, and hears of it once it is mended, finds out with the next look."""
+        if not self._loads_anew and not self.candidate.zookeeper.store.unreadable.reasons:
+            self.garbage_is_mended()
+
+    def garbage_is_mended(self) -> None:
+        """What could not be read can be, or is gone: everything is loaded anew, a look later."""
+        loop, candidate = self.candidate.loop, self.candidate
+        if self.over or loop is None:
+            return
+        if loop.cluster.unreadable.topics or loop.cluster.unreadable.partitions:
+            self._loads_anew = True
+            delay_ms = candidate.world.between(*RETRY_MS)
+            candidate.world.after(delay_ms, "loads anew", self._load_anew, on=candidate)
+
+    def _load_anew(self) -> None:
+        if not self.over:
+            self.candidate.stand_down()
+
     # Watches
 
     def read(self, what: str) -> None:
@@ -229,7 +270,7 @@ class Commanding:
             self._reading.discard(what)
             if what == "brokers":
                 return zookeeper.store.brokers_read()
-            return PartitionsRead(zookeeper.take_changes(self.controller_epoch))
+            return zookeeper.take_changes(self.controller_epoch)
 
         def answered(answer: Event | Lost) -> None:
             if not isinstance(answer, Lost):
@@ -261,18 +302,18 @@ class Commanding:
 
     # MirrorFeed
 
-    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
-        for command, zxid in partitions:
-            self.candidate.observer.told_mirror(command, zxid)
+    @property
+    def wants_all(self) -> bool:
+        return self._mirror.wants_all
+
+    def tell(self, news: News) -> None:
+        for told in news.partitions:
+            self.candidate.observer.told_mirror(told.command, told.zxid)
+        self._mirror.tell(news)
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self.candidate.observer.confirmed(partition, topic_id, leader_epoch)
-
-    def removed(self, partition: TopicPartition, zxid: int) -> None:
-        """A row that goes cannot be ahead."""
-
-    def deleted(self, topic: str, zxid: int) -> None:
-        """A row that goes cannot be ahead."""
+        self._mirror.confirmed(partition, topic_id, leader_epoch)
 
 
 class Line:
@@ -351,7 +392,7 @@ class Line:
         """Reset, and refused after it: it seems to be dead."""
         self._refusals += 1
         if self._refusals == 2:
-            self._term.candidate.handle(BrokerDeathReported(self._broker, self.registration.epoch))
+            self._term.candidate.handle(BrokerDeathReported(self._broker, self.registration.incarnation))
         if not self._ended:
             self._deliver(command)
 

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 BACKOFF_MS = (10, 40)
 CONNECT_TIMEOUT_MS = 60
 BREAK_NOTICED_MS = (20, 120)
+LINGERS_PROBABILITY = 0.3
+LINGERS_MS = (20, 600)
 
 Answered = tuple[int, FetchedPartition, LogSlice | None]
 
@@ -170,11 +172,12 @@ class LeaderLink:
         self._leader = leader
         self._followed: dict[TopicPartition, None] = {}
         self._due: dict[TopicPartition, None] = {}
-        self._outstanding: dict[TopicPartition, int] = {}
+        self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._connection: Connection | None = None
         self._number = 0
         self._busy = False
         self._closed = False
+        self._lingers_until_ms = 0
 
     def follow(self, partition: TopicPartition) -> None:
         self._followed[partition] = None
@@ -186,9 +189,12 @@ class LeaderLink:
         self._due.pop(partition, None)
 
     def close(self) -> None:
+        """Its thread may be in the midst of something, and take what has come long after it was given up."""
         self._closed = True
         if self._connection is not None:
             self._connection.open = False
+            if self._me.world.chance(LINGERS_PROBABILITY):
+                self._lingers_until_ms = self._me.world.now_ms + self._me.world.between(*LINGERS_MS)
 
     def broken(self, connection: Connection) -> None:
         if self._connection is connection:
@@ -220,7 +226,7 @@ class LeaderLink:
                 continue  # it was removed meanwhile
             if fetch is not None:
                 fetches.append(fetch)
-                self._outstanding[partition] = self._number
+                self._outstanding[partition] = self._number, fetch
         if not fetches:
             return
         number, leader = self._number, connection.leader
@@ -244,12 +250,20 @@ class LeaderLink:
         return connection
 
     def received(self, connection: Connection, answers: list[Answered]) -> None:
-        if self._connection is not connection or self._closed:
+        if self._connection is not connection:
             return
+        if not self._closed:
+            self._take(answers)
+        elif self._lingers_until_ms > self._me.world.now_ms:
+            delay_ms = self._lingers_until_ms - self._me.world.now_ms
+            self._me.world.after(delay_ms, "takes what was left over", lambda: self._take(answers), on=self._me)
+
+    def _take(self, answers: list[Answered]) -> None:
         failed = False
         for number, answer, records in answers:
             partition = answer.topic_partition
-            if self._outstanding.get(partition) != number:
+            asked, fetch = self._outstanding.get(partition, (-1, None))
+            if fetch is None or asked != number:
                 continue
             del self._outstanding[partition]
             try:
@@ -257,7 +271,7 @@ class LeaderLink:
                     raise error_of(answer.error, answer.message)
                 replica = self._me.loop.replica(partition)
                 if replica.topic_id == answer.topic_id:
-                    replica.fetched(answer, records)
+                    replica.fetch_answered(fetch, answer, records)
             except ReplicationError:
                 failed = True
             if partition in self._followed:

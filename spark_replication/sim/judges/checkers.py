@@ -10,10 +10,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from crc32c import crc32c
 
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Group, PartitionWrite, StoredPartition
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Leading
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import ReplicationError, StaleControllerEpoch
+from spark_replication.errors import InvalidProducerEpoch, ReplicationError, StaleControllerEpoch
 from spark_replication.messages.commands import (
     Command,
     GetReplicaLogInfo,
@@ -25,11 +27,15 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, TopicPartition, TopicState
+from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess, Host
+from spark_replication.sim.judges.readable import check_decided, check_sent
 from spark_replication.sim.judges.story import Story, led_from_outside
 from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.watched_store import WatchedStore
 from spark_replication.sim.world.world import InvariantBroken, Process, World
+
+PROBED = 60  # of the newest committed batches, whenever somebody begins to lead
 
 
 class Seen:
@@ -85,6 +91,18 @@ class Checkers:
         topic = self._store.topics.get(story.partition.topic)
         assigned = topic is not None and story.partition.partition in topic.state.partitions
         return assigned and topic is not None and topic.state.topic_id == story.topic_id
+
+    def recovered(self, broker: BrokerId) -> None:
+        """Raft's log matching: who has the record of an epoch and offset has the one before it that its leader had."""
+        for story in self._stories.values():
+            image = self._hosts[broker].disk.image((story.partition, story.topic_id))
+            offset = None if image is None else story.mismatch(image)
+            if image is not None and offset is not None:
+                raise InvariantBroken(
+                    "logs_match",
+                    f"{story.partition} on broker {broker} at {offset}: {image.at(offset)} after "
+                    f"{image.at(offset - 1)}: no leader had that",
+                )
 
     # After each event
 
@@ -142,10 +160,10 @@ class Checkers:
         image = process.host.disk.image((replica.partition, replica.topic_id))
         assert image is not None, "its log is open"
         if began and story.stored is not None and epoch == story.stored.state.leader_epoch:
-            self._check_new_leader(process, story, image)
+            self._check_new_leader(process, replica, story, image)
         self._commit(process, story, image, part.high_watermark)
 
-    def _check_new_leader(self, process: BrokerProcess, story: Story, image: LogImage) -> None:
+    def _check_new_leader(self, process: BrokerProcess, replica: ReplicaLoop, story: Story, image: LogImage) -> None:
         agreed = story.agreed(image)
         if agreed < len(story.committed):
             name = "acked_records_survive" if agreed < story.acked_end else "committed_prefixes_agree"
@@ -154,6 +172,29 @@ class Checkers:
                 f"{process.name} begins to lead {story.partition} with {agreed} of {len(story.committed)} committed "
                 f"records, {story.acked_end} acknowledged",
             )
+        self._check_knows_producers(process, replica, story)
+
+    def _check_knows_producers(self, process: BrokerProcess, replica: ReplicaLoop, story: Story) -> None:
+        """What was committed of late would not be stored again, whether or not it still lies in the log."""
+        least = max(0, len(story.committed) - PROBED)
+        for offset, record in enumerate(story.committed[least:], least):
+            if record is None or record.producer < 0:
+                continue
+            again = PreparedBatch(
+                1, record.content, crc32c(record.content), b"", record.producer, record.producer_epoch, record.sequence
+            )
+            try:
+                found: object = replica.known(again)
+            except InvalidProducerEpoch:
+                continue  # it is fenced by a later epoch of its producer
+            except ReplicationError as error:
+                found = error
+            if found != Place(offset, offset):
+                raise InvariantBroken(
+                    "idempotent_batches_once",
+                    f"{process.name} begins to lead {story.partition}, whose {record} is committed at {offset}, and "
+                    f"would answer it with {found}",
+                )
 
     def _commit(self, process: BrokerProcess, story: Story, image: LogImage, high_watermark: int) -> None:
         agreed = story.agreed(image)
@@ -170,7 +211,8 @@ class Checkers:
                 "committed_prefixes_agree",
                 f"{story.partition} is committed up to {high_watermark}, on {process.name} it ends at {image.end}",
             )
-        if 0 < len(story.committed) < image.start:
+        # Another history may begin with a leader that knows less to be committed than retention has removed elsewhere.
+        if 0 < len(story.committed) < image.start and not story.since:
             raise InvariantBroken(
                 "committed_prefixes_agree",
                 f"{story.partition} on {process.name} starts at {image.start}, committed are {len(story.committed)}",
@@ -178,7 +220,7 @@ class Checkers:
         first_new = image.at(max(len(story.committed), image.start))
         twice = story.commit(image, high_watermark)
         if twice is not None:
-            raise InvariantBroken("committed_prefixes_agree", f"{story.partition}: {twice} is committed twice")
+            raise InvariantBroken("idempotent_batches_once", f"{story.partition}: {twice} is committed twice")
         if first_new is not None and first_new.epoch < story.created:
             raise InvariantBroken(
                 "committed_prefixes_agree",
@@ -221,8 +263,7 @@ class Checkers:
         if leader_epoch < story.since or not self._is_there(story):
             return
         self._world.counts["acked"] += 1
-        found = story.committed[offset] if offset < len(story.committed) else None
-        if found is None or found.content != content:
+        if not story.holds(offset, content):
             raise InvariantBroken(
                 "acked_records_survive",
                 f"{story.partition}: {content!r} was acknowledged at {offset}, committed are {len(story.committed)}",
@@ -233,6 +274,8 @@ class Checkers:
         """By a leader: a batch that was serialised with the schema of this head; that it is there, others check."""
         image = self._hosts[broker].disk.image((replica.partition, replica.topic_id))
         found = None if image is None else image.at(offset)
+        if image is not None:
+            self.story(replica.partition, replica.topic_id).wrote(image, offset)
         if found is not None and found.head != crc32c(head):
             raise InvariantBroken(
                 "batches_have_their_own_schema", f"broker {broker}: {replica.partition} at {offset} lies below another"
@@ -384,6 +427,8 @@ class Checkers:
                 story = self._stories.get((wanted.topic_partition, wanted.topic_id))
                 if story is not None:
                     story.answers.pop((command.controller_epoch, broker), None)
+        if isinstance(command, LeaderAndIsr):
+            check_sent(command, broker, self._hidden_from(command.controller_epoch))
         if isinstance(command, (LeaderAndIsr, UpdateMetadata)):
             for partition in command.partitions:
                 self._check_persisted("persisted_before_sent", partition)
@@ -434,9 +479,14 @@ class Checkers:
             if story is not None and info.error == NONE:
                 story.answers[controller_epoch, broker] = info.current_epoch, answer.broker_epoch
 
+    def _hidden_from(self, controller_epoch: int) -> Unreadable:
+        return self._store.loaded_without.get(controller_epoch, ALL_READ)
+
     def deciding(self, controller_epoch: int, groups: Sequence[Group]) -> None:
         """Elections by unclean recovery are judged by what was answered until they were decided."""
+        hidden = self._hidden_from(controller_epoch)
         for write in (write for group in groups for write in group):
+            check_decided(write, controller_epoch, hidden)
             if isinstance(write, PartitionWrite) and write.state.elected == "unclean_recovery":
                 topic = self._store.topics.get(write.partition.topic)
                 if topic is not None:

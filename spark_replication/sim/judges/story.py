@@ -27,10 +27,12 @@ class Story:
         self.states: dict[int, StoredPartition] = {}
         self.leaders: dict[int, BrokerId] = {}
         self.committed: list[Record | None] = []  # None: trimmed before this history began
-        self.seen: dict[tuple[int, int, int], int] = {}
+        self.seen: dict[bytes, int] = {}  # the batches of idempotent producers, by what is in them
         self.acked_end = 0
         self.since = 0
         self.created = 0
+        # What the leader of an epoch wrote at an offset, and the record that it had before it.
+        self.written: dict[tuple[int, int], tuple[Record, Record | None]] = {}
         # Who has answered an unclean recovery of which controller epoch: at which leader epoch, in which life. And who
         # had, when the latest election by such a recovery was decided.
         self.answers: dict[tuple[int, BrokerId], tuple[int, int]] = {}
@@ -44,16 +46,41 @@ class Story:
         self.since = leader_epoch
 
     def commit(self, image: LogImage, end: int) -> Record | None:
-        """Everything below `end` is committed. The record that is committed twice, if there is one."""
+        """Everything below `end` is committed. The batch that is committed twice, if there is one, wherever retention
+        has put the first."""
         self.committed += [None] * (image.start - len(self.committed))
         for offset in range(len(self.committed), end):
             record = image.records[offset - image.start]
             self.committed.append(record)
-            if record.producer >= 0:
-                key = record.producer, record.producer_epoch, record.sequence
-                # Of what retention has deleted, a broker that was started since knows nothing.
-                if image.start <= self.seen.setdefault(key, offset) != offset:
-                    return record
+            if record.producer >= 0 and self.seen.setdefault(record.content, offset) != offset:
+                return record
+        return None
+
+    def wrote(self, image: LogImage, offset: int) -> None:
+        """A leader, at the end of its log."""
+        record = image.at(offset)
+        if record is not None:
+            self.written[record.epoch, offset] = record, image.at(offset - 1)
+
+    def holds(self, offset: int, content: bytes) -> bool:
+        """It is committed there. Below what this history knows, some leader wrote it there: a retry is recognised after
+        retention, too."""
+        if offset >= len(self.committed):
+            return False
+        found = self.committed[offset]
+        if found is not None:
+            return found.content == content
+        written = (self.written.get((epoch, offset)) for epoch in range(self.since + 1))
+        return any(each is not None and each[0].content == content for each in written)
+
+    def mismatch(self, image: LogImage) -> int | None:
+        """The first offset whose record is not what its epoch's leader wrote there, or follows another than it did."""
+        before: Record | None = None
+        for offset, record in enumerate(image.records, image.start):
+            written, followed = self.written.get((record.epoch, offset), (record, before))
+            if written != record or (before is not None and followed is not None and before != followed):
+                return offset
+            before = record
         return None
 
     def agreed(self, image: LogImage) -> int:

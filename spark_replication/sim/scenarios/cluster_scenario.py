@@ -287,9 +287,12 @@ class ClusterScenario:
         leader_epoch: int | None = None,
     ) -> None:
         state = self._store.partitions[partition].state
-        if state.leader is None:
+        # A leader of another epoch knows nothing of the present one.
+        is_stale = leader_epoch not in (None, state.leader_epoch)
+        writer = min(isr, default=None) if is_stale and state.leader not in isr else state.leader
+        if writer is None:
             raise BadScenario(f"{partition} has no leader that could write its ISR")
-        if state.leader not in isr:
+        if writer not in isr:
             raise BadScenario(f"{partition} is led by {state.leader}, which cannot leave the ISR by itself")
         epochs = {broker: found.epoch for broker, found in self._store.broker_epochs.items()}
         joining = {broker: fetched_at.get(broker, epochs.get(broker, 0)) for broker in sorted(isr - state.isr)}
@@ -299,8 +302,8 @@ class ClusterScenario:
         write = IsrWrite(
             partition=partition,
             topic_id=self._store.topics[partition.topic].state.topic_id,
-            broker=state.leader,
-            broker_epoch=epochs[state.leader],
+            broker=writer,
+            broker_epoch=epochs[writer],
             state=wanted,
             version=version,
             joining=joining,

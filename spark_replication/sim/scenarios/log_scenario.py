@@ -19,7 +19,7 @@ from spark_replication.core.law.writes import (
     IsrWrite,
     StoredPartition,
 )
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import REMEMBERED, Place
 from spark_replication.core.replica.replica import Leading, Me, end_of_epoch
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
@@ -211,7 +211,7 @@ class LogScenario:
         found = [
             (place.base_offset, name)
             for name, place in self._appends.items()
-            for stored in loop.log.places()
+            for stored in loop.log.places(REMEMBERED)
             if (stored.producer, stored.producer_epoch, stored.sequence)
             == (batch.producer, batch.producer_epoch, batch.sequence)
             and stored.base_offset == place.base_offset
@@ -285,7 +285,7 @@ class LogScenario:
             if answer.error != NONE:
                 self._error = answer.error
                 return
-            follower.fetched(answer, records)
+            follower.fetch_answered(fetch, answer, records)
         raise Mismatch("replicate", "it ends", f"it goes on after {ROUNDS_MAX} rounds")
 
     def _isr_answer(self, argument: Any) -> None:

@@ -37,6 +37,7 @@ class MemoryLog:
         self.records = records
         self.epochs = epochs
         self.high_watermark = high_watermark
+        self._producers = b""
 
     @classmethod
     def of_runs(cls, runs: list[tuple[int, int, int]], high_watermark: Offset) -> MemoryLog:
@@ -61,7 +62,8 @@ class MemoryLog:
 
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
         base, last = self.log_end, self.log_end + batch.rows - 1
-        place = BatchPlace(batch.producer, batch.producer_epoch, batch.sequence, base, last)
+        numbers = batch.producer, batch.producer_epoch, batch.sequence
+        place = BatchPlace(*numbers, base, last, batch.crc, timestamp_ms)
         named = place if batch.producer >= 0 else None
         content = f"{leader_epoch}:{timestamp_ms}:{bytes(batch.message).decode()}"
         self.records.extend(
@@ -128,8 +130,14 @@ class MemoryLog:
     def checkpoint(self, high_watermark: Offset) -> None:
         self.high_watermark = high_watermark
 
-    def places(self) -> Iterable[BatchPlace]:
+    def places(self, newest: int) -> Iterable[BatchPlace]:
         return _places(self.records)
+
+    def save_producers(self, known: bytes) -> None:
+        self._producers = known
+
+    def saved_producers(self) -> bytes:
+        return self._producers
 
     @property
     def flushed_end(self) -> Offset:

@@ -149,7 +149,14 @@ class Disk:
     def logs(self, now_ms: Callable[[], int]) -> LocalLogs:
         """As one process has them."""
         memory = SegmentMemory(index_bytes_max=INDEX_CACHE_BYTES, batch_bytes_max=BATCH_CACHE_BYTES)
-        return LocalLogs(LOGS, files=self.files, memory=memory, now_ms=now_ms, before_cut=self.drop_proofs)
+        return LocalLogs(
+            LOGS,
+            files=self.files,
+            memory=memory,
+            now_ms=now_ms,
+            before_cut=self.drop_proofs,
+            distrust=self.drop_proofs,
+        )
 
     def drop_proofs(self) -> None:
         self.started = self.clean_shutdown = None

@@ -2,7 +2,9 @@
 
 A process that dies loses nothing that was written. A host that loses power keeps what was synced, and of the rest any
 part: of a file its first writes and half of the next one, or any of its blocks; of a folder any of the names that came,
-went or were replaced. A full disk takes half of what does not fit.
+went or were replaced. A full disk takes half of what does not fit, and has the room that something left since. A sync
+that fails loses any of the blocks, which are read as they were written until the power goes; later syncs know nothing
+of them.
 """
 
 from __future__ import annotations
@@ -16,8 +18,11 @@ from pathlib import Path
 from spark_replication.ports import StoredBytes
 from spark_replication.sim.world.world import Killed
 from spark_replication.storage.index import Buffer
+from spark_replication.storage.reserve import with_reserve
 
 BLOCK_BYTES = 48  # small, since everything here is: an entry of the index may lie in two
+NAME_BYTES = BLOCK_BYTES  # what a name takes of the disk
+RESERVE_BYTES, RESERVE_PART_BYTES = 4096, 512
 ALL_KEPT, FIRST_KEPT = 0.3, 0.85  # of the losses of power: those that keep all, and those that keep what came first
 
 
@@ -34,12 +39,13 @@ class InMemory(bytes):
 class File:
     """content: as every process sees it. cuts: how often it was changed otherwise than at its end."""
 
-    __slots__ = ("_steps", "_synced", "content", "cuts")
+    __slots__ = ("_doubtful", "_steps", "_synced", "content", "cuts")
 
     def __init__(self) -> None:
         self.content = bytearray()
         self.cuts = 0
         self._synced = b""
+        self._doubtful = False  # a sync has failed: content is not what the steps make of what was synced
         self._steps: list[tuple[int, bytes | None]] = []  # since: what was written where, or None: cut to this size
 
     def write(self, data: bytes, position: int) -> None:
@@ -56,12 +62,32 @@ class File:
 
     def sync(self) -> None:
         if self._steps:
-            self._synced = bytes(self.content)
+            self._synced = self._written_back()
             self._steps.clear()
 
-    def lose_power(self, rng: random.Random) -> None:
+    def fail_sync(self, rng: random.Random) -> bool:
+        """False: there is nothing to sync."""
         if not self._steps:
+            return False
+        whole = self._written_back()
+        lost = _mixed(self._synced, whole, rng)[: len(whole)]
+        self._synced = bytes(lost.ljust(len(whole), b"\0"))
+        self._steps.clear()
+        self._doubtful = True
+        return True
+
+    def _written_back(self) -> bytes:
+        if not self._doubtful:
+            return bytes(self.content)
+        whole = bytearray(self._synced)
+        for position, data in self._steps:
+            _step(whole, position, data)
+        return bytes(whole)
+
+    def lose_power(self, rng: random.Random) -> None:
+        if not self._steps and not self._doubtful:
             return
+        self.content = bytearray(self._written_back())
         fate = rng.random()
         if fate >= FIRST_KEPT:
             self.content = _mixed(self._synced, bytes(self.content), rng)
@@ -74,7 +100,9 @@ class File:
             if data is not None:
                 _step(self.content, position, data[: rng.randrange(len(data) + 1)])
         self.cuts += 1
-        self.sync()
+        self._synced = bytes(self.content)
+        self._steps.clear()
+        self._doubtful = False
 
 
 def _step(content: bytearray, position: int, data: bytes | None) -> None:
@@ -132,12 +160,16 @@ class Folder:
 
 
 class FaultyFiles:
-    """full: nothing more fits. dies_in: the process is killed in the midst of the change after so many; None: in none.
-    slowed: called before each change."""
+    """full: what fits is what something has left since. failing: every sync of a file fails, and loses what this says.
+    dies_in: the process is killed in the midst of the change after so many; None: in none. slowed: called before each
+    change."""
 
     def __init__(self) -> None:
         self.root = Folder()
-        self.full = False
+        self._full = False
+        self._room = 0  # while it is full
+        self._reserved = RESERVE_BYTES
+        self.failing: random.Random | None = None
         self.dies_in: int | None = None
         self.slowed: Callable[[], None] = lambda: None
         self.changes = 0  # of anything here, up to now
@@ -145,17 +177,26 @@ class FaultyFiles:
 
     # What befalls the host
 
+    @property
+    def full(self) -> bool:
+        return self._full
+
+    @full.setter
+    def full(self, full: bool) -> None:
+        self._full, self._room = full, 0
+
     def lose_power(self, rng: random.Random) -> None:
         self.root.lose_power(rng)
         self.changes += 1
         self._found.clear()
 
-    def write_back(self) -> None:
-        """The kernel does, now and then: everything is as if it had been synced."""
+    def write_back(self, keeps: Callable[[], bool] = lambda: True) -> None:
+        """The kernel does, now and then: what it keeps, files and folders, is as if it had been synced."""
         for folder in _folders(self.root):
-            folder.sync()
+            if keeps():
+                folder.sync()
             for found in folder.names.values():
-                if isinstance(found, File):
+                if isinstance(found, File) and keeps():
                     found.sync()
 
     # storage.files.Files
@@ -180,12 +221,11 @@ class FaultyFiles:
         dies = self._dies()
         found = folder.names.get(path.name)
         if not isinstance(found, File):
-            if self.full:
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            self._take(NAME_BYTES, path)
             found = File()
             folder.put(path.name, found)
             self._found.clear()
-        found.truncate(0)
+        self._cut(found, 0)
         self._fill(found, path, bytes(data), 0, dies=dies)
 
     def write(self, path: Path, data: Buffer, position: int) -> None:
@@ -193,36 +233,53 @@ class FaultyFiles:
         self._fill(found, path, bytes(data), position, dies=self._dies())
 
     def _fill(self, found: File, path: Path, data: bytes, position: int, *, dies: bool) -> None:
-        fits = not self.full or position + len(data) <= len(found.content)
+        before = len(found.content)
+        fits = not self._full or position + len(data) - before <= max(0, self._room)
         if dies or not fits:
             data = data[: len(data) // 2]
         if data:
             found.write(data, position)
+        self._room -= len(found.content) - before
         if dies:
             raise Killed
         if not fits:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            raise _no_space(path)
 
     def truncate(self, path: Path, size: int) -> None:
         found = self._file(path)
         self._change()
+        self._cut(found, size)
+
+    def _cut(self, found: File, size: int) -> None:
+        self._room += max(0, len(found.content) - size)
         found.truncate(size)
+
+    def _take(self, wanted: int, path: Path) -> None:
+        if self._full and wanted > self._room:
+            raise _no_space(path)
+        self._room -= wanted
 
     def sync(self, path: Path) -> None:
         found = self._file(path)
         self._change()
+        if self.failing is not None and found.fail_sync(self.failing):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
         found.sync()
 
     def replace(self, path: Path, target: Path) -> None:
         found, into = self._file(path), self._folder(target.parent)
         self._change()
+        if path != target and (replaced := self.size(target)) is not None:
+            self._room += replaced + NAME_BYTES
         self._folder(path.parent).take(path.name)
         into.put(target.name, found)
         self._found.clear()
 
     def remove(self, path: Path) -> None:
         self._change()
-        if self.size(path) is not None:
+        size = self.size(path)
+        if size is not None:
+            self._room += size + NAME_BYTES
             self._folder(path.parent).take(path.name)
             self._found.clear()
 
@@ -241,8 +298,7 @@ class FaultyFiles:
         for name in folder.parts:
             found = above.names.get(name)
             if found is None:
-                if self.full:
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(folder))
+                self._take(NAME_BYTES, folder)
                 found = Folder()
                 above.put(name, found)
             if not isinstance(found, Folder):
@@ -257,8 +313,11 @@ class FaultyFiles:
         self._found.clear()
 
     def remove_folder(self, folder: Path) -> None:
-        self._folder(folder)
+        removed = self._folder(folder)
         self._change()
+        for within in _folders(removed):
+            self._room += NAME_BYTES * (1 + len(within.names))
+            self._room += sum(len(found.content) for found in within.names.values() if isinstance(found, File))
         self._folder(folder.parent).take(folder.name)
         self._found.clear()
 
@@ -266,6 +325,22 @@ class FaultyFiles:
         found = self._folder(folder)
         self._change()
         found.sync()
+
+    def with_reserve(self, change: Callable[[], None]) -> None:
+        with_reserve(change, self._give)
+
+    def keep_reserve(self) -> None:
+        missing = RESERVE_BYTES - self._reserved
+        made = min(missing, max(0, self._room)) if self._full else missing
+        self._reserved += made
+        self._room -= made
+
+    def _give(self) -> bool:
+        if self._reserved < RESERVE_PART_BYTES:
+            return False
+        self._reserved -= RESERVE_PART_BYTES
+        self._room += RESERVE_PART_BYTES
+        return True
 
     # Finding, and breaking
 
@@ -301,6 +376,10 @@ class FaultyFiles:
             return False
         self.dies_in = None
         return True
+
+
+def _no_space(path: Path) -> OSError:
+    return OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
 
 def _folders(folder: Folder) -> Iterator[Folder]:

@@ -5,7 +5,7 @@ It counts round trips, and can let its controller die after any number of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import LoadedCluster, StoredTopic
 from spark_replication.core.controller.events import BrokersRead, Requested
 from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
@@ -27,6 +28,7 @@ from spark_replication.core.law.writes import (
     Refused,
     RequestRemoval,
     Stored,
+    StoredAssignment,
     StoredPartition,
     TopicConfigWrite,
     TopicRemoval,
@@ -56,32 +58,82 @@ class MemoryStore:
         self.stored_settings = ClusterSettings()
         self.deleting: set[str] = set()
         self.requests: dict[str, Requested] = {}
+        self.unreadable = ALL_READ
+        self.loaded_without: dict[int, Unreadable] = {}  # by controller epoch, what could not be read then
         self.round_trips = 0
         self.dies_after: int | None = None
-        self._zxid = 0
+        self.zxid = 0
 
     def load(self) -> LoadedCluster:
         """What a controller reads that has just won: the epoch rises with it (C1)."""
         self.controller_epoch += 1
+        self.loaded_without[self.controller_epoch] = self.unreadable
         return LoadedCluster(
             cluster_id="scenario",
             controller_epoch=self.controller_epoch,
             settings=self.settings,
-            stored_settings=self.stored_settings,
-            topics=dict(self.topics),
-            partitions=dict(self.partitions),
-            brokers=dict(self.registered),
-            broker_epochs=dict(self.broker_epochs),
+            stored_settings=ClusterSettings() if self.unreadable.settings else self.stored_settings,
+            topics=self.readable_topics(),
+            partitions=self.readable_partitions(),
+            brokers={b: found for b, found in self.registered.items() if b not in self.unreadable.brokers},
+            broker_epochs={b: found for b, found in self.broker_epochs.items() if b not in self.unreadable.epochs},
             deleting=frozenset(self.deleting),
             requests=tuple(self.requests[path] for path in sorted(self.requests)),
+            unreadable=self.unreadable,
+            zxid=self._next_zxid(),
         )
+
+    def readable_topics(self) -> dict[str, StoredTopic]:
+        return {name: found for name, found in self.topics.items() if name not in self.unreadable.topics}
+
+    def readable_partitions(self) -> dict[TopicPartition, StoredPartition]:
+        return {found: stored for found, stored in self.partitions.items() if not self.unreadable.hides(found)}
+
+    def readable_partition(self, partition: TopicPartition) -> StoredPartition | None:
+        """By who knows its topic already."""
+        return None if partition in self.unreadable.partitions else self.partitions.get(partition)
+
+    def spoil(self, *partitions: TopicPartition, topics: Iterable[str] = ()) -> None:
+        """Somebody wrote garbage there: nobody can read it, and its version has risen. What it was is kept, for who
+        mends it."""
+        self.unreadable |= Unreadable(
+            reasons={str(found): "garbage" for found in (*partitions, *topics)},
+            topics=frozenset(topics),
+            partitions=frozenset(partitions),
+        )
+        self._raise_versions(partitions, topics)
+
+    def mend(self) -> None:
+        """Everything is written again as it was."""
+        self._raise_versions(self.unreadable.partitions, self.unreadable.topics)
+        self.unreadable = ALL_READ
+
+    def _is_gone(self, partitions: frozenset[TopicPartition] = frozenset(), topic: str = "") -> None:
+        """Garbage goes with its node."""
+        self.unreadable = replace(
+            self.unreadable,
+            partitions=self.unreadable.partitions - partitions,
+            topics=self.unreadable.topics - {topic},
+        )
+
+    def _raise_versions(self, partitions: Iterable[TopicPartition], topics: Iterable[str]) -> None:
+        for partition in sorted(self.partitions.keys() & set(partitions)):
+            stored = self.partitions[partition]
+            self._store_partition(partition, StoredPartition(stored.state, stored.version + 1, self._next_zxid()))
+        for topic in sorted(self.topics.keys() & set(topics)):
+            self.topics[topic] = replace(self.topics[topic], version=self.topics[topic].version + 1)
 
     @property
     def brokers(self) -> Brokers:
         return Brokers.of(self.registered, self.broker_epochs)
 
     def brokers_read(self) -> BrokersRead:
-        return BrokersRead(brokers=dict(self.registered), broker_epochs=dict(self.broker_epochs))
+        hidden = self.unreadable
+        return BrokersRead(
+            brokers={b: found for b, found in self.registered.items() if b not in hidden.brokers},
+            broker_epochs={b: found for b, found in self.broker_epochs.items() if b not in hidden.epochs},
+            unreadable=Unreadable(brokers=hidden.brokers, epochs=hidden.epochs),
+        )
 
     def register(self, broker: BrokerId, *, clean: bool, rack: str | None) -> None:
         before = self.broker_epochs.get(broker)
@@ -113,9 +165,15 @@ class MemoryStore:
 
     def group(self, group: Group) -> GroupAnswer:
         if not all(self._holds(write) for write in group):
-            current = {w.partition: self.partitions.get(w.partition) for w in group if isinstance(w, PartitionWrite)}
-            return Refused(current)
+            written = [write.partition for write in group if isinstance(write, PartitionWrite)]
+            current = {partition: self.readable_partition(partition) for partition in written}
+            topics = {w.topic: self._assignment(w.topic) for w in group if isinstance(w, TopicWrite)}
+            return Refused(current, topics)
         return Stored(tuple(self._store(write) for write in group))
+
+    def _assignment(self, topic: str) -> StoredAssignment | None:
+        known = None if topic in self.unreadable.topics else self.topics.get(topic)
+        return None if known is None else StoredAssignment(known.state, known.version)
 
     def _holds(self, write: Write) -> bool:
         match write:
@@ -152,8 +210,10 @@ class MemoryStore:
                 self.deleting.add(topic)
             case PartitionRemoval(partition=partition):
                 self.partitions.pop(partition, None)
+                self._is_gone(frozenset({partition}))
             case TopicRemoval(topic=topic):
                 del self.topics[topic]
+                self._is_gone(topic=topic)
                 self.deleting.discard(topic)
                 # Below /admin, a request to delete a topic is the mark itself.
                 marks = [path for path, found in self.requests.items() if found.asked == DeleteTopic(topic=topic)]
@@ -173,8 +233,8 @@ class MemoryStore:
         self.partitions[partition] = stored
 
     def _next_zxid(self) -> int:
-        self._zxid += 1
-        return self._zxid
+        self.zxid += 1
+        return self.zxid
 
 
 class MemorySession:

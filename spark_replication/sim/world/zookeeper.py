@@ -9,15 +9,17 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
 from spark_replication.core.controller.cluster import LoadedCluster
+from spark_replication.core.controller.events import PartitionsRead
 from spark_replication.core.law.clean_chain import next_epoch
+from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import Deposed as DeposedAnswer
-from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite, StoredPartition
+from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite
 from spark_replication.errors import DirectoryInUse, ReplicationError
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
 from spark_replication.sim.world.watched_store import WatchedStore
@@ -231,12 +233,20 @@ class ZooKeeper:
             self._registration_removed(broker)
         return answer
 
-    def take_changes(self, controller_epoch: int) -> dict[TopicPartition, StoredPartition]:
+    def take_changes(self, controller_epoch: int) -> PartitionsRead:
         """Read what the notifications name, and delete them; a deposed controller's deletion is refused."""
-        found = {p: self.store.partitions[p] for p in sorted(set(self.notifications)) if p in self.store.partitions}
+        named = sorted(set(self.notifications))
+        read = {partition: self.store.readable_partition(partition) for partition in named}
+        found = PartitionsRead(
+            {partition: stored for partition, stored in read.items() if stored is not None}, self.garbage_in(named)
+        )
         if controller_epoch == self.store.controller_epoch:
             self.notifications.clear()
         return found
+
+    def garbage_in(self, partitions: Iterable[TopicPartition]) -> Unreadable:
+        hidden = self.store.unreadable.partitions.intersection(partitions)
+        return Unreadable(reasons={str(partition): "garbage" for partition in sorted(hidden)}, partitions=hidden)
 
     # Brokers
 

@@ -14,19 +14,9 @@ from spark_replication.errors import CorruptState, ReplicationError
 from spark_replication.model import encode
 from spark_replication.zk import paths
 from spark_replication.zk.isr_change import IsrChange
+from spark_replication.zk.operations import EXISTS, Check, Committed, Create, Operation, Rejected, SetData
 from spark_replication.zk.reading import stored_partition
-from spark_replication.zk.session import (
-    EXISTS,
-    Check,
-    Committed,
-    Create,
-    MultiOutcome,
-    Operation,
-    ReadOutcome,
-    Rejected,
-    Session,
-    SetData,
-)
+from spark_replication.zk.session import MultiOutcome, ReadOutcome, Session
 
 UNMARKED = 0  # the version of a registration that is not shutting down
 Then = Callable[[IsrAnswer], None]
@@ -80,11 +70,11 @@ class IsrWrites:
             then(IsrUnanswered())
             return
         try:
-            answer = IsrRefused(None if current is None else stored_partition(write.partition, current))
+            then(IsrRefused(None if current is None else stored_partition(write.partition, current)))
         except CorruptState as error:
-            log.error("%s stops being led here: %s", write.partition, error)
-            answer = IsrRefused(None)
-        then(answer)
+            # Nobody decides about what cannot be read: it is led on with the maximal ISR, as without an answer (I4).
+            log.error("%s is led as it was known: %s", write.partition, error)
+            then(IsrUnanswered())
 
     def _notify_late(self, write: IsrWrite) -> None:
         """A controller that came while the write was on its way may have loaded the partition just before."""

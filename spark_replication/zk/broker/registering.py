@@ -13,18 +13,17 @@ from spark_replication.core.law.clean_chain import next_epoch
 from spark_replication.errors import DirectoryInUse, NotReady, RequestTimedOut
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, decode, encode
 from spark_replication.zk import paths
-from spark_replication.zk.session import (
+from spark_replication.zk.operations import (
     Committed,
-    ConnectionLost,
     Create,
     Delete,
     Node,
     Operation,
-    Reason,
     Rejected,
-    Session,
+    RejectionReason,
     SetData,
 )
+from spark_replication.zk.session import ConnectionLost, Session
 
 REGISTER_ATTEMPTS_MAX = 20
 
@@ -43,7 +42,8 @@ class Registering:
 
     def run(self) -> tuple[Registration, BrokerEpoch]:
         for _ in range(REGISTER_ATTEMPTS_MAX):
-            known, present = self._session.read_many([paths.broker_epoch(self._broker), paths.broker_id(self._broker)])
+            known = self._session.read_now(paths.broker_epoch(self._broker))
+            present = self._session.read_now(paths.broker_id(self._broker))
             if self._sent is not None and self._took_effect(self._sent, known, present):
                 return self._sent
             operations = self._operations(known, present)
@@ -108,5 +108,5 @@ class Registering:
         )
 
     def _raise_unless_race(self, outcome: Rejected, known: Node | None) -> None:
-        if known is None and outcome.operation == 0 and outcome.reason is Reason.NO_NODE:
+        if known is None and outcome.operation == 0 and outcome.reason is RejectionReason.NO_NODE:
             raise NotReady(f"{paths.BROKER_EPOCHS} is not in ZooKeeper: no controller has run yet, start one")

@@ -13,8 +13,9 @@ import msgspec
 
 from spark_replication.core.controller.cluster import commands_of
 from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import IsrAnswer, IsrWrite
-from spark_replication.errors import NotReady, ReplicationError, RequestTimedOut, StaleBrokerEpoch
+from spark_replication.errors import CorruptState, NotReady, ReplicationError, RequestTimedOut, StaleBrokerEpoch
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
     BrokerEpoch,
@@ -23,35 +24,24 @@ from spark_replication.model import (
     ClusterInfo,
     ClusterSettings,
     ControllerInfo,
-    ProducerIds,
     Registration,
     TopicConfig,
     TopicPartition,
     decode,
     encode,
+    shortened,
 )
 from spark_replication.zk import paths
 from spark_replication.zk.broker.isr_writes import IsrWrites
 from spark_replication.zk.broker.registering import Registering
 from spark_replication.zk.node_watch import NodeWatch, wait_for_node
-from spark_replication.zk.reading import read_brokers, read_partitions, read_settings, read_topics
-from spark_replication.zk.session import (
-    Check,
-    Committed,
-    ConnectionLost,
-    Create,
-    Node,
-    Operation,
-    Reason,
-    Session,
-    SessionState,
-    SetData,
-)
+from spark_replication.zk.operations import Check, Committed, Create, Node, Operation, RejectionReason, SetData
+from spark_replication.zk.reading import Reading
+from spark_replication.zk.session import ConnectionLost, Session, SessionState
 
 ALLOCATE_ATTEMPTS_MAX = 100  # each round somebody else got its ids
 MARK_ATTEMPTS_MAX = 20
 FIRST_BROKER_ID = 1
-FIRST_PRODUCER_ID = 0
 CONTROLLER_READ_TIMEOUT_S = 10.0
 
 log = logging.getLogger(__name__)
@@ -65,6 +55,7 @@ class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
     topic_ids: dict[str, str]
     brokers: BrokersRead
     settings: ClusterSettings
+    unreadable: Unreadable
 
 
 class BrokerStore:
@@ -149,7 +140,8 @@ class BrokerStore:
 
         self._unwatch_own()
         self._own = NodeWatch(session, paths.broker_id(broker), read), once
-        session.listen(lambda state: once.call() if state is SessionState.LOST else None)
+        if session.lost:
+            once.call()
 
     def mark_shutting_down(self) -> None:
         """Raises the node's version: from now on nobody lets this broker into an ISR, or elects it (L2, I3)."""
@@ -178,42 +170,58 @@ class BrokerStore:
 
     # What others wrote.
 
-    def read_assigned(self, broker_id: BrokerId) -> tuple[list[PartitionCommand], dict[str, TopicConfig]]:
-        """The partitions assigned to this broker that have a state, and the settings of their topics (B1). As new as
-        any command that has arrived: what is missing here goes."""
+    def read_assigned(self, broker_id: BrokerId) -> tuple[list[PartitionCommand], Unreadable]:
+        """The partitions assigned to this broker that have a state (B1), and what cannot be read. As new as any command
+        that has arrived: what is in neither goes."""
         self._session.sync_now()
+        read = Reading(self._session)
         topics = {
             name: topic
-            for name, topic in read_topics(self._session).items()
+            for name, topic in read.topics().items()
             if any(broker_id in replicas for replicas in topic.state.partitions.values())
         }
-        wanted = [
+        partitions = read.partitions(
             TopicPartition(name, number)
             for name, topic in topics.items()
             for number, replicas in topic.state.partitions.items()
             if broker_id in replicas
-        ]
-        partitions = read_partitions(self._session, wanted)
-        return commands_of(topics, partitions), {name: topic.config for name, topic in topics.items()}
+        )
+        return commands_of(topics, partitions), read.unreadable
 
     def read_all(self) -> ClusterRead:
-        topics = read_topics(self._session)
+        read = Reading(self._session)
+        topics = read.topics()
         wanted = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
+        partitions = commands_of(topics, read.partitions(wanted))
+        brokers = read.brokers()
+        settings = read.settings()
+        for path, why in read.unreadable.reasons.items():
+            log.error("%s is left as it is: %s", shortened(path), shortened(why))
         return ClusterRead(
-            partitions=commands_of(topics, read_partitions(self._session, wanted)),
+            partitions=partitions,
             topics={name: topic.config for name, topic in topics.items()},
             topic_ids={name: topic.state.topic_id for name, topic in topics.items()},
-            brokers=read_brokers(self._session),
-            settings=read_settings(self._session),
+            brokers=brokers,
+            settings=settings,
+            unreadable=read.unreadable,
         )
 
     def read_brokers(self) -> BrokersRead:
-        return read_brokers(self._session)
+        return Reading(self._session).brokers()
+
+    def read_registered(self) -> tuple[dict[BrokerId, Registration], Unreadable]:
+        """Who is, and whose registration cannot be read."""
+        read = self.read_brokers()
+        return read.brokers, read.unreadable
 
     def controller(self) -> ControllerInfo | None:
-        """As last heard of: a watch keeps it."""
+        """As last heard of: a watch keeps it. One that cannot be read is nobody that could be asked."""
         node = self._controller.current
-        return None if node is None else decode(node.data, ControllerInfo, paths.CONTROLLER)
+        try:
+            return None if node is None else decode(node.data, ControllerInfo, paths.CONTROLLER)
+        except CorruptState as error:
+            log.error("%s", error)
+            return None
 
     def cluster_info(self) -> ClusterInfo | None:
         """None: no controller has ever run here."""
@@ -229,18 +237,11 @@ class BrokerStore:
     # Numbers that nobody else has. One whose answer is lost is never used.
 
     def allocate_broker_id(self) -> BrokerId:
-        return self._allocate(paths.BROKER_SEQUENCE, 1, FIRST_BROKER_ID, BrokerSequence)
-
-    def allocate_producer_ids(self, count: int) -> range:
-        first = self._allocate(paths.PRODUCER_IDS, count, FIRST_PRODUCER_ID, ProducerIds)
-        return range(first, first + count)
-
-    def _allocate(self, path: str, count: int, first: int, kind: type[BrokerSequence] | type[ProducerIds]) -> int:
-        assert count > 0, f"{count} ids"
+        path = paths.BROKER_SEQUENCE
         for _ in range(ALLOCATE_ATTEMPTS_MAX):
             node = self._session.read_now(path)
-            allocated = first if node is None else decode(node.data, kind, path).next
-            data = encode(kind(next=allocated + count))
+            allocated = FIRST_BROKER_ID if node is None else decode(node.data, BrokerSequence, path).next
+            data = encode(BrokerSequence(next=allocated + 1))
             write: Operation = Create(path, data) if node is None else SetData(path, data, node.version)
             try:
                 outcome = self._session.commit_now((write,))
@@ -248,21 +249,28 @@ class BrokerStore:
                 continue
             if isinstance(outcome, Committed):
                 return allocated
-            if node is None and outcome.reason is Reason.NO_NODE:
+            if node is None and outcome.reason is RejectionReason.NO_NODE:
                 raise NotReady(f"{path} has no parent in ZooKeeper: no controller has run yet, start one")
-            if outcome.reason not in (Reason.BAD_VERSION, Reason.NODE_EXISTS):
+            if outcome.reason not in (RejectionReason.BAD_VERSION, RejectionReason.NODE_EXISTS):
                 raise ReplicationError(f"{path} cannot be written: {outcome.reason.value}")
         raise RequestTimedOut(f"{path} changed {ALLOCATE_ATTEMPTS_MAX} times while ids were allocated: retry")
 
     # Sessions.
 
     def _open(self) -> None:
-        self._session = self._connect()
+        session = self._session = self._connect()
         self._controller = NodeWatch(self._session, paths.CONTROLLER, lambda _node: None)
         if not self._controller.wait_first(CONTROLLER_READ_TIMEOUT_S):
             log.warning("ZooKeeper has not said yet who the controller is")
         controller = self._controller
+        session.listen(lambda state: self._lost(session) if state is SessionState.LOST else None)
         self._isr_writes = IsrWrites(self._session, lambda: controller.current is not None)
+
+    def _lost(self, session: Session) -> None:
+        """Who registers in that session only now, learns of it from the session."""
+        own = self._own
+        if own is not None and session is self._session:
+            own[1].call()
 
     def _own_registration(self) -> tuple[BrokerId, Registration]:
         assert self._registered is not None, "register first"

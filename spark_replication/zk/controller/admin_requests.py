@@ -30,12 +30,13 @@ from spark_replication.messages.requests import (
     RemovePartitions,
     Request,
 )
-from spark_replication.model import BrokerId, TopicPartition, require
+from spark_replication.model import BrokerId, TopicPartition, number_of, require, shortened
 from spark_replication.zk import paths
-from spark_replication.zk.reading import is_partition_number
-from spark_replication.zk.session import Node, Session, Watch
+from spark_replication.zk.operations import Node, UnreadNode
+from spark_replication.zk.session import Session, Watch
 
 VERSION = 1
+UNREAD = Node(b"", -2, -1, -1, 0)  # what is known of a node that may not be read
 _FOLDERS = (paths.REASSIGNED, paths.ADDED, paths.REMOVED)
 
 Kind = TypeVar("Kind")
@@ -78,19 +79,39 @@ def read_requests(session: Session, watch: Watch | None = None) -> list[Found]:
     if watch is not None:
         session.children_now(paths.ADMIN, watch)
     folders = [*_FOLDERS, paths.DELETE_TOPICS]
-    *topics, deleted = session.children_many(folders, watch)
+    closed: dict[str, str] = {}  # folders that may not be listed, and why
+    *topics, deleted = _listed(session, folders, watch, closed)
     named = [f"{folder}/{topic}" for folder, names in zip(_FOLDERS, topics, strict=True) for topic in names]
     wanted = [paths.deletion_mark(topic) for topic in deleted]
-    for path, numbers in zip(named, session.children_many(named, watch), strict=True):
-        ordered = sorted(numbers, key=lambda name: (int(name) if is_partition_number(name) else -1, name))
+    for path, numbers in zip(named, _listed(session, named, watch, closed), strict=True):
+        ordered = sorted(numbers, key=_place)
         wanted += [f"{path}/{number}" for number in (reversed(ordered) if path.startswith(paths.REMOVED) else ordered)]
     wanted.append(paths.PREFERRED_ELECTION)
-    return list(_found(wanted, session.read_many(wanted)))
+    found = list(_found(wanted, session.read_each(wanted)))
+    return [*found, *(Found(path, UNREAD, None, why) for path, why in closed.items())]
 
 
-def _found(wanted: Sequence[str], nodes: Sequence[Node | None]) -> Iterator[Found]:
+def _listed(
+    session: Session, folders: Sequence[str], watch: Watch | None, closed: dict[str, str]
+) -> list[Sequence[str]]:
+    names: list[Sequence[str]] = []
+    for folder, found in zip(folders, session.children_many(folders, watch), strict=True):
+        if isinstance(found, UnreadNode):
+            closed[folder] = found.why
+        names.append(() if isinstance(found, UnreadNode) else found)
+    return names
+
+
+def _place(name: str) -> tuple[int, str]:
+    number = number_of(name)
+    return (-1 if number is None else number), name
+
+
+def _found(wanted: Sequence[str], nodes: Sequence[Node | UnreadNode | None]) -> Iterator[Found]:
     for path, node in zip(wanted, nodes, strict=True):
-        if node is not None:
+        if isinstance(node, UnreadNode):
+            yield Found(path, UNREAD, None, node.why)
+        elif node is not None:
             try:
                 yield Found(path, node, asked_by(path, node.data))
             except (ValueError, *UNDECODABLE) as error:
@@ -105,8 +126,10 @@ def asked_by(path: str, data: bytes) -> Request:
     if folder == paths.DELETE_TOPICS:
         return DeleteTopic(topic=name)
     folder, _, topic = folder.rpartition("/")
-    require(is_partition_number(name), f"{name} is not the number of a partition")
-    partition = TopicPartition(topic, int(name))
+    number = number_of(name)
+    if number is None:
+        raise ValueError(f"{shortened(name)} is not the number of a partition")
+    partition = TopicPartition(topic, number)
     if folder == paths.REMOVED:
         return RemovePartitions(partitions={topic: (partition.partition,)})
     replicas = _replicas(data)

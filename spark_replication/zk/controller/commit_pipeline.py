@@ -17,6 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import (
     Deposed,
     Group,
@@ -24,16 +25,19 @@ from spark_replication.core.law.writes import (
     PartitionWrite,
     Refused,
     Stored,
+    StoredAssignment,
     StoredPartition,
     TopicRemoval,
+    TopicWrite,
 )
 from spark_replication.errors import CorruptState, Overloaded, ReplicationError, RequestTimedOut
-from spark_replication.model import TopicPartition
+from spark_replication.model import ABSENT, TopicPartition, TopicState, decode
 from spark_replication.process.worker import Worker
 from spark_replication.zk import paths
-from spark_replication.zk.batches import (
+from spark_replication.zk.controller.batches import (
     Item,
     Standing,
+    moved_on,
     multi_of,
     pack,
     paths_of,
@@ -42,23 +46,20 @@ from spark_replication.zk.batches import (
     waves_of,
     written_path,
 )
-from spark_replication.zk.reading import stored_partition
-from spark_replication.zk.session import (
+from spark_replication.zk.operations import (
     EXISTS,
     Check,
     Committed,
-    ConnectionLost,
     Create,
     Delete,
-    MultiOutcome,
     Node,
     Operation,
-    ReadOutcome,
-    Reason,
     Rejected,
-    Session,
-    SessionLost,
+    RejectionReason,
+    UnreadNode,
 )
+from spark_replication.zk.reading import Reading, stored_partition
+from spark_replication.zk.session import ConnectionLost, MultiOutcome, ReadOutcome, Session, SessionLost
 
 MULTIS_IN_FLIGHT_MAX = 8
 COMMITS_WAITING_MAX = 10_000
@@ -66,6 +67,9 @@ COMMITS_WAITING_MAX = 10_000
 ATTEMPTS_MAX = 20
 # Nodes that are removed at once from below one that is to go. Nobody but people makes any there.
 STRAYS_MAX = 500
+
+# A node that is there and may not be read: no condition of ours holds for it.
+NO_SUCH_VERSION = Node(b"", -2, 0, 0, 0)
 
 Then = Callable[[list[GroupAnswer]], None]
 log = logging.getLogger(__name__)
@@ -79,6 +83,15 @@ class _Zxid(NamedTuple):
     """Of a multi() that is stored."""
 
     zxid: int
+
+
+class _Commit(NamedTuple):
+    """Groups to store. answers: by the group's number; those that no multi() can hold have theirs at once."""
+
+    items: list[Item]
+    answers: dict[int, GroupAnswer]
+    then: Then
+    group_count: int
 
 
 class _Batch:
@@ -101,30 +114,46 @@ class _Batch:
 class CommitPipeline:
     """`on_deposed(reason)` is called once, on its own thread, when a write shows that another controller took over."""
 
-    def __init__(self, session: Session, epoch_version: int, on_deposed: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        session: Session,
+        epoch_version: int,
+        on_deposed: Callable[[str], None],
+        on_unreadable: Callable[[Unreadable], None],
+    ) -> None:
+        """on_unreadable: a write of ours met what cannot be read."""
         self._session = session
         self._epoch_check = Check(paths.CONTROLLER_EPOCH, epoch_version)
         self._on_deposed = on_deposed
+        self._on_unreadable = on_unreadable
         self._lock = threading.Lock()
         self._deposed = False
-        self._commits: queue.SimpleQueue[tuple[list[Item], Then] | None] = queue.SimpleQueue()
+        self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
         self._answered: queue.SimpleQueue[tuple[_Batch, MultiOutcome | _Zxid]] = queue.SimpleQueue()
         self.worker = Worker(self._run, "controller-commits")
         self.worker.start()
 
     def commit(self, groups: Sequence[Group], then: Then) -> None:
-        """`then` is called once, on this pipeline's thread; at once where nothing can be stored any more."""
-        items = [Item(number, group, self._session.root_bytes) for number, group in enumerate(groups)]
+        """`then` is called once, on this pipeline's thread; at once where nothing can be stored any more. Whatever it
+        is asked to store, it does not raise: that would end the controller for what one group holds."""
+        commit = _Commit([], {}, then, len(groups))
+        for number, group in enumerate(groups):
+            try:
+                commit.items.append(Item(number, group, self._session.root_bytes))
+            except ReplicationError as error:
+                log.error("%d writes are refused: %s", len(group), error)
+                commit.answers[number] = Refused({}, unstorable=error)
+        answers: list[GroupAnswer] = []
         with self._lock:
-            deposed = self._deposed
-            if not deposed:
-                if self._commits.qsize() >= COMMITS_WAITING_MAX:
-                    raise Overloaded(
-                        f"{COMMITS_WAITING_MAX} commits wait for ZooKeeper at {self._session.address}: retry later"
-                    )
-                self._commits.put((items, then))
-        if deposed:
-            then([Deposed()] * len(items))
+            if self._deposed:
+                answers = [Deposed()] * len(groups)
+            elif self._commits.qsize() >= COMMITS_WAITING_MAX:
+                full = f"{COMMITS_WAITING_MAX} commits wait for ZooKeeper at {self._session.address}: retry later"
+                answers = [Refused({}, unstorable=Overloaded(full))] * len(groups)
+            else:
+                self._commits.put(commit)
+                return
+        then(answers)
 
     def depose(self) -> bool:
         """From now on the answer is Deposed; what is in flight is answered as ZooKeeper decides. False: it was so."""
@@ -132,22 +161,21 @@ class CommitPipeline:
             if self._deposed:
                 return False
             self._deposed = True
+            self.worker.stop()
             self._commits.put(None)
             return True
 
     def _run(self) -> None:
         while (commit := self._commits.get()) is not None:
-            items, then = commit
-            answers: dict[int, GroupAnswer] = {}
             try:
                 if self._deposed:
                     raise _Deposed("it has ended")
-                for wave in waves_of(items):
-                    self._store(wave, answers)
+                for wave in waves_of(commit.items):
+                    self._store(wave, commit.answers)
             except _Deposed as reason:
                 if self.depose():
                     self._on_deposed(str(reason))
-            then([answers.get(item.number, Deposed()) for item in items])
+            commit.then([commit.answers.get(number, Deposed()) for number in range(commit.group_count)])
 
     def _store(self, wave: Sequence[Item], answers: dict[int, GroupAnswer]) -> None:
         """Until every item of the wave has its answer."""
@@ -221,7 +249,7 @@ class CommitPipeline:
             case Rejected(operation=0):
                 raise _Deposed("another controller raised /controller_epoch")
             case Rejected(operation=place, reason=reason):
-                cleared = reason is Reason.NOT_EMPTY and self._clear_below(batch.operations[place].path)
+                cleared = reason is RejectionReason.NOT_EMPTY and self._clear_below(batch.operations[place].path)
                 return self._sort_out(batch, batch.owners[place], answers, changed=cleared)
             case ConnectionLost():
                 for item in batch.items:
@@ -248,11 +276,12 @@ class CommitPipeline:
         changed: it need not be rejected again for the same reason.
         """
         nodes = self._read_all(dict.fromkeys(path for item in batch.items for path in paths_of(item)))
+        self._look_at_met(batch, nodes)
         rest: list[Item] = []
         for item in batch.items:
             match standing(item, nodes):
                 case Standing.STORED:
-                    answers[item.number] = Stored(versions_stored(item, nodes))
+                    answers[item.number] = _found_stored(item, nodes)
                 case Standing.LOST:
                     answers[item.number] = _refused(item, nodes)
                 case Standing.OPEN:
@@ -294,12 +323,29 @@ class CommitPipeline:
             yield from self._below(f"{path}/{name}")
             yield f"{path}/{name}"
 
+    def _look_at_met(self, batch: _Batch, nodes: Mapping[str, Node | None]) -> None:
+        """What of it cannot be read is out of every decision from now on (Z1)."""
+        writes = [write for item in batch.items for write in item.group]
+        partitions = [write.partition for write in writes if isinstance(write, PartitionWrite)]
+        read = Reading(self._session)
+        read.stored({partition: nodes[paths.leader_and_isr(partition)] for partition in partitions})
+        for write in writes:
+            if isinstance(write, TopicWrite) and write.version != ABSENT:
+                read.topic(write.topic, nodes[paths.topic(write.topic)])
+        if read.unreadable.reasons:
+            self._on_unreadable(read.unreadable)
+
     def _read_all(self, wanted: Iterable[str]) -> Mapping[str, Node | None]:
-        """For as long as the session lives: without an answer there is nothing that could be said."""
+        """For as long as the session lives: without an answer there is nothing that could be said. One that may not be
+        read has a version that none of our conditions names."""
         named = list(wanted)
         while True:
             try:
-                return dict(zip(named, self._session.read_many(named), strict=True))
+                found = self._session.read_each(named)
+                return {
+                    path: NO_SUCH_VERSION if isinstance(node, UnreadNode) else node
+                    for path, node in zip(named, found, strict=True)
+                }
             except RequestTimedOut as error:
                 log.warning("the controller waits for ZooKeeper: %s", error)
             except SessionLost as error:
@@ -308,9 +354,19 @@ class CommitPipeline:
                 raise _Deposed(f"ZooKeeper cannot be read: {error}") from error
 
 
+def _found_stored(item: Item, nodes: Mapping[str, Node | None]) -> Stored:
+    read = {write.partition: _current(write.partition, nodes[written_path(write)]) for write in moved_on(item, nodes)}
+    newer = {partition: stored for partition, stored in read.items() if stored is not None}
+    return Stored(versions_stored(item, nodes), newer)
+
+
 def _refused(item: Item, nodes: Mapping[str, Node | None]) -> Refused:
     partitions = [write.partition for write in item.group if isinstance(write, PartitionWrite)]
-    return Refused({partition: _current(partition, nodes[paths.leader_and_isr(partition)]) for partition in partitions})
+    topics = [write.topic for write in item.group if isinstance(write, TopicWrite)]
+    return Refused(
+        {partition: _current(partition, nodes[paths.leader_and_isr(partition)]) for partition in partitions},
+        {topic: _current_assignment(topic, nodes[paths.topic(topic)]) for topic in topics},
+    )
 
 
 def _current(partition: TopicPartition, node: Node | None) -> StoredPartition | None:
@@ -318,4 +374,13 @@ def _current(partition: TopicPartition, node: Node | None) -> StoredPartition | 
         return None if node is None else stored_partition(partition, node)
     except CorruptState as error:
         log.error("%s is left alone: %s", partition, error)
+        return None
+
+
+def _current_assignment(topic: str, node: Node | None) -> StoredAssignment | None:
+    path = paths.topic(topic)
+    try:
+        return None if node is None else StoredAssignment(decode(node.data, TopicState, path), node.version, node.zxid)
+    except CorruptState as error:
+        log.error("topic %s is left alone: %s", topic, error)
         return None

@@ -2,7 +2,8 @@
 
 A node is known by its path and mzxid, so one that was removed and written again, or corrected, is a new request. The
 marks of deletions that this controller itself carries out are no requests: a late one would delete a topic that was
-made again meanwhile.
+made again meanwhile. What cannot be read is left where it is, and stands in the cluster's problems (Z1): the watch
+ends only when it is stopped, or with its session.
 """
 
 from __future__ import annotations
@@ -12,13 +13,20 @@ import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 
-from spark_replication.core.controller.events import Requested
+from spark_replication.core.controller.events import NodesUnreadable, Requested
 from spark_replication.core.law.writes import DeletionMark, Group, GroupAnswer, Stored, TopicRemoval
-from spark_replication.errors import ReplicationError, RequestTimedOut
+from spark_replication.errors import ReplicationError
 from spark_replication.messages.requests import DeleteTopic
+from spark_replication.model import shortened
 from spark_replication.process.worker import Worker
+from spark_replication.zk import paths
 from spark_replication.zk.controller.admin_requests import Found, read_requests
-from spark_replication.zk.session import Session
+from spark_replication.zk.operations import Node
+from spark_replication.zk.session import Session, SessionLost
+
+PAUSE_S_MIN = 0.1
+PAUSE_S_MAX = 5.0
+LOOK_S = 5.0
 
 log = logging.getLogger(__name__)
 
@@ -68,7 +76,11 @@ class RequestWatch:
     """Starts at once. loaded: what the controller knows, so that it is not told of it again."""
 
     def __init__(
-        self, session: Session, on_event: Callable[[Requested], None], loaded: Iterable[Found], deletions: Deletions
+        self,
+        session: Session,
+        on_event: Callable[[Requested | NodesUnreadable], None],
+        loaded: Iterable[Found],
+        deletions: Deletions,
     ) -> None:
         self._session = session
         self._on_event = on_event
@@ -77,12 +89,14 @@ class RequestWatch:
         self._changed = threading.Condition()
         self._marked = True
         self._stopped = False
+        self._unreadable: dict[str, str] = {}
         self.worker = Worker(self._run, "request-watch")
         self.worker.start()
 
     def stop(self) -> None:
         with self._changed:
             self._stopped = True
+            self.worker.stop()
             self._changed.notify_all()
 
     def _mark(self, _event: object) -> None:
@@ -91,24 +105,34 @@ class RequestWatch:
             self._changed.notify_all()
 
     def _run(self) -> None:
+        pause_s = PAUSE_S_MIN
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._stopped or self._marked)
+                # Nothing tells of an ACL that was corrected: what cannot be read is asked for from time to time.
+                self._changed.wait_for(lambda: self._stopped or self._marked, LOOK_S if self._unreadable else None)
                 if self._stopped:
                     return
                 self._marked = False
             try:
                 self._read()
-            except RequestTimedOut as error:
-                log.warning("requests below /admin wait for ZooKeeper: %s", error)
-                self._mark(None)
-            except ReplicationError as error:
+                pause_s = PAUSE_S_MIN
+            except SessionLost as error:
                 log.info("requests below /admin are no longer read: %s", error)
                 return
+            except ReplicationError as error:
+                log.warning("requests below /admin wait for ZooKeeper, next look in %s s: %s", pause_s, error)
+                self._mark(None)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._stopped, pause_s)
+                pause_s = min(pause_s * 2, PAUSE_S_MAX)
 
     def _read(self) -> None:
         over = self._deletions.over()
         found = read_requests(self._session, self._mark)
+        unreadable = {each.path: each.why for each in found if each.asked is None}
+        if unreadable != self._unreadable:
+            self._unreadable = unreadable
+            self._on_event(NodesUnreadable(paths.ADMIN, unreadable))
         for each in found:
             if self._known.get(each.path) != each.node.zxid:
                 self._known[each.path] = each.node.zxid
@@ -120,10 +144,14 @@ class RequestWatch:
     def _take(self, found: Found) -> None:
         requested = found.requested
         if requested is None:
-            log.error("%s is left alone, since it is no request: %s. Correct or remove it", found.path, found.why)
+            log.error(
+                "%s is left alone, since it is no request: %s. Correct or remove it",
+                shortened(found.path),
+                shortened(found.why),
+            )
             # That its data changes is told to a watch of its own only.
-            (node,) = self._session.read_many([found.path], self._mark)
-            if node is not None and node.zxid != found.node.zxid:
+            (node,) = self._session.read_each([found.path], self._mark)
+            if isinstance(node, Node) and node.zxid != found.node.zxid:
                 self._mark(None)
         elif not self._is_ours(found):
             log.info("%s asks for %s", found.path, requested.asked)

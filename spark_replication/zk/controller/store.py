@@ -16,9 +16,10 @@ import msgspec
 
 from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import LoadedCluster
-from spark_replication.core.controller.events import BrokersRead, PartitionsRead, Requested
+from spark_replication.core.controller.events import BrokersRead, NodesUnreadable, PartitionsRead, Requested
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Deposed, Group, GroupAnswer
-from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
+from spark_replication.errors import CorruptState, NotController, ReplicationError, RequestTimedOut
 from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import (
     ClusterInfo,
@@ -28,6 +29,7 @@ from spark_replication.model import (
     TopicPartition,
     decode,
     encode,
+    shortened,
 )
 from spark_replication.process.worker import name_of_dead
 from spark_replication.zk import paths
@@ -36,29 +38,20 @@ from spark_replication.zk.controller.commit_pipeline import CommitPipeline
 from spark_replication.zk.controller.request_watch import Deletions, RequestWatch
 from spark_replication.zk.controller.watch import ControllerWatch
 from spark_replication.zk.node_watch import NodeWatch
-from spark_replication.zk.reading import (
-    read_brokers,
-    read_partitions,
-    read_settings,
-    read_tombstones,
-    read_topic_nodes,
-    topics_of,
-)
-from spark_replication.zk.session import (
+from spark_replication.zk.operations import (
     EXISTS,
     Check,
     Committed,
-    ConnectionLost,
     Create,
     Delete,
     Node,
     Operation,
-    Reason,
     Rejected,
-    Session,
-    SessionState,
+    RejectionReason,
     SetData,
 )
+from spark_replication.zk.reading import Reading
+from spark_replication.zk.session import ConnectionLost, Session, SessionState
 
 # A race with another candidate is lost within one or two rounds; more means that something writes /controller_epoch.
 CAMPAIGN_ATTEMPTS_MAX = 20
@@ -82,6 +75,7 @@ class ControllerStore:
         self._watch: ControllerWatch | None = None
         self._request_watch: RequestWatch | None = None
         self._requests: list[Found] = []
+        self._unreadable = ALL_READ
         self._deletions = Deletions()
         self._watches: list[NodeWatch] = []
 
@@ -122,12 +116,12 @@ class ControllerStore:
         self._deletions.answered(groups, answers)
         then(answers)
 
-    def watch(self, on_event: Callable[[BrokersRead | PartitionsRead | Requested], None]) -> None:
+    def watch(self, on_event: Callable[[BrokersRead | PartitionsRead | NodesUnreadable | Requested], None]) -> None:
         """From now on: the brokers first, as they are, then every change; and what is asked for below /admin, each
         request once. On threads of the store's."""
         assert self._epoch_version is not None, "watch() is for who has won"
         check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
-        self._watch = ControllerWatch(self._session, check, on_event, self._depose)
+        self._watch = ControllerWatch(self._session, check, on_event, self._depose, self._unreadable)
         self._request_watch = RequestWatch(self._session, on_event, self._requests, self._deletions)
 
     def dead_thread(self) -> str:
@@ -168,7 +162,7 @@ class ControllerStore:
                 outcome = self._session.commit_now((create,))
             except ConnectionLost:
                 continue
-            if isinstance(outcome, Rejected) and outcome.reason is not Reason.NODE_EXISTS:
+            if isinstance(outcome, Rejected) and outcome.reason is not RejectionReason.NODE_EXISTS:
                 raise ReplicationError(f"{create.path} cannot be made in ZooKeeper: {outcome.reason.value}")
             return
         raise RequestTimedOut(f"the connection to ZooKeeper broke {CAMPAIGN_ATTEMPTS_MAX} times: check the network")
@@ -191,7 +185,9 @@ class ControllerStore:
                 # A znode's first version is 0, and each set adds 1: what the condition in the multi() saw, plus one.
                 self._epoch_version = 0 if node is None else node.version + 1
                 return epoch
-            held_by_another = operations[outcome.operation] is controller and outcome.reason is Reason.NODE_EXISTS
+            held_by_another = (
+                operations[outcome.operation] is controller and outcome.reason is RejectionReason.NODE_EXISTS
+            )
             if held_by_another and not self._withdrawn():
                 return None
         raise RequestTimedOut(f"{paths.CONTROLLER_EPOCH} changed {CAMPAIGN_ATTEMPTS_MAX} times while campaigning")
@@ -202,7 +198,11 @@ class ControllerStore:
         node = None if wanted.held is None else self._session.read_now(paths.CONTROLLER)
         if node is None:
             return ()
-        there = decode(node.data, ControllerInfo, paths.CONTROLLER)
+        try:
+            there = decode(node.data, ControllerInfo, paths.CONTROLLER)
+        except CorruptState as error:
+            log.error("whoever commands cannot be told, and is not removed: %s", error)
+            return ()
         return (Delete(paths.CONTROLLER, node.version),) if there.held == wanted.held else ()
 
     def _holds(self, info: ControllerInfo) -> bool:
@@ -221,29 +221,46 @@ class ControllerStore:
 
     def _load(self, cluster: ClusterInfo, epoch: int) -> LoadedCluster:
         assert self._epoch_version is not None
-        self._pipeline = CommitPipeline(self._session, self._epoch_version, self._depose)
+        self._pipeline = CommitPipeline(self._session, self._epoch_version, self._depose, self._met)
         self._session.listen(self._session_changed)
         self._watches.append(NodeWatch(self._session, paths.CONTROLLER, self._controller_read))
-        nodes = read_topic_nodes(self._session)
-        topics = topics_of(self._session, nodes)
+        won = self._session.read_now(paths.CONTROLLER)
+        if won is None:
+            raise NotController(f"{paths.CONTROLLER} is gone again: another controller may take over")
+        read = Reading(self._session)
+        nodes = read.topic_nodes()
+        topics = read.topics(nodes)
         assigned = [TopicPartition(name, number) for name, of in topics.items() for number in of.state.partitions]
-        partitions = read_partitions(self._session, assigned)
-        brokers = read_brokers(self._session)
+        partitions = read.partitions(assigned)
+        partitions |= read.tombstones(nodes, topics, partitions)
+        brokers = read.brokers()
+        settings = read.settings()
         self._requests = read_requests(self._session)
+        self._unreadable = read.unreadable
+        for path, why in self._unreadable.reasons.items():
+            log.error("%s is left as it is, and nobody decides about it: %s", shortened(path), shortened(why))
+        # One whose children cannot be listed became hidden after it was read.
+        topics = {name: of for name, of in topics.items() if name not in self._unreadable.topics}
         deleting = frozenset(_marked(self._requests) & topics.keys())
         self._deletions.begin(deleting)
         return LoadedCluster(
             cluster_id=cluster.cluster_id,
             controller_epoch=epoch,
             settings=self._settings,
-            stored_settings=read_settings(self._session),
+            stored_settings=settings,
             topics=topics,
-            partitions=partitions | read_tombstones(self._session, nodes, topics, partitions),
+            partitions={of: found for of, found in partitions.items() if of.topic in topics},
             brokers=brokers.brokers,
             broker_epochs=brokers.broker_epochs,
             deleting=deleting,
             requests=tuple(_requests(self._requests, deleting)),
+            unreadable=self._unreadable,
+            zxid=won.created_zxid,
         )
+
+    def _met(self, unreadable: Unreadable) -> None:
+        if self._watch is not None:
+            self._watch.met(unreadable)
 
     # Losing.
 

@@ -3,25 +3,32 @@
 A watch only marks what is to be read; one thread reads it, with the watch set again before the first byte is read. So
 nothing is lost, and a burst of changes is one event. A notification is deleted after its partitions were handed on, in
 a multi() that checks the controller epoch: a deposed controller must not take what its successor has not seen.
+
+The watch ends only when it is stopped, or with its session: of any other error it looks again, after a while (Z1).
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 
-from spark_replication.core.controller.events import BrokersRead, PartitionsRead
-from spark_replication.core.law.writes import StoredPartition
-from spark_replication.errors import CorruptState, ReplicationError, RequestTimedOut
-from spark_replication.model import TopicPartition, decode
+from spark_replication.core.controller.events import BrokersRead, NodesUnreadable, PartitionsRead
+from spark_replication.core.law.unreadable import Unreadable
+from spark_replication.errors import CorruptState, ReplicationError
+from spark_replication.model import TopicPartition, decode, shortened
 from spark_replication.process.worker import Worker
 from spark_replication.zk import paths
 from spark_replication.zk.isr_change import IsrChange
-from spark_replication.zk.reading import read_brokers, stored_partition
-from spark_replication.zk.session import EXISTS, Check, Delete, Node, Rejected, Session
+from spark_replication.zk.operations import EXISTS, Check, Delete, Node, Rejected, UnreadNode
+from spark_replication.zk.reading import Reading, is_held, is_readable
+from spark_replication.zk.session import Session, SessionLost
 
 DELETIONS_IN_MULTI_MAX = 500
+PAUSE_S_MIN = 0.1
+PAUSE_S_MAX = 5.0
+LOOK_S = 5.0  # so often what could not be read is asked for again
 
 log = logging.getLogger(__name__)
 
@@ -33,9 +40,11 @@ class ControllerWatch:
         self,
         session: Session,
         epoch_check: Check,
-        on_event: Callable[[BrokersRead | PartitionsRead], None],
+        on_event: Callable[[BrokersRead | PartitionsRead | NodesUnreadable], None],
         on_deposed: Callable[[str], None],
+        unreadable: Unreadable,
     ) -> None:
+        """unreadable: as loaded. Once any of it can be read, this candidacy ends, for the next one to load it."""
         self._session = session
         self._epoch_check = epoch_check
         self._on_event = on_event
@@ -43,6 +52,10 @@ class ControllerWatch:
         self._marked = threading.Condition()
         self._brokers_marked = True
         self._changes_marked = True
+        self._unreadable_brokers = False
+        self._held: set[str] = set()
+        self._left: dict[str, str] = {}  # notifications that cannot be read, and why
+        self._hold(unreadable)
         self._stopped = False
         self.worker = Worker(self._run, "controller-watch")
         self.worker.start()
@@ -50,6 +63,17 @@ class ControllerWatch:
     def stop(self) -> None:
         with self._marked:
             self._stopped = True
+            self.worker.stop()
+            self._marked.notify_all()
+
+    def met(self, unreadable: Unreadable) -> None:
+        """A write met these: from now on nobody decides about them."""
+        self._hold(unreadable)
+        self._on_event(PartitionsRead({}, unreadable))
+
+    def _hold(self, unreadable: Unreadable) -> None:
+        with self._marked:
+            self._held.update(path for path in unreadable.reasons if is_held(path))
             self._marked.notify_all()
 
     def _mark_brokers(self, _event: object) -> None:
@@ -65,41 +89,81 @@ class ControllerWatch:
             self._marked.notify_all()
 
     def _run(self) -> None:
+        pause_s = PAUSE_S_MIN
+        look_at_s = time.monotonic() + LOOK_S
         while True:
             with self._marked:
-                self._marked.wait_for(lambda: self._stopped or self._brokers_marked or self._changes_marked)
+                while not (self._stopped or self._brokers_marked or self._changes_marked):
+                    left_s = look_at_s - time.monotonic() if self._held or self._unreadable_brokers else None
+                    if left_s is not None and left_s <= 0:
+                        break
+                    self._marked.wait(left_s)
                 if self._stopped:
                     return
                 brokers, changes = self._brokers_marked, self._changes_marked
                 self._brokers_marked = self._changes_marked = False
+            looks = time.monotonic() >= look_at_s
             try:
-                if brokers:
-                    self._on_event(read_brokers(self._session, self._mark_brokers))
+                if brokers or (looks and self._unreadable_brokers):
+                    self._read_brokers()
                 if changes:
                     self._read_changes()
-            except RequestTimedOut as error:
-                log.warning("the controller's watches wait for ZooKeeper: %s", error)
-                self._mark(brokers=brokers, changes=changes)
-            except CorruptState as error:
-                log.error("brokers cannot be watched: %s", error)
-            except ReplicationError as error:
+                if looks:
+                    self._look_again()
+                    look_at_s = time.monotonic() + LOOK_S
+                pause_s = PAUSE_S_MIN
+            except SessionLost as error:
                 log.info("the controller's watches end: %s", error)
+                return
+            except ReplicationError as error:
+                log.warning("the controller's watches wait for ZooKeeper, and look again in %s s: %s", pause_s, error)
+                self._mark(brokers=brokers, changes=changes)
+                self._pause(pause_s)
+                pause_s = min(pause_s * 2, PAUSE_S_MAX)
+
+    def _pause(self, pause_s: float) -> None:
+        with self._marked:
+            self._marked.wait_for(lambda: self._stopped, pause_s)
+
+    def _read_brokers(self) -> None:
+        read = Reading(self._session).brokers(self._mark_brokers)
+        # One that may not be read has no watch.
+        self._unreadable_brokers = bool(read.unreadable.reasons)
+        self._on_event(read)
+
+    def _look_again(self) -> None:
+        """Nothing tells of an ACL that was corrected: so what cannot be read is asked for from time to time."""
+        with self._marked:
+            held = sorted(self._held)
+        if not held:
+            return
+        for path, node in zip(held, self._session.read_each(held), strict=True):
+            if is_readable(path, node):
+                self.stop()
+                self._on_deposed(f"{shortened(path)} can be read again, or is gone: everything is loaded anew")
                 return
 
     def _read_changes(self) -> None:
         names = self._session.children_now(paths.ISR_CHANGES, self._mark_changes)
         if not names:
+            self._tell_left({})
             return
-        changed = _partitions_of(names, self._session.read_many([paths.isr_change(name) for name in names]))
-        nodes = self._session.read_many([paths.leader_and_isr(partition) for partition in changed])
-        read = {
-            partition: stored
-            for partition, node in zip(changed, nodes, strict=True)
-            if node is not None and (stored := _readable(partition, node)) is not None
-        }
-        if read:
-            self._on_event(PartitionsRead(read))
-        self._delete(names)
+        nodes = self._session.read_each([paths.isr_change(name) for name in names])
+        changed, left = _partitions_of(names, nodes)
+        self._tell_left(left)
+        stored = self._session.read_each([paths.leader_and_isr(partition) for partition in changed])
+        read = Reading(self._session)
+        partitions = read.stored(dict(zip(changed, stored, strict=True)))
+        self._hold(read.unreadable)
+        if partitions or read.unreadable.reasons:
+            self._on_event(PartitionsRead(partitions, read.unreadable))
+        self._delete([name for name in names if paths.isr_change(name) not in left])
+
+    def _tell_left(self, left: dict[str, str]) -> None:
+        """Notifications that cannot be read stay: which partitions they are about, nobody knows."""
+        if left != self._left:
+            self._left = left
+            self._on_event(NodesUnreadable(paths.ISR_CHANGES, left))
 
     def _delete(self, names: Sequence[str]) -> None:
         for start in range(0, len(names), DELETIONS_IN_MULTI_MAX):
@@ -114,20 +178,19 @@ class ControllerWatch:
                 self._mark(brokers=False, changes=True)  # somebody deleted one by hand: look again
 
 
-def _partitions_of(names: Iterable[str], nodes: Iterable[Node | None]) -> list[TopicPartition]:
+def _partitions_of(
+    names: Iterable[str], nodes: Iterable[Node | UnreadNode | None]
+) -> tuple[list[TopicPartition], dict[str, str]]:
+    """Of the notifications; and why of those that cannot be read, by path."""
     found: set[TopicPartition] = set()
+    left: dict[str, str] = {}
     for name, node in zip(names, nodes, strict=True):
-        try:
-            if node is not None:
-                found.update(decode(node.data, IsrChange, paths.isr_change(name)).topic_partitions)
-        except CorruptState as error:
-            log.error("a notification is dropped: %s", error)
-    return sorted(found)
-
-
-def _readable(partition: TopicPartition, node: Node) -> StoredPartition | None:
-    try:
-        return stored_partition(partition, node)
-    except CorruptState as error:
-        log.error("%s is left as it was known: %s", partition, error)
-        return None
+        path = paths.isr_change(name)
+        if isinstance(node, UnreadNode):
+            left[path] = node.why
+        elif node is not None:
+            try:
+                found.update(decode(node.data, IsrChange, path).topic_partitions)
+            except CorruptState as error:
+                left[path] = error.message
+    return sorted(found), left

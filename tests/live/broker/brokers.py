@@ -18,11 +18,12 @@ from pyarrow import flight
 
 from spark_replication.config import settings_from
 from spark_replication.core.law.writes import BrokerRemoval, GroupAnswer, PartitionWrite, Stored, TopicWrite
-from spark_replication.live.broker_file import BrokerFile, read_broker_file
-from spark_replication.messages.commands import CommandAnswer, LeaderAndIsr, PartitionCommand
+from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
+from spark_replication.messages.actions import LEADER_AND_ISR, METADATA
+from spark_replication.messages.commands import LeaderAndIsr, PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
-from spark_replication.transport.flight import call
+from spark_replication.transport.actions import call
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
@@ -121,22 +122,26 @@ class Cluster:
         process.terminate()
         return process.wait(TIMEOUT_S)
 
-    def close(self) -> None:
+    def close_processes(self) -> None:
         for process in self.processes.values():
             process.kill()
         for process in self.processes.values():
             process.wait(TIMEOUT_S)
+
+    def close(self) -> None:
+        self.close_processes()
         self.store.close()
         self._controller.resign()
 
     # A controller's deeds.
 
     def create_topic(
-        self, topic: str, replicas: tuple[int, ...], *, schema: pa.Schema = SCHEMA, min_isr: int = 2
+        self, topic: str, replicas: tuple[int, ...], *, schema: pa.Schema | bytes = SCHEMA, min_isr: int = 2
     ) -> PartitionCommand:
         """One partition, led by the first replica, all in its ISR: stored, and told to all brokers."""
         assignment = TopicState(topic_id=f"{topic}Id", partitions={0: replicas})
-        config = TopicConfig(schema=base64.b64encode(bytes(schema.serialize())).decode())
+        message = schema if isinstance(schema, bytes) else bytes(schema.serialize())
+        config = TopicConfig(schema=base64.b64encode(message).decode())
         self._commit(TopicWrite(topic=topic, state=assignment, config=config))
         epochs = self.store.read_brokers().broker_epochs
         state = PartitionState(
@@ -176,7 +181,7 @@ class Cluster:
             brokers=read.brokers.brokers,
         )
         for broker in sorted(self.processes):
-            answer = call(self.client(broker), "leader_and_isr", told, CommandAnswer, 10_000)
+            answer = call(self.client(broker), LEADER_AND_ISR, told, 10_000)
             assert set(answer.errors.values()) <= {"NONE"}, answer
         return command
 
@@ -192,7 +197,7 @@ class Cluster:
         return flight.connect(f"grpc://127.0.0.1:{self.file(broker).port}")
 
     def metadata(self, broker: int) -> Metadata:
-        return call(self.client(broker), "metadata", DescribeTopics(), Metadata, 10_000)
+        return call(self.client(broker), METADATA, DescribeTopics(), 10_000)
 
     def data_files(self, broker: int, topic: str) -> dict[str, bytes]:
         """All that must be the same on every replica."""

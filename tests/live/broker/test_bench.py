@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from spark_replication.admin.bench.bare import RECEIVE_BYTES, RECENT_BYTES, BareLoop
 from spark_replication.admin.bench.bare_flight import BareFlight
-from spark_replication.admin.bench.load import Answers, rate
+from spark_replication.admin.bench.load import AnswerReader, rate
 from spark_replication.admin.cli.main import cli
 from spark_replication.errors import BrokerNotAvailable, NotLeader
 from tests.live.broker.brokers import eventually
@@ -65,7 +65,7 @@ def test_each_measures_brokers_beside_a_limit(arguments: tuple[str, ...], rows: 
 
 def test_the_bare_loop_acknowledges_what_all_three_have_written() -> None:
     with BareLoop(b"x" * 5_000) as bare:
-        answers = Answers(1)
+        answers = AnswerReader(1)
         bare.begin(answers)
         for _ in range(100):
             answers.sent(0, 0.0)
@@ -80,7 +80,7 @@ def test_the_bare_loop_acknowledges_what_all_three_have_written() -> None:
 
 def test_the_bare_loop_keeps_what_it_wrote_last() -> None:
     with BareLoop(bytes(1 << 20)) as bare:
-        answers = Answers(1)
+        answers = AnswerReader(1)
         bare.begin(answers)
         for _ in range(2 * (RECENT_BYTES >> 20)):
             answers.sent(0, 0.0)
@@ -96,7 +96,7 @@ def test_a_measurement_ends_with_the_first_refusal() -> None:
         batch_bytes = 1
         pids: tuple[int, ...] = ()
 
-        def begin(self, answers: Answers) -> None:
+        def begin(self, answers: AnswerReader) -> None:
             self.answers = answers
 
         def send(self, stream: int) -> None:
@@ -115,7 +115,7 @@ def test_what_is_acknowledged_after_the_measured_time_counts_with_the_time_it_to
         batch_bytes = 1_000
         pids: tuple[int, ...] = ()
 
-        def begin(self, answers: Answers) -> None:
+        def begin(self, answers: AnswerReader) -> None:
             self.answers = answers
 
         def send(self, stream: int) -> None:

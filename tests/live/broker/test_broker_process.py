@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import struct
 
@@ -13,16 +12,18 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.errors import ReplicationError
-from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.exit_codes import TAKEN_OVER
+from spark_replication.messages.actions import INIT_PRODUCER, RENEW_LEASE, SHUTDOWN
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
-from spark_replication.messages.records import InitProducer, ProducerId
+from spark_replication.messages.records import BatchMetadata, InitProducer
 from spark_replication.messages.replication import ErrorFrame, from_frame
 from spark_replication.storage.broker_directory import read_clean_shutdown
-from spark_replication.transport.flight import call, error_of_flight
+from spark_replication.transport.actions import call, error_of_flight
 from tests.live.broker.brokers import SCHEMA, TIMEOUT_S, Cluster, Put, eventually, read, rows
 from tests.live.broker.conftest import StartCluster
+from tests.live.cluster.faults import stopped
 
 pytestmark = pytest.mark.live
 
@@ -194,6 +195,18 @@ def test_flight_info_names_the_leader_and_a_whole_ticket(start_cluster: StartClu
         client.get_flight_info(flight.FlightDescriptor.for_path("orders", "4"))
 
 
+def test_a_topic_whose_schema_is_none_is_left_out_of_the_list_and_the_others_are_in_it(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = start_cluster(brokers=1)
+    cluster.create_topic("odd", (1,), schema=b"hello", min_isr=1)
+    cluster.create_topic("orders", (1,), min_isr=1)
+    client = cluster.client(1)
+    assert [found.descriptor.path for found in client.list_flights()] == [[b"orders"]]
+    with pytest.raises(flight.FlightError, match="holds no Arrow schema"):
+        client.get_flight_info(flight.FlightDescriptor.for_path("odd"))
+
+
 @pytest.mark.parametrize(
     ("garbage", "code"),
     [
@@ -216,23 +229,22 @@ def test_garbage_on_the_replication_port_ends_that_connection_only(bad: Cluster,
 
 
 def test_producer_ids_are_nobody_elses(start_cluster: StartCluster) -> None:
+    """Random ones: they fit in a batch's metadata, and brokers need no memory of them."""
     cluster = start_cluster(brokers=2)
-    ids = [
-        call(cluster.client(broker), "init_producer", InitProducer(), ProducerId, 10_000).producer
-        for broker in (1, 2, 1, 2)
-    ]
+    ids = [call(cluster.client(broker), INIT_PRODUCER, InitProducer(), 10_000).producer for broker in (1, 2, 1, 2)]
     assert len(set(ids)) == 4
+    assert all(BatchMetadata(producer=number, sequence=0).producer == number for number in ids)
 
 
 def test_a_lease_that_nobody_renews_ends_the_process_cleanly(start_cluster: StartCluster) -> None:
     cluster = start_cluster(brokers=1, settings={"broker.lease.ms": 1_500})
     renew = RenewLease(controller_epoch=2, attempt=5, lease_ms=1_000)
-    answer = call(cluster.client(1), "renew_lease", renew, LeaseAnswer, 10_000)
+    answer = call(cluster.client(1), RENEW_LEASE, renew, 10_000)
     process = cluster.processes[1]
     assert answer == LeaseAnswer(broker_id=1, broker_epoch=0, pid=process.pid)
     stale = RenewLease(controller_epoch=2, attempt=4, lease_ms=60_000)
     with pytest.raises(ReplicationError, match=r"^STALE_LEASE"):
-        call(cluster.client(1), "renew_lease", stale, LeaseAnswer, 10_000)
+        call(cluster.client(1), RENEW_LEASE, stale, 10_000)
     assert process.wait(TIMEOUT_S) == 0
     found = read_clean_shutdown(cluster.log_dir(1))
     assert found is not None
@@ -243,7 +255,7 @@ def test_a_lease_that_nobody_renews_ends_the_process_cleanly(start_cluster: Star
 def test_a_guardian_that_was_taken_over_cannot_start_the_broker_again(start_cluster: StartCluster) -> None:
     cluster = start_cluster(brokers=1)
     taken = RenewLease(controller_epoch=2, attempt=5, lease_ms=60_000)
-    call(cluster.client(1), "renew_lease", taken, LeaseAnswer, 10_000)
+    call(cluster.client(1), RENEW_LEASE, taken, 10_000)
     assert cluster.stop(1) == 0
     refused = cluster.spawn(1, lease="2,4")
     _, said = refused.communicate(timeout=TIMEOUT_S)
@@ -314,9 +326,8 @@ def test_a_broker_whose_session_expired_registers_again_and_leads_on(start_clust
     cluster.create_topic("orders", (1, 2))
     produce(cluster, 1, 0, 5)
     hung = cluster.processes[1].pid
-    os.kill(hung, signal.SIGSTOP)
-    eventually(lambda: 1 not in cluster.store.read_brokers().brokers, "its session expires")
-    os.kill(hung, signal.SIGCONT)
+    with stopped(hung):
+        eventually(lambda: 1 not in cluster.store.read_brokers().brokers, "its session expires")
     eventually(lambda: cluster.file(1).epoch > 0, "it registers again")
     assert cluster.store.read_brokers().broker_epochs[1].clean_since == 0, "the same incarnation (I8)"
     produce(cluster, 1, 5 * ROWS, 5)
@@ -329,25 +340,30 @@ def readable(cluster: Cluster) -> bool:
         return False
 
 
-def test_more_streams_than_allowed_are_refused(start_cluster: StartCluster) -> None:
-    cluster = start_cluster(brokers=1, settings={"flight.streams.max": 1})
-    cluster.create_topic("orders", (1,), min_isr=1)
-    only = Put(cluster.client(1), "orders")
-    only.send(rows(0, 1))
-    only.answer()
-    with pytest.raises(flight.FlightError, match=r"^THROTTLING_QUOTA_EXCEEDED: "):
-        read(cluster.client(1), topic="orders")
-    only.close()
-    eventually(lambda: readable(cluster), "the stream that ended made room")
-
-
 def test_the_shutdown_action_is_answered_and_then_obeyed(start_cluster: StartCluster) -> None:
     cluster = start_cluster(brokers=1)
     held_open = Put(cluster.client(1), "nothing")
     process = cluster.processes[1]
-    assert call(cluster.client(1), "shutdown", Shutdown(), Done, 10_000) == Done()
+    order = Shutdown(controller_epoch=1, attempt=0)  # the lease that it was started with
+    assert call(cluster.client(1), SHUTDOWN, order, 10_000) == Done()
     assert process.wait(TIMEOUT_S) == 0
     del held_open
+
+
+def test_a_guardian_that_was_taken_over_shuts_nothing_down(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(brokers=1)
+    taken = RenewLease(controller_epoch=2, attempt=5, lease_ms=60_000)
+    call(cluster.client(1), RENEW_LEASE, taken, 10_000)
+    for late in (Shutdown(controller_epoch=2, attempt=4), Shutdown(controller_epoch=1, attempt=9)):
+        with pytest.raises(ReplicationError, match=r"^STALE_LEASE"):
+            call(cluster.client(1), SHUTDOWN, late, 10_000)
+    cluster.create_topic("orders", (1,), min_isr=1)
+    produce(cluster, 1, 0, 1)
+    later = Shutdown(controller_epoch=2, attempt=6)
+    call(cluster.client(1), SHUTDOWN, later, 10_000)
+    assert cluster.processes[1].wait(TIMEOUT_S) == 0
+    refused = cluster.spawn(1, lease="2,5")
+    assert refused.wait(TIMEOUT_S) == TAKEN_OVER, "whoever stopped it holds its lease"
 
 
 def test_who_may_not_start_says_why_and_exits_so(start_cluster: StartCluster) -> None:

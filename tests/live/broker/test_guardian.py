@@ -1,7 +1,9 @@
-"""A guardian whose broker cannot start says why, and goes on: it must not end the stage of all the others."""
+"""Guardians that cannot start their broker, and those that keep one from elsewhere."""
 
 from __future__ import annotations
 
+import queue
+import subprocess
 import threading
 from pathlib import Path
 
@@ -9,15 +11,21 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
+from spark_replication.live.guarding.lease_keeper import LeaseKeeper
+from spark_replication.messages.guarding import BrokerDied, Kept
 from spark_replication.model import DirectoryIdentity
 from spark_replication.storage.broker_directory import read_identity, write_identity
 from spark_replication.transport.security import NO_SECURITY
-from tests.live.broker.brokers import eventually
+from tests.live.broker.brokers import TIMEOUT_S, eventually
+from tests.live.broker.conftest import StartCluster
 
 pytestmark = pytest.mark.live
 
+LEASE_MS = 5_000
+
 
 def test_another_clusters_directory_is_not_taken_and_the_guardian_says_so(tmp_path: Path) -> None:
+    """It goes on: it must not end the stage of all the others."""
     directory = tmp_path / DIRECTORY.format(1)
     directory.mkdir()
     theirs = DirectoryIdentity(cluster_id="theirs", broker_id=1)
@@ -38,3 +46,54 @@ def test_another_clusters_directory_is_not_taken_and_the_guardian_says_so(tmp_pa
         guardian.stop()
         thread.join()
     assert read_identity(directory) == theirs
+
+
+def test_a_broker_is_kept_from_elsewhere_and_its_death_is_reported(start_cluster: StartCluster) -> None:
+    cluster = start_cluster(brokers=2)
+    kept = {
+        broker: Kept(broker_id=broker, address=found.address, incarnation=found.incarnation)
+        for broker, found in cluster.store.read_brokers().brokers.items()
+    }
+    died: queue.SimpleQueue[BrokerDied] = queue.SimpleQueue()
+    keeper = LeaseKeeper(Lease(1, 0), LEASE_MS, security=NO_SECURITY, report=died.put)
+    try:
+        keeper.keep(tuple(kept.values()))
+        with pytest.raises(subprocess.TimeoutExpired):
+            cluster.processes[1].wait(2 * LEASE_MS / 1_000)
+        assert died.empty()
+        cluster.kill(2)
+        assert died.get(timeout=TIMEOUT_S) == BrokerDied(broker_id=2, incarnation=kept[2].incarnation)
+        keeper.keep(())
+        assert cluster.processes[1].wait(TIMEOUT_S) == 0, "the lease of one that nobody keeps runs out"
+    finally:
+        keeper.stop()
+
+
+def test_a_guardian_that_is_near_takes_over_who_was_kept(start_cluster: StartCluster) -> None:
+    """Its lease is of the same submission, and no earlier."""
+    cluster = start_cluster(brokers=1, settings={"broker.lease.ms": 60_000})
+    found = cluster.store.read_brokers().brokers[1]
+    keeper = LeaseKeeper(Lease(1, 4), 60_000, security=NO_SECURITY, report=lambda _died: None)
+    assignment = Assignment(
+        log_directory=str(cluster.directory),
+        cluster_id=cluster.cluster_id,
+        zookeeper=f"{cluster.zookeeper}{cluster.chroot}",
+        host="127.0.0.1",
+        overrides={},
+    )
+    try:
+        keeper.keep((Kept(broker_id=1, address=found.address, incarnation=found.incarnation),))
+        eventually(lambda: '"attempt":4' in (cluster.log_dir(1) / "lease.json").read_text(), "it is kept")
+        for attempt in (4, 5):
+            guardian = Guardian(
+                1,
+                assignment,
+                Lease(1, attempt),
+                settings=Settings(),
+                security=NO_SECURITY,
+                report=lambda _died: None,
+            )
+            assert guardian.start().incarnation == found.incarnation
+            assert guardian.adopted
+    finally:
+        keeper.stop()

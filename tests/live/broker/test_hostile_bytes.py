@@ -10,6 +10,7 @@ import struct
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 
 import msgspec
 import pyarrow as pa
@@ -17,6 +18,7 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.errors import error_of_text
+from spark_replication.messages.commands import LeaderAndIsr
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import ReadTicket
 from spark_replication.messages.replication import (
@@ -77,6 +79,41 @@ def test_malformed_bytes_are_refused_and_change_nothing(start_cluster: StartClus
     assert grown < GROWTH_BYTES_MAX, f"{grown >> 20} MiB more"
     assert {"INVALID_REQUEST", "UNSUPPORTED_VERSION", "INCONSISTENT_CLUSTER_ID", "SCHEMA_MISMATCH"} <= codes.keys()
     assert "UNKNOWN_SERVER_ERROR" not in codes, codes
+
+
+@pytest.mark.parametrize("epoch", [1 << 31, 1 << 40, 1 << 62])
+def test_epochs_that_no_znode_can_have_end_nothing(start_cluster: StartCluster, epoch: int) -> None:
+    """A write that rests on one of them is none that a ZooKeeper client can send."""
+    cluster = start_cluster(brokers=1)
+    cluster.create_topic("orders", (1,), min_isr=1)
+    served = _served(cluster)
+    next(served)
+    file = cluster.file(1)
+    fetch = FetchPartition(
+        topic="orders",
+        partition=0,
+        topic_id=cluster.stored("orders").topic_id,
+        leader_epoch=cluster.stored("orders").state.leader_epoch,
+        offset=3,
+        last_epoch=cluster.stored("orders").state.leader_epoch,
+        clean_since=0,
+    )
+    hello = HelloFrame(cluster_id=cluster.cluster_id, broker_id=2, broker_epoch=epoch)
+    with socket.create_connection((file.host, file.replication_port), timeout=SOCKET_TIMEOUT_S) as connection:
+        connection.sendall(_framed(to_frame(hello)) + _framed(to_frame(FetchFrame(number=1, partitions=(fetch,)))))
+        assert _refusal(connection) == "INVALID_REQUEST"
+    known = msgspec.structs.replace(cluster.stored("orders"), partition_epoch=epoch)
+    later = msgspec.structs.replace(known.state, leader_epoch=epoch)
+    for command in (known, msgspec.structs.replace(known, partition_epoch=9, state=later)):
+        told = LeaderAndIsr(controller_epoch=1, partitions=(command,), topics={}, brokers={})
+        assert _refused(partial(_told, cluster, to_json(told))) == "INVALID_REQUEST"
+    next(served)
+    assert cluster.processes[1].poll() is None
+
+
+def _told(cluster: Cluster, command: bytes) -> None:
+    with cluster.client(1) as client:
+        list(client.do_action(("leader_and_isr", command)))
 
 
 def _served(cluster: Cluster) -> Iterator[None]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,6 +9,7 @@ import pytest
 
 from tests.live.broker.brokers import Cluster, Put, eventually
 from tests.live.broker.conftest import StartCluster
+from tests.live.cluster.faults import stopped
 
 pytestmark = pytest.mark.live
 
@@ -54,15 +53,12 @@ def test_a_follower_that_stands_still_costs_the_leader_no_memory_and_catches_up(
     produce(cluster, 4 * IN_FLIGHT, metadata)
     leader, follower = cluster.processes[1].pid, cluster.processes[3].pid
     before = resident_bytes(leader)
-    os.kill(follower, signal.SIGSTOP)
-    try:
+    with stopped(follower):
         produce(cluster, 1, metadata)  # acks=all is answered once it has left the ISR
         eventually(lambda: cluster.stored("orders").state.isr == {1, 2}, "broker 3 leaves the ISR")
         produce(cluster, STANDING_STILL_BATCHES, metadata)
         grown = resident_bytes(leader) - before
         assert grown < GROWTH_BYTES_MAX, f"{grown >> 20} MiB more"
-    finally:
-        os.kill(follower, signal.SIGCONT)
     produce(cluster, CATCHING_UP_BATCHES, metadata)
     eventually(lambda: cluster.stored("orders").state.isr == {1, 2, 3}, "broker 3 is in sync again")
     eventually(lambda: same_on_all(cluster), "the same bytes everywhere")

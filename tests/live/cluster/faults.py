@@ -6,7 +6,7 @@ import os
 import resource
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import spark_replication as sr
@@ -30,11 +30,28 @@ def kill(*pids: int | None) -> None:
         os.close(end)
 
 
-@contextmanager
-def stopped(pid: int | None) -> Iterator[None]:
-    """SIGSTOP: it keeps its connections, its locks and its memory, and does nothing."""
+def hang(pid: int | None) -> None:
+    """SIGSTOP: it keeps its connections, its locks and its memory, and does nothing. On a busy machine its threads stop
+    a moment later than kill(2) returns, and may answer until then."""
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
+    eventually(lambda: thread_states(pid) <= {"T"}, f"every thread of {pid} is stopped", END_TIMEOUT_S)
+
+
+def thread_states(pid: int) -> set[str]:
+    """As in proc(5). Of a thread that ends meanwhile: none."""
+    states = set()
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):
+            states.add((thread / "stat").read_text().rpartition(")")[2].split()[0])
+    return states
+
+
+@contextmanager
+def stopped(pid: int | None) -> Iterator[None]:
+    """It hangs until the end of the block."""
+    assert pid is not None
+    hang(pid)
     try:
         yield
     finally:

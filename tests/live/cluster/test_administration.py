@@ -23,7 +23,12 @@ from tests.live.cluster.waiting import eventually
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 DEADLINE_S = 60.0
-CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000, "log.delete.delay.ms": 0}
+CONFIG = {
+    "zookeeper.session.ms": 6_000,
+    "replica.lag.time.ms": 5_000,
+    "log.delete.delay.ms": 0,
+    "log.unassigned.delay.ms": 0,
+}
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
+import msgspec
 import pyarrow as pa
 import pytest
 from pyarrow import flight
@@ -16,14 +17,16 @@ import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
 from spark_replication.config import settings_from
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster
-from spark_replication.core.controller.controller import plan
+from spark_replication.core.controller.controller import decide
 from spark_replication.core.controller.events import TookOver
-from spark_replication.messages.envelope import Done
+from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
+from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.guarding import Shutdown
 from spark_replication.model import TopicPartition, encode
 from spark_replication.transport.actions import call
 from spark_replication.zk import paths
-from spark_replication.zk.reading import read_brokers, read_partitions, read_topics
+from spark_replication.zk.operations import EXISTS, Delete
+from spark_replication.zk.reading import Reading
 from spark_replication.zk.session import Session
 from tests.live.broker import brokers
 from tests.live.cluster.faults import full_disk, held_down, kill, stopped
@@ -105,6 +108,26 @@ def test_a_killed_leader_costs_no_acknowledged_row(cluster: sr.LocalCluster, top
     assert partition(cluster, topic).leader_epoch >= 1
 
 
+def test_a_broker_that_has_registered_again_is_reported_as_fast_when_it_dies(
+    cluster: sr.LocalCluster, truth: Session
+) -> None:
+    """By whoever watched the process since before: it is the same one."""
+    cluster.wait_healthy()
+    before = cluster.brokers[2]
+    truth.commit_now((Delete(paths.broker_id(2), EXISTS),))
+    eventually(lambda: cluster.brokers[2].epoch > before.epoch, "it registers again")
+    cluster.wait_healthy()
+    assert cluster.brokers[2].pid == before.pid
+    try:
+        began = time.monotonic()
+        cluster.kill_broker(2)
+        eventually(lambda: truth.read_now(paths.broker_id(2)) is None, "its registration is removed")
+        assert time.monotonic() - began < SESSION_S / 3, "not by the end of its session"
+    finally:
+        cluster.restart_broker(2)
+    cluster.wait_healthy()
+
+
 def test_a_killed_follower_holds_nobody_up(cluster: sr.LocalCluster) -> None:
     topic = "followed"
     cluster.wait_healthy()
@@ -175,7 +198,8 @@ def test_a_leader_that_hangs_for_longer_than_its_session_commits_nothing_when_it
                 load.wait_for_more(20)
                 late.send(numbers(2))
             answer = late.answer()
-            assert answer["error"] in {"NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT"}, answer
+            # Whichever comes first: another leads, nobody follows, or it is registering again.
+            assert answer["error"] in {"NOT_LEADER_OR_FOLLOWER", "REQUEST_TIMED_OUT", "NOT_READY"}, answer
     assert cluster.brokers[leader].pid == hung.pid, "it was never ended"
     assert rows(cluster, topic, aside) == [1]
 
@@ -208,13 +232,19 @@ def has_ended(pid: int) -> bool:
     return not Path(f"/proc/{pid}").exists()
 
 
+def _order(directory: Path) -> Shutdown:
+    """As its guardian gives it."""
+    lease = msgspec.json.decode((directory / LEASE_FILE).read_bytes(), type=LeaseFile)
+    return Shutdown(controller_epoch=lease.controller_epoch, attempt=lease.attempt)
+
+
 def test_a_rolling_restart_costs_producers_no_error(cluster: sr.LocalCluster, topic: str) -> None:
     before = cluster.brokers
     with watched(cluster, topic) as load:
         for broker, found in before.items():
             began = time.monotonic()
             with flight.connect(f"grpc://{found.host}:{found.port}") as client:
-                call(client, "shutdown", Shutdown(), Done, 5_000)
+                call(client, SHUTDOWN, _order(Path(found.log_dir)), 5_000)
             eventually(partial(has_ended, found.pid), "it has stopped")
             assert time.monotonic() - began < CONTROLLED_STOP_S
             eventually(partial(was_started_again, cluster, broker, found.pid), "it was started again")
@@ -231,9 +261,9 @@ def test_what_zookeeper_holds_after_all_of_that_is_what_the_model_would_have_lef
 ) -> None:
     """The code that the simulator runs takes every node as it is, byte for byte, and finds nothing to settle."""
     cluster.wait_healthy()
-    topics, brokers_now = read_topics(truth), read_brokers(truth)
+    topics, brokers_now = Reading(truth).topics(), Reading(truth).brokers()
     assigned = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
-    stored = read_partitions(truth, assigned)
+    stored = Reading(truth).partitions(assigned)
     epoch = truth.read_now(paths.CONTROLLER_EPOCH)
     assert epoch is not None
     state = ClusterState(
@@ -250,7 +280,7 @@ def test_what_zookeeper_holds_after_all_of_that_is_what_the_model_would_have_lef
     nodes = truth.read_many([paths.leader_and_isr(each) for each in assigned])
     assert [found and found.data for found in nodes] == [encode(stored[each].state) for each in assigned]
     assert {each.partition for each in assigned} >= set(range(PARTITIONS))
-    assert plan(state, TookOver()).steps == ()
+    assert decide(state, TookOver()).steps == ()
     assert all(found.state.isr == set(brokers_now.brokers) for found in stored.values())
 
 

@@ -10,11 +10,14 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.config import settings_from
-from spark_replication.live.broker_file import read_broker_file
+from spark_replication.live.broker.lease import holder_in
+from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
 from spark_replication.storage.broker_directory import probe
 from spark_replication.transport.security import NO_SECURITY
+from tests.live.cluster.faults import kill
 from tests.live.cluster.history import Load
+from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -32,7 +35,22 @@ def test_a_second_start_in_the_directory_adopts_what_lives(tmp_path: Path) -> No
         assert second.controller_pid == controller
         second.stop()
         # The first one's guardians see the brokers end, and may not start them: the second's took over their lease.
-    assert all(not Path(f"/proc/{pid}").exists() for pid in (*pids.values(), *zookeepers))
+    ended = (*pids.values(), *zookeepers)
+    eventually(lambda: not any(Path(f"/proc/{pid}").exists() for pid in ended), "all have ended")
+
+
+def test_brokers_that_were_just_killed_are_not_healthy_whoever_has_noticed(cluster: sr.LocalCluster) -> None:
+    for _ in range(3):
+        kill(*[broker.pid for broker in cluster.brokers.values()])
+        assert cluster.problems()
+        cluster.wait_healthy()
+
+
+def test_each_start_takes_the_lease_by_a_number_that_no_clock_tells(tmp_path: Path) -> None:
+    for attempt in (1, 2):
+        with sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster", config=CONFIG) as cluster:
+            _, held = holder_in(Path(cluster.brokers[1].log_dir))
+            assert held == attempt
 
 
 def test_two_guardians_on_one_host_never_run_two_brokers_in_one_directory(cluster: sr.LocalCluster) -> None:

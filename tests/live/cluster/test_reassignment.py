@@ -24,7 +24,12 @@ PARTITIONS = 50
 ROWS = 12_500  # 100 kB of each partition before anything moves
 BYTES_PER_SECOND = 40_000  # of each of four brokers: all that there is to copy takes half a minute
 SEND_INTERVAL_S = 0.5  # of each partition's load, far below that
-CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000, "log.delete.delay.ms": 0}
+CONFIG = {
+    "zookeeper.session.ms": 6_000,
+    "replica.lag.time.ms": 5_000,
+    "log.delete.delay.ms": 0,
+    "log.unassigned.delay.ms": 0,
+}
 
 
 class SharedLoad(Load):

@@ -22,6 +22,7 @@ from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
 from spark_replication.messages.replication import ErrorFrame, HelloFrame
+from spark_replication.model import EPOCH_MAX
 from spark_replication.transport.frames import FrameReceiver, encoded, send
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
@@ -135,12 +136,12 @@ def test_who_does_not_belong_gets_a_clear_error_in_time_and_the_next_is_served(s
 
 
 def test_a_stranger_between_brokers_shuts_nobody_out(secured: Secured) -> None:
-    """It claims to be each broker in turn, of an epoch beyond all others."""
+    """It claims to be each broker in turn, of the largest epoch that a message may carry."""
     secured.produced()
     described = secured.cluster.admin.describe_cluster()
     for target in described.brokers:
         for other in described.brokers:
-            hello = HelloFrame(cluster_id=described.cluster_id, broker_id=other.id, broker_epoch=1 << 60)
+            hello = HelloFrame(cluster_id=described.cluster_id, broker_id=other.id, broker_epoch=EPOCH_MAX)
             assert refusal_of(target.host, target.replication_port, hello).error == AuthenticationFailed.code
     secured.produced()
     (topic,) = secured.cluster.admin.describe_topics([TOPIC])

@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from spark_replication.mirror.delta_tables import PartitionsTable
 from spark_replication.spark.session import build_session
-from tests.live.mirror.mirror_stories import CLUSTER
 
 
 @pytest.fixture(scope="session")
@@ -23,8 +21,3 @@ def spark() -> Iterator[SparkSession]:
 @pytest.fixture
 def path(tmp_path: Path) -> str:
     return str(tmp_path / "mirror")
-
-
-@pytest.fixture
-def table(spark: SparkSession, path: str) -> PartitionsTable:
-    return PartitionsTable(spark, path, CLUSTER)

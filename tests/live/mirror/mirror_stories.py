@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from spark_replication.core.controller.news import Complete, News, PartitionNews
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.rows import NEVER_CONFIRMED, MirrorRow
-from spark_replication.model import PartitionState
+from spark_replication.mirror.partitions import NEVER_CONFIRMED, PartitionGone, PartitionRow
+from spark_replication.model import PartitionState, TopicPartition
 
 CLUSTER = "cluster-a"
 
@@ -31,14 +33,18 @@ def command(
     )
 
 
-def row(
-    told: PartitionCommand,
-    zxid: int,
-    *,
-    active_epoch: int = NEVER_CONFIRMED,
-    cluster_id: str = CLUSTER,
-    deleted: bool = False,
-) -> MirrorRow:
-    return MirrorRow(
-        cluster_id=cluster_id, command=told, zxid=zxid, updated_at_ms=0, active_epoch=active_epoch, deleted=deleted
-    )
+def row(told: PartitionCommand, zxid: int, *, active_epoch: int = NEVER_CONFIRMED) -> PartitionRow:
+    return PartitionRow(cluster_id=CLUSTER, command=told, zxid=zxid, told_ms=0, active_epoch=active_epoch)
+
+
+def gone(topic: str, partition: int, zxid: int) -> PartitionGone:
+    return PartitionGone(cluster_id=CLUSTER, partition=TopicPartition(topic, partition), zxid=zxid, told_ms=0)
+
+
+def changed(*told: tuple[PartitionCommand, int]) -> News:
+    return News(partitions=tuple(PartitionNews(command, zxid) for command, zxid in told))
+
+
+def everything(zxid: int, *told: tuple[PartitionCommand, int], unreadable: Unreadable = ALL_READ) -> News:
+    """As a controller tells that came to power at this zxid."""
+    return News(partitions=changed(*told).partitions, complete=Complete(zxid, unreadable))

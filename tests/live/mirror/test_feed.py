@@ -1,4 +1,4 @@
-"""The mirror's thread against real Delta: it coalesces, never blocks who tells it, and tries again."""
+"""The mirror's thread and real tables: it coalesces, never blocks who tells it, tries again, and ends up complete."""
 
 from __future__ import annotations
 
@@ -6,32 +6,42 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from pyspark.sql import SparkSession
+from deltalake import DeltaTable
 
+from spark_replication.core.controller.news import News
+from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.errors import RequestTimedOut, StorageFailed
-from spark_replication.mirror.delta_tables import partitions_path
-from spark_replication.mirror.feed import MirrorThread
-from spark_replication.mirror.load import load_partition_changes, load_partitions
+from spark_replication.mirror import feed
+from spark_replication.mirror.delta_file import DeltaFile
+from spark_replication.mirror.feed import MirrorThread, Teller, partitions_path, status_path
+from spark_replication.mirror.latest_rows import LatestRows
 from spark_replication.model import TopicPartition
 from spark_replication.ports import MirrorFeed
-from tests.live.mirror.mirror_stories import CLUSTER, command
+from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything
 
-pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-DEADLINE_S = 120.0
+DEADLINE_S = 60.0
+TELLER = Teller(CLUSTER, controller_epoch=4, address="127.0.0.1:9000")
 ORDERS_3 = TopicPartition("orders", 3)
 
 Start = Callable[..., MirrorThread]
 
 
 @pytest.fixture
-def start(spark: SparkSession, path: str) -> Iterator[Start]:
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "mirror")
+
+
+@pytest.fixture
+def start(path: str) -> Iterator[Start]:
     started: list[MirrorThread] = []
 
-    def starter(interval_ms: int = 100) -> MirrorThread:
-        started.append(MirrorThread(spark, path, CLUSTER, interval_ms))
+    def starter(interval_ms: int = 100, heartbeat_ms: int = 60_000) -> MirrorThread:
+        started.append(MirrorThread(path, TELLER, interval_ms=interval_ms, heartbeat_ms=heartbeat_ms))
         return started[-1]
 
     yield starter
@@ -46,68 +56,115 @@ def wait_for(condition: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_a_decision_and_its_confirmation_arrive(spark: SparkSession, path: str, start: Start) -> None:
+def stored(path: str) -> list[dict[str, Any]]:
+    """What exists."""
+    rows = DeltaTable(partitions_path(path)).to_pyarrow_table().to_pylist()
+    return sorted((row for row in rows if not row["deleted"]), key=lambda row: (row["topic"], row["partition"]))
+
+
+def topics(path: str) -> list[str]:
+    return [row["topic"] for row in stored(path)]
+
+
+def test_a_decision_and_its_confirmation_arrive(path: str, start: Start) -> None:
     mirror = start()
-    feed: MirrorFeed = mirror
-    feed.changed((told, 10) for told in [command(leader=1, leader_epoch=7)])
+    as_told: MirrorFeed = mirror
+    as_told.tell(changed((command(leader=1, leader_epoch=7), 10)))
     mirror.flush(DEADLINE_S)
-    (before,) = load_partitions(spark, path).collect()
-    feed.confirmed(ORDERS_3, command().topic_id, 7)
+    (before,) = stored(path)
+    as_told.confirmed(ORDERS_3, command().topic_id, 7)
     mirror.flush(DEADLINE_S)
-    (after,) = load_partitions(spark, path).collect()
+    (after,) = stored(path)
     assert (before["leader_epoch"], before["active_epoch"]) == (7, -1)
     assert (after["leader_epoch"], after["active_epoch"]) == (7, 7)
-    assert (mirror.pending, mirror.lag_ms()) == (0, 0)
+    assert (mirror.pending, mirror.lag_ms(), mirror.wants_all) == (0, 0, False)
 
 
-def test_a_deleted_topic_leaves(spark: SparkSession, path: str, start: Start) -> None:
+def test_a_deleted_topic_leaves(path: str, start: Start) -> None:
     mirror = start()
-    mirror.changed([(command("orders"), 10), (command("payments"), 10)])
-    mirror.deleted("orders", 11)
+    mirror.tell(changed((command("orders"), 10), (command("payments"), 10)))
+    mirror.tell(News(deleted=(("orders", 11),)))
     mirror.flush(DEADLINE_S)
-    assert [found["topic"] for found in load_partitions(spark, path).collect()] == ["payments"]
+    assert topics(path) == ["payments"]
 
 
-def test_a_thousand_changes_are_few_merges_and_nobody_waits_for_them(
-    spark: SparkSession, path: str, start: Start
-) -> None:
-    mirror = start(interval_ms=1)
-    mirror.changed([(command("orders", 0), 1)])
-    wait_for((Path(partitions_path(path)) / "_delta_log").exists)  # the first write is under way, and takes seconds
-    began = time.monotonic()
+def test_what_went_while_nobody_could_write_is_gone_after_the_next_take_over(path: str, start: Start) -> None:
+    before = start()
+    before.tell(changed((command("orders"), 10), (command("payments"), 11), (command("garbage"), 12)))
+    before.flush(DEADLINE_S)
+    before.close()
+    version = DeltaTable(partitions_path(path)).version()
+    hidden = Unreadable(topics=frozenset({"garbage", "never shown"}))
+    after = start()
+    after.tell(everything(20, (command("payments"), 11), unreadable=hidden))
+    after.flush(DEADLINE_S)
+    assert topics(path) == ["garbage", "payments"]
+    # One version for the tombstone; what is there already is not written again.
+    assert DeltaTable(partitions_path(path)).version() == version + 1
+    assert DeltaTable(partitions_path(path)).count() == 3
+    # What nobody could read may be from before that, and is shown once it can be. Only then may tombstones go.
+    after.tell(everything(21, (command("payments"), 11), (command("garbage"), 12), (command("never shown"), 13)))
+    after.flush(DEADLINE_S)
+    assert topics(path) == ["garbage", "never shown", "payments"]
+    assert DeltaTable(partitions_path(path)).count() == 3
+
+
+def test_a_take_over_of_what_nobody_changed_writes_nothing(path: str, start: Start) -> None:
+    first = start()
+    told = [(command("orders", number, leader_epoch=2), 10 + number) for number in range(5)]
+    first.tell(everything(9, *told))
+    first.confirmed(ORDERS_3, command().topic_id, 2)
+    first.flush(DEADLINE_S)
+    first.close()
+    rows = stored(path)
+    second = start()
+    second.tell(everything(9, *told))
+    second.flush(DEADLINE_S)
+    assert stored(path) == rows
+    assert rows[3]["active_epoch"] == 2
+
+
+def test_a_deposed_controllers_last_write_changes_nothing_newer(path: str, start: Start) -> None:
+    deposed, present = start(), start()
+    deposed.tell(changed((command("orders", 3, leader_epoch=1), 10), (command("removed", 0), 11)))
+    deposed.flush(DEADLINE_S)
+    present.tell(everything(20, (command("orders", 3, leader_epoch=2), 15)))
+    present.flush(DEADLINE_S)
+    deposed.tell(changed((command("orders", 3, leader_epoch=1, partition_epoch=4), 12), (command("removed", 0), 13)))
+    deposed.flush(DEADLINE_S)
+    assert [(row["topic"], row["leader_epoch"]) for row in stored(path)] == [("orders", 2)]
+
+
+def test_a_thousand_changes_are_few_writes_and_nobody_waits_for_them(path: str, start: Start) -> None:
+    mirror = start(interval_ms=300)
+    mirror.tell(changed((command("orders", 0), 1)))
+    mirror.flush(DEADLINE_S)
+    first = DeltaTable(partitions_path(path)).version()
     slowest_s = 0.0
     for zxid in range(2, 1_002):
         told = time.monotonic()
-        mirror.changed([(command("orders", zxid % 4, leader_epoch=zxid), zxid)])
+        mirror.tell(changed((command("orders", zxid % 4, leader_epoch=zxid), zxid)))
         slowest_s = max(slowest_s, time.monotonic() - told)
-    told_s = time.monotonic() - began
-    waited, lag_ms = mirror.pending, mirror.lag_ms()
+    assert mirror.pending <= 4
     mirror.flush(DEADLINE_S)
-    flushed_s = time.monotonic() - began
-
-    assert slowest_s < flushed_s / 2
-    assert told_s < flushed_s
-    assert 0 < waited <= 4
-    assert lag_ms > 0
-    merges = load_partition_changes(spark, path).select("_commit_version").distinct().count()
-    assert merges <= 20
-    stored = {found["partition"]: found["zxid"] for found in load_partitions(spark, path).collect()}
-    assert stored == {0: 1_000, 1: 1_001, 2: 998, 3: 999}
+    assert slowest_s < 1.0  # a write, or the pause between two, is not waited for
+    assert DeltaTable(partitions_path(path)).version() - first <= 20
+    assert {row["partition"]: row["zxid"] for row in stored(path)} == {0: 1_000, 1: 1_001, 2: 998, 3: 999}
 
 
 def test_a_failing_path_is_reported_once_and_tried_again(
-    spark: SparkSession, path: str, start: Start, caplog: pytest.LogCaptureFixture
+    path: str, start: Start, caplog: pytest.LogCaptureFixture
 ) -> None:
     Path(path).write_text("a file where the folder should be")
     with caplog.at_level(logging.INFO, logger="spark_replication.mirror"):
         mirror = start()
-        mirror.changed([(command(leader_epoch=1), 10)])
+        mirror.tell(changed((command(leader_epoch=1), 10)))
         wait_for(lambda: mirror.error is not None)
         error = mirror.error
         with pytest.raises(RequestTimedOut, match=r"1 partitions are not in .*KAFKA_STORAGE_ERROR"):
             mirror.flush(2.0)
-        mirror.changed([(command(leader_epoch=2), 11)])
-        assert (mirror.pending, mirror.lag_ms() > 0) == (1, True)
+        mirror.tell(changed((command(leader_epoch=2), 11)))
+        assert (mirror.pending, mirror.lag_ms() > 0, mirror.wants_all) == (1, True, True)
         Path(path).unlink()
         mirror.flush(DEADLINE_S)
 
@@ -115,15 +172,112 @@ def test_a_failing_path_is_reported_once_and_tried_again(
     assert "mirror.path" in error.message
     assert [record.levelname for record in caplog.records] == ["WARNING", "INFO"]
     assert mirror.error is None
-    assert [found["leader_epoch"] for found in load_partitions(spark, path).collect()] == [2]
+    assert [found["leader_epoch"] for found in stored(path)] == [2]
+    mirror.tell(everything(20, (command(leader_epoch=2), 11)))
+    assert not mirror.wants_all
 
 
-def test_closing_writes_what_waits(spark: SparkSession, path: str, start: Start) -> None:
+def test_a_table_that_somebody_removes_is_whole_again_once_all_is_told(path: str, start: Start) -> None:
+    mirror = start()
+    mirror.tell(changed((command("orders"), 10), (command("payments"), 11)))
+    mirror.flush(DEADLINE_S)
+    for file in sorted(Path(path).rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    mirror.tell(changed((command("payments", leader_epoch=3), 12)))
+    wait_for(lambda: mirror.wants_all)
+    mirror.tell(everything(20, (command("orders"), 10), (command("payments", leader_epoch=3), 12)))
+    mirror.flush(DEADLINE_S)
+    assert [(row["topic"], row["leader_epoch"]) for row in stored(path)] == [("orders", 0), ("payments", 3)]
+
+
+def test_a_mistake_of_the_mirrors_own_is_its_own_trouble(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    mirror, takes, tells = start(), LatestRows.take, LatestRows.tell
+    monkeypatch.setattr(LatestRows, "tell", lambda *_given: 1 / 0)
+    mirror.tell(changed((command(), 10)))
+    assert mirror.wants_all
+    monkeypatch.setattr(LatestRows, "tell", tells)
+    monkeypatch.setattr(MirrorThread, "_told_of", lambda *_given: 1 / 0)
+    mirror.tell(everything(10, (command(), 10)))
+    wait_for(lambda: mirror.error is not None)
+    assert "division by zero" in str(mirror.error)
+    monkeypatch.undo()
+    mirror.tell(everything(10, (command(), 10)))
+    mirror.flush(DEADLINE_S)
+    assert (topics(path), mirror.wants_all, LatestRows.take is takes) == (["orders"], False, True)
+    assert caplog.text.count("please report") == 2
+
+
+def status(path: str) -> dict[str, Any]:
+    if not DeltaTable.is_deltatable(status_path(path)):
+        return {"zxid": None}
+    rows = DeltaTable(status_path(path)).to_pyarrow_table().to_pylist()
+    assert len(rows) <= 1
+    return dict(rows[0]) if rows else {"zxid": None}
+
+
+def test_the_status_says_how_far_the_table_is_and_who_writes_it(path: str, start: Start) -> None:
+    mirror = start(heartbeat_ms=500)
+    mirror.tell(everything(20, (command("orders"), 10)))
+    wait_for(lambda: status(path)["zxid"] == 20)
+    mirror.tell(changed((command("orders", leader_epoch=3), 31)))
+    wait_for(lambda: status(path)["zxid"] == 31)
+    first = status(path)
+    assert (first["cluster_id"], first["controller"], first["controller_epoch"]) == (CLUSTER, "127.0.0.1:9000", 4)
+    assert (first["lag_ms"], first["heartbeat_ms"]) == (0, 500)
+    wait_for(lambda: status(path)["as_of"] > first["as_of"])  # though nothing happens
+
+
+def test_a_deposed_controller_does_not_say_how_far_its_successors_tables_are(path: str) -> None:
+    successor = MirrorThread(path, TELLER, interval_ms=1, heartbeat_ms=600_000)
+    successor.tell(everything(20, (command("orders"), 10)))
+    wait_for(lambda: status(path)["zxid"] == 20)
+    row = status(path)
+    deposed = MirrorThread(path, TELLER._replace(controller_epoch=3), interval_ms=1, heartbeat_ms=1)
+    deposed.tell(changed((command("orders", leader_epoch=9), 99)))
+    deposed.flush(DEADLINE_S)
+    deposed.close()
+    assert status(path) == row
+    successor.close()
+
+
+def test_a_table_that_cannot_be_written_is_not_said_to_be_fresh(path: str, start: Start) -> None:
+    mirror = start(heartbeat_ms=100)
+    mirror.tell(everything(20, (command("orders"), 10)))
+    wait_for(lambda: status(path)["zxid"] == 20)
+    for file in sorted(Path(partitions_path(path)).rglob("*"), reverse=True):
+        file.rmdir() if file.is_dir() else file.unlink()
+    Path(partitions_path(path)).rmdir()
+    Path(partitions_path(path)).write_text("a file where the folder should be")
+    mirror.tell(changed((command("orders", leader_epoch=3), 31)))
+    wait_for(lambda: mirror.error is not None)
+    assert status(path)["zxid"] == 20
+
+
+@pytest.mark.parametrize("fails", ["open", "tidy"])
+def test_a_mistake_beside_the_writes_does_not_end_the_mirror(
+    path: str, start: Start, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fails: str
+) -> None:
+    monkeypatch.setattr(DeltaFile, fails, lambda *_given: 1 / 0)
+    monkeypatch.setattr(feed, "TIDY_S", 0.0)
+    mirror = start()
+    for zxid in (10, 11):
+        mirror.tell(changed((command(leader_epoch=zxid), zxid)))
+        mirror.flush(DEADLINE_S)
+    assert [row["leader_epoch"] for row in stored(path)] == [11]
+    wait_for(lambda: "division by zero" in caplog.text)
+    wait_for(lambda: mirror.error is None)
+
+
+def test_closing_writes_what_waits(path: str, start: Start) -> None:
     mirror = start(interval_ms=600_000)
-    mirror.changed([(command(leader_epoch=1), 10)])
+    mirror.tell(changed((command(leader_epoch=1), 10)))
+    mirror.flush(DEADLINE_S)
+    mirror.tell(changed((command(leader_epoch=2), 11)))
     mirror.close(DEADLINE_S)
-    assert load_partitions(spark, path).count() == 1
-    mirror.changed([(command(leader_epoch=2), 11)])
+    assert [row["leader_epoch"] for row in stored(path)] == [2]
+    mirror.tell(changed((command(leader_epoch=3), 12)))
     with pytest.raises(RequestTimedOut, match="has ended"):
         mirror.flush(DEADLINE_S)
 
@@ -131,6 +285,6 @@ def test_closing_writes_what_waits(spark: SparkSession, path: str, start: Start)
 def test_closing_gives_up_after_a_last_try(path: str, start: Start) -> None:
     Path(path).write_text("a file where the folder should be")
     mirror = start()
-    mirror.changed([(command(), 10)])
+    mirror.tell(changed((command(), 10)))
     mirror.close(DEADLINE_S)
     assert mirror.pending == 1

@@ -13,8 +13,8 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
-from spark_replication.live.broker_file import BrokerFile, read_broker_file
-from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
+from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.zookeeper_server.embedded import stop_directory
 from tests.live.spark.waiting import wait_for
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,10 +12,11 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.spark.standalone import Standalone
+from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from tests.live.cluster.faults import stopped
 from tests.live.cluster.history import SCHEMA, Load
-from tests.live.spark.applications import Application
-from tests.live.spark.waiting import wait_for
+from tests.live.spark.applications import STOP_TIMEOUT_S, Application, lives
+from tests.live.spark.waiting import children, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -93,7 +96,10 @@ def test_of_two_applications_one_commands_and_what_both_have_left_ends_with_its_
             with stopped(first.process.pid):
                 leases = first.leases()
                 after = second.wait_started()
-                assert all(first.leases()[broker] != lease for broker, lease in leases.items())
+                wait_for(
+                    "the second driver's guardians to take all leases",
+                    lambda: all(first.leases()[broker] != lease for broker, lease in leases.items()),
+                )
                 load.wait_for_more(20)
             assert after.controller_epoch == before.controller_epoch + 1
             wait_for("the first driver to stand by", lambda: "standing by" in first.says())
@@ -109,3 +115,47 @@ def test_of_two_applications_one_commands_and_what_both_have_left_ends_with_its_
     finally:
         first.clean_up()
         second.clean_up()
+
+
+@pytest.mark.parametrize("ends_or_hangs", [signal.SIGKILL, signal.SIGSTOP])
+def test_a_driver_without_its_jvm_gives_up_its_place_and_its_job_fails(
+    tmp_path: Path, ends_or_hangs: signal.Signals
+) -> None:
+    """Whoever supervises it starts it again, or another stands by: nobody commands who cannot guard."""
+    application = Application(tmp_path, "local[4]", brokers=BROKERS)
+    try:
+        before = application.start()
+        brokers = all_brokers(application)
+        (jvm,) = [pid for pid, command in children(application.process.pid) if b"deploy.SparkSubmit" in command]
+        os.kill(jvm, ends_or_hangs)
+        assert application.process.wait(STOP_TIMEOUT_S) == 1, application.says()
+        assert "error: SPARK_GONE: Spark's " in application.says()
+        assert application.living() == set(brokers), "they serve headless"
+        wait_for("its JVM to be gone", lambda: not lives(jvm))
+        assert application.start().controller_epoch == before.controller_epoch + 1
+        assert application.pids() == brokers, "they were adopted"
+        application.stop()
+    finally:
+        application.clean_up()
+
+
+def test_a_driver_that_cannot_ask_zookeeper_whether_it_still_commands_stops_no_broker(tmp_path: Path) -> None:
+    """It takes itself for the controller while its connection is gone, and another may have its brokers."""
+    zookeeper = EmbeddedZooKeeper.start(tmp_path / "zookeeper", 60)
+    settings = {"zookeeper.connect": zookeeper.address, "request.timeout.ms": "3000"}
+    application = Application(tmp_path, "local[4]", brokers=BROKERS, settings=settings)
+    try:
+        application.start()
+        brokers = all_brokers(application)
+        (server,) = zookeeper.pids
+        with stopped(server):
+            application.process.send_signal(signal.SIGINT)
+            assert application.process.wait(STOP_TIMEOUT_S) == 0, application.says()
+            assert "brokers are not stopped: ZooKeeper does not say" in application.says()
+            assert application.living() == set(brokers)
+        application.start()
+        assert application.pids() == brokers, "they were adopted"
+        application.stop()
+    finally:
+        application.clean_up()
+        zookeeper.stop()

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.process.stop_signals import INTERRUPTED
-from tests.live.spark.waiting import wait_for
+from tests.live.spark.waiting import POLL_S, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(360)]
 
@@ -62,7 +62,10 @@ class Job:
     def end(self, *, how: Callable[[], None]) -> int:
         how()
         code = self.process.wait(STOP_TIMEOUT_S)
-        wait_for("every process to end", lambda: not self.left(), END_TIMEOUT_S)
+        deadline = time.monotonic() + END_TIMEOUT_S
+        while left := self.left():
+            assert time.monotonic() < deadline, f"left behind are {[_told(pid) for pid in left]}: {self.says()}"
+            time.sleep(POLL_S)
         return code
 
     def press_ctrl_c(self) -> None:
@@ -73,6 +76,14 @@ class Job:
         self.press_ctrl_c()
         time.sleep(0.2)  # as impatient as people are
         self.press_ctrl_c()
+
+
+def _told(pid: int) -> str:
+    try:
+        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        return f"{pid} of {Path(f'/proc/{pid}/stat').read_text().split()[3]}: {command[:300]}"
+    except OSError:
+        return f"{pid}, which ends just now"
 
 
 @contextmanager

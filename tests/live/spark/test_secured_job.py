@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from tests.live.spark.waiting import wait_for
 from tests.unit.transport.test_security import SECRET, token_settings
 

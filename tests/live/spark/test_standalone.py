@@ -12,7 +12,8 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.errors import StaleLease
-from spark_replication.messages.guarding import LeaseAnswer, RenewLease
+from spark_replication.messages.actions import RENEW_LEASE
+from spark_replication.messages.guarding import RenewLease
 from spark_replication.spark.standalone import Standalone
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY
@@ -37,7 +38,7 @@ LEASE_MS = 180_000
 
 @pytest.fixture(scope="module")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    # One slot more than guardians: the mirror's MERGEs run beside them.
+    # One slot more than guardians, as for a user's jobs.
     standalone = Standalone(tmp_path_factory.mktemp("spark"), [LOOPBACK] * (BROKERS + 1))
     yield standalone
     standalone.stop()
@@ -162,7 +163,7 @@ def test_the_guardian_of_a_hung_host_is_refused_when_it_comes_to_itself(
                     controller_epoch=leases[broker].controller_epoch, attempt=leases[broker].attempt, lease_ms=LEASE_MS
                 )
                 with NO_SECURITY.client(f"{file.host}:{file.port}") as client, pytest.raises(StaleLease):
-                    call(client, "renew_lease", late, LeaseAnswer, 5_000)
+                    call(client, RENEW_LEASE, late, 5_000)
         load.wait_for_more(20)
     wait_for("the late guardian to be gone", lambda: not lives(guardian))
     assert application.pids() == brokers, "it has started none, and ended none"

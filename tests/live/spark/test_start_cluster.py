@@ -14,7 +14,7 @@ import pytest
 
 from spark_replication.model import DirectoryIdentity
 from spark_replication.process.stop_signals import INTERRUPTED
-from spark_replication.spark.cluster import ClusterFile, read_cluster_file
+from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.storage.broker_directory import write_identity
 from tests.live.spark.waiting import wait_for
 
@@ -132,7 +132,9 @@ def test_what_is_wrong_with_spark_or_zookeeper_is_one_sentence(tmp_path: Path) -
     silent = refused(*data, "--set", "zookeeper.connect=127.0.0.1:1", "--set", "request.timeout.ms=500")
     assert "no ZooKeeper answers at 127.0.0.1:1" in silent
     few = refused(*data, "--master", "local[2]")
-    assert "local[2] has 2 slots, and 3 guardians need 3 and other jobs at least 1: use local[4]" in few
+    assert (
+        "local[2] has 2 slots, and 3 guardians need 3, with one more for each task of other jobs: use local[4]" in few
+    )
     # Brokers that another ZooKeeper knows: theirs are not taken, and ours would never start.
     brokers = tmp_path / "data" / "logs" / "broker-1"
     brokers.mkdir(parents=True)

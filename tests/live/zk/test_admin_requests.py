@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from kazoo.client import KazooClient
 
-from spark_replication.core.controller.events import BrokersRead, Requested
+from spark_replication.core.controller.events import BrokersRead, NodesUnreadable, Requested
 from spark_replication.core.law.writes import DeletionMark, RequestRemoval, Stored, TopicRemoval, TopicWrite
 from spark_replication.messages.requests import AddPartitions, DeleteTopic, ElectLeaders, Reassign, RemovePartitions
 from spark_replication.model import TopicPartition, TopicState, encode
@@ -43,10 +43,10 @@ def won(cluster: Cluster, name: str = "a") -> ControllerStore:
 
 
 class Requests(Heard):
-    """What the watch tells of requests; brokers are another story."""
+    """What the watch tells of requests; brokers, and what is none, are other stories."""
 
     def __call__(self, *told: object) -> None:
-        if not isinstance(told[0], BrokersRead):
+        if not isinstance(told[0], (BrokersRead, NodesUnreadable)):
             super().__call__(*told)
 
 

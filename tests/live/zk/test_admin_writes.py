@@ -25,7 +25,7 @@ from spark_replication.core.law.writes import (
 from spark_replication.model import ClusterSettings, TopicConfig, TopicPartition, TopicState, decode, encode
 from spark_replication.zk import paths
 from spark_replication.zk.controller.store import ControllerStore
-from spark_replication.zk.session import Create, Delete, SetData
+from spark_replication.zk.operations import Create, Delete, SetData
 
 from .helpers import Heard, Proxy, committed, partition_write, state, topic_write
 

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 import pytest
 
+from spark_replication.core.law.unreadable import ALL_READ
 from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
 from spark_replication.errors import DirectoryInUse, NotReady, StaleBrokerEpoch
 from spark_replication.model import BrokerEpoch, TopicPartition, encode
 from spark_replication.zk import paths
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.controller.store import ControllerStore
-from spark_replication.zk.session import Create, Delete
+from spark_replication.zk.operations import Create, Delete
 
 from .helpers import Heard, Proxy, changed, committed, expire, partition_write, register, state, topic_write
 
@@ -147,6 +148,13 @@ def test_who_lost_its_session_hears_of_it_and_registers_again_in_a_new_one(
     assert gone.count == 0
 
 
+def test_registering_again_in_one_session_leaves_nothing_behind(cluster: Cluster, leader: BrokerStore) -> None:
+    listeners = len(leader._session._listeners)
+    for _ in range(3):
+        leader.watch_own_registration(lambda: None)
+    assert len(leader._session._listeners) == listeners
+
+
 def test_an_isr_change_is_stored_at_its_version(cluster: Cluster, leader: BrokerStore) -> None:
     assert changed(leader, isr_write()) == IsrCommitted(1)
     node = cluster.session().read_now(paths.leader_and_isr(FOO))
@@ -250,18 +258,17 @@ def test_assignments_and_metadata_are_read_whole(
     cluster: Cluster, controller: ControllerStore, leader: BrokerStore
 ) -> None:
     committed(controller, [(topic_write("bar", 2),), (partition_write("bar", 1),)])
-    commands, configs = leader.read_assigned(1)
+    commands, unreadable = leader.read_assigned(1)
     assert [(command.topic_partition, command.partition_epoch) for command in commands] == [
         (TopicPartition("bar", 1), 0),
         (FOO, 0),
     ]
     assert commands[1].topic_id == "id-foo"
     assert commands[1].replicas == (1, 2, 3)
-    assert set(configs) == {"foo", "bar"}
-    assert leader.read_assigned(7) == ([], {})
+    assert leader.read_assigned(7) == ([], unreadable) == ([], ALL_READ)
     everything = leader.read_all()
     assert everything.partitions == commands
-    assert everything.topics == configs
+    assert set(everything.topics) == {"foo", "bar"}
     assert everything.topic_ids == {"foo": "id-foo", "bar": "id-bar"}
     assert everything.brokers == leader.read_brokers()
     assert set(everything.brokers.brokers) == {1}
@@ -270,12 +277,9 @@ def test_assignments_and_metadata_are_read_whole(
 def test_ids_are_given_once(cluster: Cluster, controller: ControllerStore) -> None:
     stores = [cluster.broker() for _ in range(4)]
     assert stores[0].allocate_broker_id() == 1
-    assert stores[0].allocate_producer_ids(10) == range(10)
     with ThreadPoolExecutor(4) as pool:
         brokers = list(pool.map(lambda store: store.allocate_broker_id(), stores))
-        blocks = list(pool.map(lambda store: store.allocate_producer_ids(5), stores))
     assert sorted(brokers) == [2, 3, 4, 5]
-    assert sorted(id_ for block in blocks for id_ in block) == list(range(10, 30))
 
 
 def test_before_any_controller_there_is_no_cluster(cluster: Cluster) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -21,10 +19,12 @@ from spark_replication.core.law.writes import (
     IsrWrite,
     Refused,
     Stored,
+    StoredAssignment,
+    StoredPartition,
     TopicWrite,
     Write,
 )
-from spark_replication.errors import CorruptState, InvalidRequest
+from spark_replication.errors import InvalidRequest
 from spark_replication.model import (
     ClusterSettings,
     ControllerInfo,
@@ -35,8 +35,10 @@ from spark_replication.model import (
     decode,
     encode,
 )
-from spark_replication.zk import batches, paths
-from spark_replication.zk.session import Committed, Create, Delete, SetData
+from spark_replication.zk import paths
+from spark_replication.zk.controller import batches
+from spark_replication.zk.operations import Committed, Create, Delete, SetData
+from tests.live.cluster.faults import stopped
 
 from .helpers import Heard, Proxy, changed, committed, expire, partition_write, register, state, topic_write
 
@@ -289,12 +291,16 @@ def test_a_broker_is_removed_at_its_epoch_only(cluster: Cluster) -> None:
     assert committed(store, [(BrokerRemoval(broker=1, epoch=0),)]) == [Refused({})]
 
 
-def test_a_group_that_no_multi_can_hold_is_refused_before_it_is_sent(cluster: Cluster) -> None:
+def test_a_group_that_no_multi_can_hold_is_refused_alone_before_it_is_sent(cluster: Cluster) -> None:
     store = cluster.controller()
     assert store.campaign("a", "127.0.0.1", 1)
     huge = tuple(partition_write("foo", number) for number in range(batches.GROUP_BYTES_MAX // 300))
-    with pytest.raises(InvalidRequest, match="fewer partitions"):
-        store.commit([huge], lambda answers: None)
+    first, refused, last = committed(store, [(topic_write("foo"),), huge, (topic_write("bar"),)])
+    assert isinstance(first, Stored)
+    assert isinstance(last, Stored)
+    assert isinstance(refused, Refused)
+    assert isinstance(refused.unstorable, InvalidRequest)
+    assert "fewer partitions" in refused.unstorable.message
 
 
 def test_two_thousand_partitions_are_committed_and_loaded(
@@ -348,6 +354,34 @@ def test_a_lost_answer_is_found_out_and_nothing_is_stored_twice(cluster: Cluster
     proxy.close()
 
 
+def test_a_group_whose_answer_was_lost_is_stored_though_a_leader_has_written_since(cluster: Cluster) -> None:
+    proxy = Proxy(cluster.address)
+    store = cluster.controller(session=cluster.session(proxy.address, session_timeout_ms=15_000))
+    assert store.campaign("a", "127.0.0.1", 1)
+    register(cluster.broker(), 1)
+    committed(store, [(topic_write("foo", 2),), (partition_write("foo", 0),), (partition_write("foo", 1),)])
+    assignment: dict[int, tuple[int, ...]] = {0: (1, 2, 3, 4), 1: (1, 2, 3)}
+    grown = TopicState(topic_id="id-foo", partitions=assignment, adding={0: (4,)})
+    growing = TopicWrite(topic="foo", state=grown, version=0)
+    session, answers = cluster.session(), Heard()
+    proxy.swallow()
+    store.commit([(growing, partition_write("foo", 0, 0), partition_write("foo", 1, 0))], answers)
+    proxy.wait_swallowed()
+    moved = session.commit_now((SetData(paths.leader_and_isr(FOO), encode(state(isr=(1, 2))), 1),))
+    assert isinstance(moved, Committed), moved
+    proxy.cut()
+    (answer,) = answers.take()
+    topic, foo = session.read_many([paths.topic("foo"), paths.leader_and_isr(FOO)])
+    assert topic
+    assert foo
+    assert answer == Stored(
+        ((1, topic.zxid), (1, topic.zxid), (1, topic.zxid)), {FOO: StoredPartition(state(isr=(1, 2)), 2, foo.zxid)}
+    )
+    (refused,) = committed(store, [(growing,)])
+    assert refused == Refused({}, {"foo": StoredAssignment(grown, 1, topic.zxid)})
+    proxy.close()
+
+
 def test_commits_wait_over_a_short_outage(cluster: Cluster) -> None:
     proxy = Proxy(cluster.address)
     session = cluster.session(proxy.address, session_timeout_ms=15_000)
@@ -388,9 +422,11 @@ def test_a_topic_without_states_is_loaded_and_a_corrupt_state_is_named(cluster: 
     second.resign()
     session = cluster.session()
     session.commit_now((SetData(paths.leader_and_isr(FOO), b"{}", -1),))
-    with pytest.raises(CorruptState, match="foo/0/leaderAndISR"):
-        cluster.controller().campaign("c", "127.0.0.1", 3)
-    assert session.read_now(paths.CONTROLLER) is None, "who could not load lets the next one try"
+    third = cluster.controller().campaign("c", "127.0.0.1", 3)
+    assert third is not None
+    assert third.partitions == {}
+    assert third.unreadable.partitions == {FOO}
+    assert "foo/0/leaderAndISR is not a PartitionState" in third.unreadable.reasons[paths.leader_and_isr(FOO)]
 
 
 def test_brokers_that_come_shut_down_and_go_are_told_whole(cluster: Cluster) -> None:
@@ -490,11 +526,8 @@ def test_a_controller_waits_for_a_hung_zookeeper(cluster: Cluster, zookeeper: Em
     store = cluster.controller()
     assert store.campaign("a", "127.0.0.1", 1)
     (pid,) = zookeeper.pids
-    os.kill(pid, signal.SIGSTOP)
-    try:
+    with stopped(pid):
         heard = Heard()
         store.commit([(topic_write("foo"),)], heard)
         assert heard.count == 0
-    finally:
-        os.kill(pid, signal.SIGCONT)
     assert isinstance(heard.take()[0], Stored)

@@ -3,42 +3,66 @@
 from __future__ import annotations
 
 import logging
+import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
 from spark_replication.config import settings_from
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.errors import ReplicationError
-from spark_replication.live.controller.host import Driver
-from spark_replication.messages.requests import Configure, RequestAnswer
+from spark_replication.errors import InvalidSchema, ReplicationError
+from spark_replication.live.controller import host
+from spark_replication.live.controller.host import ControllerHost, Retinue
+from spark_replication.messages.actions import ADMIN_REQUESTS
+from spark_replication.messages.requests import Configure, CreateTopic
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY
-from spark_replication.zk.controller import commit_pipeline, request_watch
-from spark_replication.zk.controller import watch as controller_watch
+from spark_replication.zk.controller import commit_pipeline, request_watch, watch
+from tests.live.broker.brokers import eventually
 from tests.live.zk.conftest import Cluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-Hears = Callable[[int, str], None]
+Hears = Callable[[str, int, str], None]
+
+
+class StartDriver(Protocol):
+    def __call__(
+        self,
+        took_over: Hears = lambda _cluster_id, _epoch, _address: None,
+        *,
+        name: str = "driver",
+        stood_down: Callable[[], None] = lambda: None,
+        dead_thread: Callable[[], str] = lambda: "",
+    ) -> ControllerHost: ...
 
 
 @pytest.fixture
-def driver(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[Hears], Driver]]:
-    started: list[Driver] = []
+def driver(cluster: Cluster, tmp_path: Path) -> Iterator[StartDriver]:
+    """Each with a seat of its own."""
+    started: list[ControllerHost] = []
 
-    def start(took_over: Hears) -> Driver:
-        driver = Driver(
+    def start(
+        took_over: Hears = lambda _cluster_id, _epoch, _address: None,
+        *,
+        name: str = "driver",
+        stood_down: Callable[[], None] = lambda: None,
+        dead_thread: Callable[[], str] = lambda: "",
+    ) -> ControllerHost:
+        driver = ControllerHost(
             cluster.address,
-            name="driver",
+            name=name,
             host="127.0.0.1",
             settings=settings_from({"zk.chroot": cluster.chroot}),
             security=NO_SECURITY,
-            took_over=took_over,
-            seat=tmp_path / "seat",
+            retinue=Retinue(took_over, stood_down, dead_thread),
+            seat=tmp_path / name,
+            mirror_path=str(tmp_path / "mirror"),
         )
         started.append(driver)
         driver.start()
@@ -50,11 +74,11 @@ def driver(cluster: Cluster, tmp_path: Path) -> Iterator[Callable[[Hears], Drive
 
 
 def test_an_error_that_nobody_expects_ends_the_candidacy_alone(
-    driver: Callable[[Hears], Driver], caplog: pytest.LogCaptureFixture
+    driver: StartDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     epochs, again = [], threading.Event()
 
-    def took_over(epoch: int, _address: str) -> None:
+    def took_over(_cluster_id: str, epoch: int, _address: str) -> None:
         epochs.append(epoch)
         if len(epochs) == 1:
             raise ZeroDivisionError("a bug")
@@ -74,12 +98,12 @@ def test_an_error_that_nobody_expects_ends_the_candidacy_alone(
     ("part", "method", "thread"),
     [
         (commit_pipeline.CommitPipeline, "_store", "controller-commits"),
-        (controller_watch.ControllerWatch, "_read_changes", "controller-watch"),
+        (watch.ControllerWatch, "_read_changes", "controller-watch"),
         (request_watch.RequestWatch, "_read", "request-watch"),
     ],
 )
 def test_a_thread_that_dies_takes_the_candidacy_along(
-    driver: Callable[[Hears], Driver],
+    driver: StartDriver,
     caplog: pytest.LogCaptureFixture,
     monkeypatch: pytest.MonkeyPatch,
     part: type,
@@ -94,7 +118,7 @@ def test_a_thread_that_dies_takes_the_candidacy_along(
         broken.set()
         raise ZeroDivisionError("a bug")
 
-    def took_over(epoch: int, _address: str) -> None:
+    def took_over(_cluster_id: str, epoch: int, _address: str) -> None:
         if epoch == 2:
             again.set()
 
@@ -105,13 +129,23 @@ def test_a_thread_that_dies_takes_the_candidacy_along(
         # be over before anything is asked.
         with suppress(ReplicationError), NO_SECURITY.client(started.address) as client:
             started.wait_active()
-            call(client, "configure", Configure(settings={"min.insync.replicas": 2}), RequestAnswer, 5_000)
+            call(client, ADMIN_REQUESTS[Configure], Configure(settings={"min.insync.replicas": 2}), 5_000)
         assert again.wait(60)
     assert f"its thread {thread} died" in caplog.text
 
 
-def test_a_question_that_fails_is_its_askers_error_alone(driver: Callable[[Hears], Driver]) -> None:
-    started = driver(lambda _epoch, _address: None)
+def test_a_topic_that_fits_no_znode_is_refused_and_the_controller_stays(driver: StartDriver) -> None:
+    started = driver(lambda _cluster_id, _epoch, _address: None)
+    epoch = started.wait_active()
+    with NO_SECURITY.client(started.address) as client:
+        for schema in ("x" * 3_000_000, "aGVsbG8="):
+            with pytest.raises(InvalidSchema):
+                call(client, ADMIN_REQUESTS[CreateTopic], CreateTopic(name="big", schema=schema), 10_000)
+    assert started.wait_active() == epoch == 1
+
+
+def test_a_question_that_fails_is_its_askers_error_alone(driver: StartDriver) -> None:
+    started = driver(lambda _cluster_id, _epoch, _address: None)
     epoch = started.wait_active()
 
     def fails(_cluster: ClusterState) -> int:
@@ -120,3 +154,67 @@ def test_a_question_that_fails_is_its_askers_error_alone(driver: Callable[[Hears
     with pytest.raises(ZeroDivisionError, match="of the question"):
         started.ask(fails)
     assert started.wait_active() == epoch == 1
+
+
+def test_it_resigns_before_its_guardians_are_dismissed(driver: StartDriver) -> None:
+    """They may take long to leave, and whoever commands next needs no word of theirs."""
+    standing_down, dismissed = threading.Event(), threading.Event()
+
+    def stood_down() -> None:
+        standing_down.set()
+        dismissed.wait()
+
+    first = driver(name="first", stood_down=stood_down)
+    first.wait_active()
+    second = driver(name="second")
+    closing = threading.Thread(target=first.close)
+    closing.start()
+    try:
+        assert standing_down.wait(30)
+        assert second.wait_active() == 2
+        assert closing.is_alive()
+    finally:
+        dismissed.set()
+        closing.join(30)
+    assert not closing.is_alive()
+
+
+def test_a_close_has_an_end(driver: StartDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host, "CLOSE_TIMEOUT_S", 0.2)
+    dismissed = threading.Event()
+
+    def hangs() -> None:
+        dismissed.wait()
+
+    started = driver(stood_down=hangs)
+    started.wait_active()
+    began = time.monotonic()
+    started.close()
+    assert time.monotonic() - began < 20
+    dismissed.set()
+
+
+def test_who_steps_aside_lets_another_go_first_and_commands_again_where_there_is_none(
+    driver: StartDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs: queue.SimpleQueue[tuple[str, int]] = queue.SimpleQueue()
+    first = driver(lambda _cluster_id, epoch, _address: epochs.put(("first", epoch)), name="first")
+    assert epochs.get(timeout=30) == ("first", 1)
+    first.step_aside()
+    assert epochs.get(timeout=30) == ("first", 2), "nobody stands by"
+    with caplog.at_level(logging.WARNING):
+        driver(lambda _cluster_id, epoch, _address: epochs.put(("second", epoch)), name="second")
+        eventually(lambda: "standing by" in caplog.text, "the second stands by")
+    first.step_aside()
+    assert epochs.get(timeout=30) == ("second", 3)
+
+
+def test_a_dead_thread_of_its_retinue_takes_the_candidacy_along(
+    driver: StartDriver, caplog: pytest.LogCaptureFixture
+) -> None:
+    epochs: queue.SimpleQueue[int] = queue.SimpleQueue()
+    dead = iter(["fleet"])
+    with caplog.at_level(logging.ERROR):
+        driver(lambda _cluster_id, epoch, _address: epochs.put(epoch), dead_thread=lambda: next(dead, ""))
+        assert [epochs.get(timeout=30) for _ in range(2)] == [1, 2]
+    assert "its thread fleet died" in caplog.text

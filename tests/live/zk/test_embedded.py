@@ -15,9 +15,11 @@ import pytest
 
 from spark_replication.errors import StartFailed
 from spark_replication.process.locked_process import wait_ended
-from spark_replication.zk.session import Create, Session
-from spark_replication.zookeeper_server import layout as server_layout
+from spark_replication.zk.operations import Create
+from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server import layout
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
+from tests.live.cluster.faults import hang
 
 pytestmark = pytest.mark.live
 
@@ -86,7 +88,7 @@ def test_a_killed_server_comes_back_on_its_port_with_its_data_and_sessions(direc
 def test_a_server_that_ends_while_it_is_adopted_is_started(directory: Path) -> None:
     server = EmbeddedZooKeeper.start(directory, timeout_s=60)
     (pid,) = server.pids
-    os.kill(pid, signal.SIGSTOP)  # it lives, and does not answer
+    hang(pid)  # it lives, and does not answer
     with ThreadPoolExecutor(1) as pool:
         starting = pool.submit(EmbeddedZooKeeper.start, directory, 60)
         with pytest.raises(FutureTimeoutError):
@@ -101,9 +103,9 @@ def test_a_port_taken_at_the_first_start_is_left_to_who_has_it(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free = server_layout._free_ports
+        free = layout._free_ports
         ports = iter([[taken]])
-        monkeypatch.setattr(server_layout, "_free_ports", lambda count: next(ports, None) or free(count))
+        monkeypatch.setattr(layout, "_free_ports", lambda count: next(ports, None) or free(count))
         server = EmbeddedZooKeeper.start(directory, timeout_s=60)
         assert port_of(server) != taken
         session(server).close()

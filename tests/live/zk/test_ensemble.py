@@ -13,10 +13,12 @@ import pytest
 
 from spark_replication.errors import StartFailed
 from spark_replication.process.locked_process import wait_ended
-from spark_replication.zk.session import Create, Session, SetData
-from spark_replication.zookeeper_server import layout as server_layout
+from spark_replication.zk.operations import Create, SetData
+from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server import layout
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 from spark_replication.zookeeper_server.server import ServerProcess
+from tests.live.cluster.faults import stopped
 
 pytestmark = pytest.mark.live
 
@@ -115,19 +117,13 @@ def test_a_session_outlives_the_leader_and_the_next_start_brings_it_back(ensembl
 def test_a_server_that_hangs_does_not_stop_a_start_and_two_do(ensemble: EmbeddedZooKeeper) -> None:
     hung = [server.pid for server in ensemble.servers if server.mode() == "follower"]
     assert None not in hung
-    stopped: list[int] = []
-    try:
-        for pid in filter(None, hung):
-            os.kill(pid, signal.SIGSTOP)
-            stopped.append(pid)
-            if len(stopped) == 1:
-                assert EmbeddedZooKeeper.start(ensemble.directory, 60, SERVERS).pids == ensemble.pids
-        with pytest.raises(StartFailed, match="answered no client in time"):
-            EmbeddedZooKeeper.start(ensemble.directory, 1, SERVERS)
-        assert len(ensemble.pids) == SERVERS, "a start that fails ends nothing that lived before"
-    finally:
-        for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+    first, second = hung
+    with stopped(first):
+        assert EmbeddedZooKeeper.start(ensemble.directory, 60, SERVERS).pids == ensemble.pids
+        with stopped(second):
+            with pytest.raises(StartFailed, match="answered no client in time"):
+                EmbeddedZooKeeper.start(ensemble.directory, 1, SERVERS)
+            assert len(ensemble.pids) == SERVERS, "a start that fails ends nothing that lived before"
     EmbeddedZooKeeper.start(ensemble.directory, 60, SERVERS)
 
 
@@ -153,9 +149,9 @@ def test_a_first_start_takes_other_ports_and_one_that_fails_leaves_nothing(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free = server_layout._free_ports
+        free = layout._free_ports
         first = iter([taken])
-        monkeypatch.setattr(server_layout, "_free_ports", lambda count: [*first, *free(count)][:count])
+        monkeypatch.setattr(layout, "_free_ports", lambda count: [*first, *free(count)][:count])
         started = EmbeddedZooKeeper.start(directory, 60, SERVERS)
         assert taken not in [port for server in started.servers for port in server.place.ports]
     started.stop()

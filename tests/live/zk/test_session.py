@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pytest
 
 from spark_replication.errors import BrokerNotAvailable
-from spark_replication.zk.session import Check, Committed, Create, Delete, Reason, Rejected, Session, SetData
+from spark_replication.zk.operations import (
+    Check,
+    Committed,
+    Create,
+    Delete,
+    Operation,
+    Rejected,
+    RejectionReason,
+    SetData,
+)
+from spark_replication.zk.session import Session
 
 from .helpers import Heard, Proxy, expire
 
@@ -58,18 +69,18 @@ def test_reading_many_at_once_finds_what_reading_each_finds(cluster: Cluster) ->
 @pytest.mark.parametrize(
     ("operation", "reason"),
     [
-        (Check("/there", 1), Reason.BAD_VERSION),
-        (Check("/never", 0), Reason.NO_NODE),
-        (SetData("/there", b"", 1), Reason.BAD_VERSION),
-        (SetData("/never", b"", -1), Reason.NO_NODE),
-        (Create("/there"), Reason.NODE_EXISTS),
-        (Create("/never/child"), Reason.NO_NODE),
-        (Delete("/there", -1), Reason.NOT_EMPTY),
-        (Delete("/there/child", 3), Reason.BAD_VERSION),
+        (Check("/there", 1), RejectionReason.BAD_VERSION),
+        (Check("/never", 0), RejectionReason.NO_NODE),
+        (SetData("/there", b"", 1), RejectionReason.BAD_VERSION),
+        (SetData("/never", b"", -1), RejectionReason.NO_NODE),
+        (Create("/there"), RejectionReason.NODE_EXISTS),
+        (Create("/never/child"), RejectionReason.NO_NODE),
+        (Delete("/there", -1), RejectionReason.NOT_EMPTY),
+        (Delete("/there/child", 3), RejectionReason.BAD_VERSION),
     ],
 )
 def test_a_rejected_multi_names_its_culprit_and_stores_nothing(
-    cluster: Cluster, operation: Check | SetData | Create | Delete, reason: Reason
+    cluster: Cluster, operation: Check | SetData | Create | Delete, reason: RejectionReason
 ) -> None:
     session = cluster.session()
     session.commit_now((Create("/there"), Create("/there/child")))
@@ -99,6 +110,28 @@ def test_reads_are_repeated_over_lost_connections(cluster: Cluster) -> None:
     proxy.cut()
     assert {answer.take().data for answer in heard} == {b"data"}
     proxy.close()
+
+
+@pytest.mark.parametrize("version", [1 << 31, 1 << 40, 1 << 70, -2])
+@pytest.mark.parametrize("kind", [Check, Delete, lambda path, version: SetData(path, b"", version)])
+def test_a_version_that_no_node_can_have_is_refused_and_the_session_goes_on(
+    cluster: Cluster, version: int, kind: Callable[[str, int], Operation]
+) -> None:
+    session = cluster.session()
+    session.commit_now((Create("/a"),))
+    assert session.commit_now((Create("/b"), kind("/a", version))) == Rejected(1, RejectionReason.BAD_VERSION)
+    assert session.read_now("/b") is None
+    assert session.read_now("/a") is not None
+
+
+def test_an_error_of_the_clients_own_thread_ends_the_session_alone(cluster: Cluster) -> None:
+    session = cluster.session()
+    states = Heard()
+    session.listen(states)
+    with pytest.raises(BrokerNotAvailable, match="open another"):
+        session.read_now("/\ud800")  # which kazoo cannot send
+    assert states.take_until(lambda state: state.value == "lost")
+    assert session.lost
 
 
 def test_a_lost_session_answers_listeners_and_requests_and_stays_lost(cluster: Cluster) -> None:

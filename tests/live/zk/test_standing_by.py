@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.live.cluster.faults import hang
 from tests.live.zk.conftest import Cluster
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
@@ -38,6 +39,7 @@ class Drivers:
                     "-m",
                     "spark_replication.live.controller.process",
                     f"--directory={directory}",
+                    f"--mirror={directory.parent / 'mirror'}",
                     f"--zookeeper={self._cluster.address}",
                     f"--settings={json.dumps(settings)}",
                 ],
@@ -89,7 +91,7 @@ def test_one_that_stands_by_does_not_end_a_driver_that_lives(drivers: Drivers, t
     wait_until(lambda: says(log, "controller at epoch 1"))
     _, next_log = drivers.start(tmp_path / "controller")
     wait_until(lambda: says(next_log, "standing by"))
-    os.kill(first.pid, signal.SIGSTOP)  # it hangs, and its session goes on for a while
+    hang(first.pid)  # it hangs, and its session goes on for a while
     looked_s = time.monotonic()
     wait_until(lambda: time.monotonic() - looked_s > 1)
     assert not says(next_log, "controller at epoch")

@@ -16,6 +16,7 @@ import pytest
 
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
+from spark_replication.zookeeper_server.keeper import Keeper
 
 pytestmark = pytest.mark.live
 
@@ -65,12 +66,31 @@ def test_in_the_foreground_it_guards_its_server_and_ctrl_c_ends_both(directory: 
         assert refused.returncode == 1
         assert f"runs in {directory} already, at {found.address}" in refused.stderr
 
+        refused = ran(directory, "stop")
+        assert refused.returncode == 1
+        assert f"the ZooKeeper in {directory} is in use" in refused.stderr
+
         (killed,) = found.pids
         os.kill(killed, signal.SIGKILL)
         eventually(lambda: found.pids not in ([], [killed]), "a killed server is started again")
         running.send_signal(signal.SIGINT)
         assert running.wait(DEADLINE_S) == 0
     assert found.pids == []
+
+
+def test_ctrl_c_leaves_it_to_a_cluster_that_uses_it(directory: Path) -> None:
+    with subprocess.Popen(command(directory), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stdout is not None
+        assert running.stderr is not None
+        assert [running.stdout.readline() for _ in range(4)][-1] == "Ctrl-C ends it\n"
+        cluster = Keeper.start(directory, DEADLINE_S)
+        pids = cluster.pids
+        running.send_signal(signal.SIGINT)
+        assert running.wait(DEADLINE_S) == 0
+        assert "it runs on: a cluster uses the ZooKeeper in" in running.stderr.read()
+    assert cluster.pids == pids
+    assert cluster.stop()
+    assert cluster.pids == []
 
 
 def test_detached_it_outlives_the_command_and_the_next_one_starts_what_is_dead(directory: Path) -> None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import pytest
 
-from spark_replication.admin.cli import main as cli
+from spark_replication.admin.cli import main
 from tests.unit.client.fake_cluster import FakeCluster
 
 
@@ -25,7 +25,7 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
     def ran(*arguments: object) -> Ran:
         monkeypatch.setattr("sys.argv", ["spark-replication", *map(str, arguments)])
         with pytest.raises(SystemExit) as ended:
-            cli.main()
+            main.main()
         said = capsys.readouterr()
         return Ran(int(ended.value.code or 0), said.out, said.err)
 

@@ -16,7 +16,7 @@ import msgspec
 import pyarrow as pa
 from pyarrow import flight
 
-from spark_replication.core.producers import Place, Producers
+from spark_replication.core.replica.producers import Place, Producers
 from spark_replication.core.replica.read_start import start_of
 from spark_replication.errors import (
     InvalidRequest,
@@ -27,6 +27,7 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
+from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_REPLICAS, METADATA
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
@@ -41,37 +42,19 @@ from spark_replication.messages.records import (
     AnswersTogether,
     BatchMetadata,
     BatchPosition,
-    ProducerId,
     ReadTicket,
     Refusal,
 )
 from spark_replication.messages.requests import (
-    AddPartitions,
-    CancelReassignment,
-    Configure,
     CreateTopic,
-    DeleteTopic,
-    ElectLeaders,
-    Reassign,
-    RemovePartitions,
     Request,
     RequestAnswer,
-    WidenTopic,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
 from spark_replication.storage.batches import topic_schema
 from tests.unit.client.tcp_proxy import TcpProxy
 
-REQUESTS: dict[str, type[Request]] = {
-    "delete_topic": DeleteTopic,
-    "add_partitions": AddPartitions,
-    "remove_partitions": RemovePartitions,
-    "elect_leaders": ElectLeaders,
-    "reassign": Reassign,
-    "cancel_reassignment": CancelReassignment,
-    "configure": Configure,
-    "widen_topic": WidenTopic,
-}
+REQUESTS = {action.name: kind for kind, action in ADMIN_REQUESTS.items()}
 
 SCHEMA = pa.schema([("number", pa.int64())])
 PASSES_MS = 3_000  # a deadline that is to pass, but not before brokers of a busy machine were found and asked
@@ -116,7 +99,7 @@ class FakeLog:
     def append(self, batch: pa.RecordBatch, metadata: BatchMetadata) -> Place:
         assert metadata.producer is not None
         assert metadata.sequence is not None
-        known = self.producers.check(metadata.producer, metadata.epoch, metadata.sequence)
+        known = self.producers.check(metadata.producer, metadata.epoch, metadata.sequence, rows=batch.num_rows, crc=0)
         if known is not None:
             return known
         place = Place(self.end, self.end + batch.num_rows - 1)
@@ -151,7 +134,6 @@ class FakeCluster:
         self.sizes: dict[int, ReplicaSizes | ReplicationError] = {}  # what each broker says of its logs
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
-        self._producers = 0
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
         self.create("orders", partitions=3)
 
@@ -212,11 +194,6 @@ class FakeCluster:
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
 
-    def new_producer(self) -> ProducerId:
-        with self.changed:
-            self._producers += 1
-            return ProducerId(producer=self._producers)
-
     def close(self) -> None:
         with self.changed:
             self.serving = True
@@ -275,15 +252,13 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def do_action(self, context: object, action: flight.Action) -> list[bytes]:
         body = action.body.to_pybytes()
         with _told():
-            if action.type == "metadata":
+            if action.type == METADATA.name:
                 answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
                     from_json(body, DescribeTopics).topics
                 )
-            elif action.type == "describe_replicas":
+            elif action.type == DESCRIBE_REPLICAS.name:
                 answer = self._sizes(from_json(body, DescribeReplicas))
-            elif action.type == "init_producer":
-                answer = self.cluster.new_producer()
-            elif action.type == "create_topic":
+            elif action.type == ADMIN_REQUESTS[CreateTopic].name:
                 answer = self._create(from_json(body, CreateTopic))
             elif action.type in REQUESTS:
                 answer = self.cluster.carry_out(self, from_json(body, REQUESTS[action.type]))

@@ -1,4 +1,4 @@
-"""Between a client and a server, so that a test can cut connections as a crash would."""
+"""Between a client and a server, so that a test can cut connections as a crash would, or fall silent as a lost path."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ class TcpProxy:
         self._target_port = target_port
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
+        self._swallowed: set[socket.socket] = set()
         self._listener = self._listen(0)
         self.port: int = self._listener.getsockname()[1]
 
@@ -23,6 +24,11 @@ class TcpProxy:
             connections, self._connections = self._connections, set()
         for connection in connections:
             _hang_up(connection)
+
+    def swallow(self) -> None:
+        """What comes over any connection there is goes nowhere, and nobody is told; new ones are served."""
+        with self._lock:
+            self._swallowed |= self._connections
 
     def down(self) -> None:
         """New connections are refused, too."""
@@ -47,17 +53,18 @@ class TcpProxy:
             with self._lock:
                 self._connections |= {client, server}
             for source, sink in ((client, server), (server, client)):
-                threading.Thread(target=_forward, args=(source, sink), name="proxy", daemon=True).start()
+                threading.Thread(target=self._forward, args=(source, sink), name="proxy", daemon=True).start()
 
-
-def _forward(source: socket.socket, sink: socket.socket) -> None:
-    try:
-        while data := source.recv(1 << 16):
-            sink.sendall(data)
-    except OSError:
-        pass  # cut, or closed by the other side
-    _hang_up(source)
-    _hang_up(sink)
+    def _forward(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                if source not in self._swallowed:
+                    sink.sendall(data)
+        except OSError:
+            pass  # cut, or closed by the other side
+        if source not in self._swallowed:  # else the other side is not told of this end, either
+            _hang_up(source)
+            _hang_up(sink)
 
 
 def _hang_up(connection: socket.socket) -> None:

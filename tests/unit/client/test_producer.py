@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -13,6 +14,7 @@ from spark_replication.client import producer as producers
 from spark_replication.client import sender as senders
 from spark_replication.client.producer import BATCH_BYTES, Producer
 from spark_replication.client.sender import SEND_BYTES, Ack
+from spark_replication.core.replica.producers import Producers
 from spark_replication.errors import (
     BatchTooLarge,
     InvalidRequest,
@@ -84,7 +86,16 @@ def test_partitions_have_sequences_of_their_own(cluster: FakeCluster, producer: 
         for number in (1, 2):
             producer.send("orders", numbers(number), partition=partition).result(WAIT_S)
     assert cluster.log(partition=0).numbers == cluster.log(partition=2).numbers == [1, 2]
-    assert {metadata.producer for _, metadata in cluster.received} == {1}
+    assert len({metadata.producer for _, metadata in cluster.received}) == 1
+
+
+def test_every_producer_draws_an_id_and_asks_nobody_for_it(cluster: FakeCluster) -> None:
+    for number in (1, 2):
+        with Producer(cluster.bootstrap) as producer:
+            assert producer.send("orders", numbers(number)).result(WAIT_S).base_offset == number - 1
+    ids = {metadata.producer for _, metadata in cluster.received}
+    assert len(ids) == 2
+    assert all(number is not None and 0 <= number < 1 << 63 for number in ids)
 
 
 def test_a_table_goes_as_one_batch(cluster: FakeCluster, producer: Producer) -> None:
@@ -124,6 +135,23 @@ def test_an_answer_to_what_was_never_sent_ends_the_stream_and_says_so(cluster: F
         assert "answered batch 7 of orders, which is not owed" in str(error)
         cluster.first_number = 0
         assert producer.send("orders", numbers(2)).result(WAIT_S).base_offset == 1
+
+
+def test_a_stream_that_answers_nothing_is_left_long_before_its_batches_run_out_of_time(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its partitions all leave it, the one with nothing to send, too."""
+    monkeypatch.setattr(senders, "SILENCE_S_MAX", 1.5)
+    with Producer(cluster.bootstrap, batch_bytes=0, deadline_ms=60_000) as producer:
+        for partition in (0, 1):
+            producer.send("orders", numbers(0), partition=partition).result(WAIT_S)
+        cluster.brokers[1].proxy.swallow()
+        began_s = time.monotonic()
+        assert offsets(send(producer, 3, first=1)) == [1, 2, 3]
+        assert producer.send("orders", numbers(1), partition=1).result(WAIT_S).base_offset == 1
+        assert time.monotonic() - began_s < WAIT_S
+    assert cluster.log().numbers == [0, 1, 2, 3]
+    assert cluster.streams == 2 * [(1, "orders")], "the silent one, and one for both partitions"
 
 
 @pytest.mark.parametrize("after", [1, 2, 37, 100])
@@ -474,3 +502,14 @@ def test_batches_of_one_key_go_to_one_partition(cluster: FakeCluster, producer: 
 def test_a_key_and_a_partition_contradict_each_other(producer: Producer) -> None:
     refused = failure(producer.send("orders", numbers(1), partition=1, key=b"customer-1"))
     assert isinstance(refused, InvalidRequest)
+
+
+def test_a_producer_that_was_forgotten_goes_on_in_another_epoch(cluster: FakeCluster) -> None:
+    with Producer(cluster.bootstrap, batch_bytes=0) as producer:
+        for number in range(3):
+            producer.send("orders", numbers(number)).result(WAIT_S)
+        cluster.log().producers = Producers(1)
+        futures = [producer.send("orders", numbers(number)) for number in range(3, 9)]
+        assert [future.result(WAIT_S).base_offset for future in futures] == list(range(3, 9))
+    assert cluster.log().numbers == list(range(9))
+    assert {stored.metadata.epoch for stored in cluster.log().batches[3:]} == {1}

@@ -148,6 +148,31 @@ if child:
 """
 
 
+FORKED_CLIENTS = """
+import os, sys
+import pyarrow as pa
+import spark_replication as sr
+batch = pa.record_batch({"number": pa.array([1])})
+with sr.Producer(sys.argv[1]) as producer, sr.Reader(sys.argv[1]) as reader:
+    producer.send("orders", batch).result(20)
+    child = os.fork()
+    for client, ask in (
+        ("Producer", lambda: producer.send("orders", batch)),
+        ("Producer", producer.flush),
+        ("Reader", lambda: reader.read("orders")),
+    ):
+        try:
+            ask()
+        except sr.errors.InvalidRequest as error:
+            assert not child
+            assert f"make a {client} in this process" in error.message
+        else:
+            assert child
+if child:
+    assert os.waitpid(child, 0)[1] == 0
+"""
+
+
 def run_forgetful(cluster: FakeCluster, deadline_ms: int, then: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-c", FORGETFUL + then, cluster.bootstrap, str(deadline_ms)]
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
@@ -168,6 +193,13 @@ def test_a_program_that_ends_without_close_says_what_was_not_acknowledged(cluste
 def test_a_fork_leaves_the_producer_to_the_process_that_has_its_threads(cluster: FakeCluster) -> None:
     assert run_forgetful(cluster, LONG_MS, FORKED).stderr == ""
     assert cluster.log().numbers == list(range(100))
+
+
+def test_a_fork_is_told_at_once_to_make_clients_of_its_own(cluster: FakeCluster) -> None:
+    command = [sys.executable, "-c", FORKED_CLIENTS, cluster.bootstrap]
+    said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
+    assert (said.returncode, said.stderr) == (0, "")
+    assert cluster.log().numbers == [1, 1]
 
 
 @pytest.mark.parametrize("batch_bytes", [0, 256 << 10])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from concurrent.futures import Future
 from typing import Any, cast
@@ -9,8 +10,9 @@ from typing import Any, cast
 import pyarrow as pa
 import pytest
 
+from spark_replication.client import sender as senders
 from spark_replication.client.deadline import Deadline
-from spark_replication.client.put_stream import Answer, Lane, PutStream, PutStreams
+from spark_replication.client.put_stream import Answer, Lane, LeaderStream, LeaderStreams
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Sender, SenderSettings
 from spark_replication.core.routing import Route
@@ -30,7 +32,7 @@ SETTINGS = SenderSettings(
 )
 
 
-class NoStream(PutStream):
+class NoStream(LeaderStream):
     """Neither sends nor receives: the test does, in its order."""
 
     def start(self) -> None: ...
@@ -57,14 +59,18 @@ class OneRoute:
         return ROUTE
 
     def client(self, _address: str) -> None: ...
-    def stale(self, _route: Route) -> None: ...
+    def __init__(self) -> None:
+        self.looked = threading.Semaphore(0)  # whether the leader is another
+
+    def stale(self, _route: Route) -> None:
+        self.looked.release()
+
     def forget(self, _address: str, _client: object) -> None: ...
 
 
-def sender_of(streams: OneStream) -> Sender:
-    return Sender(
-        TopicPartition("orders", 0), cast(Routes, OneRoute()), cast(PutStreams, streams), lambda _: 7, SETTINGS
-    )
+def sender_of(streams: OneStream, routes: OneRoute | None = None) -> Sender:
+    asked = cast(Routes, routes or OneRoute())
+    return Sender(TopicPartition("orders", 0), asked, cast(LeaderStreams, streams), 7, SETTINGS)
 
 
 def sent_on(lane: Lane, number: int) -> int | None:
@@ -148,3 +154,26 @@ def test_a_lane_hands_answers_on_in_the_order_of_its_batches(came: list[int], ha
     for number in range(3):
         lane.sends(number)
     assert [[answer.number for answer in lane.in_order(place(number))] for number in came] == handed
+
+
+def test_a_lane_without_answers_is_left_once_its_whole_stream_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "STALL_S", 0.01)
+    monkeypatch.setattr(senders, "SILENCE_S_MAX", 0.1)
+    streams, routes = OneStream(), OneRoute()
+    sender = sender_of(streams, routes)
+    (future,) = send(sender, 1)
+    lane = next_lane(streams, sender)
+    for _ in range(20):  # nothing was sent yet
+        assert routes.looked.acquire(timeout=TIMEOUT_S)
+    lane._stream.heard_s = math.inf  # others have answers over it
+    assert sent_on(lane, 0) == 0
+    for _ in range(20):
+        assert routes.looked.acquire(timeout=TIMEOUT_S)
+    assert sender._lane is lane
+    lane._stream.heard_s = 0.0
+    other = next_lane(streams, sender)
+    assert lane._stream.over
+    assert sent_on(other, 0) == 0, "sent again under its number"
+    sender.answered(other, other.in_order(place(0)))
+    assert future.result(TIMEOUT_S).base_offset == 0
+    close(sender)

@@ -41,6 +41,7 @@ def refuse(of: Window[None], kind: str, *, maybe_written: bool = False) -> str:
     failed = of.refused(
         retriable=kind == "passes",
         out_of_order=kind == "order",
+        forgotten=kind == "forgotten",
         of_content=kind == "content",
         maybe_written=maybe_written,
     )
@@ -61,6 +62,7 @@ def test_numbers_are_given_with_the_first_sending_and_kept() -> None:
         ("passes", False, "", 0, [("a", 0, False), ("b", 1, True), ("c", None, False)]),
         ("passes", True, "", 0, [("a", 0, True), ("b", 1, True), ("c", None, False)]),
         ("order", False, "", 1, [("a", None, False), ("b", None, False), ("c", None, False)]),
+        ("forgotten", False, "", 1, [("a", None, False), ("b", None, False), ("c", None, False)]),
         ("final", False, "a", 1, [("b", None, False), ("c", None, False)]),
         ("final", True, "a", 0, [("b", 1, True), ("c", None, False)]),
     ],
@@ -77,6 +79,14 @@ def test_a_number_that_stays_out_of_order_fails_its_batch() -> None:
     assert send(batches, 2) == [0, 1]
     assert refuse(batches, "order") == "a"
     assert state(batches) == [("b", None, False)]
+
+
+def test_what_brokers_have_forgotten_fails_only_if_it_may_be_there() -> None:
+    batches = window("a", "b", sent=1)
+    batches.interrupted()
+    send(batches, 2)
+    assert refuse(batches, "forgotten") == "a", "it was sent before: nobody can say that it is not stored"
+    assert (batches.epoch, state(batches)) == (0, [("b", 1, True)])
 
 
 def test_a_final_refusal_of_what_may_be_there_keeps_the_numbers_until_they_prove_wrong() -> None:

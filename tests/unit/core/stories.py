@@ -123,6 +123,7 @@ def zookeeper(
     store.partitions = {
         TopicPartition.parse(name): StoredPartition(found, 7, zxid=70) for name, found in (states or {}).items()
     }
+    store.zxid = 70
     return store
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from spark_replication.config import TopicSettings
+from spark_replication.core.controller.news import Complete, News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import StorageFailed
-from spark_replication.messages.commands import Command, PartitionCommand
+from spark_replication.messages.commands import Command
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
 from spark_replication.sim.scenarios.memory_log import MemoryLog
@@ -26,9 +27,15 @@ class HeldStore:
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
         self.asked.append((groups, then))
 
-    def answer(self) -> None:
+    def answer(self, seen: Callable[[GroupAnswer], GroupAnswer] = lambda answer: answer) -> None:
+        """seen: what becomes of each answer on its way."""
         groups, then = self.asked.pop(0)
-        self._session.commit(groups, then)
+        self._session.commit(groups, lambda answers: then([seen(answer) for answer in answers]))
+
+    def refuse(self, refused: GroupAnswer) -> None:
+        """Nothing of it is stored."""
+        groups, then = self.asked.pop(0)
+        then([refused] * len(groups))
 
 
 class Sent:
@@ -50,22 +57,26 @@ class Sent:
 
 
 class Mirrored:
-    """ports.MirrorFeed. Of what is gone it keeps the name."""
+    """ports.MirrorFeed. Of what is gone it keeps the name. commands_before: how many were sent as it was told."""
 
-    def __init__(self) -> None:
+    def __init__(self, sent: Sent) -> None:
         self.told: list[tuple[TopicPartition, int]] = []
         self.gone: list[tuple[str, int]] = []
+        self.complete: list[Complete] = []
+        self.commands_before: list[int] = []
+        self.wants_all = False
+        self._sent = sent
 
-    def changed(self, partitions: Iterable[tuple[PartitionCommand, int]]) -> None:
-        self.told.extend((command.topic_partition, zxid) for command, zxid in partitions)
+    def tell(self, news: News) -> None:
+        self.told.extend((each.command.topic_partition, each.zxid) for each in news.partitions)
+        self.gone.extend((str(partition), zxid) for partition, zxid in news.removed)
+        self.gone.extend(news.deleted)
+        if news.complete is not None:
+            self.complete.append(news.complete)
+            self.wants_all = False
+        self.commands_before.append(len(self._sent.commands))
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None: ...
-
-    def removed(self, partition: TopicPartition, zxid: int) -> None:
-        self.gone.append((str(partition), zxid))
-
-    def deleted(self, topic: str, zxid: int) -> None:
-        self.gone.append((topic, zxid))
 
 
 class IsrWrites:
@@ -202,11 +213,12 @@ class FailingLog(MemoryLog):
 
 
 class Logs:
-    """ports.ReplicaLogs. `quarantined`: what was put aside, in that order."""
+    """ports.ReplicaLogs. `quarantined`: what was put aside, in that order; `asked`: what of it somebody asked for."""
 
     def __init__(self) -> None:
         self.logs: dict[tuple[TopicPartition, str], FailingLog] = {}
         self.quarantined: list[tuple[TopicPartition, str]] = []
+        self.asked: list[tuple[TopicPartition, str]] = []
         self.sick: frozenset[TopicPartition] = frozenset()
         self.takes_high_watermarks = True
         self.saved: list[bool] = []  # high watermarks, each time: whether durably
@@ -227,9 +239,10 @@ class Logs:
     def found(self) -> Iterable[tuple[TopicPartition, str]]:
         return list(self.logs)
 
-    def quarantine(self, partition: TopicPartition, topic_id: str) -> None:
+    def quarantine(self, partition: TopicPartition, topic_id: str, *, asked: bool) -> None:
         del self.logs[partition, topic_id]
         self.quarantined.append((partition, topic_id))
+        self.asked += [(partition, topic_id)] if asked else []
 
 
 class Answers:

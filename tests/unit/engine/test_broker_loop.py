@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext, suppress
 from types import MappingProxyType
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.producers import Place
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Following, Leading, Me
-from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.engine.broker_loop import READINGS_MAX, Assigned, BrokerLoop, Guards
+from spark_replication.engine.registered_brokers import Registered
 from spark_replication.errors import (
     NotReady,
     ReplicationError,
@@ -35,7 +38,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize, ReplicaSizes, TopicMetadata
 from spark_replication.messages.envelope import NONE
-from spark_replication.messages.replication import FetchPartition
+from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import PreparedBatch
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, settings, state
@@ -52,17 +55,17 @@ LIVE = {1: registration(1), 2: registration(2)}
 
 
 class Story:
-    def __init__(self) -> None:
-        self.logs, self.links, self.isr_store = Logs(), Links(), IsrWrites()
+    def __init__(self, guards: Guards = nullcontext) -> None:
+        self.logs, self.links, self.isr_store, self.failures = Logs(), Links(), IsrWrites(), Failures()
         self.loop = BrokerLoop(
             "cluster",
             logs=self.logs,
             isr_store=self.isr_store,
             links=self.links,
             flusher=HeldFlushes(),
-            failures=Failures(),
+            failures=self.failures,
             settings=settings(),
-            guards=nullcontext,
+            guards=guards,
         )
 
     def registered(
@@ -70,9 +73,10 @@ class Story:
         *known: PartitionCommand,
         me: Me = ME,
         configs: dict[str, TopicConfig] = CONFIGS,
-        settings_of_cluster: Mapping[str, Scalar] = MappingProxyType({}),
+        settings_of_cluster: Mapping[str, Scalar] | None = MappingProxyType({}),
+        unreadable: Unreadable = ALL_READ,
     ) -> dict[str, str]:
-        return self.loop.registered(me, known, configs, LIVE, 0, settings=settings_of_cluster)
+        return self.loop.registered(me, known, configs, LIVE, 0, settings=settings_of_cluster, unreadable=unreadable)
 
     def parts(self) -> dict[TopicPartition, str]:
         return {partition: type(replica.part).__name__ for partition, replica in self.loop.replicas.items()}
@@ -101,6 +105,16 @@ def ask(*wanted: TopicPartition, topic_id: str = FOO_ID, controller_epoch: int =
         LogInfoWanted(topic=name, partition=number, topic_id=topic_id, leader_epoch=4) for name, number in wanted
     )
     return GetReplicaLogInfo(controller_epoch=controller_epoch, partitions=partitions)
+
+
+def test_who_registers_again_leads_under_that_registration_alone() -> None:
+    """Though nobody said that the earlier one was over, or that came before what had been read under it."""
+    story = Story()
+    story.registered(LED)
+    story.registered(LED, me=replace(ME, epoch=ME.epoch + 1))
+    part = story.loop.replica(FOO).part
+    assert isinstance(part, Leading)
+    assert part.broker_epoch == ME.epoch + 1
 
 
 def test_a_command_for_another_life_of_the_broker_is_refused() -> None:
@@ -202,6 +216,7 @@ def test_what_is_gone_after_the_next_registration_is_put_aside_and_not_known_any
     story.loop.session_lost()
     assert story.registered(configs={}) == {}
     assert (story.parts(), story.logs.quarantined, log.closed) == ({}, [(FOO, FOO_ID)], True)
+    assert story.logs.asked == [], "nobody asked to delete it"
     assert story.loop.metadata(None, None).topics == ()
     with pytest.raises(UnknownTopicOrPartition, match="knows no topic foo"):
         story.loop.config("foo")
@@ -218,7 +233,7 @@ def test_one_sick_partition_keeps_no_other_from_starting() -> None:
     story = Story()
     story.logs.sick = frozenset({FOO})
     assert story.registered(LED, FOLLOWED) == {"foo-0": "KAFKA_STORAGE_ERROR", "foo-1": NONE}
-    assert story.parts() == {FOO_1: "Following"}
+    assert (story.parts(), story.failures.told) == ({FOO_1: "Following"}, [FOO]), "the controller hears of it (B4)"
     story.logs.sick = frozenset()
     assert story.loop.leader_and_isr(leader_and_isr(LED), 0).errors == {"foo-0": NONE}
     assert story.parts() == {FOO_1: "Following", FOO: "Leading"}
@@ -291,6 +306,35 @@ def test_a_log_from_before_the_partition_was_made_again_is_put_aside(
     assert story.parts() == {FOO: "Following"}
 
 
+@pytest.mark.parametrize(("created", "quarantined"), [(4, []), (5, [(FOO, FOO_ID)])])
+def test_a_log_without_records_says_which_life_of_the_partition_it_is_of(
+    created: int, quarantined: list[tuple[TopicPartition, str]]
+) -> None:
+    """It begins anew at its leader's start, as a log of the partition that was made at leader epoch 4."""
+    story = Story()
+    story.registered(command(state(2, [2], created=4), 7))
+    replica = story.loop.replica(FOO)
+    fetch = replica.next_fetch()
+    assert fetch is not None
+    answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, log_start=20)
+    replica.fetch_answered(fetch, answer, None)
+    assert (replica.log.log_start, replica.log.log_end, replica.log.epochs.first_epoch) == (20, 20, 4)
+    story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=6, created=created), 9)), 0)
+    assert story.logs.quarantined == quarantined
+
+
+@pytest.mark.parametrize(("created", "quarantined"), [(0, []), (1, [(FOO, FOO_ID)])])
+def test_a_log_without_records_of_which_nothing_says_that_goes_if_the_partition_was_made_again(
+    created: int, quarantined: list[tuple[TopicPartition, str]]
+) -> None:
+    story = Story()
+    story.registered(command(state(2, [2]), 7))
+    story.log().begin_anew(20)
+    assert story.log().epochs == ()
+    story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=6, created=created), 9)), 0)
+    assert story.logs.quarantined == quarantined
+
+
 def test_a_log_that_begins_with_the_partition_made_again_or_is_empty_stays() -> None:
     story = Story()
     story.registered(command(state(2, [1, 2], created=4), 7))
@@ -309,6 +353,7 @@ def test_a_replica_is_stopped_and_put_aside_where_it_is_deleted(
     log = story.log()
     assert story.loop.stop_replica(stop(delete=delete)).errors == {"foo-0": NONE}
     assert (story.parts(), story.logs.quarantined, log.closed) == ({}, quarantined, True)
+    assert story.logs.asked == quarantined
     with pytest.raises(UnknownTopicOrPartition, match="foo-0 is not on this broker"):
         story.loop.replica(FOO)
     assert story.loop.stop_replica(stop(delete=delete)).errors == {"foo-0": NONE}  # again: it is done
@@ -377,7 +422,7 @@ def test_it_tells_of_topics_what_it_knows() -> None:
     assert story.loop.metadata(None, "host:1") == everything
     assert story.loop.metadata(["foo", "baz"], None).topics == (foo,)
     assert story.loop.config("bar").schema == "bar's"
-    story.loop.brokers_read({2: registration(2)})
+    story.loop.read_brokers(lambda: ({2: registration(2)}, ALL_READ))
     assert story.loop.metadata([], None).brokers == {2: registration(2)}
 
 
@@ -453,15 +498,153 @@ def test_what_a_new_controller_does_not_know_is_gone_and_what_it_knows_of_later_
 
 def test_what_is_here_and_not_assigned_any_longer_goes_once_that_was_read() -> None:
     story = Story()
-    story.loop.initialized((), list)  # before it has registered: that reads the same
+    story.loop.initialized((), lambda: ([], ALL_READ))  # before it has registered: that reads the same
     story.registered(LED, FOLLOWED)
-    story.loop.initialized([LED], lambda: [LED, FOLLOWED, ELSEWHERE])
+    story.loop.initialized([LED], lambda: ([LED, FOLLOWED, ELSEWHERE], ALL_READ))
     assert story.logs.quarantined == []
     elsewhere = command(FOLLOWED.state, 8, replicas=(2, 3), partition=FOO_1)
-    story.loop.initialized([LED, FOLLOWED], lambda: [LED, elsewhere])
+    story.loop.initialized([LED, FOLLOWED], lambda: ([LED, elsewhere], ALL_READ))
     assert story.logs.quarantined == [], "all that is here was told of: nothing was read"
-    story.loop.initialized([LED, elsewhere], lambda: [LED, elsewhere])
+    story.loop.initialized([LED, elsewhere], lambda: ([LED, elsewhere], ALL_READ))
     assert (story.parts(), story.logs.quarantined) == ({FOO: "Leading"}, [(FOO_1, FOO_ID)])
+
+
+def test_what_may_be_assigned_for_all_that_can_be_read_stays_where_it_is() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    hidden = Unreadable(partitions=frozenset({FOO_1}))
+    story.loop.initialized([LED], lambda: ([LED], hidden))
+    assert story.logs.quarantined == []
+    story.loop.session_lost()
+    assert story.registered(LED, me=Me(1, 1, 0), unreadable=hidden) == {"foo-0": NONE}
+    assert story.logs.quarantined == []
+    assert story.parts() == {FOO: "Leading", FOO_1: "NoneType"}, "it follows nobody until it is told to"
+    assert {each.topic_partition for each in story.loop.metadata(["foo"], None).topics[0].partitions} == {FOO, FOO_1}
+    story.registered(me=Me(1, 2, 0), configs={}, unreadable=Unreadable(topics=frozenset({"foo"})))
+    assert story.logs.quarantined == []
+    assert story.loop.config("foo") == CONFIGS["foo"], "its leaders go on, with what was last known"
+    story.registered(me=Me(1, 3, 0))
+    assert sorted(story.logs.quarantined) == [(FOO, FOO_ID), (FOO_1, FOO_ID)]
+
+
+def test_what_a_new_controller_cannot_read_is_not_forgotten() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED, ELSEWHERE)
+    whole = update(LED, complete=True, topics={"foo": CONFIGS["foo"]})
+    hidden = replace(whole, unreadable_topics=("bar",), unreadable_partitions=(FOO_1,))
+    story.loop.update_metadata(hidden)
+    known = {each.topic_partition for found in story.loop.metadata(None, None).topics for each in found.partitions}
+    assert known == {FOO, FOO_1, BAR}
+    story.loop.update_metadata(replace(whole, number=2))
+    assert {each.name for each in story.loop.metadata(None, None).topics} == {"foo"}
+
+
+def test_settings_that_cannot_be_read_are_what_they_were_or_lose_nothing() -> None:
+    story = Story()
+    story.registered(LED, settings_of_cluster=None)
+    (replica,) = story.loop.replicas.values()
+    assert (replica._settings.retention_ms, replica._settings.retention_bytes) == (-1, -1)
+    story.registered(LED, me=Me(1, 1, 0), settings_of_cluster={"retention.ms": 7_000})
+    story.registered(LED, me=Me(1, 2, 0), settings_of_cluster=None)
+    assert replica._settings.retention_ms == 7_000
+
+
+def test_a_registration_that_cannot_be_read_is_where_it_was() -> None:
+    story = Story()
+    story.registered(LED)
+    story.loop.read_brokers(lambda: ({1: registration(1)}, Unreadable(brokers=frozenset({2, 3}))))
+    assert story.loop.brokers == LIVE
+    story.loop.read_brokers(lambda: ({1: registration(1)}, ALL_READ))
+    assert story.loop.brokers == {1: registration(1)}
+
+
+@pytest.mark.parametrize("meanwhile", ["told", "late", "registered", "read"])
+def test_a_reading_of_brokers_gives_way_to_what_was_told_while_it_was_under_way(meanwhile: str) -> None:
+    story = Story()
+    story.registered(LED)
+    story.loop.update_metadata(update(number=2))
+    older, newer = {1: registration(1)}, {3: registration(3)}
+
+    def read() -> Registered:
+        match meanwhile:
+            case "told":
+                story.loop.update_metadata(update(number=3, brokers=newer))
+            case "late":
+                story.loop.update_metadata(update(number=1, brokers=newer))
+            case "registered":
+                story.registered(LED, me=Me(1, 1, 0))
+            case "read":
+                story.loop.read_brokers(lambda: (newer, ALL_READ))
+        return older, ALL_READ
+
+    story.loop.read_brokers(read)
+    assert story.loop.brokers == {"told": newer, "late": older, "registered": LIVE, "read": newer}[meanwhile]
+    story.loop.read_brokers(lambda: (older, ALL_READ))
+    assert story.loop.brokers == older, "it began after all that"
+
+
+def test_a_reading_counts_only_if_no_command_was_carried_out_meanwhile() -> None:
+    """Foo-1 is assigned while ZooKeeper answers: what was read before knows nothing of it."""
+    story = Story()
+    story.registered(LED)
+    story.logs.open(BAR, "id-bar", settings())  # left here by a topic that is gone
+    readings: list[None] = []
+
+    def read() -> Assigned:
+        readings.append(None)
+        if len(readings) == 1:
+            story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED), 0)
+            return [LED], ALL_READ
+        return [LED, FOLLOWED], ALL_READ
+
+    story.loop.initialized([LED], read)
+    assert len(readings) == 2
+    assert story.logs.quarantined == [(BAR, "id-bar")]
+    assert set(story.parts()) == {FOO, FOO_1}
+
+
+def test_readings_that_are_always_old_are_given_up() -> None:
+    story = Story()
+    story.registered(LED)
+    readings: list[None] = []
+
+    def read() -> Assigned:
+        readings.append(None)
+        story.loop.leader_and_isr(leader_and_isr(LED), 0)
+        return [], ALL_READ
+
+    story.loop.initialized([], read)
+    assert len(readings) == READINGS_MAX
+    assert story.logs.quarantined == []
+
+
+def test_nobody_waits_for_zookeeper_behind_an_init() -> None:
+    """A reading that takes long holds up no metadata, no command, no end of the session."""
+    story = Story(guards=threading.RLock)
+    story.registered(LED)
+    reads, goes_on = threading.Event(), threading.Event()
+
+    def read() -> Assigned:
+        reads.set()
+        assert goes_on.wait(20)
+        return [LED], ALL_READ
+
+    init = threading.Thread(target=lambda: story.loop.initialized([], read), daemon=True)
+    init.start()
+    assert reads.wait(20)
+
+    def asks() -> None:
+        story.loop.metadata(None, None)
+        story.loop.session_lost()
+
+    others = threading.Thread(target=asks, daemon=True)
+    others.start()
+    others.join(20)
+    answered = not others.is_alive()
+    goes_on.set()
+    init.join(20)
+    assert answered
+    assert story.logs.quarantined == []
 
 
 def test_a_leader_asks_zookeeper_with_its_own_epoch() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_replication.core.controller import controller
 from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import (
     BrokerDeathReported,
@@ -17,16 +18,21 @@ from spark_replication.core.controller.events import (
     Requested,
     TookOver,
 )
-from spark_replication.core.controller.plan import Reconsider, Reply
+from spark_replication.core.controller.news import Complete
+from spark_replication.core.controller.plan import Decision, Reconsider, Reply
 from spark_replication.core.controller.widening import SchemaChange
+from spark_replication.core.law.unreadable import ALL_READ
 from spark_replication.core.law.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
     DeletionMark,
     Group,
+    GroupAnswer,
     PartitionRemoval,
     PartitionWrite,
+    Refused,
     RequestRemoval,
+    Stored,
     StoredPartition,
     TopicConfigWrite,
     TopicRemoval,
@@ -35,6 +41,7 @@ from spark_replication.core.law.writes import (
 )
 from spark_replication.engine import controller_loop
 from spark_replication.engine.controller_loop import ControllerLoop
+from spark_replication.errors import InvalidRequest
 from spark_replication.messages.commands import (
     GetReplicaLogInfo,
     LeaderAndIsr,
@@ -84,7 +91,8 @@ class Story:
             topics={"foo": foo or topic((1, 2), (1, 2))},
             states={"foo-0": LED, "foo-1": LED} | {name.replace("_", "-"): found for name, found in states.items()},
         )
-        self.sent, self.mirror, self.answers = Sent(), Mirrored(), Answers()
+        self.sent, self.answers = Sent(), Answers()
+        self.mirror = Mirrored(self.sent)
         self.deposed = 0
         self.replies: list[Reply] = []
         self.now_ms = 0
@@ -132,7 +140,8 @@ class Story:
 
     def leader_writes(self, partition: TopicPartition, after: PartitionState) -> None:
         version = self.store.partitions[partition].version + 1
-        self.store.partitions[partition] = StoredPartition(after, version, zxid=80)
+        self.store.zxid = 80
+        self.store.partitions[partition] = StoredPartition(after, version, self.store.zxid)
 
     def kinds(self) -> list[tuple[int, str]]:
         return [(broker, type(command).__name__) for broker, command in self.sent.take()]
@@ -171,13 +180,13 @@ def test_no_command_leaves_before_its_state_is_stored() -> None:
 
     story.held.answer()
     after = state(2, [2], elr=[1], leader_epoch=5, elected="isr", controller_epoch=1)
-    assert story.loop.cluster.partitions[FOO] == story.store.partitions[FOO] == StoredPartition(after, 8, zxid=1)
+    assert story.loop.cluster.partitions[FOO] == story.store.partitions[FOO] == StoredPartition(after, 8, zxid=72)
     (to, command), (other, metadata) = story.sent.take()
     assert (to, other) == (2, 2)
     assert isinstance(command, LeaderAndIsr)
     assert isinstance(metadata, UpdateMetadata)
     assert [each.state for each in command.partitions] == [after, after]
-    assert story.mirror.told == [(FOO, 1), (FOO_1, 2)]
+    assert story.mirror.told == [(FOO, 72), (FOO_1, 73)]
 
 
 def test_the_sender_hears_of_a_life_that_ended() -> None:
@@ -213,12 +222,25 @@ def test_what_a_refused_step_met_is_settled_again_before_anything_newer() -> Non
     # foo-1 is stored and told; foo-0 was read again, and is decided anew, on top of what was met.
     assert story.loop.cluster.partitions[FOO].state == leaders_own
     assert story.loop.cluster.partitions[FOO_1].version == 8
-    assert story.mirror.told == [(FOO, 80), (FOO_1, 1)]
+    assert story.mirror.told == [(FOO, 80), (FOO_1, 81)]
     story.answered("foo-0@8")
     assert story.store.partitions[FOO].state == state(
         2, [2], elr=[1], leader_epoch=5, elected="elr", controller_epoch=1
     )
     assert (story.asked(), story.answers.given) == ([["baz@-1"]], [])
+
+
+def test_the_replicas_are_told_of_what_a_refused_step_met() -> None:
+    """An election of ours may be stored, its answer lost, and its leader have written since."""
+    story = Story(1, 2, 3)
+    story.broker_down(1)
+    for partition in (FOO, FOO_1):
+        story.leader_writes(partition, state(2, [2], leader_epoch=5, elected="isr"))
+    story.held.answer()
+    told = [command for broker, command in story.sent.take() if broker == 2 and isinstance(command, LeaderAndIsr)]
+    assert [[(each.topic_partition, each.state.leader_epoch) for each in command.partitions] for command in told] == [
+        [(FOO, 5), (FOO_1, 5)]
+    ]
 
 
 def test_a_deposed_controller_tells_nobody_and_answers_every_request_that_it_owes() -> None:
@@ -278,12 +300,95 @@ def test_of_two_topics_the_later_has_the_higher_id_whoever_is_controller() -> No
     assert ids == sorted(set(ids))
 
 
+def test_what_can_never_be_stored_is_refused_and_the_controller_goes_on() -> None:
+    story, too_large = Story(), InvalidRequest("it is too large")
+    story.asks(CREATION, 7)
+    story.held.refuse(Refused({}, unstorable=too_large))
+    story.asks(AddPartitions(counts={"foo": 3}), 8)
+    story.held.refuse(Refused({}, unstorable=too_large))
+    assert story.replies == [Reply(too_large), Reply(errors={"foo": too_large})]
+    story.asks(AddPartitions(counts={"foo": 3}), 9)
+    story.answered("foo@1")
+
+
+@pytest.mark.parametrize("asked", [CREATION, Reassign(targets={"foo-0": (2, 1)}), DeleteTopic(topic="foo")])
+def test_a_request_that_cannot_even_be_decided_is_refused_and_goes(
+    asked: Request, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails(*_given: object) -> Decision:
+        raise ZeroDivisionError("a bug")
+
+    story = Story()
+    with monkeypatch.context() as patched:
+        patched.setattr(controller, "plan_request", fails)
+        story.asks(asked, 7)
+        story.asks(asked, 8, path="/admin/somewhere")
+    story.answered("/admin/somewhere")
+    assert story.answers.given == [(7, "UNKNOWN_SERVER_ERROR"), (8, "UNKNOWN_SERVER_ERROR")]
+    assert "/admin/somewhere met an error that nobody expected" in caplog.text
+    assert "ZeroDivisionError: a bug" in caplog.text
+    story.asks(CREATION, 9)
+    story.answered("baz@-1")
+
+
+def test_an_error_in_anything_else_is_not_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_given: object) -> Decision:
+        raise ZeroDivisionError("a bug")
+
+    story = Story()
+    monkeypatch.setattr(controller, "settle", fails)
+    with pytest.raises(ZeroDivisionError):
+        story.broker_down(1)
+
+
 def test_a_topic_that_zookeeper_refuses_exists_already() -> None:
     story = Story()
     story.store.topics["baz"] = StoredTopic(TopicState(topic_id="other", partitions={0: (1,)}), 0, TopicConfig())
     story.asks(CREATION)
     story.held.answer()
     assert (story.answers.given, story.asked(), story.sent.commands) == ([(9, "TOPIC_ALREADY_EXISTS")], [], [])
+
+
+def test_a_reassignment_whose_answer_was_lost_and_whose_partition_moved_on_goes_on() -> None:
+    story = Story(1, 2, 3)
+    story.asks(Reassign(targets={"foo-0": (1, 3)}))
+    assert story.asked() == [["foo@1", "foo-0@7"]]
+    shrunk = StoredPartition(state(1, [1], elr=[2]), 9, zxid=80)
+
+    def seen(answer: GroupAnswer) -> GroupAnswer:
+        assert isinstance(answer, Stored)
+        story.leader_writes(FOO, shrunk.state)
+        return replace(answer, newer={FOO: shrunk})
+
+    story.held.answer(seen)
+    assert story.loop.cluster.topics["foo"].version == 2
+    assert story.loop.cluster.partitions[FOO] == shrunk
+    told = [command for broker, command in story.sent.take() if broker == 3 and isinstance(command, LeaderAndIsr)]
+    assert [command.partitions[0].state for command in told] == [shrunk.state]
+    assert story.answers.given == [(9, "NONE")]
+
+
+def test_an_assignment_that_was_written_by_hand_is_taken_in_and_the_request_carried_out() -> None:
+    story = Story(1, 2, 3)
+    by_hand = StoredTopic(topic((1, 2), (1, 2), (1, 2)), 4, TopicConfig())
+    story.store.topics["foo"] = by_hand
+    story.asks(AddPartitions(counts={"foo": 4}))
+    story.answered("foo@1")
+    story.answered("foo-2@-1")
+    story.answered("foo@4")
+    assert set(story.store.topics["foo"].state.partitions) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("version", [1, 4])
+def test_a_topic_that_was_made_again_by_hand_is_left_to_the_next_controller(
+    version: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_loop, "ATTEMPTS_MAX", 2)
+    story = Story(1, 2, 3, fast=True)
+    story.store.topics["foo"] = StoredTopic(topic((1, 2), name="other"), version + 1, TopicConfig())
+    story.asks(AddPartitions(counts={"foo": 4}))
+    assert story.answers.given == [(9, "INVALID_UPDATE_VERSION")]
+    assert story.loop.cluster.topics["foo"].version == 1
 
 
 def test_what_of_a_request_met_another_write_is_asked_again_and_the_rest_is_done() -> None:
@@ -306,7 +411,7 @@ def test_what_was_stored_of_it_is_followed_up_all_the_same() -> None:
     story.asks(AddPartitions(assignments={"foo": {2: (1, 2)}, "bar": {1: (2,)}}))
     story.answered("foo@1", "bar@1")
     story.answered("bar-1@-1")
-    assert (story.asked(), story.answers.given) == ([["foo@1"]], [])
+    assert (story.asked(), story.answers.given) == ([["foo@2"]], [])
 
 
 def test_a_request_that_meets_others_again_and_again_is_refused_in_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -330,7 +435,7 @@ def test_a_topic_is_marked_emptied_and_removed_and_only_then_answered() -> None:
     story.answered("TopicRemoval foo")
     (told, _) = story.sent.take()
     assert (told[0], told[1]) == (1, replace(told[1], deleted=("foo",)))
-    assert (story.mirror.gone, story.answers.given) == ([("foo", 4)], [(9, "NONE")])
+    assert (story.mirror.gone, story.answers.given) == ([("foo", 75)], [(9, "NONE")])
     assert (story.loop.cluster.topics, story.loop.cluster.partitions) == ({}, {})
 
 
@@ -338,7 +443,7 @@ def test_partitions_that_are_removed_are_stopped_and_gone_from_the_mirror() -> N
     story = Story()
     story.asks(RemovePartitions(partitions={"foo": (1,)}))
     story.answered("foo@1")
-    assert (story.mirror.gone, story.answers.given) == ([("foo-1", 1)], [(9, "NONE")])
+    assert (story.mirror.gone, story.answers.given) == ([("foo-1", 72)], [(9, "NONE")])
     assert story.kinds() == [(1, "StopReplica"), (2, "StopReplica"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
     assert story.loop.cluster.all_partitions() == [FOO]
 
@@ -412,8 +517,26 @@ def test_a_new_controller_mirrors_all_it_loaded() -> None:
     story = Story()
     story.happens(TookOver())
     assert story.mirror.told == [(FOO, 70), (FOO_1, 70)]
+    assert story.mirror.complete == [Complete(story.store.zxid, ALL_READ)]
+    assert story.mirror.commands_before == [4]  # who waits for a table does not wait for a leader (M4)
     assert story.kinds() == [(1, "LeaderAndIsr"), (2, "LeaderAndIsr"), (1, "UpdateMetadata"), (2, "UpdateMetadata")]
     assert story.asked() == []
+
+
+def test_a_mirror_that_may_have_missed_something_is_told_all_with_the_next_tick() -> None:
+    story = Story(fast=True)
+    story.happens(TookOver())
+    story.asks(RemovePartitions(partitions={"foo": (1,)}))
+    told_at = len(story.mirror.told)
+    story.loop.tick(100)
+    assert story.mirror.told[told_at:] == []
+    story.mirror.wants_all = True
+    story.loop.tick(200)
+    assert [partition for partition, _ in story.mirror.told[told_at:]] == [FOO]
+    # Up to the last that was stored by this controller, the removal among it.
+    assert story.mirror.complete[-1] == Complete(story.mirror.gone[-1][1], ALL_READ)
+    story.loop.tick(300)
+    assert len(story.mirror.complete) == 2
 
 
 def test_what_a_leader_wrote_is_taken_in_once() -> None:
@@ -427,6 +550,19 @@ def test_what_a_leader_wrote_is_taken_in_once() -> None:
     story.happens(PartitionsRead({BAZ: StoredPartition(state(1, [1]), 3)}))  # of no topic that is known
     assert (story.kinds(), story.mirror.told) == ([], [(FOO, 80)])
     assert sorted(story.loop.cluster.partitions) == [FOO, FOO_1]
+
+
+def test_what_was_read_before_its_topic_was_made_again_is_nothing_of_the_new_ones() -> None:
+    story = Story(fast=True)
+    story.leader_writes(FOO, state(2, [2], leader_epoch=5))
+    read = story.store.partitions[FOO]
+    story.asks(DeleteTopic(topic="foo"))
+    story.asks(CreateTopic(name="foo", assignment={0: (1, 2)}))
+    told_at = len(story.mirror.told)
+    story.sent.take()
+    story.happens(PartitionsRead({FOO: read}))
+    assert (story.kinds(), story.mirror.told[told_at:]) == ([], [])
+    assert story.loop.cluster.partitions == story.store.partitions
 
 
 def test_a_partition_that_relied_on_an_earlier_life_is_not_made_until_the_next_is_known() -> None:
@@ -443,8 +579,8 @@ def test_a_partition_that_relied_on_an_earlier_life_is_not_made_until_the_next_i
 
 def test_a_reported_death_removes_the_registration_and_the_watch_tells_of_the_rest() -> None:
     story = Story()
-    story.happens(BrokerDeathReported(1, 0))
-    story.happens(BrokerDeathReported(1, 0))
+    story.happens(BrokerDeathReported(1, "1-0"))
+    story.happens(BrokerDeathReported(1, "1-0"))
     story.answered("broker 1")
     assert story.store.registered.keys() == {2}
     story.answered("broker 1")  # the same, from another witness: refused
@@ -502,6 +638,46 @@ def test_who_does_not_answer_in_time_is_asked_again() -> None:
     assert story.sent.take() == []
     story.loop.tick(5_000)
     assert story.kinds() == [(2, "GetReplicaLogInfo")]
+
+
+def late_answers() -> Story:
+    """Brokers 1 and 2 are asked about foo-0, the time to answer is over, and the store has yet to answer a request."""
+    story = Story(foo=topic((1, 2, 3), (1, 2)), foo_0=GONE)
+    story.store.settings = replace(story.store.settings, unclean_recovery_strategy="proactive")
+    story.takes_over(fast=False)
+    story.happens(Reconsider(("foo",)))
+    story.asks(Configure(topic="foo", settings={"retention.ms": 1}))
+    story.now_ms = 6_000
+    return story
+
+
+def test_answers_that_wait_for_the_store_are_all_taken_before_anybody_wins() -> None:
+    story = late_answers()
+    story.happens(LogInfoRead(2, log_info(0, 5)))
+    story.happens(LogInfoRead(1, log_info(0, 6)))
+    story.held.answer()
+    story.answered("foo-0@7")
+    assert story.store.partitions[FOO].state.leader == 1
+
+
+def test_answers_that_were_taken_and_not_yet_handled_are_known_to_whatever_is_decided_next() -> None:
+    story = late_answers()
+    story.held.answer()
+    story.loop.take(LogInfoRead(2, log_info(0, 5)))
+    story.loop.take(LogInfoRead(1, log_info(0, 6)))
+    assert story.asked() == []
+    story.loop.tick(story.now_ms)
+    story.answered("foo-0@7")
+    assert story.store.partitions[FOO].state.leader == 1
+
+
+def test_without_anything_else_to_do_answers_that_were_taken_are_handled_when_it_goes_on() -> None:
+    story = late_answers()
+    story.held.answer()
+    story.loop.take(LogInfoRead(2, log_info(0, 5)))
+    story.loop.go_on(story.now_ms)
+    story.answered("foo-0@7")
+    assert story.store.partitions[FOO].state.leader == 2
 
 
 def test_a_tick_knows_when_the_one_before_was() -> None:

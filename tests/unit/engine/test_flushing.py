@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Me
 from spark_replication.errors import NotLeader, Overloaded, StorageFailed
 from tests.unit.core.stories import FOO, command, settings, state

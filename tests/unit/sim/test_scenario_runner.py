@@ -84,6 +84,8 @@ def test_what_does_not_hold_fails_with_what_was_found(
         (GOOD, "broker_down: 1", "cancel_reassignment: foo-0", "cancel_reassignment"),
         (GOOD, "broker_down: 1", "elect: {type: prefered}", "prefered"),
         (GOOD, "broker_down: 1", "refuse: {broker: 2, partitions: {foo-0: NOT_READY}}", "was sent no LeaderAndIsr"),
+        (GOOD, "broker_down: 1", "stale_isr: {foo-0: {isr: [2], version: 9}}", "cannot leave the ISR by itself"),
+        (GOOD, "broker_down: 1", "stale_isr: {foo-0: {isr: [], epoch: 9}}", "no leader that could write"),
         (GOOD, "brokers: [1, 2]", "brokers: [1, 2]\nbroker: [1]", "broker"),
         (GOOD, "isr: [1, 2]", "isr: [1, 7]", "7"),
         (GOOD, "isr: [1, 2]", "irs: [1, 2]", "irs"),

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
 
 from spark_replication.errors import InvalidConfig, NotController, ReplicationError, StartFailed
 from spark_replication.live.guarding.guardian import Assignment
-from spark_replication.messages.guarding import Guarding, GuardingAnswer, Order, Serving
+from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order, Serving
+from spark_replication.model import Registration
 from spark_replication.spark import fleet as fleet_module
-from spark_replication.spark.barrier_jobs import check_session
-from spark_replication.spark.fleet import Fleet
+from spark_replication.spark.barrier_jobs import check_session, is_true
+from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import Posting
 from tests.live.broker.brokers import eventually
 
@@ -25,9 +27,9 @@ def posting(epoch: int = EPOCH) -> Posting:
     return Posting(assignment=assignment, controller_epoch=epoch, driver="127.0.0.1:1", loopback="here")
 
 
-def report(broker: int, submission: int, *, epoch: int = EPOCH) -> Guarding:
+def report(broker: int | None, submission: int, *, guardian: int = 0, epoch: int = EPOCH) -> Guarding:
     return Guarding(
-        guardian=0,
+        guardian=guardian,
         controller_epoch=epoch,
         submission=submission,
         broker_id=broker,
@@ -41,7 +43,8 @@ def report(broker: int, submission: int, *, epoch: int = EPOCH) -> Guarding:
 
 class Slots:
     """fleet.Jobs. Guardians of a job run once there are slots for all of them, and say whom they guard until they are
-    told to leave; `fail` ends them otherwise."""
+    told to leave; `fail` ends them otherwise. One host, unless slots_of says otherwise: then each guardian has the
+    broker that is on the host where it is, or idles."""
 
     def __init__(self, slots: int) -> None:
         self.free = slots
@@ -50,6 +53,14 @@ class Slots:
         self.left_on_submission = slots + 9
         self.submitted: list[int] = []
         self.told: list[Order] = []
+        self.slots_of: dict[str, int] = {}
+        self.homes: dict[str, int] = {}
+        self.preferred: list[list[str]] = []
+        self.dice: list[str] = []  # where guardians are, if not where they had better be
+        self.placed: list[str] = []
+        self.kept: set[Kept] = set()
+        self.kept_now: set[Kept] = set()
+        self.known: list[tuple[int, ...]] = []
         self.cancelled: list[str] = []
         self.hears: Callable[[Guarding], GuardingAnswer] = lambda _report: GuardingAnswer(order="guard")
         self._failure: ReplicationError | None = None
@@ -57,6 +68,12 @@ class Slots:
 
     def slots(self) -> int:
         return self.free
+
+    def slots_by_host(self) -> dict[str, int]:
+        return self.slots_of or {"host": self.free}
+
+    def hosts_of(self, group: str) -> dict[int, str]:
+        return dict(enumerate(self.placed))
 
     def fail(self, failure: ReplicationError) -> None:
         with self._changed:
@@ -71,8 +88,14 @@ class Slots:
             self.cancelled.append(group)
             self._changed.notify_all()
 
-    def run(self, posting: Posting, guardians: int, group: str) -> None:
+    def _guarded(self, number: int) -> int | None:
+        return self.homes.get(self.placed[number]) if self.homes else number + 1
+
+    def run(self, posting: Posting, guardians: int, group: str, hosts: Sequence[str]) -> None:
         self.submitted.append(guardians)
+        self.preferred.append(list(hosts))
+        self.known.append(posting.known)
+        self.placed, self.dice = self.dice or list(hosts) or ["host"] * guardians, []
         self.free = min(self.free, self.left_on_submission)
         orders: set[Order] = {"guard"}
         while orders == {"guard"}:
@@ -85,7 +108,13 @@ class Slots:
                     raise StartFailed(f"job group {group} is cancelled")
             self.running = self.free >= guardians
             if self.running and not self.silent:
-                orders = {self.hears(report(number + 1, posting.submission)).order for number in range(guardians)}
+                answers = {
+                    number: self.hears(report(self._guarded(number), posting.submission, guardian=number))
+                    for number in range(guardians)
+                }
+                orders = {answer.order for answer in answers.values()}
+                self.kept_now = {kept for answer in answers.values() for kept in answer.keep}
+                self.kept |= self.kept_now
         self.told.extend(orders)
 
 
@@ -97,16 +126,22 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _heard_by(fleet: Fleet) -> Callable[[Guarding], GuardingAnswer]:
     def hears(told: Guarding) -> GuardingAnswer:
-        answer = fleet.actions["guarding"].handler(told)
+        answer = fleet.actions[0].handler(told)
         assert isinstance(answer, GuardingAnswer)
         return answer
 
     return hears
 
 
+def registered(host: str) -> Registration:
+    return Registration(host=host, port=1, replication_port=2, epoch=0, incarnation=f"on {host}")
+
+
 @contextmanager
-def mustered(spark: Slots, brokers: int = 3) -> Iterator[Fleet]:
-    fleet = Fleet(spark, brokers)
+def mustered(
+    spark: Slots, brokers: int = 3, known: Callable[[], KnownBrokers] = dict[int, Registration | None]
+) -> Iterator[Fleet]:
+    fleet = Fleet(spark, brokers, known)
     spark.hears = _heard_by(fleet)
     fleet.muster(posting())
     try:
@@ -190,6 +225,109 @@ def test_guardians_that_wait_for_slots_that_are_gone_are_cancelled_and_fewer_are
     assert (spark.submitted, spark.cancelled) == ([3, 2], [f"spark_replication-fleet-{EPOCH}-1"])
 
 
+def test_guardians_gather_again_where_brokers_are_and_keep_meanwhile_whom_they_are_not_near() -> None:
+    """As after a driver's restart on four hosts: Spark's dice have left broker 3 without a guardian on its host."""
+    spark = Slots(4)
+    spark.slots_of = {"a": 1, "b": 1, "c": 1, "d": 1}
+    spark.homes = {"a": 1, "b": 2, "c": 3}
+    spark.dice = ["d", "a", "b"]
+    known: KnownBrokers = {1: registered("a"), 2: registered("b"), 3: registered("c")}
+    with mustered(spark, known=lambda: known) as fleet:
+        eventually(lambda: (list(fleet.guarding_now()), fleet.idle()) == ([1, 2], 1), "one idles")
+        eventually(lambda: list(fleet.guarding_now()) == [1, 2, 3], "each has a guardian on its host")
+        eventually(lambda: not spark.kept_now, "nobody is kept any more")
+        assert (fleet.idle(), fleet.known) == (0, [1, 2, 3])
+    assert (spark.submitted, spark.known) == ([3, 3], [(1, 2, 3), (1, 2, 3)])
+    assert spark.preferred == [["a", "b", "c"]] * 2
+    assert spark.kept == {Kept(broker_id=3, address="c:1", incarnation="on c")}
+
+
+def test_where_gathering_again_does_not_help_it_becomes_rare(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "SETTLE_S", 0.02)
+    spark = Slots(4)
+    spark.slots_of = {"a": 1, "b": 1, "c": 1, "d": 1}
+    spark.homes = {"a": 1, "b": 2, "c": 3}
+    known: KnownBrokers = {1: registered("a"), 2: registered("b"), 3: registered("c")}
+    patience: list[float] = []
+
+    class Remembering(Fleet):
+        def _look_after(self, submission: fleet_module._Submission, patience_s: float) -> tuple[bool, float]:
+            spark.placed = ["d", "a", "b"]
+            patience.append(patience_s)
+            return super()._look_after(submission, patience_s)
+
+    fleet = Remembering(spark, 3, lambda: known)
+    spark.hears = _heard_by(fleet)
+    fleet.muster(posting())
+    eventually(lambda: len(patience) == 4, "they gather again and again")
+    fleet.dismiss("leave")
+    assert patience == [0.02, 0.04, 0.08, 0.16]
+
+
+def test_a_broker_that_has_begun_counts_as_known_before_it_has_registered() -> None:
+    spark = Slots(3)
+    known: KnownBrokers = {}
+    with mustered(spark, known=lambda: known) as fleet:
+        eventually(lambda: len(fleet.guarding_now()) == 3, "all are guarded")
+        spark.fail(StartFailed("an executor was lost"))
+        eventually(lambda: len(spark.known) == 2, "they are submitted again")
+    assert spark.known == [(), (1, 2, 3)]
+
+
+def test_no_guardian_is_submitted_before_the_controller_has_said_which_brokers_it_knows() -> None:
+    """Else each would take a new id."""
+    spark = Slots(3)
+    asked = []
+
+    def known() -> KnownBrokers:
+        asked.append(spark.submitted.copy())
+        if len(asked) < 4:
+            raise NotController("it has yet to load")
+        return {1: registered("host")}
+
+    with mustered(spark, known=known) as fleet:
+        eventually(lambda: len(fleet.guarding_now()) == 3, "all are guarded")
+    assert asked[:4] == [[]] * 4
+    assert spark.known == [(1,)]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_dies_of_an_error_is_named() -> None:
+    spark = Slots(3)
+
+    def known() -> KnownBrokers:
+        raise ZeroDivisionError("a bug")
+
+    with mustered(spark, known=known) as fleet:
+        eventually(lambda: fleet.dead_thread() == "fleet", "it is named")
+
+
+def test_a_fleet_that_does_not_end_is_left_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fleet_module, "DISMISS_TIMEOUT_S", 0.1)
+    hung = threading.Event()
+
+    class Hung(Slots):
+        def slots(self) -> int:
+            hung.wait()
+            return 0
+
+    with mustered(Hung(0)) as fleet:
+        began = time.monotonic()
+        fleet.dismiss("leave")
+        assert time.monotonic() - began < 5
+        before = {thread for thread in threading.enumerate() if thread.name == "fleet"}
+        fleet.muster(posting(EPOCH + 1))
+        hung.set()
+        for thread in before:
+            thread.join(10)
+            assert not thread.is_alive(), "it is not taken for the next one"
+
+
+@pytest.mark.parametrize(("value", "true"), [("true", True), ("True", True), (" TRUE ", True), ("false", False)])
+def test_settings_are_read_as_spark_reads_them(value: str, true: bool) -> None:
+    assert is_true(value) is true
+
+
 def test_a_job_that_fails_is_submitted_again_and_says_why() -> None:
     spark = Slots(3)
     with mustered(spark) as fleet:
@@ -228,7 +366,8 @@ def test_an_earlier_submissions_guardian_is_told_to_leave_and_another_controller
     ("master", "dynamic", "slots", "refused"),
     [
         ("local[4]", False, 4, None),
-        ("local[3]", False, 3, "use local\\[4\\] or more"),
+        ("local[3]", False, 3, None),
+        ("local[2]", False, 2, "use local\\[4\\] or more"),
         ("local", False, 1, "use local\\[4\\] or more"),
         ("local-cluster[3,1,1024]", False, 0, None),  # its executors are not there yet
         ("spark://127.0.0.1:7077", False, 0, None),

@@ -74,6 +74,10 @@ class FailingFiles(LocalFiles):
         self.check("read", path)
         return super().read(path, length, position)
 
+    def read_whole(self, path: Path) -> bytes:
+        self.check("read_whole", path)
+        return super().read_whole(path)
+
     def stored(self, path: Path, length: int, position: int) -> StoredBytes:
         return FailingRange(self, path, super().stored(path, length, position))
 
@@ -94,6 +98,10 @@ class FailingFiles(LocalFiles):
         self.check("remove", path)
         self._crash(lambda: None)
         super().remove(path)
+
+    def remove_folder(self, folder: Path) -> None:
+        self.check("remove_folder", folder)
+        super().remove_folder(folder)
 
     def replace(self, path: Path, target: Path) -> None:
         self._crash(lambda: None)

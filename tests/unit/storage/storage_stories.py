@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 
@@ -26,8 +27,8 @@ WIDENED = TopicSchema(WIDER, (2,))
 class StoryLog(PartitionLog):
     """It has its broker's high watermarks to itself, in its own folder unless `log_in` is told of another."""
 
-    def __init__(self, recovered: Recovered, *, settings: TopicSettings) -> None:
-        super().__init__(recovered, settings=settings)
+    def __init__(self, recovered: Recovered, *, settings: TopicSettings, distrust: Callable[[], None]) -> None:
+        super().__init__(recovered, settings=settings, distrust=distrust)
         self._saving = recovered.high_watermarks
 
     def checkpoint(self, high_watermark: Offset) -> None:
@@ -45,9 +46,11 @@ def log_in(
     segment_bytes: int = 1 << 20,
     segment_ms: int = 1 << 40,
     before_cut: Callable[[], None] = lambda: None,
+    distrust: Callable[[], None] = lambda: None,
     files: Files | None = None,
     directory: Path | None = None,
     batch_bytes_max: int = 1 << 20,
+    flush: Literal["none", "interval", "always"] = "none",
 ) -> StoryLog:
     """The log in `folder`, recovered."""
     files = files or LocalFiles(open_files_max=10)
@@ -58,8 +61,8 @@ def log_in(
         memory=SegmentMemory(index_bytes_max=1 << 20, batch_bytes_max=batch_bytes_max),
         high_watermarks=HighWatermarks(directory or folder, files),
     )
-    settings = TopicSettings(segment_bytes=segment_bytes, segment_ms=segment_ms)
-    return StoryLog(recovered, settings=settings)
+    settings = TopicSettings(segment_bytes=segment_bytes, segment_ms=segment_ms, flush=flush)
+    return StoryLog(recovered, settings=settings, distrust=distrust)
 
 
 def rows(first: int, count: int) -> pa.RecordBatch:

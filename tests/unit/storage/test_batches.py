@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import random
+from contextlib import nullcontext
+
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
 
 from spark_replication.config import Compression
 from spark_replication.errors import BatchTooLarge, CorruptLog, InvalidRequest, SchemaMismatch
+from spark_replication.storage import batches
 from spark_replication.storage.batches import (
     TopicSchema,
     batches_of,
@@ -68,13 +72,20 @@ def test_metadata_makes_no_difference() -> None:
     )
 
 
-def test_a_batch_over_the_cap_and_one_without_rows_are_refused() -> None:
+def test_a_batch_at_the_cap_is_taken_and_one_without_rows_is_refused() -> None:
     size = len(prepared(0, 5).message)
     assert prepare(rows(0, 5), TopicSchema(SCHEMA), batch_bytes_max=size).rows == 5
-    with pytest.raises(BatchTooLarge, match=f"takes {size} bytes as it is stored, over batch.bytes.max={size - 1}"):
-        prepare(rows(0, 5), TopicSchema(SCHEMA), batch_bytes_max=size - 1)
     with pytest.raises(InvalidRequest, match="without rows"):
         prepare(rows(0, 0), TopicSchema(SCHEMA), batch_bytes_max=size)
+
+
+def test_a_batch_of_too_many_rows_is_refused_however_few_its_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nothing = TopicSchema(pa.schema([pa.field("nothing", pa.null())]))
+    monkeypatch.setattr(batches, "ROWS_MAX", 2)
+    for count, refused in ((2, False), (3, True)):
+        batch = pa.RecordBatch.from_arrays([pa.nulls(count)], schema=nothing.newest)
+        with pytest.raises(BatchTooLarge, match="3 rows is over 2") if refused else nullcontext():
+            prepare(batch, nothing, batch_bytes_max=1000)
 
 
 def test_a_slice_of_a_batch_is_stored_alone() -> None:
@@ -142,13 +153,83 @@ def test_a_compressed_batch_is_smaller_and_reads_like_any_other(compression: Com
     assert list(pa.ipc.open_stream(stream)) == expected
 
 
-def test_the_cap_is_on_what_is_stored() -> None:
-    size = len(prepare(rows(0, 1_000), TopicSchema(SCHEMA), batch_bytes_max=1 << 20, compression="zstd").message)
-    prepare(rows(0, 1_000), TopicSchema(SCHEMA), batch_bytes_max=size, compression="zstd")
-    refused: list[tuple[Compression, int]] = [("zstd", size - 1), ("none", size)]
-    for compression, cap in refused:
-        with pytest.raises(BatchTooLarge, match="as it is stored"):
-            prepare(rows(0, 1_000), TopicSchema(SCHEMA), batch_bytes_max=cap, compression=compression)
+@pytest.mark.parametrize("compression", ["none", "lz4", "zstd"])
+def test_the_cap_is_on_what_a_batch_takes_in_memory_however_small_it_is_stored(compression: Compression) -> None:
+    """Whoever reads it needs as much."""
+    batch = rows(0, 1_000)
+    size = pa.ipc.get_record_batch_size(batch)
+    stored = prepare(batch, TopicSchema(SCHEMA), batch_bytes_max=size, compression=compression)
+    assert (len(stored.message) == size) == (compression == "none")
+    with pytest.raises(BatchTooLarge, match=f"takes {size} bytes in memory, over batch.bytes.max={size - 1}"):
+        prepare(batch, TopicSchema(SCHEMA), batch_bytes_max=size - 1, compression=compression)
+
+
+def test_compression_that_makes_it_larger_is_under_the_cap_too() -> None:
+    batch = pa.record_batch([pa.array([random.Random(0).randbytes(10_000)], pa.binary())], names=["noise"])
+    size = pa.ipc.get_record_batch_size(batch)
+    with pytest.raises(BatchTooLarge, match="as it is stored"):
+        prepare(batch, TopicSchema(batch.schema), batch_bytes_max=size, compression="lz4")
+
+
+def test_a_batch_over_the_cap_is_refused_before_anything_is_made_of_it() -> None:
+    """Its content, which would not pass, is not looked at."""
+    nothing = pa.py_buffer(b"\xff" * (8 << 20))
+    offsets = pa.array([0, 8 << 20], pa.int32()).buffers()[1]
+    batch = pa.record_batch([pa.StringArray.from_buffers(1, offsets, nothing)], names=["text"])
+    with pytest.raises(BatchTooLarge):
+        prepare(batch, TopicSchema(batch.schema), batch_bytes_max=1 << 20)
+    with pytest.raises(InvalidRequest, match="not sound"):
+        prepare(batch, TopicSchema(batch.schema), batch_bytes_max=16 << 20)
+
+
+MUCH = 1_000_000
+
+
+TEXT = pa.array(["x" * MUCH])
+
+
+@pytest.mark.parametrize(
+    ("values", "within"),
+    [
+        (TEXT, ""),
+        (TEXT, "struct"),
+        (TEXT, "list"),
+        (TEXT.cast(pa.large_string()), ""),
+        (pa.array([b"x" * MUCH], pa.binary(MUCH)), ""),
+        (pa.array([["x" * MUCH]]), ""),
+        (pa.array([{"text": "x" * MUCH}]), ""),
+    ],
+    ids=["text", "text within a struct", "text within a list", "large text", "fixed", "list", "struct"],
+)
+def test_a_dictionary_that_would_be_over_the_cap_is_refused_before_it_is_decoded(values: pa.Array, within: str) -> None:
+    """Decoded it would take a terabyte."""
+    column: pa.Array = pa.DictionaryArray.from_arrays(pa.array(bytes(MUCH), pa.uint8()), values)
+    if within == "struct":
+        column = pa.StructArray.from_arrays([column], names=["within"])
+    if within == "list":
+        column = pa.ListArray.from_arrays(pa.array(range(MUCH + 1), pa.int32()), column)
+    batch = pa.record_batch([column], names=["text"])
+    topic = TopicSchema(stored_schema(batch.schema))
+    with pytest.raises(BatchTooLarge, match="with its dictionaries decoded"):
+        prepare(batch, topic, batch_bytes_max=16 << 20)
+    if within != "list":  # of which all is decoded, also what no row refers to
+        assert prepare(batch.slice(0, 2), topic, batch_bytes_max=16 << 20).rows == 2
+
+
+def test_what_no_list_refers_to_is_counted_since_it_is_decoded() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array(bytes(MUCH), pa.uint8()), TEXT)
+    batch = pa.record_batch([pa.ListArray.from_arrays(pa.array([0, 1], pa.int32()), column)], names=["texts"])
+    with pytest.raises(BatchTooLarge, match="with its dictionaries decoded"):
+        prepare(batch, TopicSchema(stored_schema(batch.schema)), batch_bytes_max=16 << 20)
+
+
+def test_a_dictionary_of_numbers_is_counted_as_numbers() -> None:
+    column = pa.DictionaryArray.from_arrays(pa.array([0] * 1_000, pa.uint8()), pa.array([7], pa.int64()))
+    batch = pa.record_batch([column], names=["number"])
+    topic = TopicSchema(stored_schema(batch.schema))
+    with pytest.raises(BatchTooLarge, match="takes 8000 bytes with its dictionaries decoded"):
+        prepare(batch, topic, batch_bytes_max=7_999)
+    assert prepare(batch, topic, batch_bytes_max=8_400).rows == 1_000
 
 
 def test_a_schema_comes_back_and_rubbish_is_named() -> None:

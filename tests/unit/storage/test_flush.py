@@ -127,8 +127,9 @@ def test_what_was_cut_off_a_segment_is_off_the_disk_before_what_follows_it_count
     files.take()
     log.truncate(4)
     log.append(prepared(4, topic=WIDENED), leader_epoch=0, timestamp_ms=0)
+    assert files.take() == [*pair(0), "leader"]
     flushed(log)
-    assert (files.take(), log.flushed_end) == ([*pair(0), *pair(4), "leader"], 6)
+    assert (files.take(), log.flushed_end) == ([*pair(4), "leader"], 6)
 
 
 @pytest.mark.parametrize(("log_start", "flushed_end"), [(20, 20), (1, 1)])
@@ -229,9 +230,21 @@ def test_one_slow_disk_holds_up_no_other_and_all_end_before_the_threads_do() -> 
     assert (slow.performed, quick.performed, quick.outcome, failing.outcome) == ("", "flush", None, failed)
     slow.go.set()
     last.go.set()
-    threads.close()
+    assert threads.close()
     assert slow.ended.is_set()
     assert last.ended.is_set()
+
+
+def test_a_disk_that_never_answers_holds_up_a_stop_for_a_while_only() -> None:
+    threads = FlushThreads(2)
+    hanging, quick = Waiting(), Waiting()
+    for each in (hanging, quick):
+        threads.flush(each, each.end)
+    quick.go.set()
+    assert not threads.close(0.05)
+    assert quick.ended.wait(20)
+    hanging.go.set()
+    assert threads.close(20)
 
 
 def test_who_has_one_thread_flushes_at_once() -> None:

@@ -9,6 +9,7 @@ import pytest
 from spark_replication.errors import CorruptState, StorageFailed
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, HighWatermarks, read_high_watermarks
+from spark_replication.storage.index import Buffer
 from tests.unit.storage.failing_files import FailingFiles
 
 FILES = LocalFiles(open_files_max=1)
@@ -16,6 +17,20 @@ FILES = LocalFiles(open_files_max=1)
 
 def opened(directory: Path, files: FailingFiles | LocalFiles = FILES) -> HighWatermarks:
     return HighWatermarks(directory, files)
+
+
+class CountingFiles(FailingFiles):
+    def __init__(self) -> None:
+        super().__init__()
+        self.written_bytes = 0
+
+    def create(self, path: Path, data: Buffer) -> None:
+        self.written_bytes += len(data)
+        super().create(path, data)
+
+    def write(self, path: Path, data: Buffer, position: int) -> None:
+        self.written_bytes += len(data)
+        super().write(path, data, position)
 
 
 def lines(directory: Path) -> list[bytes]:
@@ -166,7 +181,47 @@ def test_a_disk_that_does_not_vouch_for_it_is_told(tmp_path: Path, operation: st
         marks.save(durable=True)
 
 
-def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
-    (tmp_path / HIGH_WATERMARKS_FILE).mkdir()
-    with pytest.raises(StorageFailed, match="cannot be read"):
-        opened(tmp_path)
+def test_a_file_that_cannot_be_read_is_a_damaged_one_and_made_anew(tmp_path: Path) -> None:
+    saved(tmp_path, a=9)
+    files = FailingFiles()
+    files.refuse("read_whole", HIGH_WATERMARKS_FILE)
+    marks = opened(tmp_path, files)
+    assert (marks.is_damaged, marks.of("a")) == (True, 0)
+    marks.keep(["a"])
+    assert (marks.is_damaged, read_high_watermarks(FILES, tmp_path)) == (False, {})
+
+
+def test_a_thousand_logs_that_go_cost_a_line_each(tmp_path: Path) -> None:
+    names = [f"log-{number}" for number in range(1_000)]
+    marks = opened(tmp_path)
+    for name in names:
+        marks.note(name, 1)
+    marks.save(durable=False)
+    files = CountingFiles()
+    marks = opened(tmp_path, files)
+    for name in names[:-1]:
+        marks.forget(name)
+    assert read_high_watermarks(FILES, tmp_path) == {names[-1]: 1}
+    assert files.written_bytes < 200 * len(names)
+
+
+def test_what_a_full_disk_did_not_forget_is_forgotten_with_the_next_change(tmp_path: Path) -> None:
+    saved(tmp_path, a=9, b=9)
+    files = FailingFiles()
+    marks = opened(tmp_path, files)
+    files.room = 0
+    marks.forget("a")
+    assert marks.of("a") == 0
+    files.heal()
+    marks.note("b", 10)
+    marks.save(durable=False)
+    assert read_high_watermarks(FILES, tmp_path) == {"b": 10}
+
+
+def test_one_that_comes_again_under_its_name_is_measured_by_itself(tmp_path: Path) -> None:
+    marks = saved(tmp_path, a=9)
+    marks.forget("a")
+    assert opened(tmp_path).of("a") == 0
+    marks.note("a", 2)
+    marks.save(durable=False)
+    assert read_high_watermarks(FILES, tmp_path) == {"a": 2}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from spark_replication.errors import (
     CorruptState,
     DirectoryInUse,
     InvalidRequest,
+    StorageFailed,
     WrongCluster,
 )
 from spark_replication.model import DirectoryIdentity, TopicPartition
@@ -34,7 +36,10 @@ from spark_replication.storage.broker_directory import (
 )
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.quarantine import OVERDUE_MS_MAX
 from spark_replication.storage.segment_memory import SegmentMemory
+from tests.small_disk import fill, small_disk
+from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import prepared, read_rows
 
 SETTINGS = TopicSettings()
@@ -42,13 +47,16 @@ ORDERS = TopicPartition("orders", 3)
 DOTTED = TopicPartition("a.b-c", 0)
 
 
-def logs_in(directory: Path, now_ms: int = 0, *, open_files_max: int = 10) -> LocalLogs:
+def logs_in(
+    directory: Path, now_ms: int = 0, *, open_files_max: int = 10, files: LocalFiles | None = None
+) -> LocalLogs:
     return LocalLogs(
         directory,
-        files=LocalFiles(open_files_max=open_files_max),
+        files=files or LocalFiles(open_files_max=open_files_max),
         memory=SegmentMemory(index_bytes_max=1 << 20, batch_bytes_max=1 << 20),
         now_ms=lambda: now_ms,
         before_cut=lambda: drop_proofs(directory),
+        distrust=lambda: drop_proofs(directory),
     )
 
 
@@ -95,25 +103,105 @@ def test_recovery_comes_first_and_drops_the_proofs_before_it_cuts(tmp_path: Path
     kept.close()
 
 
+def test_one_log_that_cannot_be_read_keeps_no_other_from_starting(tmp_path: Path) -> None:
+    for partition in (ORDERS, DOTTED):
+        write_one(logs_in(tmp_path), partition, "id1")
+    (index,) = (tmp_path / "orders-3.id1").glob("*.index")
+    index.rename(tmp_path / "kept")
+    index.mkdir()  # a read of it is refused
+    logs = logs_in(tmp_path)
+    kept, failed = logs.recover()
+    assert (kept.lossless, failed.lossless, failed.failed) == (True, False, True)
+    assert failed.why.startswith(f"recovery of {tmp_path / 'orders-3.id1'} failed")
+    with pytest.raises(StorageFailed, match="Repair the disk"):
+        logs.open(ORDERS, "id1", SETTINGS)
+    assert read_rows(logs.open(DOTTED, "id1", SETTINGS)) == [0, 1]
+    index.rmdir()
+    (tmp_path / "kept").rename(index)
+    assert read_rows(logs.open(ORDERS, "id1", SETTINGS)) == [0, 1], "the disk can be repaired while the broker runs"
+
+
+def quarantined(directory: Path) -> list[str]:
+    return sorted(path.name for path in (directory / "quarantine").iterdir())
+
+
 def test_a_replica_in_quarantine_is_out_of_service_and_deleted_later(tmp_path: Path) -> None:
     logs = logs_in(tmp_path)
     for now_ms in (1000, 2000):
         logs = logs_in(tmp_path, now_ms)
         write_one(logs, ORDERS, "id1")
-        logs.quarantine(ORDERS, "id1")
-        logs.quarantine(ORDERS, "id1")
+        logs.quarantine(ORDERS, "id1", asked=True)
+        logs.quarantine(ORDERS, "id1", asked=True)
         assert logs.found() == []
-    unmarked = tmp_path / "quarantine" / "unmarked"
-    unmarked.mkdir()
-    assert sorted(path.name for path in (tmp_path / "quarantine").iterdir()) == [
-        "orders-3.id1.1",
-        "orders-3.id1.2",
-        "unmarked",
-    ]
-    assert logs.delete_quarantined(older_than_ms=500, now_ms=1499) == []
-    assert logs.delete_quarantined(older_than_ms=500, now_ms=1500) == ["orders-3.id1.1"]
-    assert logs.delete_quarantined(older_than_ms=500, now_ms=2500) == ["orders-3.id1.2", "unmarked"]
-    assert logs_in(tmp_path / "none").delete_quarantined(older_than_ms=0, now_ms=0) == []
+    one, two = "orders-3.id1.1.deleted-1000", "orders-3.id1.2.deleted-2000"
+    assert quarantined(tmp_path) == [one, two]
+    assert logs.delete_quarantined(asked_delay_ms=500, unasked_delay_ms=0, now_ms=2000) == [one]
+    assert logs.delete_quarantined(asked_delay_ms=500, unasked_delay_ms=0, now_ms=2499) == []
+    assert logs.delete_quarantined(asked_delay_ms=500, unasked_delay_ms=0, now_ms=2500) == [two]
+    assert logs_in(tmp_path / "none").delete_quarantined(asked_delay_ms=0, unasked_delay_ms=0, now_ms=0) == []
+
+
+def test_what_nobody_asked_to_delete_is_kept_for_longer(tmp_path: Path) -> None:
+    logs = logs_in(tmp_path, 1000)
+    for partition in (ORDERS, DOTTED):
+        write_one(logs, partition, "id1")
+        logs.quarantine(partition, "id1", asked=partition == ORDERS)
+    delays = {"asked_delay_ms": 10, "unasked_delay_ms": 500}
+    assert logs.delete_quarantined(**delays, now_ms=1499) == ["orders-3.id1.1.deleted-1000"]
+    assert logs.delete_quarantined(**delays, now_ms=1500) == ["a.b-c-0.id1.2.unassigned-1000"]
+
+
+@pytest.mark.parametrize(
+    ("at_ms", "now_ms"), [(5_000, 4_999), (0, 11 + OVERDUE_MS_MAX)], ids=["in the future", "before the clock was set"]
+)
+def test_a_date_that_cannot_be_true_begins_the_delay_anew(tmp_path: Path, at_ms: int, now_ms: int) -> None:
+    logs = logs_in(tmp_path, at_ms)
+    write_one(logs, ORDERS, "id1")
+    logs.quarantine(ORDERS, "id1", asked=True)
+    delays = {"asked_delay_ms": 10, "unasked_delay_ms": 10}
+    assert logs.delete_quarantined(**delays, now_ms=now_ms) == []
+    assert quarantined(tmp_path) == [f"orders-3.id1.2.deleted-{now_ms}"]
+    assert logs.delete_quarantined(**delays, now_ms=now_ms + 9) == []
+    assert logs.delete_quarantined(**delays, now_ms=now_ms + 10) == [f"orders-3.id1.2.deleted-{now_ms}"]
+
+
+def test_a_folder_that_was_overdue_while_its_broker_was_down_goes(tmp_path: Path) -> None:
+    logs = logs_in(tmp_path, 0)
+    write_one(logs, ORDERS, "id1")
+    logs.quarantine(ORDERS, "id1", asked=True)
+    assert logs.delete_quarantined(asked_delay_ms=10, unasked_delay_ms=10, now_ms=10 + OVERDUE_MS_MAX) != []
+
+
+@pytest.mark.parametrize(
+    ("marker", "kept_at_ms", "gone_at_ms"),
+    [('{"v":1,"at_ms":1000}', (1499,), 1500), ('{"v":1,"at', (1499, 1998), 1999), (None, (1499, 2498), 2499)],
+    ids=["dated", "torn: as if it came when it was first seen", "without a marker: nobody asked"],
+)
+def test_what_an_older_program_put_there_is_understood(
+    tmp_path: Path, marker: str | None, kept_at_ms: tuple[int, ...], gone_at_ms: int
+) -> None:
+    folder = tmp_path / "quarantine" / "orders-3.id1.1"
+    folder.mkdir(parents=True)
+    if marker is not None:
+        (folder / "quarantined.json").write_text(marker)
+    logs = logs_in(tmp_path)
+    delays = {"asked_delay_ms": 500, "unasked_delay_ms": 1_000}
+    for now_ms in kept_at_ms:
+        assert logs.delete_quarantined(**delays, now_ms=now_ms) == []
+    assert logs.delete_quarantined(**delays, now_ms=gone_at_ms) != []
+    assert quarantined(tmp_path) == []
+
+
+def test_a_folder_that_cannot_be_deleted_keeps_no_other(tmp_path: Path) -> None:
+    files = FailingFiles()
+    logs = logs_in(tmp_path, files=files)
+    for partition in (ORDERS, DOTTED):
+        write_one(logs, partition, "id1")
+        logs.quarantine(partition, "id1", asked=True)
+    files.refuse("remove_folder", "a.b-c-0.id1.2.deleted-0")
+    with pytest.raises(StorageFailed, match="1 folders in quarantine cannot be deleted, 1 were"):
+        logs.delete_quarantined(asked_delay_ms=0, unasked_delay_ms=0, now_ms=0)
+    assert quarantined(tmp_path) == ["a.b-c-0.id1.2.deleted-0"]
 
 
 def test_one_process_lives_in_a_directory(tmp_path: Path) -> None:
@@ -149,7 +237,9 @@ def test_a_directory_belongs_to_one_broker_of_one_cluster(tmp_path: Path) -> Non
     assert read_identity(tmp_path) is None
     identity = DirectoryIdentity(cluster_id="c1", broker_id=2)
     write_identity(tmp_path, identity)
+    before = (tmp_path / "meta.json").stat().st_ino
     write_identity(tmp_path, identity)
+    assert (tmp_path / "meta.json").stat().st_ino == before, "it is not written again: a full disk would refuse"
     with pytest.raises(WrongCluster, match="belongs to broker 2 of cluster c1"):
         write_identity(tmp_path, DirectoryIdentity(cluster_id="c1", broker_id=3))
     assert read_identity(tmp_path) == identity
@@ -171,6 +261,28 @@ def test_proofs_are_written_read_and_dropped_and_a_damaged_one_proves_nothing(tm
     for name in ("start.json", "clean_shutdown.json"):
         (tmp_path / name).write_text('{"v":1')
     assert (read_start_record(tmp_path), read_clean_shutdown(tmp_path)) == (None, None)
+
+
+def test_what_a_full_disk_refuses_of_a_directory_is_told(tmp_path: Path) -> None:
+    record = StartRecord(boot_id="boot", directory_mark="mark", epoch=4)
+    with small_disk(tmp_path / "disk", 1 << 20) as mounted:
+        fill(mounted)
+        refused: list[Callable[[], object]] = [
+            lambda: write_start_record(mounted, record),
+            lambda: write_clean_shutdown(mounted, CleanShutdown(broker_epoch=4)),
+            lambda: write_identity(mounted, DirectoryIdentity(cluster_id="c1", broker_id=2)),
+            lambda: directory_mark(mounted),
+        ]
+        for write in refused:
+            with pytest.raises(StorageFailed, match=r"cannot be written.*Free space"):
+                write()
+    for name in ("start.json", "clean_shutdown.json"):
+        (tmp_path / name).mkdir()
+    assert (read_start_record(tmp_path), read_clean_shutdown(tmp_path)) == (None, None)
+    with pytest.raises(StorageFailed, match="cannot be removed"):
+        drop_proofs(tmp_path)
+    with pytest.raises(StorageFailed, match="cannot be removed"):
+        remove_clean_shutdown(tmp_path)
 
 
 def test_a_copied_directory_has_another_mark(tmp_path: Path) -> None:

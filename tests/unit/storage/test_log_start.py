@@ -161,13 +161,55 @@ def test_segments_that_could_not_be_removed_go_with_the_next_recovery(open_log: 
     log = open_log(segment_bytes=1, files=files)
     write(log)
     files.refuse("remove", ".arrow")
-    with pytest.raises(StorageFailed, match="a new log start"):
-        log.forget(6)
+    log.forget(6)
     assert (log.log_start, read_rows(log, 6)) == (6, [6, 7, 8, 9])
     log.close()
     again = open_log(segment_bytes=1)
     assert (again.log_start, again.recovery.lossless, again.epochs) == (6, True, EpochHistory.of([(2, 6), (5, 10)]))
     assert sorted(files_of(tmp_path / "leader"))[0] == f"{6:020}.arrow"
+
+
+@pytest.mark.parametrize("refused", [("remove", ".arrow"), ("truncate", ".index"), ("create", "epochs.jsonl.tmp")])
+def test_what_lies_below_a_new_start_and_could_not_be_removed_goes_with_the_next(
+    open_log: Open, tmp_path: Path, refused: tuple[str, str]
+) -> None:
+    files = FailingFiles()
+    log = open_log(segment_bytes=1, files=files)
+    write(log)
+    files.refuse(*refused)
+    log.begin_anew(20)
+    assert (log.log_start, log.log_end, log.high_watermark) == (20, 20, 20)
+    files.heal()
+    log.begin_epoch(7)
+    for _ in range(2):
+        log.append(prepared(log.log_end), leader_epoch=7, timestamp_ms=0)
+    log.checkpoint(22)
+    log.forget(22)
+    assert sorted(files_of(tmp_path / "leader")) == [f"{22:020}.arrow", f"{22:020}.index"]
+    log.close()
+    assert (open_log(segment_bytes=1).log_start, open_log(segment_bytes=1).recovery.lossless) == (22, True)
+
+
+def test_a_lower_start_waits_until_what_was_to_go_is_gone(open_log: Open, tmp_path: Path) -> None:
+    """Else a segment of before would be found where the new ones have come to its base."""
+    files = FailingFiles()
+    log = open_log(segment_bytes=1, files=files)
+    write(log)
+    files.refuse("remove", ".arrow")
+    log.begin_anew(20)
+    with pytest.raises(StorageFailed, match="a new log start"):
+        log.begin_anew(0)
+    assert (log.log_start, log.log_end) == (20, 20)
+    files.heal()
+    log.begin_anew(0)
+    assert (log.log_start, log.log_end, files_of(tmp_path / "leader")) == (0, 0, {})
+
+
+def test_a_high_watermark_outside_the_log_is_refused_and_ends_nobody(open_log: Open) -> None:
+    log = open_log()
+    for outside in (-1, 1):
+        with pytest.raises(StorageFailed, match=r"outside .*, which is \[0, 0\)"):
+            log.checkpoint(outside)
 
 
 @pytest.mark.parametrize("content", [b"", b"torn", b"00000000 {}\n"])

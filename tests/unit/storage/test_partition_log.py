@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.ports import BatchPlace, LogSlice
-from spark_replication.storage.partition_log import PartitionLog
+from spark_replication.storage.partition_log import PRODUCERS_FILE, PartitionLog
 from tests.unit.storage.storage_stories import (
     SCHEMA,
     TOPIC,
@@ -44,8 +44,9 @@ def test_what_is_appended_is_read_and_survives_reopening(open_log: Open) -> None
     log = open_log()
     assert (log.log_start, log.log_end, read(log, 0, bytes_max=1, end=0)) == (0, 0, None)
     log.begin_epoch(3)
-    assert log.append(prepared(0, 2), leader_epoch=3, timestamp_ms=5) == BatchPlace(-1, -1, -1, 0, 1)
-    assert log.append(prepared(2, 3), leader_epoch=3, timestamp_ms=6) == BatchPlace(-1, -1, -1, 2, 4)
+    first, second = prepared(0, 2), prepared(2, 3)
+    assert log.append(first, leader_epoch=3, timestamp_ms=5) == BatchPlace(-1, -1, -1, 0, 1, first.crc, 5)
+    assert log.append(second, leader_epoch=3, timestamp_ms=6) == BatchPlace(-1, -1, -1, 2, 4, second.crc, 6)
     assert read_rows(log) == [0, 1, 2, 3, 4]
     log.checkpoint(2)
     log.close()
@@ -283,8 +284,30 @@ def test_idempotent_producers_places_come_back_from_leader_follower_and_disk(ope
     learnt: list[BatchPlace] = []
     while (records := read(leader, follower.log_end, bytes_max=900, end=leader.log_end)) is not None:
         learnt += follower.append_slice(records)
-    assert learnt == list(leader.places()) == list(follower.places()) == expected
-    assert expected[-1] == BatchPlace(7, 0, 7, 28, 29)
+    assert learnt == list(leader.places(8)) == list(follower.places(8)) == expected
+    last = expected[-1]
+    assert last == BatchPlace(7, 0, 7, 28, 29, last.crc, 0)
+    assert len(leader.segments()) > 1
+    assert list(leader.places(1))[-1] == last
+
+
+def test_what_is_known_of_producers_is_kept_beside_the_log(
+    open_log: Open, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = open_log()
+    assert log.saved_producers() == b""
+    log.save_producers(b"known\nof them")
+    log.begin_anew(7)
+    log.close()
+    again = open_log()
+    assert (again.saved_producers(), again.recovery.lossless) == (b"known\nof them", True)
+    (file,) = tmp_path.rglob(PRODUCERS_FILE)
+    file.write_bytes(file.read_bytes()[:-3])
+    assert again.saved_producers() == b""
+    assert "does not have its checksum" in caplog.text
+    again.close()
+    with pytest.raises(StorageFailed, match="is closed"):
+        again.save_producers(b"more")
 
 
 def test_a_time_is_found_although_clocks_went_back(open_log: Open) -> None:
@@ -312,7 +335,7 @@ def test_a_log_gives_all_of_its_descriptors_back(open_log: Open, tmp_path: Path)
     lead(log, 0, 30)
     log.flush()
     assert len(read_rows(log)) == 60
-    assert len(list(log.places())) == 0
+    assert len(list(log.places(1))) == 0
     assert len(open_files(tmp_path)) == 10
     log.close()
     assert open_files(tmp_path) == []

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from spark_replication.core.law.writes import IsrRefused, StoredPartition
-from spark_replication.core.producers import Place
-from spark_replication.core.replica.replica import Leading, Me
+from spark_replication.core.replica.producers import Place
+from spark_replication.core.replica.replica import Following, Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import OffsetOutOfRange, ReplicationError
+from spark_replication.errors import OffsetOutOfRange, ReplicationError, StorageFailed, UnknownProducerId
+from spark_replication.messages.replication import Diverging, FetchedPartition
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
+from tests.unit.storage.failing_files import FailingFiles
 from tests.unit.storage.storage_stories import Open, files_of, prepared
 
 HOUR_MS = 3_600_000
@@ -31,10 +34,11 @@ class Replicas:
         self._open_log, self._folder = open_log, folder
         self.isr_store = IsrWrites()
         self.answers: list[Place | ReplicationError] = []
+        self.disk = FailingFiles()  # the follower's
         self.leader, self.follower = self.opened(1), self.opened(2)
 
     def opened(self, broker: int) -> ReplicaLoop:
-        log: PartitionLog = self._open_log(str(broker), segment_bytes=1)
+        log: PartitionLog = self._open_log(str(broker), segment_bytes=1, files=self.disk if broker == 2 else None)
         assert log.recovery.lossless
         replica = ReplicaLoop(
             FOO,
@@ -57,6 +61,11 @@ class Replicas:
             batch = prepared(end, producer=9, sequence=end // 2)
             self.leader.produce(batch, acks="all", now_ms=now_ms, acknowledge=self.answers.append)
 
+    def send(self, replica: ReplicaLoop, *, producer: int, sequence: int, start: int = 0) -> Place | ReplicationError:
+        batch = prepared(start, producer=producer, sequence=sequence)
+        replica.produce(batch, acks=1, now_ms=0, acknowledge=self.answers.append)
+        return self.answers[-1]
+
     def replicate(self) -> None:
         """Until there is nothing new."""
         while (fetch := self.follower.next_fetch()) is not None:
@@ -66,7 +75,7 @@ class Replicas:
             answer, records = taken
             assert answer.error == "NONE"
             before = (self.follower.log.log_start, self.follower.log.log_end, self.follower.high_watermark)
-            self.follower.fetched(answer, records.loaded() if records is not None else None)
+            self.follower.fetch_answered(fetch, answer, records.loaded() if records is not None else None)
             if before == (self.follower.log.log_start, self.follower.log.log_end, self.follower.high_watermark):
                 return
 
@@ -121,6 +130,106 @@ def test_a_follower_that_comes_too_late_begins_where_its_leader_does(open_log: O
     replicas.follower.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
     batch = prepared(12, producer=9, sequence=6)
     replicas.follower.produce(batch, acks="all", now_ms=0, acknowledge=replicas.answers.append)
-    batch = prepared(12, producer=8, sequence=40)  # it was silent for longer than anything is kept
-    replicas.follower.produce(batch, acks="all", now_ms=0, acknowledge=replicas.answers.append)
-    assert replicas.answers[-2:] == [Place(12, 13), Place(14, 15)]
+    assert replicas.answers[-1] == Place(12, 13)
+    with pytest.raises(UnknownProducerId):
+        replicas.send(replicas.follower, producer=8, sequence=40)
+    assert replicas.follower.log.log_end == 14
+    # What it never had it knows of its leader: no batch is stored again, and no producer is new that is not.
+    assert replicas.send(replicas.follower, producer=9, sequence=4, start=8) == Place(8, 9)
+
+
+def test_who_wrote_only_what_retention_has_removed_is_known_to_replicas_that_never_had_it(
+    open_log: Open, tmp_path: Path
+) -> None:
+    replicas = Replicas(open_log, tmp_path, retention_bytes=0)
+    assert replicas.send(replicas.leader, producer=5, sequence=0) == Place(0, 1)
+    for sequence in range(3):
+        replicas.send(replicas.leader, producer=9, sequence=sequence)
+    replicas.leader.tick(1)
+    assert replicas.leader.log.log_start == 6
+    replicas.replicate()
+    replicas.leader.resign("restarting")
+    replicas.leader.log.close()
+    replicas.leader = replicas.opened(1)
+    replicas.follower.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
+    for replica in (replicas.leader, replicas.follower):
+        assert replicas.send(replica, producer=5, sequence=0) == Place(0, 1)
+        assert replica.log.log_end == 8, "it is not stored again"
+        assert replicas.send(replica, producer=5, sequence=1, start=8) == Place(8, 9)
+
+
+def test_a_replica_whose_history_parts_below_its_start_knows_no_producer(open_log: Open, tmp_path: Path) -> None:
+    replicas = Replicas(open_log, tmp_path, retention_bytes=0)
+    replicas.produce(3, now_ms=0)
+    replicas.replicate()
+    replicas.leader.tick(1)
+    replicas.replicate()
+    assert replicas.follower.log.log_start == 4
+    answered(replicas.follower, diverging=Diverging(epoch=-1, end=0))
+    assert (replicas.follower.log.log_start, replicas.follower.log.log_end) == (0, 0)
+    replicas.follower.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
+    assert replicas.send(replicas.follower, producer=9, sequence=0) == Place(0, 1)
+    replicas.follower.resign("restarting")
+    replicas.follower.log.close()
+    assert replicas.opened(2).log.saved_producers() == b""
+
+
+def answered(follower: ReplicaLoop, **given: Any) -> None:
+    """By a leader that says this, and sends no records."""
+    fetch = follower.next_fetch()
+    assert fetch is not None
+    answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=fetch.leader_epoch, **given)
+    follower.fetch_answered(fetch, answer, None)
+
+
+@pytest.mark.parametrize("operation", ["remove", "truncate"])
+@pytest.mark.parametrize("given", [{"diverging": Diverging(epoch=4, end=4)}, {"diverging": Diverging(epoch=4, end=0)}])
+def test_a_cut_that_the_disk_refuses_half_way_ends_no_broker(
+    open_log: Open, tmp_path: Path, operation: str, given: dict[str, Any]
+) -> None:
+    replicas = Replicas(open_log, tmp_path)
+    replicas.produce(5, now_ms=0)
+    replicas.replicate()
+    follower = replicas.follower
+    answered(follower, high_watermark=10)
+    assert follower.high_watermark == 10
+    replicas.disk.refuse(operation, ".index")
+    with pytest.raises(StorageFailed):
+        answered(follower, **given)
+    assert follower.log.log_start <= follower.high_watermark <= follower.log.log_end
+    assert isinstance(follower.part, Following)
+    assert follower.part.served is not None
+    assert follower.part.served <= follower.log.log_end
+    follower.checkpoint()
+    follower.resign("the session expired")
+
+
+@pytest.mark.parametrize(("end", "log"), [(2, (4, 4)), (4, (4, 4)), (5, (2, 4)), (6, (4, 6))])
+def test_a_follower_keeps_nothing_that_its_leader_cannot_vouch_for(
+    open_log: Open, tmp_path: Path, end: int, log: tuple[int, int]
+) -> None:
+    """The leader's log starts at 4: of what parts there, or below, nobody can say what is right."""
+    replicas = Replicas(open_log, tmp_path)
+    replicas.produce(5, now_ms=0)
+    replicas.replicate()
+    answered(replicas.follower, diverging=Diverging(epoch=4, end=end), log_start=4)
+    assert (replicas.follower.log.log_start, replicas.follower.log.log_end) == log
+
+
+@pytest.mark.parametrize("operation", ["remove", "truncate"])
+def test_a_follower_begins_anew_although_what_it_had_cannot_be_removed(
+    open_log: Open, tmp_path: Path, operation: str
+) -> None:
+    replicas = Replicas(open_log, tmp_path)
+    replicas.produce(3, now_ms=0)
+    replicas.replicate()
+    follower = replicas.follower
+    replicas.disk.refuse(operation, ".index")
+    answered(follower, log_start=9)
+    assert (follower.log.log_start, follower.high_watermark, follower.log.log_end) == (9, 9, 9)
+    follower.checkpoint()
+    follower.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
+    follower.produce(
+        prepared(9, producer=9, sequence=0), acks=1, now_ms=0, acknowledge=replicas.answers.append
+    )  # it knows the producer of what is gone no longer
+    assert replicas.answers[-1] == Place(9, 10)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from spark_replication.config import Settings
 from spark_replication.core.law.writes import IsrAnswer, IsrWrite
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
@@ -44,6 +44,7 @@ class Brokers:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.addresses: dict[BrokerId, Address] = {}
+        self.settings = Settings()
         self.brokers: list[Broker] = []
 
     def start(
@@ -62,7 +63,7 @@ class Brokers:
 class Broker:
     def __init__(self, brokers: Brokers, broker: BrokerId, epoch: int, cluster_id: str, security: Security) -> None:
         self.me = Me(broker, epoch, 0)
-        self.settings = Settings()
+        self.settings = brokers.settings
         self.replicas: dict[TopicPartition, ReplicaLoop] = {}
         self._directory = brokers.directory / f"broker-{broker}"
         self.replication = Replication(

@@ -16,14 +16,18 @@ from spark_replication.errors import (
     RequestTimedOut,
     StartFailed,
 )
+from spark_replication.messages.actions import Action
 from spark_replication.messages.descriptions import DescribeTopics
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import RenewLease
 from spark_replication.messages.records import InitProducer, ProducerId
-from spark_replication.transport.actions import Action, ActionServer, call
+from spark_replication.transport.actions import ActionServer, call, handled
 from spark_replication.transport.security import NO_SECURITY
 
 TIMEOUT_MS = 10_000
+DOUBLE = Action("double", ProducerId, ProducerId)
+REFUSE = Action("refuse", DescribeTopics, Done)
+HANG = Action("hang", InitProducer, Done)
 
 
 def refuse(_request: DescribeTopics) -> Done:
@@ -45,11 +49,11 @@ def server(release: threading.Event) -> Iterator[ActionServer]:
 
     started = ActionServer(
         "127.0.0.1",
-        {
-            "double": Action(ProducerId, lambda request: ProducerId(producer=request.producer * 2)),
-            "refuse": Action(DescribeTopics, refuse),
-            "hang": Action(InitProducer, hang),
-        },
+        [
+            handled(DOUBLE, lambda request: ProducerId(producer=request.producer * 2)),
+            handled(REFUSE, refuse),
+            handled(HANG, hang),
+        ],
         security=NO_SECURITY,
     )
     yield started
@@ -64,13 +68,13 @@ def client(server: ActionServer) -> Iterator[flight.FlightClient]:
 
 
 def test_a_request_is_answered(client: flight.FlightClient) -> None:
-    assert call(client, "double", ProducerId(producer=21), ProducerId, TIMEOUT_MS) == ProducerId(producer=42)
+    assert call(client, DOUBLE, ProducerId(producer=21), TIMEOUT_MS) == ProducerId(producer=42)
     assert {action.type for action in client.list_actions()} == {"double", "refuse", "hang"}
 
 
 def test_a_refusal_is_the_same_error_on_both_sides(client: flight.FlightClient) -> None:
     with pytest.raises(NotController) as caught:
-        call(client, "refuse", DescribeTopics(), Done, TIMEOUT_MS)
+        call(client, REFUSE, DescribeTopics(), TIMEOUT_MS)
     assert caught.value.message.startswith("the controller is at 127.0.0.1:9")
     assert caught.value.stale_routes
 
@@ -91,27 +95,27 @@ def test_a_version_that_is_not_known_is_refused(client: flight.FlightClient) -> 
 
 def test_an_answer_of_another_kind_is_refused(client: flight.FlightClient) -> None:
     with pytest.raises(InvalidRequest):
-        call(client, "double", ProducerId(producer=1), RenewLease, TIMEOUT_MS)
+        call(client, Action(DOUBLE.name, ProducerId, RenewLease), ProducerId(producer=1), TIMEOUT_MS)
 
 
 def test_no_answer_in_time(client: flight.FlightClient) -> None:
     with pytest.raises(RequestTimedOut) as caught:
-        call(client, "hang", InitProducer(), Done, 50)
+        call(client, HANG, InitProducer(), 50)
     assert caught.value.maybe_written
 
 
 def test_nobody_there() -> None:
     with flight.connect("grpc://127.0.0.1:1") as client, pytest.raises(BrokerNotAvailable) as caught:
-        call(client, "double", InitProducer(), Done, TIMEOUT_MS)
+        call(client, HANG, InitProducer(), TIMEOUT_MS)
     assert not caught.value.maybe_written
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "8.8.8.8"])
 def test_nothing_listens_beyond_loopback(host: str) -> None:
     with pytest.raises(InvalidConfig, match=host):
-        ActionServer(host, {}, security=NO_SECURITY)
+        ActionServer(host, [], security=NO_SECURITY)
 
 
 def test_a_port_that_is_taken(server: ActionServer) -> None:
     with pytest.raises(StartFailed, match=str(server.port)):
-        ActionServer("127.0.0.1", {}, security=NO_SECURITY, port=server.port)
+        ActionServer("127.0.0.1", [], security=NO_SECURITY, port=server.port)

@@ -185,7 +185,9 @@ def test_answers_of_a_leader(seed: int, tmp_path: Path) -> None:
 
     def take(rng: random.Random) -> None:
         with replica.guard:
-            replica.fetched(answer, _records(answer, memoryview(damaged(rng, sound))))
+            fetch = replica.next_fetch()
+            assert fetch is not None
+            replica.fetch_answered(fetch, answer, _records(answer, memoryview(damaged(rng, sound))))
 
     assert refusals(seed, take) == ROUNDS
     assert replica.log.log_end == 0

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+import pytest
 
 from spark_replication.config import Settings
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import TopicSchema
-from spark_replication.transport.put_stream import AnswersInOrder, PutStream
+from spark_replication.transport.limits import Room
+from spark_replication.transport.put_stream import PutStream, QueueInOrder
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, rows
 from tests.unit.transport.replicas import Brokers
 
@@ -21,17 +25,18 @@ ORDERS = TopicPartition("orders", 0)
 
 class Chunk(NamedTuple):
     data: pa.RecordBatch
-    app_metadata: None = None
+    app_metadata: pa.Buffer | None = None
 
 
 class Chunks:
     """A Flight reader."""
 
-    def __init__(self, chunks: Iterator[pa.RecordBatch]) -> None:
-        self._chunks = chunks
+    def __init__(self, chunks: Iterable[pa.RecordBatch | Chunk]) -> None:
+        self._chunks = iter(chunks)
 
     def read_chunk(self) -> Chunk:
-        return Chunk(next(self._chunks))
+        chunk = next(self._chunks)
+        return chunk if isinstance(chunk, Chunk) else Chunk(chunk)
 
 
 class Written(list[dict[str, Any]]):
@@ -55,7 +60,13 @@ def test_an_open_stream_is_served_in_the_version_that_the_broker_knows_by_then(t
 
     written = Written()
     stream = PutStream(
-        lambda _: broker.replicas[ORDERS], lambda: schemas[-1], AnswersInOrder, Settings(), lambda: 0, lambda: None
+        lambda _: broker.replicas[ORDERS],
+        lambda: schemas[-1],
+        QueueInOrder,
+        Settings(),
+        lambda: 0,
+        lambda: None,
+        room=Room(1 << 20, "room", wait_s=0),
     )
     stream.run(Chunks(sent()), written)
     assert [answer.get("base_offset") for answer in written] == [0, None, 2, 4]
@@ -69,4 +80,50 @@ def test_an_open_stream_is_served_in_the_version_that_the_broker_knows_by_then(t
     assert (first.schema, second.schema) == (SCHEMA, WIDER)
     assert first.read_all().to_pydict() == {"row": [0, 1], "text": ["row 0", "row 1"]}
     assert second.read_all().column("late").to_pylist() == [7, None, None, None]
+    brokers.close()
+
+
+def numbered(sequence: int, batch: pa.RecordBatch, *, producer: int = 7) -> Chunk:
+    metadata = BatchMetadata(acks=1, producer=producer, sequence=sequence)
+    return Chunk(batch, pa.py_buffer(to_json(metadata)))
+
+
+@pytest.mark.parametrize("has_head", [True, False])
+def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_path: Path, *, has_head: bool) -> None:
+    """A producer sends it all again, renumbered or not: each batch is there once."""
+    brokers = Brokers(tmp_path)
+    broker = brokers.start(1)
+    if not has_head:
+        log = broker.open(ORDERS).log
+        log.begin_anew(10)
+        log.close()
+        broker.open(ORDERS)
+    broker.command(ORDERS, 1, (1,))
+    start = broker.replicas[ORDERS].log.log_start
+    large = rows(0, 2_000)
+    sent = [
+        numbered(0, large),
+        *(numbered(sequence, rows(sequence, 1)) for sequence in (1, 2)),
+        numbered(0, rows(9, 1), producer=8),
+        *(numbered(sequence, rows(sequence, 1)) for sequence in (0, 1, 2)),
+    ]
+    written = Written()
+    settings = Settings(batch_bytes_max=2_000)
+    stream = PutStream(
+        lambda _: broker.replicas[ORDERS],
+        lambda: TOPIC,
+        QueueInOrder,
+        settings,
+        lambda: 0,
+        lambda: None,
+        room=Room(1 << 20, "room", wait_s=0),
+    )
+    stream.run(Chunks(sent), written)
+    assert [answer.get("error") or answer["base_offset"] - start for answer in written] == [
+        "MESSAGE_TOO_LARGE",
+        *["OUT_OF_ORDER_SEQUENCE_NUMBER"] * 2,
+        *[0, 1, 2, 3],
+    ]
+    assert not any(answer.get("maybe_written") for answer in written)
+    assert broker.replicas[ORDERS].log.log_end == start + 4
     brokers.close()

@@ -17,6 +17,7 @@ from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, prepare
+from spark_replication.transport.limits import Room
 from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, prepared
 from tests.unit.transport.replicas import Brokers
@@ -51,9 +52,15 @@ def produce(replica: ReplicaLoop, batch: PreparedBatch) -> None:
         replica.produce(batch, acks="all", now_ms=0, acknowledge=lambda _outcome: None)
 
 
+def begun(replica: ReplicaLoop, schema: pa.Schema, ticket: ReadTicket) -> ReadStream:
+    stream = ReadStream(lambda: replica, schema, ticket, Room(1 << 20, "room", wait_s=0), lambda: False)
+    stream.begin()
+    return stream
+
+
 def read(replica: ReplicaLoop, schema: pa.Schema, **ticket: Any) -> list[dict[str, Any]]:
     """The rows, each with its offset; every batch has the stream's schema, and follows the one before."""
-    stream = ReadStream(lambda: replica, schema, ReadTicket(topic="orders", partition=0, **ticket))
+    stream = begun(replica, schema, ReadTicket(topic="orders", partition=0, **ticket))
     found: list[dict[str, Any]] = []
     for batch, metadata in stream.batches():
         batch.validate(full=True)
@@ -102,7 +109,7 @@ def test_a_stream_goes_on_when_the_topic_is_widened_and_when_it_is_led_by_who_do
 ) -> None:
     """The widest of three segments comes, and then one of the first version again."""
     ticket = ReadTicket(topic="orders", partition=0, from_offset=6, to=12, max_wait_ms=60_000)
-    following = ReadStream(lambda: replica, WIDER, ticket).batches()
+    following = begun(replica, WIDER, ticket).batches()
     assert next(following)[0].to_pydict() == {"row": [6, 7], "text": ["row 6", "row 7"], "late": [42, 49]}
     newer = TopicSchema(WIDER.append(pa.field("latest", pa.string())), (2, 3))
     produce(replica, prepared(8, topic=newer))
@@ -113,7 +120,7 @@ def test_a_stream_goes_on_when_the_topic_is_widened_and_when_it_is_led_by_who_do
 
 
 def test_batches_of_the_streams_own_schema_are_views_of_the_slice(replica: ReplicaLoop) -> None:
-    stream = ReadStream(lambda: replica, WIDER, ReadTicket(topic="orders", partition=0, from_offset=4))
+    stream = begun(replica, WIDER, ReadTicket(topic="orders", partition=0, from_offset=4))
     with replica.guard:
         records = replica.read(4, bytes_max=1 << 20, to=None)
     assert records is not None

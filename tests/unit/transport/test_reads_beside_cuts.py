@@ -8,11 +8,13 @@ from spark_replication.errors import CorruptLog
 from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, Start, TopicPartition
 from spark_replication.ports import Records
+from spark_replication.transport.limits import Room
 from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, prepared
 from tests.unit.transport.replicas import Brokers
 
 ORDERS = TopicPartition("orders", 0)
+TICKET = ReadTicket(topic="orders", partition=0)
 
 
 class CutMeanwhile:
@@ -41,13 +43,18 @@ class CutMeanwhile:
         return found
 
 
+def room() -> Room:
+    return Room(1 << 20, "room", wait_s=0)
+
+
 def rows(stream: ReadStream) -> list[int]:
     return [row for batch, _ in stream.batches() for row in batch.column("row").to_pylist()]
 
 
 def test_what_was_cut_before_it_was_read_is_looked_for_again(brokers: Brokers) -> None:
     replica = CutMeanwhile(brokers)
-    stream = ReadStream(lambda: replica, SCHEMA, ReadTicket(topic="orders", partition=0))  # type: ignore[arg-type,return-value]
+    stream = ReadStream(lambda: replica, SCHEMA, TICKET, room(), lambda: False)  # type: ignore[arg-type,return-value]
+    stream.begin()
     assert (rows(stream), replica.looks) == ([0, 1, 100, 101, 200, 201], 3)
 
 
@@ -60,4 +67,4 @@ def test_bytes_that_are_damaged_on_the_disk_are_refused(brokers: Brokers) -> Non
     content[-8] ^= 1
     data.write_bytes(content)
     with pytest.raises(CorruptLog, match="the batch at offset 4 does not have its CRC-32C"):
-        ReadStream(lambda: broker.replicas[ORDERS], SCHEMA, ReadTicket(topic="orders", partition=0))
+        ReadStream(lambda: broker.replicas[ORDERS], SCHEMA, TICKET, room(), lambda: False).begin()

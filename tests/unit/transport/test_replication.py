@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Collection, Iterator, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,6 +17,8 @@ from spark_replication.config import Settings
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.replication import (
+    ALIVE,
+    ALIVE_FRAME,
     ErrorFrame,
     FetchedFrame,
     FetchFrame,
@@ -29,10 +35,12 @@ from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, 
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from spark_replication.transport.security import NO_SECURITY
+from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 
 ORDERS = TopicPartition("orders", 0)
+SILENCE_S = 0.3
 
 
 def all_answered(leader: Broker, partition: TopicPartition, count: int) -> None:
@@ -92,6 +100,50 @@ def test_a_leader_that_refuses_many_partitions_is_not_looked_up_for_each(
     answers = [leader.produce(partition, 1) for partition in partitions]
     eventually(lambda: all(len(found) == 1 for found in answers), "all are acknowledged")
     assert looked_up == [1, 1], "to connect, and after the first refusal"
+
+
+class Gate:
+    """A replica's guard that a link's thread finds taken until it is let go, however long that takes."""
+
+    def __init__(self, guard: AbstractContextManager[object]) -> None:
+        self._guard = guard
+        self.came, self.free = threading.Event(), threading.Event()
+
+    def __enter__(self) -> None:
+        if threading.current_thread().name.startswith("replication-from"):
+            self.came.set()
+            assert self.free.wait(TIMEOUT_S)
+        self._guard.__enter__()
+
+    def __exit__(self, *error: Any) -> None:
+        self._guard.__exit__(*error)
+
+
+def eventfds() -> int:
+    handles = Path("/proc/self/fd").iterdir()
+    return sum(handle.is_symlink() and "eventfd" in str(handle.readlink()) for handle in handles)
+
+
+def test_a_link_that_was_given_up_takes_nothing_more(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread stands before the replica's guard with an answer, for longer than anybody waits for it."""
+    monkeypatch.setattr(replication_client, "CLOSE_TIMEOUT_S", 0.01)
+    leader, follower = brokers.start(1), brokers.start(2)
+    for broker in (leader, follower):
+        broker.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 1)
+    replica = follower.replicas[ORDERS]
+    eventually(lambda: replica._asked is not None, "it waits at the end")
+    before = replica.log.log_end
+    replica.guard = gate = Gate(replica.guard)
+    leader.produce(ORDERS, 1)
+    assert gate.came.wait(TIMEOUT_S)
+    (thread,) = [each for each in threading.enumerate() if each.name == "replication-from-1"]
+    open_before = eventfds()
+    follower.replication.registered(1)
+    gate.free.set()
+    thread.join(TIMEOUT_S)
+    assert (thread.is_alive(), replica.log.log_end) == (False, before)
+    assert eventfds() == open_before - 1
 
 
 def test_a_leader_that_comes_back_at_another_port_is_found(brokers: Brokers) -> None:
@@ -195,6 +247,85 @@ def test_connections_that_break_again_and_again_lose_nothing(brokers: Brokers) -
     assert leader.files(ORDERS) == follower.files(ORDERS)
 
 
+@pytest.fixture
+def impatient(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> Brokers:
+    """Leaders say often that they live, and followers do not wait for long."""
+    monkeypatch.setattr(replication_server, "ALIVE_S", 0.05)
+    monkeypatch.setattr(replication_client, "SILENCE_S_MIN", SILENCE_S)
+    brokers.settings = Settings(replica_lag_time_ms=round(1000 * SILENCE_S))
+    return brokers
+
+
+def test_a_follower_over_whose_connection_nothing_comes_connects_anew(impatient: Brokers) -> None:
+    """Neither side is told that the path brings nothing any longer."""
+    leader, follower = impatient.start(1), impatient.start(2)
+    proxy = TcpProxy(leader.replication.port)
+    impatient.addresses[1] = ("127.0.0.1", proxy.port)
+    for broker in (leader, follower):
+        broker.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 3)
+    for _ in range(2):
+        proxy.swallow()
+        all_answered(leader, ORDERS, 3)
+    assert leader.files(ORDERS) == follower.files(ORDERS)
+    proxy.down()
+
+
+def test_a_connection_with_nothing_to_say_is_kept(impatient: Brokers) -> None:
+    leader, follower = impatient.start(1), impatient.start(2)
+    for broker in (leader, follower):
+        broker.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 1)
+    before = _connections_of(leader)
+    link = follower.replication._client._links[1]
+    first_s = link._heard_s
+    eventually(lambda: link._heard_s > first_s + 3 * SILENCE_S, "the leader goes on saying that it lives")
+    assert _connections_of(leader) == before
+
+
+@pytest.mark.parametrize("after_another", [False, True])
+def test_a_leader_that_never_says_that_it_lives_is_waited_for(impatient: Brokers, *, after_another: bool) -> None:
+    """One of an earlier release, where nothing is written. after_another: it takes the place of one that does."""
+    leader, follower = impatient.start(1), impatient.start(2)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        listener.settimeout(TIMEOUT_S)
+        if after_another:
+            leader.command(ORDERS, 1, (1, 2))
+            follower.command(ORDERS, 1, (1, 2))
+            all_answered(leader, ORDERS, 1)
+        impatient.addresses[1] = ("127.0.0.1", listener.getsockname()[1])
+        leader.replication.close()
+        follower.command(ORDERS, 1, (1, 2), epoch=1)
+        connection, _ = listener.accept()
+        with connection:
+            connected_s = time.monotonic()
+            eventually(lambda: time.monotonic() > connected_s + 3 * SILENCE_S, "it has heard nothing for long")
+            listener.setblocking(False)
+            with pytest.raises(BlockingIOError):
+                listener.accept()
+
+
+def test_a_follower_is_told_at_once_and_again_that_its_leader_lives(impatient: Brokers) -> None:
+    leader = impatient.start(1)
+    leader.command(ORDERS, 1, (1, 2))
+    leader.produce(ORDERS, 1)
+    peer = Peer(leader)
+    peer.fetch(1)
+    assert peer.hears_anything() == ALIVE_FRAME
+    assert peer.hears_answer().number == 1
+    assert [peer.hears_anything() for _ in range(3)] == 3 * [ALIVE_FRAME]
+
+
+def test_a_fetch_never_has_the_number_of_what_answers_none(brokers: Brokers) -> None:
+    """So a follower that does not know what it means makes nothing of it."""
+    leader, follower = brokers.start(1), brokers.start(2)
+    for broker in (leader, follower):
+        broker.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 3)
+    link = follower.replication._client._links[1]
+    assert ALIVE < 0 < link._number
+
+
 def _connections_of(broker: Broker) -> list[socket.socket]:
     return list(broker.replication._server._connections)
 
@@ -238,6 +369,12 @@ class Peer:
         self.say(FetchFrame(number=number, partitions=(partition,)))
 
     def hears(self) -> Frame:
+        """What it is told besides that the leader lives."""
+        while (frame := self.hears_anything()) == ALIVE_FRAME:
+            pass
+        return frame
+
+    def hears_anything(self) -> Frame:
         while not self._frames:
             self._frames += [frame for frame, _ in self._receiver.receive()]
         return self._frames.pop(0)

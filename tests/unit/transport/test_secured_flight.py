@@ -12,8 +12,9 @@ from pyarrow import flight
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig, ReplicationError
+from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
-from spark_replication.transport.actions import Action, ActionServer, call, error_of_flight
+from spark_replication.transport.actions import ActionServer, call, error_of_flight, handled
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
@@ -29,7 +30,7 @@ class Recording(ActionServer):
 
     def __init__(self, security: Security, host: str = "127.0.0.1") -> None:
         self.heard: list[str] = []
-        super().__init__(host, {"init_producer": Action(InitProducer, self._answer)}, security=security)
+        super().__init__(host, [handled(INIT_PRODUCER, self._answer)], security=security)
 
     def _answer(self, _request: InitProducer) -> ProducerId:
         self.heard.append("do_action")
@@ -157,7 +158,7 @@ def test_a_server_elsewhere_needs_clients_that_prove_who_they_are(secured: Secur
 
 
 def answered(client: flight.FlightClient) -> bool:
-    return call(client, "init_producer", InitProducer(), ProducerId, TIMEOUT_MS).producer == 7
+    return call(client, INIT_PRODUCER, InitProducer(), TIMEOUT_MS).producer == 7
 
 
 class Parties:

@@ -36,7 +36,7 @@ from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, e
 from tests.unit.transport.test_security import SECRET, token_settings
 
 ORDERS = TopicPartition("orders", 0)
-HUGE_EPOCH = 1 << 60
+HUGE_EPOCH = (1 << 31) - 1
 OTHER_SECRET = "not-the-secret"
 
 

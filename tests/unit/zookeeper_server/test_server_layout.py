@@ -9,7 +9,7 @@ import pytest
 
 from spark_replication.errors import CorruptState, InvalidRequest, StartFailed
 from spark_replication.zookeeper_server.layout import (
-    Place,
+    ServerPlace,
     check_servers,
     choose_places,
     forget_places,
@@ -87,6 +87,6 @@ def test_ports_that_do_not_parse_name_their_file(tmp_path: Path, name: str, text
 def test_a_port_that_another_process_has_is_taken(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
-        place = Place(number=1, directory=tmp_path, client=port)
+        place = ServerPlace(number=1, directory=tmp_path, client=port)
         assert taken_port(place) == port
     assert taken_port(place) is None

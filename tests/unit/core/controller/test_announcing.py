@@ -10,6 +10,7 @@ from spark_replication.core.controller.announcing import announce, ask
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.events import BrokerDeathReported, Requested, TookOver
 from spark_replication.core.controller.plan import BrokersMoved, Cause, Delete, Elect, PartitionsChanged, Stop
+from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.messages.commands import (
     GetReplicaLogInfo,
     LeaderAndIsr,
@@ -23,7 +24,7 @@ from spark_replication.messages.requests import Configure
 from spark_replication.model import BrokerId, ClusterSettings, Scalar, TopicConfig, TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, state, topic
 
-BAR = TopicPartition("bar", 0)
+BAR, NEW = TopicPartition("bar", 0), TopicPartition("foo", 1)
 CONFIGS = {"foo": TopicConfig(), "bar": TopicConfig(settings={"min.insync.replicas": 1})}
 FOO_0 = command(state(1, [1, 2, 3]), 7)
 BAR_0 = command(state(2, [2, 3]), 7, replicas=(2, 3), partition=BAR, topic_id="id-bar")
@@ -87,13 +88,27 @@ def test_what_was_elected_goes_to_its_live_replicas_and_as_metadata_to_all() -> 
     [
         Elect(),
         PartitionsChanged(()),
-        BrokerDeathReported(1, 0),
+        BrokerDeathReported(1, "1-0"),
         Delete("foo"),
         Requested(asked=Configure(topic="baz", settings={})),
     ],
 )
 def test_where_nothing_changed_nobody_is_told(cause: Cause) -> None:
     assert announce(well(1, 2), cause, []) == []
+
+
+def test_what_was_never_made_is_not_told_with_what_changed() -> None:
+    known = well(1)
+    assert announce(known, PartitionsChanged((FOO, NEW)), []) == [(1, metadata(known, FOO_0))]
+
+
+@pytest.mark.parametrize("hidden", [Unreadable(partitions=frozenset({FOO})), Unreadable(topics=frozenset({"foo"}))])
+def test_what_cannot_be_read_is_not_told_with_what_changed(hidden: Unreadable) -> None:
+    known = well(1)
+    known.apply_unreadable(hidden)
+    ((broker, told),) = announce(known, PartitionsChanged((FOO, BAR)), [])
+    assert isinstance(told, UpdateMetadata)
+    assert (broker, told.partitions) == (1, (BAR_0,))
 
 
 def test_a_loss_is_told_to_all_even_where_no_partition_changed() -> None:

@@ -9,7 +9,7 @@ from spark_replication.core.controller.cluster import ClusterState, StoredTopic,
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.election import Policy
 from spark_replication.core.law.states import State
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.model import BrokerId, ClusterSettings, PartitionState, TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, cluster_of, command, state, topic, zookeeper
@@ -17,7 +17,7 @@ from tests.unit.core.stories import FOO, cluster_of, command, state, topic, zook
 BAR, NEW = TopicPartition("bar", 0), TopicPartition("foo", 1)
 WELL = {"foo-0": state(1, [1, 2, 3]), "bar-0": state(2, [2, 3])}
 TOPICS = {"foo": topic((1, 2, 3), (3, 2)), "bar": topic((2, 3), name="bar")}
-RECOVERY = Recovery(leader_epoch=4, required=frozenset(), started_ms=0, asked_ms=0)
+RECOVERY = UncleanRecovery(leader_epoch=4, required=frozenset(), started_ms=0, asked_ms=0)
 
 
 def well(*live: BrokerId) -> ClusterState:
@@ -45,20 +45,29 @@ def test_what_was_loaded_is_what_is_known() -> None:
 
 def test_what_is_known_is_replaced_by_what_is_newer_only() -> None:
     known = well(1, 2)
-    assert not known.apply_partition(FOO, StoredPartition(state(2, [2]), 7))
-    assert not known.apply_partition(FOO, StoredPartition(state(2, [2]), 6))
+    assert not known.apply_partition(FOO, StoredPartition(state(2, [2]), 7, 70))
+    assert not known.apply_partition(FOO, StoredPartition(state(2, [2]), 6, 60))
     assert known.partitions[FOO] == StoredPartition(state(1, [1, 2, 3]), 7, zxid=70)
-    assert known.apply_partition(FOO, StoredPartition(state(2, [2]), 8))
-    assert known.partitions[FOO] == StoredPartition(state(2, [2]), 8)
+    assert known.apply_partition(FOO, StoredPartition(state(2, [2]), 8, 80))
+    assert known.partitions[FOO] == StoredPartition(state(2, [2]), 8, 80)
+
+
+@pytest.mark.parametrize(("zxid", "is_taken"), [(69, False), (70, True), (71, True)])
+def test_what_a_topic_that_was_made_again_had_before_is_older_at_any_version(*, zxid: int, is_taken: bool) -> None:
+    known = well(1, 2)
+    read = StoredPartition(state(2, [2], leader_epoch=9), 12, zxid)
+    before = known.partitions[FOO]
+    assert known.apply_partition(FOO, read) == is_taken
+    assert known.partitions[FOO] == (read if is_taken else before)
 
 
 def test_a_partition_without_leader_is_remembered_as_one_until_it_has_one() -> None:
     known = well(1, 2)
-    known.apply_partition(FOO, StoredPartition(state(None, [], elr=[3]), 8))
-    known.apply_partition(FOO, StoredPartition(state(None, [], elr=[2]), 9))
+    known.apply_partition(FOO, StoredPartition(state(None, [], elr=[3]), 8, 80))
+    known.apply_partition(FOO, StoredPartition(state(None, [], elr=[2]), 9, 90))
     known.apply_recoveries({FOO: RECOVERY, BAR: None})
     assert (known.leaderless, known.recoveries) == ({FOO, NEW}, {FOO: RECOVERY})
-    known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5), 10))
+    known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5), 10, 100))
     assert (known.leaderless, known.recoveries) == ({NEW}, {})
 
 
@@ -75,7 +84,7 @@ def test_a_partition_without_leader_is_remembered_as_one_until_it_has_one() -> N
 )
 def test_elections_from_outside_are_counted_once(after: PartitionState, counted: int) -> None:
     known = well(1, 2)
-    known.apply_partition(FOO, StoredPartition(after, 8))
+    known.apply_partition(FOO, StoredPartition(after, 8, 80))
     assert known.unclean_elections == counted
 
 
@@ -100,10 +109,10 @@ def test_a_partition_that_is_added_is_new_and_one_that_is_removed_leaves_a_tombs
 def test_one_that_is_made_again_goes_on_from_its_tombstone() -> None:
     known = cluster_of(1, 2, topics={"foo": topic((1, 2))}, states=WELL | {"foo-1": state(2, [2])})
     assert (known.partition_state(NEW), known.assigned(NEW), known.assigned(BAR)) == ("nonexistent", False, False)
-    known.apply_partition(NEW, StoredPartition(state(None, []), 8))  # whoever wrote it
+    known.apply_partition(NEW, StoredPartition(state(None, []), 8, 80))  # whoever wrote it
     assert known.leaderless == set()
     now(known, topic((1, 2), (1, 2)))
-    assert known.apply_partition(NEW, StoredPartition(state(1, [1, 2], leader_epoch=5), 9))
+    assert known.apply_partition(NEW, StoredPartition(state(1, [1, 2], leader_epoch=5), 9, 90))
     assert (known.leaderless, known.partition_state(NEW)) == (set(), "online")
 
 
@@ -196,7 +205,8 @@ def test_one_that_begins_to_shut_down_is_live_and_told_of_once() -> None:
 def test_one_that_registers_and_shuts_down_at_once_has_started() -> None:
     known = well(1)
     starting = replace(known.registered[1], epoch=1, shutting_down=True)
-    read = BrokersRead(brokers={1: starting}, broker_epochs=known.broker_epochs)
+    epochs = {1: replace(known.broker_epochs[1], epoch=1)}
+    read = BrokersRead(brokers={1: starting}, broker_epochs=epochs)
     assert known.apply_brokers(read) == (frozenset({1}), frozenset({1}), frozenset())
 
 
@@ -211,6 +221,24 @@ def test_replicas_on_a_failed_disk_are_offline_until_their_broker_starts_again()
     known.apply_brokers(store.brokers_read())
     assert known.brokers_of(FOO).live == {1, 2}
     assert known.replica_state(FOO, 1) == "online"
+
+
+def test_a_disk_that_refused_is_tried_again_and_where_nobody_leads_a_tick_tells_of_it() -> None:
+    states = {**WELL, "foo-0": state(None, [], elr=[1])}
+    known = ClusterState(zookeeper(1, 2, topics=TOPICS, states=states).load())
+    known.now_ms = 5_000
+    known.apply_failed(1, [FOO, BAR])
+    retry_ms = known.settings.disk_retry_ms
+    known.now_ms = 5_000 + retry_ms - 1
+    assert known.brokers_of(FOO).electable == {2}
+    assert not known.to_be_tried_again(0)
+    known.now_ms += 1
+    assert known.brokers_of(FOO).electable == {1, 2}
+    assert known.brokers_of(BAR).electable == {1, 2}
+    assert known.to_be_tried_again(known.now_ms - 1)
+    assert not known.to_be_tried_again(known.now_ms), "once"
+    known.apply_failed(1, [FOO])
+    assert known.brokers_of(FOO).electable == {2}, "it refused again"
 
 
 def test_on_a_broker_that_shuts_down_only_what_it_leads_is_online() -> None:

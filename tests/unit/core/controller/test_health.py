@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+from msgspec import to_builtins
+from msgspec.structs import replace
+
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState, StoredTopic
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import StoredPartition
-from spark_replication.messages.descriptions import Metadata, TopicMetadata
-from spark_replication.model import TopicConfig, TopicPartition, TopicState
+from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, registration, state, store_of, topic
 
 BAR = TopicPartition("bar", 0)
@@ -51,9 +58,9 @@ def test_the_gauges_tell_of_what_is_under_way_and_what_waits_for_a_person() -> N
         states={"foo-0": state(1, [1]), "foo-1": state(None, []), "foo-3": state(1, [1, 2]), "bar-0": state(None, [])},
         configs={"bar": manual},
     )
-    under_way = Recovery(leader_epoch=4, required=frozenset({1, 2}), started_ms=0, asked_ms=0)
+    under_way = UncleanRecovery(leader_epoch=4, required=frozenset({1, 2}), started_ms=0, asked_ms=0)
     known.apply_recoveries({TopicPartition("foo", 1): under_way})
-    known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5, elected="unclean"), 8))
+    known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5, elected="unclean"), 8, 80))
     assert health.metrics(known) == {
         "offline_partitions": 2,
         "under_min_isr_partitions": 3,
@@ -73,17 +80,95 @@ def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
     ]
 
 
-def test_why_there_is_no_leader_and_that_fewer_are_in_sync_than_could_be() -> None:
-    states = [state(None, [], recovering=True), state(None, []), state(1, [1, 2]), state(1, [1])]
+def test_a_controller_without_zookeeper_is_the_worst() -> None:
+    metadata = replace(health.described(cluster(), (), None), zookeeper_silent_ms=4_600)
+    assert health.problems(metadata, frozenset({3})) == [
+        "the controller has had no connection to ZooKeeper for 5 s: until it has one, no leader is elected and no "
+        "topic changed. See that ZooKeeper runs",
+        "broker 3 is not registered",
+    ]
+    assert health.problems(replace(metadata, zookeeper_silent_ms=0), frozenset({3})) == ["broker 3 is not registered"]
+
+
+WHOLE = (1, 2, 3)
+
+
+@pytest.mark.parametrize(
+    ("stored", "live", "settings", "why"),
+    [
+        # Elected uncleanly, and gone before its first ISR write.
+        (
+            state(None, [], elr=[2], recovering=True, min_isr=1),
+            (1,),
+            {},
+            "start one of the brokers [2], which hold every acknowledged record",
+        ),
+        (
+            state(None, [], last_known_elr=[1, 2]),
+            (1,),
+            {},
+            "start all of the brokers [1, 2], of which one may hold every acknowledged record, or elect by hand",
+        ),
+        (state(None, [], last_known_leader=2), (1,), {}, "start broker 2, its last known leader, or elect by hand"),
+        (state(None, []), WHOLE, {}, "the longest log is looked for, of its replicas [1, 2, 3]"),
+        (
+            state(None, [], last_known_elr=[1, 2]),
+            (1, 2),
+            {},
+            "the longest log is looked for, of its replicas [1, 2]",
+        ),
+        (
+            state(None, [], last_known_elr=[1, 2]),
+            (1,),
+            {"unclean_recovery_strategy": "proactive"},
+            "the longest log is looked for, of its replicas [1, 2, 3]: start [2, 3]",
+        ),
+        (
+            state(None, []),
+            WHOLE,
+            {"unclean_recovery_strategy": "manual"},
+            "no broker is known to hold every acknowledged record: elect by hand",
+        ),
+        (
+            state(None, []),
+            WHOLE,
+            {"unclean_recovery_enabled": False},
+            "it waits for last_known_leader: start [1, 2, 3], or elect by hand",
+        ),
+        (state(None, [], elr=[2]), (2,), {}, "the controller is about to elect one, or cannot be asked"),
+    ],
+)
+def test_why_there_is_no_leader_is_what_core_waits_for(
+    stored: PartitionState, live: tuple[int, ...], settings: dict[str, Any], why: str
+) -> None:
+    known = cluster_of(*live, topics={"foo": topic(WHOLE)}, states={"foo-0": stored}, **settings)
+    told = from_json(to_json(health.described(known, None, None)), Metadata)
+    assert health.problems(told, frozenset()) == [f"foo-0 has no leader: {why}"]
+
+
+def test_a_recovery_that_was_asked_for_by_hand_is_told() -> None:
+    known = cluster_of(1, topics={"foo": topic(WHOLE)}, states={"foo-0": state(None, [], elr=[3])})
+    known.apply_recoveries({FOO: UncleanRecovery(leader_epoch=4, required=frozenset(), by_hand=True)})
+    assert health.problems(health.described(known, None, None), frozenset()) == [
+        "foo-0 has no leader: the longest log is looked for, of its replicas [1, 2, 3]: start [2, 3]"
+    ]
+
+
+def test_what_waits_for_nothing_is_told_as_it_was_before_anything_could_wait() -> None:
+    known = health.described(cluster(), ["bar"], None).topics[0]
+    assert "waiting" not in to_builtins(known)
+    assert from_json(to_json(known), TopicMetadata) == known
+
+
+def test_that_fewer_are_in_sync_than_could_be() -> None:
+    states = [state(1, [1, 2]), state(1, [1])]
     told = tuple(
         command(each, replicas=(1, 2, 3), partition=TopicPartition("foo", number)) for number, each in enumerate(states)
     )
     topics = (TopicMetadata(name="foo", topic_id=FOO_ID, config=TopicConfig(), partitions=told),)
     assert health.problems(Metadata(cluster_id="c", brokers={}, topics=topics), frozenset()) == [
-        "foo-0 has no leader: the longest log is looked for, of its replicas [1, 2, 3]",
-        "foo-1 has no leader: no broker is known to hold every acknowledged record: start [1, 2, 3], or elect by hand",
-        "foo-3 has 1 of 3 replicas in sync, and needs 2 for acks=all",
-        "foo-2 has 2 of 3 replicas in sync",
+        "foo-1 has 1 of 3 replicas in sync, and needs 2 for acks=all",
+        "foo-0 has 2 of 3 replicas in sync",
     ]
 
 
@@ -107,6 +192,7 @@ def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not
                     command(state(1, [1, 2]), 4, replicas=(1, 2)),
                     command(state(None, [], elr=[3]), 5, replicas=(3, 1), partition=TopicPartition("foo", 1)),
                 ),
+                waiting={1: Awaited(reason="fenced_elr")},
             ),
         ),
     )

@@ -10,13 +10,13 @@ from spark_replication.core.controller.reassignment import (
     Complete,
     Lead,
     cancelled,
+    completed,
     differs,
     grown,
     in_flight,
     next_step,
     origin,
     replication_factor,
-    settled,
     target,
 )
 from spark_replication.core.law.brokers import Brokers
@@ -66,8 +66,8 @@ def test_many_begin_and_end_at_one_time_as_they_would_one_by_one() -> None:
     together = grown(ON_123, {0: (1, 4, 5), 1: (5, 6)})
     assert together == one_by_one
     assert [differs(ON_123, TO_145, partition) for partition in (0, 1)] == [True, False]
-    assert settled(together, {0: (1, 4, 5), 1: (5, 6)}) == topic((1, 4, 5), (5, 6))
-    assert settled(together, {1: (5, 6)}) == settled(TO_145, {1: (5, 6)})
+    assert completed(together, {0: (1, 4, 5), 1: (5, 6)}) == topic((1, 4, 5), (5, 6))
+    assert completed(together, {1: (5, 6)}) == completed(TO_145, {1: (5, 6)})
 
 
 @pytest.mark.parametrize(
@@ -161,5 +161,5 @@ def test_however_often_the_target_changes_it_ends_there_or_goes_back(
         assert set(now.partitions[0]) == set(goes_to) | removing
         assert set(came_from) <= set(now.partitions[0])
         assert grown(now, {0: goes_to}) == now
-        assert settled(now, {0: goes_to}) == topic(goes_to, (4, 5), adding={1: (5,)}, origin={1: (4,)})
-        assert settled(now, {0: came_from}) == topic(came_from, (4, 5), adding={1: (5,)}, origin={1: (4,)})
+        assert completed(now, {0: goes_to}) == topic(goes_to, (4, 5), adding={1: (5,)}, origin={1: (4,)})
+        assert completed(now, {0: came_from}) == topic(came_from, (4, 5), adding={1: (5,)}, origin={1: (4,)})

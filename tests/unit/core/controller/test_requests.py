@@ -8,11 +8,22 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.core.controller import configuring, requests
+from spark_replication.core.controller import configuring, requests, widening
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Advance, Delete, Elect, Plan, Reconsider, Recover, Reply, Step, Stop
+from spark_replication.core.controller.plan import (
+    Advance,
+    Decision,
+    Delete,
+    Elect,
+    Reconsider,
+    Recover,
+    Reply,
+    Step,
+    Stop,
+)
 from spark_replication.core.controller.requests import moving, narrowed, plan_request
-from spark_replication.core.law.unclean_recovery import Recovery
+from spark_replication.core.controller.widening import SchemaChange
+from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     ClusterConfigWrite,
     DeletionMark,
@@ -28,6 +39,7 @@ from spark_replication.errors import (
     InvalidPartitions,
     InvalidReplicaAssignment,
     InvalidRequest,
+    InvalidSchema,
     InvalidTopic,
     NoReassignmentInProgress,
     NotEnoughReplicas,
@@ -60,6 +72,7 @@ from spark_replication.model import (
     TopicState,
     encode,
 )
+from spark_replication.storage.batches import schema_change
 from tests.unit.core.stories import FOO, cluster_of, state, topic
 
 BAR = TopicPartition("bar", 0)
@@ -82,13 +95,13 @@ def write(
     )
 
 
-def codes(plan: Plan) -> tuple[str | None, dict[str, str]]:
+def codes(plan: Decision) -> tuple[str | None, dict[str, str]]:
     """What is answered: why not at all, or why not these."""
     error = plan.reply.error
     return None if error is None else error.code, {name: each.code for name, each in plan.reply.errors.items()}
 
 
-def carried_out(plan: Plan) -> Plan:
+def carried_out(plan: Decision) -> Decision:
     """All but the answer."""
     return replace(plan, reply=Reply())
 
@@ -108,7 +121,7 @@ def carried_out(plan: Plan) -> Plan:
 def test_what_is_not_allowed_changes_nothing_and_says_why(asked: Request, error: type[ReplicationError]) -> None:
     planned = plan_request(cluster(), asked)
     assert codes(planned) == (error.code, {})
-    assert carried_out(planned) == Plan()
+    assert carried_out(planned) == Decision()
 
 
 # Topics
@@ -116,6 +129,7 @@ def test_what_is_not_allowed_changes_nothing_and_says_why(asked: Request, error:
 
 def test_a_topic_is_made_then_led_and_its_id_is_above_all_before_it() -> None:
     known = cluster()
+    known.compare_schemas = lambda before, after: SchemaChange(columns_before=len(before), columns_after=len(after))
     known.topics_made = 10
     asked = CreateTopic(name="baz", schema="s", assignment={0: (2, 1)}, config={"min.insync.replicas": 1})
     made = TopicWrite(
@@ -124,11 +138,40 @@ def test_a_topic_is_made_then_led_and_its_id_is_above_all_before_it() -> None:
         config=TopicConfig(settings={"min.insync.replicas": 1}, schema="s"),
         version=ABSENT,
     )
-    assert plan_request(known, asked) == Plan(steps=(Step((made,)),), then=(Elect("baz"),))
+    assert plan_request(known, asked) == Decision(steps=(Step((made,)),), then=(Elect("baz"),))
+
+
+@pytest.mark.parametrize(
+    ("schema", "message"),
+    [
+        ("abcd", "the schema has 4 columns, and may have 3"),
+        ("x" * 7, "the schema takes 7 characters, and at most 6 fit"),
+        ("", None),
+        ("abc", None),
+    ],
+)
+def test_a_topic_has_a_schema_of_limited_size(
+    monkeypatch: pytest.MonkeyPatch, schema: str, message: str | None
+) -> None:
+    monkeypatch.setattr(widening, "COLUMNS_MAX", 3)
+    monkeypatch.setattr(widening, "SCHEMA_CHARACTERS_MAX", 6)
+    known = cluster()
+    known.compare_schemas = lambda before, after: SchemaChange(columns_before=len(before), columns_after=len(after))
+    error = plan_request(known, CreateTopic(name="baz", schema=schema, assignment={0: (2, 1)})).reply.error
+    assert (error is None) if message is None else (isinstance(error, InvalidSchema) and message in error.message)
+
+
+def test_a_topic_is_not_made_with_what_is_no_schema() -> None:
+    known = cluster()
+    known.compare_schemas = schema_change
+    for schema in ("no base64!", "aGVsbG8="):
+        error = plan_request(known, CreateTopic(name="baz", schema=schema, assignment={0: (2, 1)})).reply.error
+        assert isinstance(error, InvalidSchema)
+        assert "there is no schema in it" in error.message
 
 
 def test_a_topic_is_marked_and_then_deleted() -> None:
-    assert plan_request(cluster(), DeleteTopic(topic="foo")) == Plan(
+    assert plan_request(cluster(), DeleteTopic(topic="foo")) == Decision(
         steps=(Step((DeletionMark(topic="foo"),)),), then=(Delete("foo"), Delete("foo", last=True))
     )
 
@@ -137,7 +180,7 @@ def test_partitions_are_added_and_then_led_those_that_may_be() -> None:
     asked = AddPartitions(counts={"foo": 3, "baz": 1}, assignments={"bar": {1: (1, 2)}, "foo": {2: (1, 2)}})
     planned = plan_request(cluster(), replace(asked, assignments={"bar": {1: (1, 2)}}))
     assert codes(planned) == (None, {"baz": "UNKNOWN_TOPIC_OR_PARTITION"})
-    assert carried_out(planned) == Plan(
+    assert carried_out(planned) == Decision(
         steps=(
             Step((TopicWrite(topic="foo", state=topic((1, 2), (2, 1), (3, 2)), version=1),), names=("foo",)),
             Step((TopicWrite(topic="bar", state=topic((3, 1), (1, 2), name="bar"), version=1),), names=("bar",)),
@@ -152,7 +195,7 @@ def test_one_that_is_added_again_is_made_above_its_tombstone_in_the_same_step() 
     planned = plan_request(known, AddPartitions(assignments={"foo": {2: (1, 2), 3: (2, 1)}}))
     made = write(TopicPartition("foo", 2), state(1, [1, 2], leader_epoch=9, created=9))
     assigned = TopicWrite(topic="foo", state=topic((1, 2), (2, 1), (1, 2), (2, 1)), version=1)
-    assert planned == Plan(steps=(Step((assigned, made), names=("foo",)),), then=(Elect("foo"),))
+    assert planned == Decision(steps=(Step((assigned, made), names=("foo",)),), then=(Elect("foo"),))
 
 
 def stop(broker: BrokerId, number: int, *, leader_epoch: int = 4, partition_epoch: int | None = None) -> Stop:
@@ -175,7 +218,7 @@ def test_partitions_are_removed_from_the_tail_with_what_was_under_way() -> None:
     planned = plan_request(known, RemovePartitions(partitions={"foo": (1,), "bar": (0,)}))
     assert codes(planned) == (None, {"bar": "UNKNOWN_TOPIC_OR_PARTITION"})
     removal = TopicWrite(topic="foo", state=topic((1, 2)), version=1)
-    assert carried_out(planned) == Plan(steps=(Step((removal,), (stop(1, 1), stop(2, 1)), ("foo",)),))
+    assert carried_out(planned) == Decision(steps=(Step((removal,), (stop(1, 1), stop(2, 1)), ("foo",)),))
 
 
 # Reassignments
@@ -193,7 +236,7 @@ def test_a_reassignment_begins_for_those_that_may_move_a_topic_at_a_time() -> No
         origin={0: (1, 2), 1: (2, 1)},
     )
     # bar-0 is there already.
-    assert carried_out(planned) == Plan(
+    assert carried_out(planned) == Decision(
         steps=(
             Step(
                 (
@@ -307,7 +350,7 @@ def test_a_reassignment_goes_back_where_it_can() -> None:
         (stop(3, 0, leader_epoch=5, partition_epoch=8),),
         ("foo-0",),
     )
-    assert carried_out(planned) == Plan(steps=(back,), then=(Advance(()),))
+    assert carried_out(planned) == Decision(steps=(back,), then=(Advance(()),))
 
 
 @pytest.mark.parametrize(
@@ -379,6 +422,30 @@ def test_an_unclean_election_takes_any_live_one(
     assert elections(known, ElectLeaders(kind="unclean", partitions=("foo-0",))) == (after,)
 
 
+@pytest.mark.parametrize(
+    ("live", "stored", "after"),
+    [
+        # Before the last known leader, and before the first replica.
+        ((1, 2), state(None, [], elr=[2], last_known_leader=1), led(2, [2], "elr")),
+        ((1, 2), state(None, [], elr=[1, 2], last_known_leader=2), led(1, [1], "elr", elr=[2])),
+    ],
+)
+def test_an_unclean_election_takes_whoever_loses_nothing_first(
+    live: tuple[BrokerId, ...], stored: PartitionState, after: PartitionState
+) -> None:
+    known = cluster(*live, states={"foo-0": stored})
+    assert elections(known, ElectLeaders(kind="unclean", partitions=("foo-0",))) == (after,)
+
+
+def test_a_designation_of_who_may_lack_records_is_refused_while_a_member_lives() -> None:
+    known = cluster(1, 2, states={"foo-0": state(None, [], elr=[2], last_known_leader=1)})
+    lossy, lossless = (
+        ElectLeaders(kind="designation", partitions=("foo-0",), desired={"foo-0": desired}) for desired in (1, 2)
+    )
+    assert codes(plan_request(known, lossy)) == (None, {"foo-0": "ELECTION_NOT_NEEDED"})
+    assert elections(known, lossless) == (led(2, [2], "elr"),)
+
+
 def test_a_designation_takes_whom_it_names() -> None:
     known = cluster(1, 2, states={"foo-0": state(None, [], last_known_leader=1)})
     asked = ElectLeaders(kind="designation", partitions=("foo-0",), desired={"foo-0": 2})
@@ -408,7 +475,7 @@ def test_an_election_that_cannot_be_says_why(
     known = cluster(*live, states={"foo-0": GONE, "foo-1": LED["foo-1"]})
     (name,) = asked.partitions or ()
     planned = plan_request(known, asked)
-    assert (codes(planned), carried_out(planned)) == ((None, {name: error.code}), Plan())
+    assert (codes(planned), carried_out(planned)) == ((None, {name: error.code}), Decision())
 
 
 @pytest.mark.parametrize(
@@ -420,10 +487,10 @@ def test_an_election_that_cannot_be_says_why(
 )
 def test_a_recovery_by_hand_asks_for_logs(kind: Any, live: tuple[BrokerId, ...], required: tuple[int, ...]) -> None:
     known = cluster(*live, states={"foo-0": GONE}, now_ms=9)
-    begun = Recovery(leader_epoch=4, required=frozenset(required), started_ms=9, asked_ms=9, by_hand=True)
+    begun = UncleanRecovery(leader_epoch=4, required=frozenset(required), by_hand=True)
     # Without a list: of all that have no leader, and have had one.
     planned = plan_request(known, ElectLeaders(kind=kind, partitions=("foo-0",)))
-    assert planned == Plan(recoveries={FOO: begun}, then=(Recover((FOO,)),))
+    assert planned == Decision(recoveries={FOO: begun}, then=(Recover((FOO,)),))
 
 
 def test_a_recovery_that_must_wait_names_who_is_waited_for() -> None:
@@ -453,7 +520,7 @@ def test_a_topics_settings_and_the_min_isr_in_force_change_together() -> None:
         configs={"foo": TopicConfig(settings={"segment.bytes": 5, "min.insync.replicas": 2}, schema="s")},
     )
     asked = Configure(topic="foo", settings={"min.insync.replicas": 1, "segment.bytes": None})
-    assert plan_request(known, asked) == Plan(
+    assert plan_request(known, asked) == Decision(
         steps=(
             Step(
                 (
@@ -526,7 +593,7 @@ def test_a_flip_of_the_policy_converts_its_settings(
         ClusterConfigWrite(config=ClusterSettings(settings=after)),
         *(TopicConfigWrite(topic=n, config=TopicConfig(settings=s)) for n, s in sorted(topics_after.items())),
     )
-    assert planned == Plan(steps=(Step(writes),), then=(Reconsider(("bar", "foo")),))
+    assert planned == Decision(steps=(Step(writes),), then=(Reconsider(("bar", "foo")),))
 
 
 # What is asked again

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import settling
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.plan import Plan, Step, Stop
+from spark_replication.core.controller.plan import Decision, Step, Stop
 from spark_replication.core.controller.reassignment import Complete
 from spark_replication.core.controller.settling import (
     advance,
@@ -21,7 +21,7 @@ from spark_replication.core.controller.settling import (
     waiting,
 )
 from spark_replication.core.law.election import Waiting
-from spark_replication.core.law.unclean_recovery import LogEnd, Recovery
+from spark_replication.core.law.unclean_recovery import LogEnd, UncleanRecovery
 from spark_replication.core.law.writes import PartitionWrite, StoredPartition, TopicWrite
 from spark_replication.messages.commands import StopPartition
 from spark_replication.model import BrokerId, PartitionState, TopicConfig, TopicPartition
@@ -111,8 +111,8 @@ GONE = state(None, [], last_known_elr=[1, 2], last_known_leader=1)
 FENCED = state(None, [], elr=[3])
 
 
-def recovery(*required: BrokerId, **others: Any) -> Recovery:
-    return Recovery(leader_epoch=4, required=frozenset(required), started_ms=NOW_MS, asked_ms=NOW_MS, **others)
+def recovery(*required: BrokerId, **others: Any) -> UncleanRecovery:
+    return UncleanRecovery(leader_epoch=4, required=frozenset(required), started_ms=NOW_MS, asked_ms=NOW_MS, **others)
 
 
 @pytest.mark.parametrize(
@@ -140,40 +140,51 @@ def test_one_that_is_recovered_by_hand_waits_for_logs() -> None:
     ("known", "before", "planned"),
     [
         # Not one to recover: led, not made yet, another's.
-        (cluster(1, foo=state(1, [1])), None, Plan()),
-        (cluster(1), None, Plan()),
+        (cluster(1, foo=state(1, [1])), None, Decision()),
+        (cluster(1), None, Decision()),
         # Nothing is to be asked: what was under way is over.
-        (cluster(1, foo=FENCED), recovery(), Plan(recoveries={FOO: None})),
-        (cluster(3, foo=FENCED), recovery(), Plan(recoveries={FOO: None})),
-        (cluster(1, foo=GONE), None, Plan(recoveries={FOO: None})),
+        (cluster(1, foo=FENCED), recovery(), Decision(recoveries={FOO: None})),
+        (cluster(3, foo=FENCED), recovery(), Decision(recoveries={FOO: None})),
+        (cluster(1, foo=GONE), None, Decision(recoveries={FOO: None})),
         # It begins: the live replicas are asked.
         (
             cluster(1, 2, foo=GONE),
             None,
-            Plan(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0})}, asks={1: (FOO,), 2: (FOO,)}),
+            Decision(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0})}, asks={1: (FOO,), 2: (FOO,)}),
+        ),
+        # Nobody who was asked lives: the clock stands still until somebody is asked, and what was answered is void.
+        (
+            cluster(foo=FENCED),
+            recovery(by_hand=True, asked={1: 0}, answers={1: LogEnd(3, 8)}),
+            Decision(recoveries={FOO: replace(recovery(by_hand=True), started_ms=None)}),
+        ),
+        (
+            cluster(2, foo=FENCED),
+            replace(recovery(by_hand=True, asked={1: 0}), started_ms=0),
+            Decision(recoveries={FOO: recovery(by_hand=True, asked={2: 0})}, asks={2: (FOO,)}),
         ),
         # It goes on: who came to live is asked, and what is required is what is known now.
         (
             cluster(1, 2, 3, foo=GONE),
             recovery(2, asked={1: 0, 2: 0}),
-            Plan(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0, 3: 0})}, asks={3: (FOO,)}),
+            Decision(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0, 3: 0})}, asks={3: (FOO,)}),
         ),
         (
             cluster(1, 2, foo=GONE),
             recovery(1, 2, asked={1: 0, 2: 0}),
-            Plan(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0})}),
+            Decision(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0})}),
         ),
         # Of an earlier leader epoch: it begins again.
         (
             cluster(1, 2, foo=GONE),
             replace(recovery(1, asked={1: 0}), leader_epoch=3, by_hand=True),
-            Plan(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0})}, asks={1: (FOO,), 2: (FOO,)}),
+            Decision(recoveries={FOO: recovery(1, 2, asked={1: 0, 2: 0})}, asks={1: (FOO,), 2: (FOO,)}),
         ),
         # By hand: whatever the state says.
         (
             cluster(1, foo=FENCED),
             recovery(by_hand=True),
-            Plan(recoveries={FOO: recovery(by_hand=True, asked={1: 0})}, asks={1: (FOO,)}),
+            Decision(recoveries={FOO: recovery(by_hand=True, asked={1: 0})}, asks={1: (FOO,)}),
         ),
         # Enough have answered.
         (
@@ -182,11 +193,15 @@ def test_one_that_is_recovered_by_hand_waits_for_logs() -> None:
                 recovery(asked={1: 0, 2: 0}, answers={1: LogEnd(3, 8), 2: LogEnd(3, 9)}),
                 started_ms=NOW_MS - TIMEOUT_MS,
             ),
-            Plan(steps=(Step((write(state(2, [2], leader_epoch=5, recovering=True, elected="unclean_recovery")),)),)),
+            Decision(
+                steps=(Step((write(state(2, [2], leader_epoch=5, recovering=True, elected="unclean_recovery")),)),)
+            ),
         ),
     ],
 )
-def test_a_recovery_asks_and_then_elects(known: ClusterState, before: Recovery | None, planned: Plan) -> None:
+def test_a_recovery_asks_and_then_elects(
+    known: ClusterState, before: UncleanRecovery | None, planned: Decision
+) -> None:
     known.apply_recoveries({FOO: before})
     assert recover(known, [FOO]) == planned
 
@@ -194,7 +209,7 @@ def test_a_recovery_asks_and_then_elects(known: ClusterState, before: Recovery |
 def test_a_topic_on_its_way_out_is_not_recovered() -> None:
     known = cluster(1, 2, foo=GONE)
     known.deleting.add("foo")
-    assert recover(known, [FOO]) == Plan()
+    assert recover(known, [FOO]) == Decision()
 
 
 # Reassignments

@@ -95,7 +95,7 @@ def test_a_topic_is_placed(asked: dict[str, Any], assignment: dict[int, tuple[Br
         ({"assignment": {0: (1,), 2: (1,)}}, InvalidPartitions, "without a gap"),
         ({"assignment": dict.fromkeys(range(PARTITIONS_MAX + 1), (1,))}, InvalidPartitions, "up to 10000"),
         ({"assignment": {0: (1, 2), 1: (1,)}}, InvalidReplicaAssignment, "equally many replicas"),
-        ({"assignment": {0: ()}}, InvalidReplicationFactor, "at least one replica"),
+        ({"assignment": {0: ()}}, InvalidReplicaAssignment, "at least one"),
         ({"assignment": {0: (1,), 1: ()}}, InvalidReplicaAssignment, "equally many replicas"),
         ({"assignment": {0: (1, 1)}}, InvalidReplicaAssignment, "names a broker twice"),
         ({"assignment": {0: (1, 9)}}, InvalidReplicaAssignment, r"unknown brokers \[9\]"),

@@ -7,7 +7,7 @@ import pytest
 from spark_replication.core.controller import widening
 from spark_replication.core.controller.announcing import announce
 from spark_replication.core.controller.events import Requested
-from spark_replication.core.controller.plan import Plan, Step
+from spark_replication.core.controller.plan import Decision, Step
 from spark_replication.core.controller.requests import narrowed, plan_request
 from spark_replication.core.controller.widening import SchemaChange, incomparable, widened
 from spark_replication.core.law.writes import TopicConfigWrite
@@ -45,6 +45,7 @@ def test_a_version_is_kept_with_how_many_columns_it_had(schema: str, earlier_col
     [
         (CONFIG, "axc", "axc does not go on from ab: foo may only gain nullable columns after its last"),
         (TopicConfig(), "abc", "topic foo has no schema that could be widened"),
+        (CONFIG, "abcdefghi", "the schema has 9 columns, and may have 8: use fewer"),
         (CONFIG, "abc" * 4, "the schema takes 12 characters, and at most 9 fit: use fewer columns"),
     ],
 )
@@ -52,9 +53,10 @@ def test_what_is_no_widening_is_refused(
     monkeypatch: pytest.MonkeyPatch, config: TopicConfig, schema: str, message: str
 ) -> None:
     monkeypatch.setattr(widening, "SCHEMA_CHARACTERS_MAX", 9)
+    monkeypatch.setattr(widening, "COLUMNS_MAX", 8)
     with pytest.raises(InvalidSchema, match=message):
         widened("foo", config, schema, letters)
-    assert widened("foo", CONFIG, "abcdefghi", letters).schema_version == 2, "the limit itself fits"
+    assert widened("foo", CONFIG, "abcdefgh.", letters).schema_version == 2, "the limit itself fits"
 
 
 def test_where_no_schema_can_be_read_none_is_changed() -> None:
@@ -68,9 +70,9 @@ def test_a_topic_is_widened_by_one_write_and_every_broker_hears_of_it() -> None:
     known.compare_schemas = letters
     asked = WidenTopic(topic="foo", schema="abc")
     after = TopicConfig(settings=CONFIG.settings, schema="abc", earlier_columns=(1, 2))
-    assert plan_request(known, asked) == Plan(steps=(Step((TopicConfigWrite(topic="foo", config=after),)),))
+    assert plan_request(known, asked) == Decision(steps=(Step((TopicConfigWrite(topic="foo", config=after),)),))
     known.apply_topic_config("foo", after)
-    assert plan_request(known, asked) == Plan(), "it is done already"
+    assert plan_request(known, asked) == Decision(), "it is done already"
     commands = announce(known, Requested(asked=asked), [])
     assert [broker for broker, _ in commands] == [1, 2]
     for _, command in commands:

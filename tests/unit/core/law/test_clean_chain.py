@@ -7,6 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.law.clean_chain import losses, next_epoch, proven_epoch
+from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.model import BrokerEpoch, TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, state
 
@@ -76,3 +77,10 @@ def test_a_registration_continues_the_chain_or_begins_another(
 ) -> None:
     wanted = replace(registration(1), incarnation=incarnation, continues=continues)
     assert next_epoch(last, wanted) == after
+
+
+def test_a_missing_folder_whose_state_cannot_be_read_may_be_a_lost_replica() -> None:
+    hidden = Unreadable(partitions=frozenset({FOO}), topics=frozenset({"bar"}))
+    lost = losses([], [], [], 1, hidden)
+    assert lost == ["foo-0 has no folder, and its state cannot be read"]
+    assert losses([], [], [(FOO, FOO_ID)], 1, hidden) == []

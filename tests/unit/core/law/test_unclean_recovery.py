@@ -10,7 +10,16 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
-from spark_replication.core.law.unclean_recovery import LogEnd, Recovery, answered, asked_anew, asking, to_ask, winner
+from spark_replication.core.law.unclean_recovery import (
+    LogEnd,
+    UncleanRecovery,
+    answered,
+    asking,
+    is_over,
+    timed,
+    to_ask,
+    winner,
+)
 from spark_replication.messages.commands import ReplicaLogInfo
 from spark_replication.model import BrokerId
 from tests.unit.core.stories import FOO_ID, brokers
@@ -24,10 +33,10 @@ def recovery(
     asked: Mapping[BrokerId, int] | None = None,
     answers: Mapping[BrokerId, tuple[int, int]] | None = None,
     asked_ms: int = 1_000,
-) -> Recovery:
+) -> UncleanRecovery:
     """Began at 1,000. Who has answered was asked, at epoch 0."""
     ends = {broker: LogEnd(*end) for broker, end in (answers or {}).items()}
-    return Recovery(
+    return UncleanRecovery(
         leader_epoch=4,
         required=frozenset(required),
         started_ms=1_000,
@@ -61,8 +70,10 @@ def log_info(*, last_epoch: int = 3, end: int = 9, current_epoch: int = 4, error
         (recovery(), brokers(), ()),
     ],
 )
-def test_live_replicas_are_asked_once_a_life(under_way: Recovery, known: Brokers, asked: tuple[BrokerId, ...]) -> None:
-    assert to_ask(under_way, REPLICAS, known) == asked
+def test_live_replicas_are_asked_once_a_life(
+    under_way: UncleanRecovery, known: Brokers, asked: tuple[BrokerId, ...]
+) -> None:
+    assert to_ask(under_way, REPLICAS, known, now_ms=1_000, timeout_ms=TIMEOUT_MS) == asked
 
 
 def test_who_is_asked_is_remembered_and_what_an_earlier_life_answered_is_not() -> None:
@@ -88,7 +99,7 @@ ASKED = recovery(asked={1: 0, 2: 0})
     ],
 )
 def test_an_answer_counts_in_the_present_life_and_leader_epoch(
-    broker: BrokerId, broker_epoch: int, info: ReplicaLogInfo, after: Recovery
+    broker: BrokerId, broker_epoch: int, info: ReplicaLogInfo, after: UncleanRecovery
 ) -> None:
     assert answered(ASKED, broker, broker_epoch, info, brokers(1, 2)) == after
 
@@ -98,18 +109,48 @@ def test_a_second_answer_says_nothing() -> None:
     assert answered(before, 1, 0, log_info(end=2), brokers(1)) is before
 
 
+IN_TIME, TOO_LATE = 1_000 + TIMEOUT_MS - 1, 1_000 + TIMEOUT_MS
+
+
+@pytest.mark.parametrize(("now_ms", "asked"), [(IN_TIME, (3,)), (TOO_LATE, (3, 1))])
+def test_who_has_not_answered_for_a_whole_timeout_is_asked_again(now_ms: int, asked: tuple[BrokerId, ...]) -> None:
+    under_way = recovery(asked={1: 0}, answers={2: (3, 9)})
+    assert to_ask(under_way, REPLICAS, brokers(1, 2, 3), now_ms=now_ms, timeout_ms=TIMEOUT_MS) == asked
+
+
+STANDING = replace(recovery(), started_ms=None)
+
+
+def test_the_clock_begins_with_the_first_question_and_with_no_later_one() -> None:
+    known = brokers(1, 2)
+    begun = asking(STANDING, (1,), known, 3_000)
+    assert begun == replace(STANDING, started_ms=3_000, asked_ms=3_000, asked={1: 0})
+    assert asking(begun, (2,), known, 4_000).started_ms == 3_000
+
+
 @pytest.mark.parametrize(
-    ("now_ms", "after"),
+    ("known", "goes_on"),
     [
-        (1_000 + TIMEOUT_MS - 1, recovery(asked={1: 0}, answers={2: (3, 9)})),
-        (1_000 + TIMEOUT_MS, recovery(answers={2: (3, 9)})),
+        (brokers(1, 2), True),
+        (brokers(2), True),
+        (brokers(3), False),  # it lives, and was not asked
+        (brokers(), False),
+        (brokers(1, 2, epochs={1: 1, 2: 1}), False),  # other lives than those that were asked
+        (brokers(1, 2, epochs={1: 1}), True),
+        (brokers(1, 2, shutting_down=[1, 2]), False),
     ],
 )
-def test_who_has_not_answered_for_a_whole_timeout_is_asked_again(now_ms: int, after: Recovery) -> None:
-    assert asked_anew(recovery(asked={1: 0}, answers={2: (3, 9)}), now_ms, TIMEOUT_MS) == after
+def test_the_clock_stands_still_while_nobody_who_was_asked_lives(known: Brokers, goes_on: bool) -> None:
+    under_way = recovery(asked={1: 0}, answers={2: (3, 9)})
+    assert timed(under_way, REPLICAS, known) == (under_way if goes_on else STANDING)
 
 
-IN_TIME, TOO_LATE = 1_000 + TIMEOUT_MS - 1, 1_000 + TIMEOUT_MS
+@pytest.mark.parametrize(
+    ("under_way", "now_ms", "over"),
+    [(recovery(), IN_TIME, False), (recovery(), TOO_LATE, True), (STANDING, TOO_LATE, False)],
+)
+def test_a_clock_that_stands_still_never_ends(under_way: UncleanRecovery, now_ms: int, over: bool) -> None:
+    assert is_over(under_way, now_ms, TIMEOUT_MS) is over
 
 
 @pytest.mark.parametrize(
@@ -140,13 +181,13 @@ IN_TIME, TOO_LATE = 1_000 + TIMEOUT_MS - 1, 1_000 + TIMEOUT_MS
     ],
 )
 def test_the_best_log_wins_once_enough_have_answered(
-    under_way: Recovery, known: Brokers, now_ms: int, won: BrokerId | None
+    under_way: UncleanRecovery, known: Brokers, now_ms: int, won: BrokerId | None
 ) -> None:
     assert winner(under_way, REPLICAS, known, now_ms=now_ms, timeout_ms=TIMEOUT_MS) == won
 
 
 @st.composite
-def any_recovery(draw: st.DrawFn) -> Recovery:
+def any_recovery(draw: st.DrawFn) -> UncleanRecovery:
     ends = st.tuples(st.integers(-1, 3), st.integers(0, 3))
     asked = draw(st.dictionaries(st.sampled_from(REPLICAS), st.integers(0, 1)))
     answers = {broker: draw(ends) for broker in asked if draw(st.booleans())}
@@ -164,11 +205,11 @@ LIVING = st.builds(
 
 @given(under_way=any_recovery(), known=LIVING, now_ms=st.sampled_from([1_000, IN_TIME, TOO_LATE]))
 def test_whoever_wins_may_lead_and_nobody_who_counts_has_a_better_log(
-    under_way: Recovery, known: Brokers, now_ms: int
+    under_way: UncleanRecovery, known: Brokers, now_ms: int
 ) -> None:
     won = winner(under_way, REPLICAS, known, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
     present = {b for b in under_way.answers if b in known.electable and under_way.asked[b] == known.epochs[b]}
-    in_time = now_ms - under_way.started_ms < TIMEOUT_MS
+    in_time = not is_over(under_way, now_ms, TIMEOUT_MS)
     if won is None:
         assert not present or under_way.required - present or (in_time and present != set(REPLICAS))
     else:
@@ -181,12 +222,12 @@ def test_whoever_wins_may_lead_and_nobody_who_counts_has_a_better_log(
 
 
 @given(under_way=any_recovery(), known=LIVING)
-def test_asked_and_answered_in_the_end_every_live_replica_counts(under_way: Recovery, known: Brokers) -> None:
+def test_asked_and_answered_in_the_end_every_live_replica_counts(under_way: UncleanRecovery, known: Brokers) -> None:
     """Whatever came before: lost, stale or of an earlier life."""
-    under_way = asked_anew(replace(under_way, required=known.electable), TOO_LATE, TIMEOUT_MS)
-    asked = to_ask(under_way, REPLICAS, known)
+    under_way = replace(under_way, required=known.electable)
+    asked = to_ask(under_way, REPLICAS, known, now_ms=TOO_LATE, timeout_ms=TIMEOUT_MS)
     under_way = asking(under_way, asked, known, TOO_LATE)
-    assert to_ask(under_way, REPLICAS, known) == ()
+    assert to_ask(under_way, REPLICAS, known, now_ms=TOO_LATE, timeout_ms=TIMEOUT_MS) == ()
     for broker in asked:
         under_way = answered(under_way, broker, known.epochs[broker], log_info(), known)
     won = winner(under_way, REPLICAS, known, now_ms=TOO_LATE, timeout_ms=TIMEOUT_MS)

@@ -22,7 +22,7 @@ from spark_replication.core.replica.replica import (
     check_fetch,
     diverging,
     end_of_epoch,
-    fetched,
+    fetched_by,
     lead,
     may_lead,
     readable_end,
@@ -224,15 +224,28 @@ LOG = log((2, 10), (4, 20), (6, 30), end=40, start=10)
         (LOG, fetch(25, 1), Diverging(epoch=1, end=10)),  # below all that is known: the log's start
         (LOG, fetch(25, 9), Diverging(epoch=6, end=40)),  # above all that is known
         (log(end=0), fetch(3, 1), Diverging(epoch=NO_EPOCH, end=0)),
-        # Below the log's start there is nothing to compare, nor at it: the reading says what is wrong.
-        (LOG, fetch(9, 1), None),
-        (LOG, fetch(10, 1), None),
+        (LOG, fetch(9, 1), None),  # below the log's start there is nothing to compare: the reading says what is wrong
+        (LOG, fetch(10, 1), Diverging(epoch=1, end=10)),  # whether its last record was committed, nobody can say
         (LOG, fetch(10, 2), None),
         (LOG, fetch(10, 3), Diverging(epoch=2, end=20)),
     ],
 )
 def test_where_logs_part_is_told_by_epoch(view: LogView, asked: Fetch, answer: Diverging | None) -> None:
-    assert diverging(asked, view) == answer
+    assert diverging(leading(state(1, [1]), ends={}), asked, view) == answer
+
+
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        (fetch(25, NO_EPOCH), None),
+        (fetch(40, NO_EPOCH), None),
+        (fetch(41, NO_EPOCH), Diverging(epoch=NO_EPOCH, end=10)),  # there is nothing here that could follow it
+        (fetch(25, NO_EPOCH, by=3), Diverging(epoch=NO_EPOCH, end=10)),  # no member
+        (fetch(25, NO_EPOCH, clean_since=1), Diverging(epoch=NO_EPOCH, end=10)),  # it lost its log since it joined
+    ],
+)
+def test_a_member_of_the_isr_without_records_goes_on_where_it_ends(asked: Fetch, answer: Diverging | None) -> None:
+    assert diverging(leading(state(1, [1, 2]), ends={}), asked, LOG) == answer
 
 
 @pytest.mark.parametrize(
@@ -273,7 +286,7 @@ def test_a_fetch_reports_its_end_and_whether_it_is_caught_up(known: Follower, as
     part = leading(state(1, [1, 2]), ends={}, high_watermark=3)
     part = replace(part, followers={**part.followers, 2: known})
     told = Follower(asked.offset, asked.broker_epoch, caught_up_ms, leader_end=10, fetched_ms=300)
-    assert fetched(part, asked, log((4, 0), end=10), 300) == replace(
+    assert fetched_by(part, asked, log((4, 0), end=10), 300) == replace(
         part, high_watermark=asked.offset, followers={**part.followers, 2: told}
     )
 
@@ -302,15 +315,19 @@ def test_two_logs_that_share_a_prefix_agree_after_a_few_fetches(
     cut = data.draw(st.integers(0, len(prefix)))  # the leader's log may start later
     follower, leader = prefix + follower_epochs, prefix + leader_epochs
     start = min(cut, len(leader))
-    rounds = 0
+    led, rounds, own_start = leading(state(1, [1]), ends={}), 0, 0
     while True:
         rounds += 1
-        assert rounds <= len(follower_epochs) + 2
-        own = _view(follower)
-        answer = diverging(fetch(len(follower), own.epoch_before(len(follower))), _view(leader, start))
+        assert rounds <= len(follower_epochs) + 3
+        own = _view(follower, own_start)
+        asked = fetch(len(follower), own.epoch_before(len(follower)))
+        answer = diverging(led, asked, _view(leader, start))
         if answer is None:
             break
-        follower = follower[: truncation(own, answer)]
+        if answer.end <= start:
+            follower, own_start = leader[:start], start  # it begins anew there
+        else:
+            follower = follower[: truncation(own, answer)]
     assert follower == leader[: len(follower)]
     assert len(follower) >= len(prefix)
 

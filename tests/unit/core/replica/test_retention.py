@@ -32,7 +32,9 @@ SEGMENTS = [SegmentSize(base, base + 10, 100, 1_000 + base) for base in (0, 10, 
         # nothing that is not committed
         ({"retention_bytes": 0}, 19, 0, 10),
         ({"retention_bytes": 0}, 9, 0, None),
-        ({"retention_ms": 0}, 20, 9_000, 20),
+        # nor all that is
+        ({"retention_ms": 0}, 20, 9_000, 10),
+        ({"retention_ms": 0}, 21, 9_000, 20),
     ],
 )
 def test_the_log_starts_where_the_first_segment_stays(

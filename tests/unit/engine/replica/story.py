@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
@@ -98,7 +98,7 @@ def fetched(story: Story, leader: Story, **changed: Any) -> None:
     taken = leader.loop.take_answer(2, 0)
     assert taken is not None
     answer, records = taken
-    story.loop.fetched(replace(answer, **changed), records.loaded() if records is not None else None)
+    story.loop.fetch_answered(fetch, replace(answer, **changed), records.loaded() if records is not None else None)
 
 
 def follower(*records: tuple[int, int, int]) -> Story:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
-from spark_replication.core.producers import Place
 from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Me
 from spark_replication.errors import CorruptLog
-from spark_replication.messages.replication import Diverging, FetchedPartition
+from spark_replication.messages.replication import Diverging, FetchedPartition, FetchPartition
+from spark_replication.ports import PreparedBatch
 from tests.unit.core.stories import FOO_ID, command, state
 from tests.unit.engine.replica.story import LED, Story, fetched, follower
 
@@ -33,7 +35,7 @@ def test_a_follower_cuts_what_parts_appends_the_same_and_knows_the_producers() -
 def test_a_follower_that_ends_below_its_leaders_start_begins_anew_there() -> None:
     leader, story = Story((5, 9, 3)).told(), follower((0, 3, 2))
     fetched(story, leader)
-    assert (story.log.log_start, story.log.log_end, story.log.epochs) == (5, 5, EpochHistory())
+    assert (story.log.log_start, story.log.log_end, story.log.epochs) == (5, 5, EpochHistory.of([(0, 5)]))
     assert story.loop.high_watermark == 5
     fetched(story, leader)
     assert (story.log.records, story.log.epochs) == (leader.log.records, EpochHistory.of([(3, 5)]))
@@ -74,8 +76,69 @@ def test_an_answer_of_another_epoch_or_to_who_follows_no_more_says_nothing() -> 
     leader, story = Story((0, 4, 3)).told(), follower()
     fetched(story, leader, leader_epoch=3)
     assert story.log.log_end == 0
-    leader.loop.fetched(FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4), None)
+    fetch = story.loop.next_fetch()
+    assert fetch is not None
+    leader.loop.fetch_answered(fetch, FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4), None)
     assert leader.leading.state == LED
+
+
+def parted(story: Story) -> tuple[FetchPartition, FetchedPartition]:
+    """A fetch of a follower, and the answer that its log parts from the leader's at 2, which is still on its way."""
+    fetch = story.loop.next_fetch()
+    assert fetch is not None
+    answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4)
+    return fetch, replace(answer, diverging=Diverging(epoch=3, end=2))
+
+
+def test_an_answer_left_over_from_before_a_lost_session_cuts_nothing_of_what_came_since() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 4, 3))
+    late = parted(story)
+    story.loop.resign("its session expired")
+    story.loop.command(command(LED, 7), Me(2, 1, 0), 0)
+    leader.produce(3)
+    fetched(story, leader)
+    assert story.log.log_end == 8
+    story.loop.next_fetch()
+    story.loop.fetch_answered(*late, None)
+    assert story.log.log_end == 8
+
+
+def test_only_the_last_fetch_is_answered_and_once() -> None:
+    story = follower((0, 4, 3))
+    first, second = parted(story), parted(story)
+    assert first == second, "they ask for the same, and are two all the same"
+    story.loop.fetch_answered(*first, None)
+    assert story.log.log_end == 5
+    story.loop.fetch_answered(*second, None)
+    assert story.log.log_end == 2
+    story.log.append(PreparedBatch(1, b"x", 0, b""), leader_epoch=3, timestamp_ms=0)
+    story.loop.fetch_answered(*second, None)
+    assert story.log.log_end == 3
+
+
+def test_who_has_told_of_its_log_takes_no_answer_to_what_it_had_asked_before() -> None:
+    story = follower((0, 4, 3))
+    late = parted(story)
+    story.loop.log_info(4)
+    story.loop.fetch_answered(*late, None)
+    assert story.log.log_end == 5
+
+
+def test_who_leads_meanwhile_takes_no_answer_to_what_it_asked_as_a_follower() -> None:
+    story = follower((0, 4, 3))
+    late = parted(story)
+    story.loop.command(command(state(2, [2], min_isr=1, leader_epoch=5), 8), Me(2, 0, 0), 0)
+    story.loop.command(command(state(1, [1, 2], leader_epoch=6), 9), Me(2, 0, 0), 0)
+    story.loop.fetch_answered(late[0], replace(late[1], leader_epoch=6), None)
+    assert story.log.log_end == 5
+
+
+def test_a_newer_command_about_the_same_leader_changes_nothing_of_what_was_asked() -> None:
+    story = follower((0, 4, 3))
+    asked = parted(story)
+    story.loop.command(command(state(1, [1, 2, 3]), 8), Me(2, 0, 0), 0)
+    story.loop.fetch_answered(*asked, None)
+    assert story.log.log_end == 2
 
 
 def test_records_that_do_not_continue_the_log_are_refused() -> None:
@@ -83,5 +146,7 @@ def test_records_that_do_not_continue_the_log_are_refused() -> None:
     records = leader.log.find(2, bytes_max=9, end=5)
     assert records is not None
     answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4)
+    fetch = story.loop.next_fetch()
+    assert fetch is not None
     with pytest.raises(CorruptLog, match="asked for 0, got 2"):
-        story.loop.fetched(answer, records.loaded())
+        story.loop.fetch_answered(fetch, answer, records.loaded())

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
-from spark_replication.core.producers import Place
 from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.core.replica.producers import Place
 from spark_replication.errors import OffsetOutOfRange
 from spark_replication.model import PartitionState
 from tests.unit.core.stories import FOO, FOO_ID, settings, state
@@ -79,6 +79,22 @@ def test_a_refusal_that_names_another_leader_ends_the_leadership() -> None:
     assert story.told(state(2, [2], leader_epoch=5), 8).links.following == {FOO: 2}
 
 
+def test_a_late_command_from_before_its_own_last_write_does_not_bring_a_leadership_back() -> None:
+    """It was newer than the last command: with that ISR it would commit what the present members do not have."""
+    story = Story(replica_lag_time_ms=100).told(now_ms=50)
+    story.produce(acks=1, now_ms=60)
+    story.loop.tick(150)
+    shrunk = story.isr_store.answer(IsrCommitted(8)).state
+    story.fetch(2, story.loop.log.log_end, now_ms=160)
+    story.isr_store.answer(IsrCommitted(9))
+    story.produce(acks=1, now_ms=170)
+    story.loop.tick(400)
+    story.isr_store.answer(IsrRefused(StoredPartition(state(2, [1, 2], leader_epoch=5), 10)))
+    assert story.loop.part is None
+    assert story.told(shrunk, 8).loop.part is None
+    assert story.told(state(2, [1, 2], leader_epoch=5), 10).links.following == {FOO: 2}
+
+
 @pytest.mark.parametrize("answer", [IsrCommitted(8), IsrRefused(None), IsrUnanswered()])
 @pytest.mark.parametrize("stored", [state(2, [2], leader_epoch=5), state(1, [1, 2], leader_epoch=5)])
 def test_an_answer_that_comes_after_the_leadership_ended_says_nothing(
@@ -132,13 +148,13 @@ def test_a_leader_forgets_on_its_tick_what_its_topic_keeps_no_longer() -> None:
     assert story.log.log_start == 8
 
 
-def test_nothing_is_forgotten_that_followers_may_not_have() -> None:
+def test_nothing_is_forgotten_that_followers_may_not_have_nor_the_last_that_they_have() -> None:
     story = Story(retention_bytes=0, log_retention_check_interval_ms=1).told()
     story.log.rows_per_segment = 1
     story.produce(5)
     story.fetch(2, 3)
     story.loop.tick(1)
-    assert (story.log.log_start, story.loop.high_watermark) == (3, 3)
+    assert (story.log.log_start, story.loop.high_watermark) == (2, 3)
 
 
 def test_a_producer_whose_batches_are_forgotten_goes_on() -> None:

@@ -6,7 +6,7 @@ from contextlib import nullcontext
 
 import pytest
 
-from spark_replication.core.producers import Place
+from spark_replication.core.replica.producers import Place
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import NotEnoughReplicas, Overloaded, StorageFailed
 from spark_replication.messages.commands import PartitionCommand

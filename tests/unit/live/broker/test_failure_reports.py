@@ -59,6 +59,15 @@ def test_the_first_failure_is_told_at_once_and_the_next_of_that_replica_much_lat
     assert story.next() == (FOO,)
 
 
+def test_who_need_not_be_quiet_any_longer_is_forgotten(story: Story) -> None:
+    for number in range(20):
+        story.reports.failed(ReplicaOf(TopicPartition("foo", number), "id"), FULL)
+        story.next()
+        story.settled()
+        story.now_s += REPEAT_S
+    assert len(story.reports._quiet_until_s) <= 4
+
+
 def test_where_nobody_could_be_told_it_is_tried_again_soon(story: Story) -> None:
     story.refused = True
     story.reports.failed(FOO, FULL)

@@ -12,6 +12,7 @@ import pytest
 
 from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch
 from spark_replication.live.controller.command_sender import QUESTION_PAUSE_S, CommandSender
+from spark_replication.messages.actions import GET_REPLICA_LOG_INFO, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
 from spark_replication.messages.commands import (
     Command,
     CommandAnswer,
@@ -25,7 +26,7 @@ from spark_replication.messages.commands import (
     UpdateMetadata,
 )
 from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicConfig, TopicPartition
-from spark_replication.transport.actions import Action, ActionServer
+from spark_replication.transport.actions import ActionServer, handled
 from spark_replication.transport.security import NO_SECURITY
 from tests.unit.core.stories import FOO, command, state
 from tests.unit.transport.replicas import eventually
@@ -46,23 +47,27 @@ class Broker:
         self.replies: queue.Queue[Reply] = queue.Queue()
         self.free = threading.Event()
         self.free.set()
-        kinds: dict[str, type[msgspec.Struct]] = {
-            "leader_and_isr": LeaderAndIsr,
-            "stop_replica": StopReplica,
-            "update_metadata": UpdateMetadata,
-            "get_replica_log_info": GetReplicaLogInfo,
-        }
         self.server = ActionServer(
             "127.0.0.1",
-            {name: Action(kind, self._handle) for name, kind in kinds.items()},
+            [
+                handled(LEADER_AND_ISR, self._handle),
+                handled(STOP_REPLICA, self._handle),
+                handled(UPDATE_METADATA, self._handle),
+                handled(GET_REPLICA_LOG_INFO, self._ask),
+            ],
             security=NO_SECURITY,
         )
 
-    def _handle(self, command: Command) -> CommandAnswer | ReplicaLogInfos:
+    def _ask(self, question: GetReplicaLogInfo) -> ReplicaLogInfos:
+        self._take(question)
+        return ReplicaLogInfos(broker_epoch=0, partitions=())
+
+    def _take(self, command: Command) -> None:
         self.took.put(command)
         assert self.free.wait(TIMEOUT_S)
-        if isinstance(command, GetReplicaLogInfo):
-            return ReplicaLogInfos(broker_epoch=0, partitions=())
+
+    def _handle(self, command: Command) -> CommandAnswer:
+        self._take(command)
         try:
             errors = self.replies.get_nowait()(command)
         except queue.Empty:
@@ -117,8 +122,8 @@ class News:
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._story.confirmed.put((partition, leader_epoch))
 
-    def suspected(self, broker: BrokerId, epoch: int) -> None:
-        self._story.suspected.put((broker, epoch))
+    def suspected(self, broker: BrokerId, registration: Registration) -> None:
+        self._story.suspected.put((broker, registration.epoch))
 
     def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
         self._story.logs.put((broker, answer))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import tempfile
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -181,3 +182,31 @@ def test_a_full_disk_takes_half_of_what_does_not_fit_and_lets_go_of_what_is_ther
     files.truncate(A / "log", 2)
     files.remove(A / "log")
     assert files.file_names(A) == []
+
+
+def test_a_sync_that_fails_is_seen_by_nobody_until_the_power_goes() -> None:
+    def failed(files: FaultyFiles) -> None:
+        written(files, synced=False)
+        files.failing = random.Random(f"{len(read)}")
+        with pytest.raises(OSError, match="Input/output error"):
+            files.sync(A / "log")
+        files.failing = None
+        read.append(files.read_whole(A / "log"))
+        files.write(A / "log", b"!", 3)
+        files.sync(A / "log")
+
+    read: list[bytes] = []
+    found = fates(failed, content)
+    assert set(read) == {b"old-new-newer"}
+    assert {b"old!new-newer"} < found
+    assert all(isinstance(each, bytes) and (len(each), each[3:4]) == (13, b"!") for each in found), "it is honest again"
+
+
+def test_the_kernel_writes_back_some_files_and_folders_and_not_others() -> None:
+    def some(files: FaultyFiles) -> None:
+        files.create(A / "log", b"new")
+        rng = random.Random(f"{next(numbers)}")
+        files.write_back(lambda: rng.random() < 0.5)
+
+    numbers = count()
+    assert {None, b"", b"new"} <= fates(some, content)

@@ -28,9 +28,10 @@ from spark_replication.model import (
     TopicState,
     encode,
 )
-from spark_replication.zk import batches, paths
-from spark_replication.zk.batches import Item, Standing, multi_of, pack, standing, versions_stored, waves_of
-from spark_replication.zk.session import EXISTS, Check, Create, Delete, Node, SetData
+from spark_replication.zk import paths
+from spark_replication.zk.controller import batches
+from spark_replication.zk.controller.batches import Item, Standing, multi_of, pack, standing, versions_stored, waves_of
+from spark_replication.zk.operations import EXISTS, Check, Create, Delete, Node, SetData
 
 EPOCH = Check(paths.CONTROLLER_EPOCH, 3)
 STATE = PartitionState(leader=1, leader_epoch=0, isr=frozenset({1}), min_isr=1, epochs={1: 0})
@@ -253,6 +254,66 @@ def test_a_stored_group_is_answered_with_what_is_there() -> None:
     made = item(partition("foo", 0, 4), BrokerRemoval(broker=1, epoch=5))
     nodes = {LEADER_AND_ISR: node(version=5), "/brokers/ids/1": None}
     assert versions_stored(made, nodes) == ((5, 77), (0, 0))
+
+
+FOO_1_ISR = paths.leader_and_isr(TopicPartition("foo", 1))
+GROWN = TopicWrite(topic="foo", state=TOPIC, version=2)
+
+
+def written(version: int) -> Node:
+    return node(encode(STATE), version)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "expected"),
+    [
+        # One node that shows our write speaks for all of the multi(), whatever became of the others.
+        ((node(encode(TOPIC), 3), written(5), written(5)), Standing.STORED),
+        ((node(encode(TOPIC), 3), node(b"{}", 6), written(5)), Standing.STORED),
+        ((node(encode(TOPIC), 3), node(b"{}", 6), node(b"{}", 9)), Standing.STORED),
+        ((node(encode(TOPIC), 3), None, None), Standing.STORED),
+        ((node(b"{}", 9), node(b"{}", 6), written(5)), Standing.STORED),
+        # None shows it.
+        ((node(b"{}", 2), node(b"{}", 4), node(b"{}", 4)), Standing.OPEN),
+        ((node(b"{}", 2), node(b"{}", 6), node(b"{}", 4)), Standing.LOST),
+        ((node(b"{}", 3), node(b"{}", 5), node(b"{}", 5)), Standing.LOST),
+        ((None, None, None), Standing.LOST),
+    ],
+)
+def test_of_a_lost_answer_one_node_that_shows_the_write_proves_it_stored(
+    nodes: tuple[Node | None, ...], expected: Standing
+) -> None:
+    made = item(GROWN, partition("foo", 0, 4), partition("foo", 1, 4))
+    read = dict(zip((paths.topic("foo"), LEADER_AND_ISR, FOO_1_ISR), nodes, strict=True))
+    made.unsure = True
+    assert standing(made, read) is expected
+    made.unsure = False
+    assert standing(made, read) is (Standing.OPEN if expected is Standing.OPEN else Standing.LOST)
+
+
+@pytest.mark.parametrize(
+    ("write", "nodes"),
+    [
+        (TopicConfigWrite(topic="foo", config=CONFIG), {"/config/topics/foo": node(encode(CONFIG), 5)}),
+        (DeletionMark(topic="foo"), {"/admin/delete_topics/foo": node()}),
+        (RequestRemoval(path=REQUEST), {REQUEST: None}),
+        (BrokerRemoval(broker=1, epoch=5), {"/brokers/ids/1": None, "/brokers/epochs/1": node(version=5)}),
+        (PartitionRemoval(partition=TopicPartition("foo", 1)), {FOO_1_ISR: None, "/brokers/topics/foo/1": None}),
+    ],
+)
+def test_what_may_have_been_so_before_proves_nothing(write: object, nodes: dict[str, Node | None]) -> None:
+    made = item(write, partition("foo", 0, 4))
+    made.unsure = True
+    assert standing(made, {**nodes, LEADER_AND_ISR: node(b"{}", 6)}) is Standing.LOST
+
+
+def test_a_stored_group_whose_partitions_moved_on_tells_what_it_made_and_which_they_are() -> None:
+    made = item(GROWN, partition("foo", 0, 4), partition("foo", 1, 4))
+    made.unsure = True
+    nodes = {paths.topic("foo"): node(encode(TOPIC), 3), LEADER_AND_ISR: node(b"{}", 7), FOO_1_ISR: written(5)}
+    assert versions_stored(made, nodes) == ((3, 77), (5, 77), (5, 77))
+    assert batches.moved_on(made, nodes) == [partition("foo", 0, 4)]
+    assert batches.moved_on(made, {**nodes, LEADER_AND_ISR: None}) == []
 
 
 def test_a_removed_topics_zxid_is_its_parents() -> None:

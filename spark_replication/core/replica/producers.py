@@ -1,0 +1,235 @@
+"""Idempotent producers: a batch sent again is answered with the place it got the first time, and stored once.
+
+`sequence` counts batches, from 0 in each producer epoch. A higher epoch fences the lower ones. What a batch of producer
+p, epoch e and sequence s is told, by what is remembered of p:
+
+| remembered of p | the batch | answer |
+| --- | --- | --- |
+| nothing | s = 0 | stored: an unknown producer starts at 0, always |
+| nothing, and nobody was ever forgotten here | s > 0 | OUT_OF_ORDER: it is surely not in this log |
+| nothing, and somebody may be forgotten | s > 0 | UNKNOWN_PRODUCER_ID: an earlier copy of it may be stored |
+| a lower epoch | s = 0 | stored: a new epoch |
+| a lower epoch | s > 0 | OUT_OF_ORDER |
+| a higher epoch | any | INVALID_PRODUCER_EPOCH: p is fenced |
+| e, last at s - 1 | s | stored |
+| e, last below s - 1 | s | OUT_OF_ORDER: one is missing |
+| e, with s's place | s, the same rows and CRC | that place |
+| e, with s's place | s, other rows or CRC | INVALID_PRODUCER_EPOCH, maybe_written: it is another batch |
+| e, s older than all places | s | INVALID_PRODUCER_EPOCH, maybe_written: stored once, nobody knows where |
+
+Rules:
+- What is remembered is what the log says, and outlives it: before retention removes batches, what is known of them is
+  on the disk (`below`). A replica is `Producers.of` that file, and of the batches in its index. A follower that begins
+  anew at a leader's log start gets the leader's `below` that start: replicas know the same producers.
+- Whoever was silent for `expire_ms` is forgotten, and beyond `count_max` who was silent longest. The clock of that is
+  the log's own: the timestamps of its batches, never falling. So replicas forget alike, however wrong their clocks are.
+- A producer that was forgotten is safe by its own knowledge: it begins an epoch with what it has surely never sent, and
+  reports what it has sent before as maybe written (client.window).
+- `expire_ms` is longer than any producer sends a batch again for: the first batch of one that was forgotten meanwhile
+  would be stored a second time.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterable
+
+import msgspec
+
+from spark_replication.errors import InvalidProducerEpoch, OutOfOrderSequence, UnknownProducerId
+from spark_replication.model import Offset
+
+REMEMBERED = 256  # batches of a producer epoch that are recognised when sent again: as many as may be in flight
+EPOCHS_REMEMBERED = 8  # of a producer, so that a cut of the log finds the one before
+EXPIRE_MS = 24 * 3_600_000
+COUNT_MAX = 10_000
+BELOW_BYTES_MAX = 512 << 10  # it is written with the reserve of a full disk (storage.reserve), and sent in one frame
+
+_WORDS = 2  # of a batch: its base offset, and its rows above its CRC
+_BATCH_BYTES = 8 * _WORDS
+_PRODUCER_BYTES = 36  # of a KnownProducer at most, as msgpack, without its batches
+_CRC_BITS = 32
+
+
+class Place(msgspec.Struct, frozen=True):
+    base_offset: Offset
+    last_offset: Offset
+
+
+class KnownProducer(msgspec.Struct, frozen=True, array_like=True):
+    """What is known of one producer below some offset. batches: two little-endian words each, up to last_sequence."""
+
+    producer: int
+    epoch: int
+    last_sequence: int
+    last_ms: int
+    batches: bytes
+
+
+class _Written:
+    """One epoch of a producer. batches: its newest, up to last_sequence, without a gap. before: an earlier epoch."""
+
+    __slots__ = ("batches", "before", "epoch", "last_ms", "last_sequence")
+
+    def __init__(self, epoch: int, last_sequence: int, last_ms: int, batches: array[int], before: _Written | None):
+        self.epoch = epoch
+        self.last_sequence = last_sequence
+        self.last_ms = last_ms
+        self.batches = batches
+        self.before = before
+
+    @property
+    def count(self) -> int:
+        return len(self.batches) // _WORDS
+
+    def place(self, index: int) -> Place:
+        base, size = self.batches[index * _WORDS], self.batches[index * _WORDS + 1]
+        return Place(base, base + (size >> _CRC_BITS) - 1)
+
+    def below(self, end: Offset) -> _Written | None:
+        """Without the batches that reach beyond `end`. None: there was nothing else."""
+        kept = self.count
+        while kept and self.place(kept - 1).last_offset >= end:
+            kept -= 1
+        if kept == self.count:
+            return self
+        if not kept:
+            return None if self.before is None else self.before.below(end)
+        last_sequence = self.last_sequence - (self.count - kept)
+        return _Written(self.epoch, last_sequence, self.last_ms, self.batches[: kept * _WORDS], self.before)
+
+
+class Producers:
+    """What each idempotent producer last wrote to one partition; `wrote`, `truncated` and `trimmed` alone change it.
+
+    _known: who was silent longest comes first. _forgotten: of somebody nothing is remembered, who may have written.
+    """
+
+    def __init__(self, log_start: Offset = 0, *, expire_ms: int = EXPIRE_MS, count_max: int = COUNT_MAX) -> None:
+        self.expire_ms = expire_ms
+        self.count_max = count_max
+        self._known: OrderedDict[int, _Written] = OrderedDict()
+        self._newest_ms = 0
+        self._forgotten = log_start > 0
+
+    @classmethod
+    def of(cls, known: Iterable[KnownProducer], log_start: Offset, *, expire_ms: int, count_max: int) -> Producers:
+        """What was known below the log's start. The batches from there on are yet to be told (`wrote`)."""
+        producers = cls(log_start, expire_ms=expire_ms, count_max=count_max)
+        for each in known:
+            batches = array("q", each.batches)
+            found = _Written(each.epoch, each.last_sequence, each.last_ms, batches, None).below(log_start)
+            if found is not None:
+                producers._known[each.producer] = found
+                producers._newest_ms = max(producers._newest_ms, each.last_ms)
+        return producers
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int) -> Place | None:
+        """None: this batch is the next. A place: it was stored there. Else an error that changes nothing."""
+        known = self._known.get(producer)
+        if known is None or epoch > known.epoch:
+            if sequence == 0:
+                return None
+            if known is None and self._forgotten:
+                raise UnknownProducerId(
+                    f"producer {producer} is not known here, or was forgotten: begin another epoch at sequence 0 with "
+                    "batches that were never sent before, and look whether the others are there"
+                )
+            raise OutOfOrderSequence(f"producer {producer} is new at epoch {epoch}: it starts at 0, not {sequence}")
+        if epoch < known.epoch:
+            raise InvalidProducerEpoch(f"producer {producer} epoch {epoch} is fenced by {known.epoch}: start anew")
+        behind = known.last_sequence - sequence
+        if behind == -1:
+            return None
+        if behind < 0:
+            raise OutOfOrderSequence(
+                f"producer {producer} sent batch {sequence} after {known.last_sequence}: one was lost"
+            )
+        return self._stored(known, producer, sequence, size=(rows << _CRC_BITS) | crc)
+
+    def _stored(self, known: _Written, producer: int, sequence: int, *, size: int) -> Place:
+        index = known.count - 1 - (known.last_sequence - sequence)
+        if index < 0:
+            raise InvalidProducerEpoch(
+                f"producer {producer} sent batch {sequence} again after {known.last_sequence}: its place is "
+                "forgotten. Look whether it is there, and start anew",
+                maybe_written=True,
+            )
+        if known.batches[index * _WORDS + 1] != size:
+            raise InvalidProducerEpoch(
+                f"producer {producer} sent another batch {sequence} than the one that is stored: somebody else has "
+                "this id, or the topic's settings have changed since. Look whether it is there, and start anew",
+                maybe_written=True,
+            )
+        return known.place(index)
+
+    def wrote(
+        self, producer: int, epoch: int, sequence: int, place: Place, *, crc: int = 0, timestamp_ms: int = 0
+    ) -> None:
+        known = self._known.get(producer)
+        if known is None or epoch != known.epoch:
+            known = self._known[producer] = _Written(epoch, sequence - 1, 0, array("q"), _recent(known))
+        if sequence != known.last_sequence + 1:
+            del known.batches[:]  # a log of a release that took any sequence
+        known.last_sequence = sequence
+        known.batches.append(place.base_offset)
+        known.batches.append(((place.last_offset - place.base_offset + 1) << _CRC_BITS) | crc)
+        if len(known.batches) > REMEMBERED * _WORDS:
+            del known.batches[:_WORDS]
+        self._newest_ms = known.last_ms = max(self._newest_ms, timestamp_ms)
+        self._known.move_to_end(producer)
+        self._forget_silent()
+
+    def _forget_silent(self) -> None:
+        while True:
+            silent_longest = next(iter(self._known))
+            expired = self._known[silent_longest].last_ms + self.expire_ms < self._newest_ms
+            if not expired and len(self._known) <= self.count_max:
+                return
+            del self._known[silent_longest]
+            self._forgotten = True
+
+    def truncated(self, end: Offset) -> None:
+        """What was cut off never happened. A producer of whom nothing remembered is left is forgotten."""
+        for producer, known in list(self._known.items()):
+            kept = known.below(end)
+            if kept is None:
+                del self._known[producer]
+                self._forgotten = self._forgotten or known.last_sequence >= REMEMBERED
+            else:
+                self._known[producer] = kept
+
+    def trimmed(self) -> None:
+        """The log has lost its head. Whoever is remembered stays so."""
+        self._forgotten = True
+
+    def below(self, offset: Offset) -> list[KnownProducer]:
+        """What is known of the batches below `offset`, within BELOW_BYTES_MAX: of many producers fewer batches each, of
+        too many those that wrote last."""
+        share = BELOW_BYTES_MAX // max(1, len(self._known)) - _PRODUCER_BYTES
+        words_max = _WORDS * max(1, share // _BATCH_BYTES)
+        found: list[KnownProducer] = []
+        bytes_left = BELOW_BYTES_MAX
+        for producer, each in reversed(self._known.items()):
+            known = each.below(offset)
+            if known is not None:
+                batches = known.batches[-words_max:].tobytes()
+                bytes_left -= len(batches) + _PRODUCER_BYTES
+                if bytes_left < 0:
+                    break
+                found.append(KnownProducer(producer, known.epoch, known.last_sequence, known.last_ms, batches))
+        return found[::-1]
+
+
+def _recent(known: _Written | None) -> _Written | None:
+    """With so many epochs before it as are remembered beside another."""
+    oldest, epochs = known, 1
+    while oldest is not None and epochs < EPOCHS_REMEMBERED - 1:
+        oldest, epochs = oldest.before, epochs + 1
+    if oldest is not None:
+        oldest.before = None
+    return known

@@ -1,0 +1,34 @@
+"""Numbers for the leases of guardians that are no Spark tasks: each start in a directory gets a later one than all
+before it. A clock would not do: set back, it would have every broker refuse its guardian."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from pathlib import Path
+
+from spark_replication.model import Value, decode, encode
+from spark_replication.storage.state_files import read_file, replace_file
+
+ATTEMPTS_FILE = "attempts.json"
+LOCK_FILE = "attempts.lock"
+
+
+class AttemptsFile(Value, frozen=True, kw_only=True):
+    """last: the latest that anybody got."""
+
+    last: int
+
+
+def next_attempt(directory: Path) -> int:
+    """Of two processes that start at one time each gets its own."""
+    path = directory / ATTEMPTS_FILE
+    handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        data = read_file(path)
+        attempt = 1 if data is None else decode(data, AttemptsFile, str(path)).last + 1
+        replace_file(path, encode(AttemptsFile(last=attempt)), durable=True)
+        return attempt
+    finally:
+        os.close(handle)

@@ -1,0 +1,61 @@
+"""broker.json in a broker's directory: where the process that lives there serves. Written when it does, removed when it
+stops cleanly: whoever reads it asks the directory's lock, or the process, whether it is still so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from spark_replication.errors import CorruptState, StorageFailed
+from spark_replication.model import Epoch, Value, decode, encode
+from spark_replication.storage.broker_directory import probe
+from spark_replication.storage.files import Files
+from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
+
+BROKER_FILE = "broker.json"
+
+
+class BrokerFile(Value, frozen=True, kw_only=True):
+    """incarnation: of the process, as its registration has it. pids come again, in containers at once."""
+
+    pid: int
+    incarnation: str = ""
+    host: str
+    port: int
+    replication_port: int
+    epoch: Epoch
+
+
+def write_broker_file(directory: Path, found: BrokerFile, files: Files = LOCAL_FILES) -> None:
+    """StorageFailed if the disk refuses. files: those with a reserve, of who has them."""
+    path = directory / BROKER_FILE
+    try:
+        files.with_reserve(lambda: replace_file(path, encode(found), durable=False, files=files))
+    except OSError as error:
+        raise StorageFailed(f"{path} cannot be written: {error}. Free space or repair the disk") from error
+
+
+def read_broker_file(directory: Path) -> BrokerFile | None:
+    """A damaged one says nothing: it is not flushed, so a host's crash may leave it empty."""
+    path = directory / BROKER_FILE
+    data = read_file(path)
+    if data is None:
+        return None
+    try:
+        return decode(data, BrokerFile, str(path))
+    except CorruptState:
+        return None
+
+
+def serves(directory: Path) -> bool:
+    """Whether the process that the file names lives. The lock alone may be its successor's, which serves later."""
+    file = read_broker_file(directory)
+    return file is not None and probe(directory) and Path(f"/proc/{file.pid}").exists()
+
+
+def remove_broker_file(directory: Path) -> None:
+    """StorageFailed if the disk refuses."""
+    path = directory / BROKER_FILE
+    try:
+        remove_file(path)
+    except OSError as error:
+        raise StorageFailed(f"{path} cannot be removed: {error}. Repair the disk") from error

@@ -1,0 +1,81 @@
+"""Keeps brokers that no guardian is near: renews their leases over the network, and reports those that refuse.
+
+It starts none: that is for a guardian on the host that has the directory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+from collections.abc import Callable
+
+from spark_replication.errors import BrokerNotAvailable, ReplicationError
+from spark_replication.live.guarding.guardian import Lease
+from spark_replication.messages.actions import RENEW_LEASE
+from spark_replication.messages.guarding import BrokerDied, Kept, RenewLease
+from spark_replication.transport.actions import call
+from spark_replication.transport.security import Security
+
+RENEW_S_MAX = 1.0
+REQUEST_TIMEOUT_MS = 2_000
+REFUSALS_BEFORE_REPORT = 2  # a reset connection, and a refused one after it
+JOIN_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class LeaseKeeper:
+    """lease: the least of its submission's, so that a guardian of the same that comes to be near is not refused.
+    `report(died)` tells the controller; it may fail, ZooKeeper's session timeout is the net beneath."""
+
+    def __init__(
+        self, lease: Lease, lease_ms: int, *, security: Security, report: Callable[[BrokerDied], None]
+    ) -> None:
+        self._lease = lease
+        self._lease_ms = lease_ms
+        self._security = security
+        self._report = report
+        self._kept: tuple[Kept, ...] = ()
+        self._refusals: dict[Kept, int] = {}
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="keeper", daemon=True)
+        self._thread.start()
+
+    def keep(self, kept: tuple[Kept, ...]) -> None:
+        """These from the next round on, and no others."""
+        if kept != self._kept:
+            log.info("keeping brokers %s: no guardian is near them", [each.broker_id for each in kept])
+        self._kept = kept
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self._thread.join(JOIN_S)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(min(self._lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)):
+            kept = self._kept
+            self._refusals = {each: count for each, count in self._refusals.items() if each in kept}
+            for each in kept:
+                self._renew(each)
+
+    def _renew(self, kept: Kept) -> None:
+        request = RenewLease(
+            controller_epoch=self._lease.controller_epoch, attempt=self._lease.attempt, lease_ms=self._lease_ms
+        )
+        try:
+            with self._security.client(kept.address) as client:
+                call(client, RENEW_LEASE, request, REQUEST_TIMEOUT_MS)
+        except BrokerNotAvailable as error:
+            self._refused(kept, error)
+        except ReplicationError as error:
+            log.warning("the lease of broker %d is not renewed from here: %s", kept.broker_id, error)
+        else:
+            self._refusals.pop(kept, None)
+
+    def _refused(self, kept: Kept, error: BrokerNotAvailable) -> None:
+        self._refusals[kept] = self._refusals.get(kept, 0) + 1
+        if self._refusals[kept] == REFUSALS_BEFORE_REPORT:
+            log.warning("broker %d at %s refuses connections: reporting it (%s)", kept.broker_id, kept.address, error)
+            with contextlib.suppress(ReplicationError):
+                self._report(BrokerDied(broker_id=kept.broker_id, incarnation=kept.incarnation))

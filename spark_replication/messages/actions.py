@@ -1,0 +1,89 @@
+"""Every request that is a Flight action: its name on the wire, and what answers it. Nobody else knows these names."""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import msgspec
+
+from spark_replication.messages.commands import (
+    CommandAnswer,
+    GetReplicaLogInfo,
+    LeaderAndIsr,
+    ReplicaLogInfos,
+    StopReplica,
+    UpdateMetadata,
+)
+from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, Metadata, ReplicaSizes
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import (
+    BrokerDied,
+    DiskFailed,
+    Guarding,
+    GuardingAnswer,
+    LeaseAnswer,
+    RenewLease,
+    Shutdown,
+)
+from spark_replication.messages.records import InitProducer, ProducerId
+from spark_replication.messages.requests import (
+    AddPartitions,
+    CancelReassignment,
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    ElectLeaders,
+    Reassign,
+    RemovePartitions,
+    Request,
+    RequestAnswer,
+    WidenTopic,
+)
+
+Asked = TypeVar("Asked", bound=msgspec.Struct)
+Told = TypeVar("Told", bound=msgspec.Struct)
+
+
+class Action(NamedTuple, Generic[Asked, Told]):
+    name: str
+    request: type[Asked]
+    answer: type[Told]
+
+
+# Of any broker, and of the controller.
+METADATA = Action("metadata", DescribeTopics, Metadata)
+
+# Of a broker.
+INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId)
+DESCRIBE_REPLICAS = Action("describe_replicas", DescribeReplicas, ReplicaSizes)
+RENEW_LEASE = Action("renew_lease", RenewLease, LeaseAnswer)
+SHUTDOWN = Action("shutdown", Shutdown, Done)
+LEADER_AND_ISR = Action("leader_and_isr", LeaderAndIsr, CommandAnswer)
+UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer)
+STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer)
+GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos)
+
+# Of the controller.
+BROKER_DIED = Action("broker_died", BrokerDied, Done)
+DISK_FAILED = Action("disk_failed", DiskFailed, Done)
+GUARDING = Action("guarding", Guarding, GuardingAnswer)
+
+_COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
+    action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)
+}
+# Of the controller, by administrators.
+ADMIN_REQUESTS: dict[type[Request], Action[Any, RequestAnswer]] = {
+    CreateTopic: Action("create_topic", CreateTopic, RequestAnswer),
+    DeleteTopic: Action("delete_topic", DeleteTopic, RequestAnswer),
+    AddPartitions: Action("add_partitions", AddPartitions, RequestAnswer),
+    RemovePartitions: Action("remove_partitions", RemovePartitions, RequestAnswer),
+    Reassign: Action("reassign", Reassign, RequestAnswer),
+    CancelReassignment: Action("cancel_reassignment", CancelReassignment, RequestAnswer),
+    ElectLeaders: Action("elect_leaders", ElectLeaders, RequestAnswer),
+    Configure: Action("configure", Configure, RequestAnswer),
+    WidenTopic: Action("widen_topic", WidenTopic, RequestAnswer),
+}
+
+
+def action_of(command: LeaderAndIsr | StopReplica | UpdateMetadata) -> Action[Any, CommandAnswer]:
+    return _COMMANDS[type(command)]

@@ -1,0 +1,185 @@
+"""A Delta table as one cluster's controllers write it, by delta-rs: no Spark, no JVM.
+
+Rules:
+- A write is made on one version of the table, and stored only if that is still the last; else it is made again, on a
+  newer one. So what it rests on (whose table it is, which rows there are, the low-water mark) holds as it is stored.
+- The table names its cluster in a property; another cluster's is refused, and left as it is (M6).
+- Tombstones may go once the low-water mark, a property too, has risen to them: no row from below it is inserted any
+  more, however late its writer comes (M2).
+- Columns that an earlier release did not have are added, empty (M6).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+import pyarrow as pa
+from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+
+from spark_replication.errors import StorageFailed, WrongCluster
+from spark_replication.mirror.columns import Table
+
+OWNER = "spark_replication.cluster_id"
+LOW_WATER = "spark_replication.low_water_zxid"
+ATTEMPTS_MAX = 50
+COMMITS_PER_CHECKPOINT = 100
+HISTORY = timedelta(days=7)  # for as long, versions of the table can be read
+# Whoever has written meanwhile may have written what this write rests on: it is for this module to look.
+_ONCE = CommitProperties(max_commit_retries=0)
+
+Live = TypeVar("Live")
+Gone = TypeVar("Gone")
+
+
+class DeltaFile(Generic[Live, Gone]):
+    """Not thread-safe: one thread writes. Others may write the same table, in this process or another."""
+
+    def __init__(self, table: Table[Live, Gone], uri: str, cluster_id: str) -> None:
+        self.uri = uri
+        self._table = table
+        self._cluster_id = cluster_id
+        self._open: DeltaTable | None = None
+
+    def merge(self, rows_for: Callable[[DeltaTable], pa.Table]) -> None:
+        """The rows that count, among those that are made for the version that they are merged into; at most one of a
+        key. StorageFailed: nothing was changed, or all of it was."""
+
+        def merge(opened: DeltaTable) -> None:
+            told = rows_for(opened)
+            if not len(told):
+                return
+            becomes = {name: f"told.{name}" for name in self._table.schema.names}
+            (
+                opened.merge(
+                    told,
+                    " AND ".join(f"stored.{name} = told.{name}" for name in self._table.key),
+                    source_alias="told",
+                    target_alias="stored",
+                    commit_properties=_ONCE,
+                )
+                .when_matched_update({**becomes, **self._table.special}, self._table.counts)
+                .when_not_matched_insert(becomes, f"told.zxid > {_low_water(opened)}")
+                .execute()
+            )
+
+        self._written(merge)
+
+    def forget(self, zxid: int) -> None:
+        """Tombstones up to there."""
+
+        def raise_low_water(opened: DeltaTable) -> None:
+            if _low_water(opened) < zxid:
+                opened.alter.set_table_properties({LOW_WATER: str(zxid)}, raise_if_not_exists=False)
+
+        def delete(opened: DeltaTable) -> None:
+            opened.delete(f"deleted AND zxid <= {min(zxid, _low_water(opened))}", commit_properties=_ONCE)
+
+        self._written(raise_low_water)
+        self._written(delete)
+
+    def tidy(self) -> None:
+        """Small files become large ones, and what is older than the history that is kept goes."""
+
+        def tidy(opened: DeltaTable) -> None:
+            opened.optimize.compact(commit_properties=_ONCE)
+            opened.vacuum(dry_run=False, commit_properties=_ONCE)
+
+        self._written(tidy)
+
+    def open(self) -> None:
+        """It is there, ours and as wide as it is to be. Every write sees to that."""
+        self._written(lambda _opened: None)
+
+    def _written(self, write: Callable[[DeltaTable], None]) -> None:
+        with self._translated():
+            for _ in range(ATTEMPTS_MAX):
+                try:
+                    write(self._opened())
+                    return
+                except CommitFailedError:
+                    self._open = None
+            raise StorageFailed(f"{self.uri} was written by others {ATTEMPTS_MAX} times meanwhile: it is tried again")
+
+    def _opened(self) -> DeltaTable:
+        if self._open is None:
+            try:
+                found = DeltaTable(self.uri)
+            except TableNotFoundError:
+                found = self._created()
+            self._claim(found)
+            self._widen(found)
+            self._open = found
+        return self._open
+
+    def _created(self) -> DeltaTable:
+        return DeltaTable.create(
+            self.uri,
+            self._table.schema,
+            mode="ignore",
+            name=self._table.name,
+            description=self._table.comment,
+            configuration={
+                OWNER: self._cluster_id,
+                "delta.enableChangeDataFeed": "true",
+                "delta.checkpointInterval": str(COMMITS_PER_CHECKPOINT),
+                "delta.logRetentionDuration": _interval(HISTORY),
+                "delta.deletedFileRetentionDuration": _interval(HISTORY),
+            },
+            raise_if_key_not_exists=False,
+        )
+
+    def _claim(self, found: DeltaTable) -> None:
+        """An earlier release named the cluster in each row alone."""
+        owner = found.metadata().configuration.get(OWNER)
+        if owner is None:
+            if "cluster_id" in _names(found):
+                rows = found.to_pyarrow_table(columns=["cluster_id"])
+                others = set(rows["cluster_id"].to_pylist()) - {self._cluster_id}
+                owner = next(iter(others), None) if others else None
+            if owner is None:
+                found.alter.set_table_properties({OWNER: self._cluster_id}, raise_if_not_exists=False)
+                return
+        if owner != self._cluster_id:
+            raise WrongCluster(
+                f"the tables at {self.uri} are cluster {owner}'s, and this is cluster {self._cluster_id}: they stay "
+                "as they are. Name another place (mirror.path), or remove them"
+            )
+
+    def _widen(self, found: DeltaTable) -> None:
+        there = set(_names(found))
+        wanted = Schema.from_arrow(self._table.schema)
+        missing = [field for field in wanted.fields if field.name not in there]
+        if missing:
+            found.alter.add_columns(missing)
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (DeltaError, pa.ArrowException, OSError) as error:
+            self._open = None
+            reason = " ".join(str(error).splitlines()[:2]) or type(error).__name__
+            raise StorageFailed(
+                f"the mirror at {self.uri} was not written: {reason}. Check that this process can write to mirror.path"
+            ) from error
+
+
+def stored_columns(opened: DeltaTable, *names: str) -> list[list[Any]]:
+    table = opened.to_pyarrow_table(columns=list(names))
+    return [table[name].to_pylist() for name in names]
+
+
+def _names(found: DeltaTable) -> list[str]:
+    return [field.name for field in found.schema().fields]
+
+
+def _low_water(opened: DeltaTable) -> int:
+    return int(opened.metadata().configuration.get(LOW_WATER) or -1)
+
+
+def _interval(time: timedelta) -> str:
+    return f"interval {time.days} days"

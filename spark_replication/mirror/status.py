@@ -1,0 +1,54 @@
+"""The table `status`: one row, which says how far the others are, and who writes them.
+
+It is renewed at least every `heartbeat_ms`, whatever happens: whoever has only the tables can tell those of a driver
+that is dead from fresh ones. A deposed controller's row does not replace its successor's.
+"""
+
+from __future__ import annotations
+
+import msgspec
+import pyarrow as pa
+
+from spark_replication.mirror.columns import Column, Table
+
+
+class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
+    """zxid: all that the controller has told up to there is in the tables. lag_ms: for how long the oldest change that
+    is not has waited."""
+
+    cluster_id: str
+    controller: str
+    controller_epoch: int
+    zxid: int
+    as_of_ms: int
+    lag_ms: int
+    heartbeat_ms: int
+
+
+class _Column(Column[StatusRow, None], frozen=True):
+    pass
+
+
+STATUS = Table[StatusRow, None](
+    name="status",
+    comment="how far the other tables are, and who writes them",
+    key=("cluster_id",),
+    counts=(
+        "told.controller_epoch > stored.controller_epoch"
+        " OR (told.controller_epoch = stored.controller_epoch AND told.as_of >= stored.as_of)"
+    ),
+    columns=(
+        _Column("cluster_id", pa.string(), "whose tables these are", lambda row: row.cluster_id),
+        _Column("controller", pa.string(), "where it takes requests: host:port", lambda row: row.controller),
+        _Column("controller_epoch", pa.int32(), "rises with each take-over", lambda row: row.controller_epoch),
+        _Column("zxid", pa.int64(), "all that was stored up to there is in the tables", lambda row: row.zxid),
+        _Column(
+            "as_of",
+            pa.timestamp("us", "UTC"),
+            "when that was so; older than twice the heartbeat: nobody writes the tables",
+            lambda row: row.as_of_ms * 1_000,
+        ),
+        _Column("lag_ms", pa.int64(), "for how long the oldest change has waited", lambda row: row.lag_ms),
+        _Column("heartbeat_ms", pa.int64(), "this row is renewed as often, at least", lambda row: row.heartbeat_ms),
+    ),
+)

@@ -1,0 +1,60 @@
+"""What a log's folder keeps of a sync that failed, for the next process on the same boot of the host.
+
+After a failed sync nobody knows which bytes are on the disk, and one that succeeds later vouches for none of them, yet
+the next process reads them all from the page cache. It writes them once more before a sync counts for it: then the
+kernel takes them for changed, and the sync is about them, too. The file need not be on the disk itself: after a loss of
+power only what is there counts.
+
+A disk may refuse this word, too. Then the broker's directory has to say it, by the proof that is no longer there.
+
+sync_failed.json      5c7cfb21 {"v":1,"flushed_end":310}
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from spark_replication.errors import CorruptState
+from spark_replication.model import Offset, Value, decode, encode
+from spark_replication.storage.files import Files
+from spark_replication.storage.state_files import read_checked, write_checked
+
+FAILED_SYNC_FILE = "sync_failed.json"
+_WRITTEN_BYTES = 8 << 20  # at a time
+
+
+class FailedSync(Value, frozen=True, kw_only=True):
+    """flushed_end: what lies below it was on the disk before."""
+
+    flushed_end: Offset
+
+
+def save_failed_sync(files: Files, folder: Path, flushed_end: Offset, distrust: Callable[[], None]) -> None:
+    """distrust: called if the disk takes no word of it."""
+    path, value = folder / FAILED_SYNC_FILE, encode(FailedSync(flushed_end=flushed_end))
+    try:
+        files.with_reserve(lambda: write_checked(path, value, files=files))
+    except OSError:
+        distrust()
+
+
+def read_failed_sync(files: Files, folder: Path) -> Offset | None:
+    """Up to where the log was on the disk before a sync failed; None: none did. A damaged file vouches for nothing."""
+    path = folder / FAILED_SYNC_FILE
+    try:
+        data = read_checked(path, files)
+        return None if data is None else decode(data, FailedSync, str(path)).flushed_end
+    except CorruptState:
+        return 0
+
+
+def write_again(files: Files, paths: Iterable[Path]) -> None:
+    for path in paths:
+        for position in range(0, files.size(path) or 0, _WRITTEN_BYTES):
+            files.write(path, files.read(path, _WRITTEN_BYTES, position), position)
+
+
+def forget_failed_sync(files: Files, folder: Path) -> None:
+    """The doubt is settled."""
+    files.remove(folder / FAILED_SYNC_FILE)

@@ -1,0 +1,30 @@
+"""What of one log goes to the disk, as it was when the flush was asked for."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from spark_replication.errors import StorageFailed
+from spark_replication.model import Offset
+from spark_replication.storage.files import Files
+
+
+class LogFlush:
+    """ports.Flush. end: how far the log is on the disk once it was performed; under the partition's lock."""
+
+    def __init__(self, files: Files, paths: list[Path], folders: list[Path], end: Offset) -> None:
+        self.end = end
+        self._files = files
+        self._paths = paths
+        self._folders = folders
+
+    def perform(self) -> None:
+        try:
+            for path in self._paths:
+                with suppress(FileNotFoundError):  # cut off, or forgotten, meanwhile
+                    self._files.sync(path)
+            for folder in self._folders:
+                self._files.sync_folder(folder)
+        except OSError as error:
+            raise StorageFailed(f"{error.filename or self._paths} could not be flushed: {error}") from error

@@ -1,0 +1,63 @@
+"""Up to where a log is on the disk: recovery takes its data's word for what lies below, and checksums the rest.
+
+recovery_point.json      5c7cfb21 {"v":1,"offset":310}
+
+Invariant: what lies below `offset` was flushed, its index entries and its names too, and was not cut since.
+- It rises after a flush. It need not be on the disk itself: an older one is safe, a torn one counts for nothing.
+- It falls before anything below it is cut, and durably: else what is written in place of the cut would be trusted after
+  a loss of power. To fall it is removed, which a full disk does not refuse.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from spark_replication.errors import CorruptState
+from spark_replication.model import Offset, Value, decode, encode
+from spark_replication.storage.files import Files
+from spark_replication.storage.state_files import read_checked, remove_file, write_checked
+
+RECOVERY_POINT_FILE = "recovery_point.json"
+
+
+class RecoveryPointFile(Value, frozen=True, kw_only=True):
+    """recovery_point.json."""
+
+    offset: Offset
+
+
+class RecoveryPoint:
+    """Of one log, in its folder: it moves with it, so that no other log is ever measured by it. Not thread-safe."""
+
+    __slots__ = ("_files", "_path", "offset")
+
+    def __init__(self, folder: Path, files: Files, offset: Offset = 0) -> None:
+        self._path = folder / RECOVERY_POINT_FILE
+        self._files = files
+        self.offset = offset
+
+    @classmethod
+    def read(cls, folder: Path, files: Files) -> RecoveryPoint:
+        """At 0 if nothing sound says otherwise."""
+        path = folder / RECOVERY_POINT_FILE
+        try:
+            data = read_checked(path, files)
+            offset = 0 if data is None else decode(data, RecoveryPointFile, str(path)).offset
+        except CorruptState:
+            offset = 0
+        return cls(folder, files, offset)
+
+    def rise_to(self, offset: Offset) -> None:
+        """A disk that takes no word of it makes the next recovery read more."""
+        if offset > self.offset:
+            with suppress(OSError):
+                write_checked(self._path, encode(RecoveryPointFile(offset=offset)), files=self._files)
+                self.offset = offset
+
+    def fall_to(self, offset: Offset) -> None:
+        """On the disk before it returns. OSError: nothing below may be cut."""
+        if offset < self.offset:
+            remove_file(self._path, files=self._files)
+            self.offset = 0
+            self.rise_to(offset)

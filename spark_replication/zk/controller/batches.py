@@ -1,0 +1,180 @@
+"""How groups of writes become multi()s, and what a node as read says about a write. Pure.
+
+A group's operations stand or fall together, so a group is never split. Groups share a multi() up to a number of bytes
+and operations; a check that several of them need is in it once. What a write is in ZooKeeper is its codec's to say
+(write_kinds).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Iterator, Mapping
+
+from spark_replication.core.law.writes import Group, PartitionWrite, Write
+from spark_replication.errors import InvalidRequest
+from spark_replication.zk.controller.write_kinds import codec_of
+from spark_replication.zk.operations import EXISTS, Check, Create, Node, Operation, SetData
+
+MULTI_BYTES_MAX = 512 << 10
+MULTI_OPERATIONS_MAX = 1_000
+# A single group may be larger: up to what ZooKeeper takes (jute.maxbuffer, 1 MB) less room for headers. Past that the
+# server drops the connection, for ever again.
+GROUP_BYTES_MAX = 1_000_000
+OPERATION_BYTES = 80  # what ZooKeeper and kazoo add to path and data: headers, lengths, ACL
+
+
+class Item:
+    """A group on its way. number: its place among the answers.
+
+    unsure: it was sent, and the answer was lost: it may be stored.
+    """
+
+    __slots__ = ("_there", "bytes", "checks", "group", "number", "operations", "unsure")
+
+    def __init__(self, number: int, group: Group, root_bytes: int) -> None:
+        self.number = number
+        self.group = group
+        self.unsure = False
+        self._there: dict[str, bool] = {}
+        self.checks = tuple(dict.fromkeys(check for write in group for check in codec_of(write).checks(write)))
+        self.operations = self._operations()
+        self.bytes = sum(_bytes(operation) + root_bytes for operation in (*self.checks, *self.operations))
+        if self.bytes > GROUP_BYTES_MAX:
+            raise InvalidRequest(
+                f"{len(group)} writes that must be stored together take {self.bytes} bytes, and ZooKeeper takes "
+                f"{GROUP_BYTES_MAX} at once: ask for fewer partitions in one request"
+            )
+
+    def learn(self, nodes: Mapping[str, Node | None]) -> bool:
+        """What somebody else made or removed already is not asked for again. False: it is all as was thought."""
+        before = self.operations
+        self._there = {
+            path: nodes[path] is not None for write in self.group for path in codec_of(write).either_way(write)
+        }
+        self.operations = self._operations()
+        return self.operations != before
+
+    def _operations(self) -> tuple[Operation, ...]:
+        return tuple(operation for write in self.group for operation in codec_of(write).operations(write, self._there))
+
+
+def pack(items: Iterable[Item]) -> Iterator[list[Item]]:
+    """In order, as many to a multi() as its limits allow."""
+    batch: list[Item] = []
+    size = operations = 0
+    for item in items:
+        count = len(item.checks) + len(item.operations)
+        if batch and (size + item.bytes > MULTI_BYTES_MAX or operations + count > MULTI_OPERATIONS_MAX):
+            yield batch
+            batch, size, operations = [], 0, 0
+        batch.append(item)
+        size += item.bytes
+        operations += count
+    if batch:
+        yield batch
+
+
+def multi_of(batch: Iterable[Item], epoch_check: Check) -> list[tuple[Operation, Item | None]]:
+    """The operations, each with the item it belongs to; None for the checks, which come first, the epoch's foremost."""
+    items = list(batch)
+    shared = dict.fromkeys(check for item in items for check in item.checks)
+    return [
+        (epoch_check, None),
+        *((check, None) for check in shared),
+        *((operation, item) for item in items for operation in item.operations),
+    ]
+
+
+def waves_of(items: Iterable[Item]) -> list[list[Item]]:
+    """Split so that a group comes after those before it which wrote the same topic or partition.
+
+    Within a wave multi()s overlap, and what is sent again comes last: order means nothing there.
+    """
+    written: dict[str, int] = {}
+    waves: list[list[Item]] = []
+    for item in items:
+        needed = {path for write in item.group for path in codec_of(write).needs(write)}
+        wave = 1 + max((written[path] for path in needed if path in written), default=-1)
+        for write in item.group:
+            written[written_path(write)] = wave
+        if wave == len(waves):
+            waves.append([])
+        waves[wave].append(item)
+    return waves
+
+
+# What a failed multi() is sorted out by.
+
+
+class Standing(enum.Enum):
+    STORED = "what is there is what the group wrote"
+    OPEN = "every condition holds: it can be sent"
+    LOST = "a condition fails, and will for ever"
+
+
+def paths_of(item: Item) -> Iterator[str]:
+    """The nodes that decide where the group stands."""
+    for check in item.checks:
+        yield check.path
+    for write in item.group:
+        codec = codec_of(write)
+        yield codec.path(write)
+        yield from codec.either_way(write)
+        yield from codec.also_read(write)
+
+
+def standing(item: Item, nodes: Mapping[str, Node | None]) -> Standing:
+    """Only a group whose answer was lost can be stored: a rejected multi() has stored nothing.
+
+    A multi() is stored whole or not at all: one node that shows its write speaks for the group, whatever became of the
+    others since.
+    """
+    if item.unsure and (_proof(item, nodes) is not None or all(_is_stored(write, nodes) for write in item.group)):
+        return Standing.STORED
+    checks_hold = all(
+        (node := nodes[check.path]) is not None and check.version in (EXISTS, node.version) for check in item.checks
+    )
+    return (
+        Standing.OPEN
+        if checks_hold and all(codec_of(write).holds(write, nodes) for write in item.group)
+        else Standing.LOST
+    )
+
+
+def versions_stored(item: Item, nodes: Mapping[str, Node | None]) -> tuple[tuple[int, int], ...]:
+    """Of a group that is stored, what its writes made."""
+    proof = _proof(item, nodes)
+    return tuple(codec_of(write).made(write, nodes, proof) for write in item.group)
+
+
+def moved_on(item: Item, nodes: Mapping[str, Node | None]) -> list[PartitionWrite]:
+    """Of a group that is stored: the writes of partitions that their leaders have written since."""
+    return [
+        write
+        for write in item.group
+        if isinstance(write, PartitionWrite)
+        and (node := nodes[written_path(write)]) is not None
+        and node.version > write.version + 1
+    ]
+
+
+def _proof(item: Item, nodes: Mapping[str, Node | None]) -> Node | None:
+    """A node that is as a write of the group made it, and as nobody else would have.
+
+    Only writes that name a version leave one: what another write makes or removes may have been so before.
+    """
+    proving = (write for write in item.group if codec_of(write).proves)
+    return next((nodes[written_path(write)] for write in proving if _is_stored(write, nodes)), None)
+
+
+def _is_stored(write: Write, nodes: Mapping[str, Node | None]) -> bool:
+    return codec_of(write).is_stored(write, nodes)
+
+
+def written_path(write: Write) -> str:
+    return codec_of(write).path(write)
+
+
+def _bytes(operation: Operation) -> int:
+    data = operation.data if isinstance(operation, (Create, SetData)) else b""
+    return len(operation.path.encode()) + len(data) + OPERATION_BYTES

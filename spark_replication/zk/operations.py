@@ -1,0 +1,132 @@
+"""What ZooKeeper is asked and what it answers, as values: nodes, operations of a multi(), outcomes."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kazoo import exceptions as kazoo_errors
+
+from spark_replication.model import EPOCH_MAX
+
+
+class Node(NamedTuple):
+    """A znode as read. zxid: its mzxid; owner: the session that an ephemeral one ends with, else 0; children_zxid: its
+    pzxid, when a child last came or went; modified_ms: by the clock of the server that led then."""
+
+    data: bytes
+    version: int
+    zxid: int
+    created_zxid: int
+    owner: int
+    children: int = 0
+    children_zxid: int = 0
+    modified_ms: int = 0
+
+
+class UnreadNode(NamedTuple):
+    """The node is there, and this session may not read it."""
+
+    why: str
+
+
+class Create(NamedTuple):
+    path: str
+    data: bytes = b""
+    ephemeral: bool = False
+    sequence: bool = False
+
+
+class SetData(NamedTuple):
+    path: str
+    data: bytes
+    version: int
+
+
+class Delete(NamedTuple):
+    path: str
+    version: int
+
+
+class Check(NamedTuple):
+    path: str
+    version: int
+
+
+Operation = Create | SetData | Delete | Check
+EXISTS = -1  # as the version of a Check or a Delete: whichever it is at
+
+
+class Committed(NamedTuple):
+    """Of each SetData the node's new (version, zxid), of every other operation None."""
+
+    stored: tuple[tuple[int, int] | None, ...]
+
+
+class Rejected(NamedTuple):
+    """The operation at this index failed, for this reason, and nothing of the multi() was stored."""
+
+    operation: int
+    reason: RejectionReason
+
+
+class RejectionReason(enum.Enum):
+    NO_NODE = "no such node"
+    NODE_EXISTS = "the node exists"
+    BAD_VERSION = "the node is at another version"
+    NOT_EMPTY = "the node has children"
+    OTHER = "ZooKeeper refused it"
+
+
+_REASONS: dict[type[Exception], RejectionReason] = {
+    kazoo_errors.NoNodeError: RejectionReason.NO_NODE,
+    kazoo_errors.NodeExistsError: RejectionReason.NODE_EXISTS,
+    kazoo_errors.BadVersionError: RejectionReason.BAD_VERSION,
+    kazoo_errors.NotEmptyError: RejectionReason.NOT_EMPTY,
+}
+NOT_PERMITTED = "correct its ACL, or the credentials"
+
+
+def is_possible(operation: Operation) -> bool:
+    """No znode is at a version beyond 31 bits, and kazoo's thread would die of packing one."""
+    return isinstance(operation, Create) or EXISTS <= operation.version <= EPOCH_MAX
+
+
+def node_of(answer: tuple[bytes, Any]) -> Node:
+    data, stat = answer
+    return _of_stat(data, stat)
+
+
+def nodes_of(answers: Sequence[tuple[bytes, Any] | Exception | None]) -> list[Node | UnreadNode | None]:
+    return [_node_or_reason(answer) for answer in answers]
+
+
+def _node_or_reason(answer: tuple[bytes, Any] | Exception | None) -> Node | UnreadNode | None:
+    if isinstance(answer, Exception):
+        return UnreadNode(f"it may not be read: {NOT_PERMITTED}")
+    return None if answer is None else node_of(answer)
+
+
+def stat_of(stat: Any) -> Node | None:
+    return None if stat is None else _of_stat(b"", stat)
+
+
+def _of_stat(data: bytes, stat: Any) -> Node:
+    return Node(
+        data, stat.version, stat.mzxid, stat.czxid, stat.ephemeralOwner, stat.numChildren, stat.pzxid, stat.mtime
+    )
+
+
+def multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Committed | Rejected:
+    """Of a rejected multi() ZooKeeper says RolledBack before the culprit, and RuntimeInconsistency after it."""
+    for place, result in enumerate(results):
+        if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
+            return Rejected(place, _REASONS.get(type(result), RejectionReason.OTHER))
+    assert len(results) == len(operations), f"{len(results)} answers to {len(operations)} operations"
+    return Committed(
+        tuple(
+            (result.version, result.mzxid) if isinstance(operation, SetData) else None
+            for operation, result in zip(operations, results, strict=True)
+        )
+    )

@@ -1,0 +1,137 @@
+"""The table beside ZooKeeper, while brokers and controllers are killed, stopped and wake up again."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable
+
+import spark_replication as sr
+from spark_replication.config import settings_from
+from spark_replication.live.controller.host import ControllerHost
+from spark_replication.mirror.feed import partitions_path
+from spark_replication.mirror.load import read_partitions, read_status
+from spark_replication.transport.security import NO_SECURITY
+from tests.live.cluster.faults import kill
+from tests.live.cluster.waiting import eventually
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+SCHEMA = pa.schema([("id", pa.int64())])
+KILLS = 8
+CONFIG = {"zookeeper.session.ms": 6_000}
+
+
+def verify(cluster: sr.LocalCluster, *options: str, wait_s: int = 30) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "spark_replication", "mirror", "verify", "-b", cluster.zookeeper]
+    command += ["--path", cluster.mirror_path, "--wait", str(wait_s), *options]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def assert_agrees(cluster: sr.LocalCluster) -> None:
+    told = verify(cluster)
+    assert told.returncode == 0, told.stdout + told.stderr
+
+
+def shown(cluster: sr.LocalCluster, topic: str) -> int:
+    topics: list[str] = read_partitions(cluster.mirror_path)["topic"].to_pylist()
+    return topics.count(topic)
+
+
+def commands_after(cluster: sr.LocalCluster, pid: int) -> bool:
+    return cluster.controller_pid not in (None, pid) and not cluster.problems()
+
+
+def test_the_table_follows_brokers_and_topics(cluster: sr.LocalCluster, name: str) -> None:
+    cluster.admin.create_topic(name, SCHEMA, partitions=3, replication_factor=2)
+    cluster.wait_healthy()
+    assert_agrees(cluster)
+    kill(next(iter(cluster.brokers.values())).pid)
+    cluster.wait_healthy()
+    assert_agrees(cluster)
+    assert shown(cluster, name) == 3
+    cluster.admin.delete_topic(name)
+    eventually(lambda: shown(cluster, name) == 0, "its rows are gone")
+    assert_agrees(cluster)
+    (status,) = read_status(cluster.mirror_path).to_pylist()
+    assert (status["cluster_id"], status["lag_ms"]) == (cluster.admin.describe_cluster().cluster_id, 0)
+    assert status["controller_epoch"] >= 1
+
+
+def test_what_differs_is_named(cluster: sr.LocalCluster, name: str) -> None:
+    cluster.admin.create_topic(name, SCHEMA, partitions=2, replication_factor=1)
+    cluster.wait_healthy()
+    assert_agrees(cluster)
+    DeltaTable(partitions_path(cluster.mirror_path)).update(
+        new_values={"leader": 99}, predicate=f"topic = '{name}' AND partition = 1"
+    )
+    told = verify(cluster, "--format", "json", wait_s=0)
+    (found,) = json.loads(told.stdout)
+    assert (told.returncode, found["topic"], found["partition"]) == (1, name, 1)
+    assert (found["column"], found["table"]) == ("leader", 99)
+    assert told.stderr.endswith(" 1 differences\n")
+    cluster.admin.delete_topic(name)
+
+
+def test_a_controller_that_is_killed_again_and_again_leaves_a_table_that_agrees(
+    cluster: sr.LocalCluster, name: str
+) -> None:
+    """At any moment of a write, and with a topic that goes while nobody writes."""
+    for number in range(KILLS):
+        cluster.admin.create_topic(f"{name}-{number}", SCHEMA, partitions=4, replication_factor=1)
+        if number:
+            cluster.admin.delete_topic(f"{name}-{number - 1}")
+        time.sleep(number * 0.01)  # so far into the write of it
+        pid = cluster.controller_pid
+        assert pid is not None
+        kill(pid)
+        eventually(partial(commands_after, cluster, pid), "another commands")
+    assert_agrees(cluster)
+    assert [shown(cluster, f"{name}-{number}") for number in range(KILLS)] == [*[0] * (KILLS - 1), 4]
+    cluster.admin.delete_topic(f"{name}-{KILLS - 1}")
+
+
+def test_a_controller_that_slept_through_a_take_over_overwrites_nothing(
+    cluster: sr.LocalCluster, name: str, tmp_path: Path
+) -> None:
+    address, _, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
+    pid = cluster.controller_pid
+    assert pid is not None
+    other = ControllerHost(
+        address,
+        name="other",
+        host="127.0.0.1",
+        settings=settings_from({"zk.chroot": f"/{chroot}"}),
+        security=NO_SECURITY,
+        seat=tmp_path / "seat",
+        mirror_path=cluster.mirror_path,
+    )
+    try:
+        # With something to write: it is stopped as soon as its topic is made.
+        cluster.admin.create_topic(name, SCHEMA, partitions=4, replication_factor=2)
+        os.kill(pid, signal.SIGSTOP)
+        other.start()
+        other.wait_active()
+        cluster.admin.add_partitions(name, assignment={4: (1, 2)})
+        assert_agrees(cluster)
+        version = DeltaTable(partitions_path(cluster.mirror_path)).version()
+        os.kill(pid, signal.SIGCONT)
+        eventually(lambda: "no longer the controller" in (cluster.directory / "controller" / "log").read_text(), "it")
+        assert_agrees(cluster)
+        assert shown(cluster, name) == 5
+        assert DeltaTable(partitions_path(cluster.mirror_path)).version() >= version
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        other.close()
+    eventually(lambda: not cluster.problems(), "the first commands again")
+    assert_agrees(cluster)
+    cluster.admin.delete_topic(name)

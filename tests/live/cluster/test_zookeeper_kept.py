@@ -1,0 +1,65 @@
+"""A cluster's one ZooKeeper ends, and nobody but the cluster itself starts it again."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+import spark_replication as sr
+from tests.live.cluster.faults import kill
+from tests.live.cluster.history import SCHEMA, Load
+from tests.live.cluster.waiting import eventually
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+PARTITIONS = 2
+SAID_S_MAX = 5.0
+BACK_S_MAX = 15.0
+CONFIG = {"zookeeper.session.ms": 30_000}
+
+
+def test_a_killed_zookeeper_is_said_to_be_gone_and_is_back_while_sessions_and_production_go_on(
+    cluster: sr.LocalCluster, topic: str
+) -> None:
+    assert cluster.problems() == ()
+    with Load(cluster.zookeeper, topic, PARTITIONS) as load:
+        load.wait_for_more(20)
+        epochs = {broker: info.epoch for broker, info in cluster.brokers.items()}
+        killed = cluster.zookeeper_pids
+        kill(*killed)
+        ended_s = time.monotonic()
+        found: tuple[str, ...] = ()
+        while not any("no connection to ZooKeeper" in problem for problem in found):
+            assert time.monotonic() - ended_s < SAID_S_MAX, found
+            found = cluster.problems()
+        while cluster.zookeeper_pids in ([], killed) or cluster.problems():
+            assert time.monotonic() - ended_s < BACK_S_MAX, cluster.problems()
+        cluster.admin.create_topic(f"{topic}.after", SCHEMA, partitions=PARTITIONS)
+        load.wait_for_more(20)
+    load.check_history()
+    assert {broker: info.epoch for broker, info in cluster.brokers.items()} == epochs, "no session ended"
+
+
+def test_what_a_person_keeps_down_stays_down_and_is_not_healthy(cluster: sr.LocalCluster) -> None:
+    cluster.wait_healthy()
+    cluster.kill_zookeeper()
+    eventually(lambda: any("no connection to ZooKeeper" in found for found in cluster.problems()), "it is said")
+    with pytest.raises(sr.errors.RequestTimedOut, match="no connection to ZooKeeper for"):
+        cluster.wait_healthy(3)
+    assert cluster.zookeeper_pids == []
+    cluster.restart_zookeeper()
+    cluster.wait_healthy()
+    kill(*cluster.zookeeper_pids)
+    eventually(lambda: bool(cluster.zookeeper_pids), "it is kept alive again")
+    cluster.wait_healthy()
+
+
+def test_the_first_of_two_that_stops_leaves_zookeeper_to_the_second(tmp_path: Path) -> None:
+    with sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster") as second:
+        first = sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster")
+        (pid,) = second.zookeeper_pids
+        first.stop()
+        assert second.zookeeper_pids == [pid]
+    assert second.zookeeper_pids == []

@@ -1,0 +1,77 @@
+"""What is known of producers' batches goes with the log, also where a change of the log fails half-way."""
+
+from __future__ import annotations
+
+import pytest
+
+from spark_replication.config import Settings
+from spark_replication.core.replica.producers import Place
+from spark_replication.engine.numbered_log import NumberedLog
+from spark_replication.errors import StorageFailed
+from spark_replication.model import Offset
+from spark_replication.ports import PreparedBatch
+from spark_replication.sim.scenarios.memory_log import MemoryLog
+
+
+class HalfWay(MemoryLog):
+    """Each change of it is made, and then the disk refuses."""
+
+    failing = False
+
+    def _fail(self) -> None:
+        if self.failing:
+            raise StorageFailed("half-way")
+
+    def truncate(self, end: Offset) -> None:
+        super().truncate(end)
+        self._fail()
+
+    def begin_anew(self, log_start: Offset) -> None:
+        super().begin_anew(log_start)
+        self._fail()
+
+    def forget(self, before: Offset) -> None:
+        super().forget(before)
+        self._fail()
+
+
+def batch(sequence: int) -> PreparedBatch:
+    return PreparedBatch(1, b"x", 0, b"", 9, 0, sequence)
+
+
+@pytest.fixture
+def log() -> HalfWay:
+    runs = MemoryLog.of_runs([], 0)
+    log = HalfWay(runs.log_start, runs.records, runs.epochs, 0)
+    log.begin_epoch(0)
+    log.rows_per_segment = 1
+    return log
+
+
+@pytest.fixture
+def numbered(log: HalfWay) -> NumberedLog:
+    numbered = NumberedLog(log, Settings())
+    for sequence in range(4):
+        numbered.append(batch(sequence), leader_epoch=0, timestamp_ms=0)
+    log.failing = True
+    return numbered
+
+
+def test_a_batch_that_was_cut_is_not_known_any_longer(numbered: NumberedLog) -> None:
+    with pytest.raises(StorageFailed):
+        numbered.truncate(2)
+    assert (numbered.known(batch(1)), numbered.known(batch(2))) == (Place(1, 1), None)
+
+
+@pytest.mark.parametrize("log_start", [0, 9])
+def test_of_a_log_that_begins_anew_nothing_is_known(numbered: NumberedLog, log_start: int) -> None:
+    with pytest.raises(StorageFailed):
+        numbered.begin_anew(log_start, b"")
+    assert numbered.known(batch(0)) is None
+
+
+def test_what_retention_took_is_known_all_the_same(numbered: NumberedLog) -> None:
+    for before in (2, 3):
+        with pytest.raises(StorageFailed):
+            numbered.forget(before)
+    assert [numbered.known(batch(sequence)) for sequence in (1, 3)] == [Place(1, 1), Place(3, 3)]

@@ -1,0 +1,54 @@
+"""What goes on in a broker while something else does not."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any, cast
+
+from spark_replication.config import settings_from
+from spark_replication.live.broker.lease import Lease
+from spark_replication.live.broker.life import BrokerLife, News, Options
+
+WAIT_S = 20.0
+
+
+class Held:
+    """A BrokerLoop that does not get on, since somebody holds a guard."""
+
+    def __init__(self) -> None:
+        self.waiting = threading.Semaphore(0)
+        self.let_go = threading.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        def wait(*_: object, **__: object) -> None:
+            self.waiting.release()
+            self.let_go.wait(WAIT_S)
+
+        return wait
+
+
+def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> None:
+    options = Options(
+        directory=tmp_path,
+        zookeeper="",
+        chroot="",
+        broker_id=1,
+        cluster_id="ours",
+        host="",
+        settings=settings_from({"replica.lag.time.ms": 100}),
+        lease=(0, 0),
+    )
+    life, held = BrokerLife(options), Held()
+    life._loop = cast("Any", held)
+    life._lease = Lease(tmp_path, 0, 0, lease_ms=1 << 60, now_ms=0)
+    life._start_timers()
+    try:
+        for _ in range(2):
+            assert held.waiting.acquire(timeout=WAIT_S)
+        life._lease.renew(0, 0, lease_ms=1, now_ms=0)
+        assert life._news.get(timeout=WAIT_S / 2) is News.LEASE_EXPIRED
+    finally:
+        held.let_go.set()
+        for timers in life._timers:
+            timers.stop()

@@ -1,0 +1,103 @@
+"""A broker that does not answer is ended by signals, of the guardian that holds its lease and of no other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from spark_replication.config import settings_from
+from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
+from spark_replication.live.guarding.broker_file import BrokerFile, write_broker_file
+from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
+from spark_replication.model import encode
+from spark_replication.storage.broker_directory import DirectoryLock
+from spark_replication.transport.security import NO_SECURITY
+
+MINE = (3, 7)
+NOBODY_LISTENS = 1
+WAIT_S = 20.0
+# It hangs: it answers nobody, and a SIGTERM is no reason for it to end. `then`: what happens meanwhile.
+HANGS = """
+import signal, sys, time
+signal.signal(signal.SIGTERM, lambda *_: exec(sys.argv[1]))
+print(flush=True)
+while True:
+    time.sleep(60)
+"""
+
+
+@contextmanager
+def broker(directory: Path, then: str = "sys.exit()") -> Iterator[subprocess.Popen[bytes]]:
+    directory.mkdir()
+    lock = DirectoryLock.take(directory)
+    process = subprocess.Popen([sys.executable, "-c", HANGS, then], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        assert process.stdout.readline()
+        serving = BrokerFile(
+            pid=process.pid, incarnation="a", host="127.0.0.1", port=NOBODY_LISTENS, replication_port=2, epoch=0
+        )
+        write_broker_file(directory, serving)
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+        lock.release()
+
+
+def shut_down(directory: Path) -> None:
+    assignment = Assignment(
+        log_directory=str(directory.parent), cluster_id="ours", zookeeper="", host="127.0.0.1", overrides={}
+    )
+    settings = settings_from({"controlled.shutdown.timeout.ms": 1})
+    guardian = Guardian(1, assignment, Lease(*MINE), settings=settings, security=NO_SECURITY, report=lambda _died: None)
+    guardian.shut_down(timeout_s=1.0)
+
+
+def lease_of(held: tuple[int, int]) -> bytes:
+    return encode(LeaseFile(controller_epoch=held[0], attempt=held[1]))
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return tmp_path / DIRECTORY.format(1)
+
+
+@pytest.mark.parametrize("held", [None, (3, 6), MINE])
+def test_the_present_guardian_ends_a_broker_that_hangs(directory: Path, held: tuple[int, int] | None) -> None:
+    with broker(directory) as process:
+        if held is not None:
+            (directory / LEASE_FILE).write_bytes(lease_of(held))
+        shut_down(directory)
+        assert process.wait(WAIT_S) == 0
+
+
+@pytest.mark.parametrize("lease", [lease_of((3, 8)), lease_of((4, 0)), b"damaged"])
+def test_a_guardian_that_was_taken_over_or_cannot_tell_sends_no_signal(directory: Path, lease: bytes) -> None:
+    with broker(directory) as process:
+        (directory / LEASE_FILE).write_bytes(lease)
+        shut_down(directory)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+
+
+def test_what_does_not_end_by_itself_is_killed(directory: Path) -> None:
+    with broker(directory, then="pass") as process:
+        (directory / LEASE_FILE).write_bytes(lease_of(MINE))
+        shut_down(directory)
+        assert process.wait(WAIT_S) == -9
+
+
+def test_nothing_is_killed_that_was_taken_over_meanwhile(directory: Path) -> None:
+    taken = f"open({str(directory / LEASE_FILE)!r}, 'wb').write({lease_of((4, 0))!r})"
+    with broker(directory, then=taken) as process:
+        (directory / LEASE_FILE).write_bytes(lease_of(MINE))
+        shut_down(directory)
+        assert (directory / LEASE_FILE).read_bytes() == lease_of((4, 0))
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)

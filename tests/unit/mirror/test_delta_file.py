@@ -1,0 +1,194 @@
+"""What one write after the other leaves in the table, several writers at it (M2, M6)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import CommitProperties, DeltaTable, write_deltalake
+from msgspec.structs import replace
+
+from spark_replication.errors import StorageFailed, WrongCluster
+from spark_replication.mirror.delta_file import LOW_WATER, OWNER, DeltaFile
+from spark_replication.mirror.latest_rows import Batch
+from spark_replication.mirror.partitions import PARTITIONS, PartitionGone, PartitionRow
+from spark_replication.sim.cast.mirror import MirrorTable
+from spark_replication.sim.world.world import World
+from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
+
+File = DeltaFile[PartitionRow, PartitionGone]
+
+
+@pytest.fixture
+def uri(tmp_path: Path) -> str:
+    return str(tmp_path / "mirror" / "partitions")
+
+
+@pytest.fixture
+def file(uri: str) -> File:
+    return DeltaFile(PARTITIONS, uri, CLUSTER)
+
+
+def merge(file: File, live: Iterable[PartitionRow] = (), dead: Iterable[PartitionGone] = ()) -> None:
+    rows = PARTITIONS.rows(list(live), list(dead))
+    file.merge(lambda _opened: rows)
+
+
+def stored(uri: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = DeltaTable(uri).to_pyarrow_table().to_pylist()
+    return sorted(rows, key=lambda row: (row["topic"], row["partition"]))
+
+
+def as_stored(*rows: PartitionRow) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = PARTITIONS.rows(list(rows), []).to_pylist()
+    return found
+
+
+def test_new_rows_are_inserted_whole(file: File, uri: str) -> None:
+    rows = [row(command("orders", 0), 10), row(command("orders", 1, leader=None, leader_epoch=4), 11, active_epoch=3)]
+    merge(file, rows)
+    assert stored(uri) == as_stored(*rows)
+
+
+FIRST = row(command(leader=1, leader_epoch=5), 10, active_epoch=4)
+
+
+@pytest.mark.parametrize(
+    ("told", "kept"),
+    [
+        pytest.param(r := row(command(leader=3, leader_epoch=6), 11, active_epoch=6), r, id="a higher zxid wins"),
+        pytest.param(row(command(leader=3, leader_epoch=4), 9, active_epoch=4), FIRST, id="an older zxid does nothing"),
+        pytest.param(
+            row(command(leader=3, leader_epoch=6), 9, active_epoch=6),
+            FIRST,
+            id="an older zxid does nothing, whatever it says of epochs",
+        ),
+        pytest.param(
+            r := row(command(leader=1, leader_epoch=5), 10, active_epoch=5), r, id="equal zxid: a confirmation wins"
+        ),
+        pytest.param(
+            row(command(leader=1, leader_epoch=5), 10), FIRST, id="equal zxid: a lower active_epoch does nothing"
+        ),
+        pytest.param(
+            row(command(leader=1, leader_epoch=5, partition_epoch=9), 12),
+            row(command(leader=1, leader_epoch=5, partition_epoch=9), 12, active_epoch=4),
+            id="a new controller's change keeps what was confirmed to the old one",
+        ),
+        pytest.param(
+            r := row(command(leader=1, leader_epoch=0, topic_id="second"), 12),
+            r,
+            id="a topic made again starts unconfirmed",
+        ),
+    ],
+)
+def test_which_of_two_rows_counts(told: PartitionRow, kept: PartitionRow, file: File, uri: str) -> None:
+    merge(file, [FIRST])
+    merge(file, [told])
+    assert stored(uri) == as_stored(kept)
+    simulated = MirrorTable(World(1))
+    for each in (FIRST, told):
+        simulated.merge(Batch([each], []))
+    assert list(simulated.rows.values()) == [kept]
+
+
+def test_what_is_gone_is_not_brought_back_by_a_late_writer(file: File, uri: str) -> None:
+    merge(file, [FIRST])
+    merge(file, dead=[gone("orders", 3, 20), gone("orders", 4, 20)])
+    merge(file, [row(command(leader_epoch=6), 19), row(command("orders", 4), 18)])
+    assert [(found["zxid"], found["deleted"]) for found in stored(uri)] == [(20, True), (20, True)]
+
+
+def test_forgotten_tombstones_let_nothing_older_in(file: File, uri: str) -> None:
+    merge(file, [FIRST])
+    merge(file, dead=[gone("orders", 4, 20), gone("orders", 5, 21)])
+    late = DeltaFile(PARTITIONS, uri, CLUSTER)
+    late.open()  # it has seen the table before, as one that was stopped since
+    file.forget(20)
+    assert [found["partition"] for found in stored(uri)] == [3, 5]
+    merge(late, [row(command("orders", 4), 19), row(command("orders", 6), 20), row(command("orders", 7), 21)])
+    assert [found["partition"] for found in stored(uri)] == [3, 5, 7]
+    file.forget(19)  # it does not fall
+    assert DeltaTable(uri).metadata().configuration[LOW_WATER] == "20"
+    assert [found["partition"] for found in stored(uri)] == [3, 5, 7]
+
+
+def test_who_lost_a_race_looks_again_before_it_writes(file: File, uri: str) -> None:
+    merge(file, [FIRST])
+    other = DeltaFile(PARTITIONS, uri, CLUSTER)
+    seen: list[int] = []
+
+    def rows(opened: DeltaTable) -> pa.Table:
+        seen.append(opened.version())
+        if len(seen) == 1:
+            merge(other, [row(command("orders", 4), 11)])
+        return PARTITIONS.rows([row(command("orders", 5), 12)], [])
+
+    file.merge(rows)
+    assert len(seen) == 2
+    assert seen[0] < seen[1]
+    assert [found["partition"] for found in stored(uri)] == [3, 4, 5]
+
+
+def test_a_write_of_nothing_new_makes_no_version(file: File, uri: str) -> None:
+    merge(file, [FIRST])
+    before = DeltaTable(uri).version()
+    merge(file, [FIRST])
+    merge(file)
+    assert DeltaTable(uri).version() == before
+
+
+def test_another_clusters_table_is_refused_and_stays(file: File, uri: str) -> None:
+    merge(file, [FIRST])
+    with pytest.raises(WrongCluster, match=r"cluster cluster-a's, and this is cluster cluster-b.*mirror\.path"):
+        merge(DeltaFile(PARTITIONS, uri, "cluster-b"), [replace(FIRST, zxid=99)])
+    assert stored(uri) == as_stored(FIRST)
+
+
+@pytest.mark.parametrize("owner", [CLUSTER, "cluster-b"])
+def test_a_table_of_an_earlier_release_is_known_by_its_rows_and_widened(file: File, uri: str, owner: str) -> None:
+    rows = PARTITIONS.rows([replace(FIRST, cluster_id=owner)], []).drop_columns(["adding", "elected_how"])
+    write_deltalake(uri, rows)
+    if owner != CLUSTER:
+        with pytest.raises(WrongCluster):
+            file.open()
+        return
+    merge(file, [row(command(leader_epoch=6), 11), row(command("payments", 0), 12)])
+    assert DeltaTable(uri).metadata().configuration[OWNER] == CLUSTER
+    assert [(found["topic"], found["adding"]) for found in stored(uri)] == [("orders", []), ("payments", [])]
+    added = {field.name: field for field in DeltaTable(uri).schema().fields}["elected_how"]
+    assert "how the present or last leader was elected" in added.metadata["comment"]
+
+
+def test_columns_say_what_they_mean(file: File, uri: str) -> None:
+    file.open()
+    fields = {field.name: field for field in DeltaTable(uri).schema().fields}
+    assert "route to the leader once it equals" in fields["active_epoch"].metadata["comment"]
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mirror").write_text("a file where the folder should be")
+    file = DeltaFile(PARTITIONS, str(tmp_path / "mirror" / "partitions"), CLUSTER)
+    with pytest.raises(StorageFailed, match=r"mirror/partitions was not written: .*mirror\.path"):
+        file.open()
+
+
+def test_tidying_leaves_every_row(file: File, uri: str) -> None:
+    for number in range(12):
+        merge(file, [row(command("orders", number), 10 + number)])
+    files = len(DeltaTable(uri).file_uris())
+    file.tidy()
+    assert len(DeltaTable(uri).file_uris()) < files
+    assert [found["partition"] for found in stored(uri)] == list(range(12))
+    merge(file, [row(command("orders", 3, leader_epoch=1), 99)])
+    assert [found["leader_epoch"] for found in stored(uri)] == [0, 0, 0, 1, *[0] * 8]
+
+
+def test_what_others_do_to_the_table_is_no_obstacle(file: File, uri: str) -> None:
+    merge(file, [FIRST])
+    DeltaTable(uri).optimize.compact(commit_properties=CommitProperties())
+    DeltaTable(uri).delete("zxid < 0")
+    merge(file, [row(command(leader_epoch=6), 11)])
+    assert [found["leader_epoch"] for found in stored(uri)] == [6]

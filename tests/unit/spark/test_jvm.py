@@ -1,0 +1,92 @@
+"""Questions to a JVM that answers, refuses, hangs, and is gone."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.errors import PySparkException
+
+from spark_replication.errors import StartFailed
+from spark_replication.spark import jvm as jvm_module
+from spark_replication.spark.jvm import Jvm
+from spark_replication.spark.spark_watch import SparkWatch
+
+
+def failing(error: Exception) -> int:
+    raise error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Py4JNetworkError("the connection is gone"),
+        PySparkException("IllegalArgumentException", messageParameters={}),
+        ConnectionRefusedError(111, "refused"),
+        AttributeError("'NoneType' object has no attribute 'sc'"),
+    ],
+)
+def test_whatever_it_refuses_with_is_an_error_of_ours_and_ends_nothing(error: Exception) -> None:
+    jvm = Jvm()
+    with pytest.raises(StartFailed, match="Spark says: "):
+        jvm.ask(lambda: failing(error))
+    assert jvm.answer(lambda: failing(error), 7) == 7
+    assert jvm.ask(lambda: 8) == 8
+    jvm.close()
+
+
+def test_one_that_hangs_is_waited_for_once_and_then_but_shortly(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(jvm_module, "TIMEOUT_S", 0.2)
+    monkeypatch.setattr(jvm_module, "SILENT_TIMEOUT_S", 0.1)
+    hangs = threading.Event()
+    before = threading.active_count()
+    jvm = Jvm()
+    with pytest.raises(StartFailed, match="has not answered"):
+        jvm.ask(hangs.wait)
+    assert jvm.answer(hangs.wait, False) is False
+    hangs.set()
+    assert jvm.ask(hangs.wait) is True
+    jvm.close()
+    for thread in threading.enumerate():
+        if thread.name == "asking-spark":
+            thread.join(10)
+    assert threading.active_count() <= before, "abandoned threads end with their answers"
+
+
+def test_the_watch_says_once_that_spark_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_replication.spark.spark_watch.LOOK_S", 0.01)
+    reasons = iter(["", "", "stopped", "stopped"])
+    said: list[str] = []
+    told = threading.Event()
+
+    def on_gone(reason: str) -> None:
+        said.append(reason)
+        told.set()
+
+    watch = SparkWatch(lambda: next(reasons), on_gone)
+    watch.start()
+    assert told.wait(10)
+    watch.stop()
+    assert (said, next(reasons)) == (["stopped"], "stopped")
+
+
+def test_a_watch_that_was_stopped_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("spark_replication.spark.spark_watch.LOOK_S", 0.01)
+    asked, may_answer = threading.Event(), threading.Event()
+    said: list[str] = []
+
+    def why_gone() -> str:
+        asked.set()
+        may_answer.wait()
+        return "stopped"
+
+    watch = SparkWatch(why_gone, said.append)
+    watch.start()
+    assert asked.wait(10)
+    watch.stop()
+    may_answer.set()
+    for thread in threading.enumerate():
+        if thread.name == "spark-watch":
+            thread.join(10)
+    assert said == []

@@ -1,0 +1,112 @@
+"""One broker's Flight server over real logs, without a ZooKeeper: it leads orders-0 alone."""
+
+from __future__ import annotations
+
+import base64
+import threading
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import flight
+
+from spark_replication.config import Settings, settings_from
+from spark_replication.core.replica.replica import Me
+from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.records import ProducerId, ReadTicket
+from spark_replication.model import TopicConfig, TopicPartition
+from spark_replication.storage.files import LocalFiles
+from spark_replication.storage.flush_threads import FlushAtOnce
+from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.segment_memory import SegmentMemory
+from spark_replication.transport.flight import BrokerFlightServer
+from spark_replication.transport.security import NO_SECURITY
+from tests.unit.core.stories import command, registration, state
+from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
+
+ORDERS = TopicPartition("orders", 0)
+
+
+class NoServices:
+    """A broker that nobody guards."""
+
+    def controller_address(self) -> str | None:
+        return None
+
+    def new_producer(self) -> ProducerId:
+        return ProducerId(producer=1, epoch=0)
+
+    def renew_lease(self, request: RenewLease) -> LeaseAnswer:
+        raise AssertionError(request)
+
+    def shut_down(self, request: Shutdown) -> None: ...
+
+    def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
+
+
+class FlightBroker:
+    """settings: by name."""
+
+    def __init__(self, directory: Path, schema: pa.Schema, **settings: Any) -> None:
+        self.settings: Settings = settings_from({name.replace("_", "."): value for name, value in settings.items()})
+        self._logs = LocalLogs(
+            directory,
+            files=LocalFiles(open_files_max=100),
+            memory=SegmentMemory(index_bytes_max=1 << 20, batch_bytes_max=1 << 20),
+            now_ms=lambda: 0,
+            before_cut=lambda: None,
+            distrust=lambda: None,
+        )
+        self._logs.recover()
+        self._loop = BrokerLoop(
+            "cluster",
+            logs=self._logs,
+            isr_store=IsrWrites(),
+            links=Links(),
+            flusher=FlushAtOnce(),
+            failures=Failures(),
+            settings=self.settings,
+            guards=threading.RLock,
+        )
+        led = command(state(1, [1], min_isr=1), replicas=(1,), partition=ORDERS, topic_id="id-orders")
+        config = TopicConfig(schema=base64.b64encode(bytes(schema.serialize())).decode())
+        me = Me(1, 0, 0)
+        self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, 0, settings={})
+        self.server = BrokerFlightServer(
+            "127.0.0.1", self._loop, NoServices(), settings=self.settings, security=NO_SECURITY, now_ms=lambda: 0
+        )
+
+    @property
+    def replica(self) -> ReplicaLoop:
+        return self._loop.replicas[ORDERS]
+
+    def client(self, *options: tuple[str, int | str]) -> flight.FlightClient:
+        return NO_SECURITY.client(f"127.0.0.1:{self.server.port}", options)
+
+    def waiters(self) -> int:
+        """Reads that wait for what comes next."""
+        return len(self.replica.progress._waiting)
+
+    def close(self) -> None:
+        self.server.stop(1)
+        self.replica.log.close()
+
+
+def get(client: flight.FlightClient, **ticket: Any) -> flight.FlightStreamReader:
+    asked = ReadTicket(**{"topic": "orders", "partition": 0, **ticket})
+    return client.do_get(flight.Ticket(to_json(asked)))
+
+
+def written(client: flight.FlightClient, batch: pa.RecordBatch) -> bytes:
+    """The answer, as it was said."""
+    path = flight.FlightDescriptor.for_path("orders", "0")
+    writer, reader = client.do_put(path, batch.schema)
+    writer.write_batch(batch)
+    answer = reader.read()
+    writer.close()  # of a stream that was refused this says why
+    return bytes(answer)
