@@ -41,6 +41,7 @@ from spark_replication.core.controller.plan import (
     Stop,
 )
 from spark_replication.core.controller.requests import moving, narrowed
+from spark_replication.core.controller.settling import waiting
 from spark_replication.core.controller.widening import CompareSchemas
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -48,6 +49,7 @@ from spark_replication.core.law.writes import (
     DeletionMark,
     Deposed,
     GroupAnswer,
+    Made,
     PartitionRemoval,
     PartitionWrite,
     Refused,
@@ -130,6 +132,8 @@ class ControllerLoop:
         self._over = False
         # What the mirror has not been told yet, and up to where all of it is known.
         self._changed: dict[TopicPartition, None] = {}
+        self._changed_topics: dict[str, None] = {}
+        self._brokers: BrokersRead | None = None
         self._news = NOTHING_NEW
         self._zxid = loaded.zxid
 
@@ -174,7 +178,7 @@ class ControllerLoop:
             cause = self._absorb(task.cause)
             if cause is not None:
                 self._carry_out(cause, task)
-            elif self._changed:
+            else:
                 self._tell_mirror()
         self._advancing = False
 
@@ -182,6 +186,8 @@ class ControllerLoop:
         """What was read goes into the state first; None if it was known already."""
         match event:
             case BrokersRead():
+                self._brokers = event
+                self._news = msgspec.structs.replace(self._news, brokers=event)
                 lost, started, stopping = self.cluster.apply_brokers(event)
                 for broker in sorted(lost):
                     self._sender.gone(broker)
@@ -302,8 +308,8 @@ class ControllerLoop:
         done = _Done([], [], list(decided.stops), [], [], [])
         for step, answer in zip(decided.steps, answers, strict=True):
             match answer:
-                case Stored(versions=versions, newer=newer):
-                    self._apply(step, versions, done)
+                case Stored(made=made, newer=newer):
+                    self._apply(step, made, done)
                     done.stops.extend(step.stops)
                     done.met.extend(self._apply_newer(newer))
                 case Refused(unstorable=ReplicationError() as error):
@@ -316,30 +322,33 @@ class ControllerLoop:
                     assert_never(answer)
         return done
 
-    def _apply(self, step: Step, versions: tuple[tuple[int, int], ...], done: _Done) -> None:
-        for write, (version, zxid) in zip(step.writes, versions, strict=True):
-            self._zxid = max(self._zxid, zxid)
+    def _apply(self, step: Step, of_each: Sequence[Made], done: _Done) -> None:
+        for write, made in zip(step.writes, of_each, strict=True):
+            self._zxid = max(self._zxid, made.zxid)
             match write:
                 case PartitionWrite():
-                    self.cluster.apply_partition(write.partition, StoredPartition(write.state, version, zxid))
+                    self.cluster.apply_partition(write.partition, StoredPartition(write.state, *made))
                     done.written.append(write.partition)
                 case TopicWrite():
-                    done.removed.extend((partition, zxid) for partition in self._apply_topic(write, version))
+                    done.removed.extend((partition, made.zxid) for partition in self._apply_topic(write, made))
                 case _:
-                    self._apply_other(write, zxid)
+                    self._apply_other(write, made)
 
-    def _apply_topic(self, write: TopicWrite, version: int) -> list[TopicPartition]:
+    def _apply_topic(self, write: TopicWrite, made: Made) -> list[TopicPartition]:
         """The partitions that the topic has no longer."""
         if write.config is not None:
             self.cluster.topics_made += 1
-            self.cluster.apply_topic(write.topic, StoredTopic(write.state, version, write.config))
+            stored = StoredTopic(write.state, made.version, write.config, made.zxid, made.at_ms)
+            self.cluster.apply_topic(write.topic, stored)
+            self._changed_topics[write.topic] = None
             return []
-        return self._apply_assignment(write.topic, write.state, version)
+        return self._apply_assignment(write.topic, write.state, made)
 
-    def _apply_assignment(self, topic: str, state: TopicState, version: int) -> list[TopicPartition]:
+    def _apply_assignment(self, topic: str, state: TopicState, made: Made) -> list[TopicPartition]:
         """The partitions that the topic has no longer."""
         known = self.cluster.topics[topic]
-        self.cluster.apply_topic(topic, StoredTopic(state, version, known.config))
+        self.cluster.apply_topic(topic, StoredTopic(state, made.version, known.config, made.zxid, made.at_ms))
+        self._changed_topics[topic] = None
         gone = known.state.partitions.keys() - state.partitions.keys()
         return [TopicPartition(topic, number) for number in sorted(gone)]
 
@@ -352,7 +361,7 @@ class ControllerLoop:
         | TopicConfigWrite
         | ClusterConfigWrite
         | RequestRemoval,
-        zxid: int,
+        made: Made,
     ) -> None:
         match write:
             case BrokerRemoval():
@@ -363,12 +372,13 @@ class ControllerLoop:
                 self.cluster.apply_removed_partition(partition)
             case TopicRemoval(topic=topic):
                 self.cluster.apply_removed_topic(topic)
-                self._news = msgspec.structs.replace(self._news, deleted=(*self._news.deleted, (topic, zxid)))
+                self._news = msgspec.structs.replace(self._news, deleted=(*self._news.deleted, (topic, made.zxid)))
                 # A mark that is heard of late is gone with it, and is not for the next of that name.
                 mark = DeleteTopic(topic=topic)
                 self._waiting = deque(task for task in self._waiting if not _is_marked(task.cause, mark))
             case TopicConfigWrite(topic=topic, config=config):
-                self.cluster.apply_topic_config(topic, config)
+                self.cluster.apply_topic_config(topic, config, made)
+                self._changed_topics[topic] = None
             case ClusterConfigWrite(config=settings):
                 self.cluster.apply_settings(settings)
             case RequestRemoval(path=path):
@@ -399,7 +409,7 @@ class ControllerLoop:
             if known is None or stored is None or stored.version <= known.version:
                 continue
             if stored.state.topic_id == known.state.topic_id:
-                gone = self._apply_assignment(topic, stored.state, stored.version)
+                gone = self._apply_assignment(topic, stored.state, Made(stored.version, stored.zxid, stored.at_ms))
                 done.removed.extend((partition, stored.zxid) for partition in gone)
                 newer.extend(p for p in self.cluster.all_partitions(topic) if p in self.cluster.partitions)
         return newer
@@ -415,19 +425,32 @@ class ControllerLoop:
 
     def _tell_all(self) -> None:
         self._changed = dict.fromkeys(self.cluster.all_partitions())
-        self._news = msgspec.structs.replace(self._news, complete=Complete(self._zxid, self.cluster.unreadable))
+        self._changed_topics = dict.fromkeys(sorted(self.cluster.topics))
+        complete = Complete(self._zxid, self.cluster.unreadable)
+        self._news = msgspec.structs.replace(self._news, brokers=self._brokers, complete=complete)
         self._tell_mirror()
 
     def _tell_mirror(self) -> None:
         partitions = tuple(
-            PartitionNews(self.cluster.command(partition), self.cluster.partitions[partition].zxid)
+            self._news_of(partition)
             for partition in self._changed
             if partition in self.cluster.partitions and self.cluster.assigned(partition)
         )
-        news, self._news = msgspec.structs.replace(self._news, partitions=partitions), NOTHING_NEW
+        topics = tuple(
+            (name, self.cluster.topics[name]) for name in self._changed_topics if name in self.cluster.topics
+        )
+        news = msgspec.structs.replace(self._news, partitions=partitions, topics=topics)
+        self._news = NOTHING_NEW
         self._changed.clear()
+        self._changed_topics.clear()
         if news != NOTHING_NEW:
             self._mirror.tell(news)
+
+    def _news_of(self, partition: TopicPartition) -> PartitionNews:
+        stored = self.cluster.partitions[partition]
+        awaited = waiting(self.cluster, partition) if partition in self.cluster.leaderless else None
+        reason = None if awaited is None else awaited.reason
+        return PartitionNews(self.cluster.command(partition), stored.zxid, stored.at_ms, reason)
 
     def _answer_owed(self, owed: int | None, reply: Reply) -> None:
         if owed is not None:

@@ -2,51 +2,131 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import msgspec
 import pyarrow as pa
 
+from spark_replication.core.law.unreadable import Unreadable
+
 Live = TypeVar("Live")
-Gone = TypeVar("Gone")
+Key = tuple[Any, ...]  # of a row, as the columns have it that are its table's key
 
 
-def _nothing(_gone: object) -> None:
+class Gone(msgspec.Struct, frozen=True, kw_only=True):
+    """A tombstone: what is stored has nothing of that key, since `zxid` at the latest."""
+
+    cluster_id: str
+    key: Key
+    zxid: int
+    told_ms: int
+
+
+def _nothing(_gone: Gone) -> None:
     """What a tombstone says nothing of."""
 
 
-class Column(msgspec.Struct, Generic[Live, Gone], frozen=True):
-    """live, gone: its value in the row of something that exists, and in a tombstone. comment: stored in the table."""
+class Column(msgspec.Struct, Generic[Live], frozen=True):
+    """live, gone: its value in the row of something that exists, and in a tombstone. comment: stored in the table.
+    is_mirrors: ZooKeeper has nothing to compare it with. agreed: what it is to be, where `live` of a row that was just
+    read does not say so; None: whatever it is."""
 
     name: str
     type: pa.DataType
     comment: str
     live: Callable[[Live], Any]
     gone: Callable[[Gone], Any] = _nothing
+    is_mirrors: bool = False
+    agreed: Callable[[Live], Any] | None = None
 
     @property
     def field(self) -> pa.Field:
         return pa.field(self.name, self.type, metadata={"comment": self.comment})
 
 
-class Table(msgspec.Struct, Generic[Live, Gone], frozen=True, kw_only=True):
-    """key: the columns that tell whose row it is. counts: SQL over the rows `told` and `stored` of one key: whether the
-    former is newer. special: SQL for columns that do not just become what is told."""
+class Table(Generic[Live]):
+    """key: the columns that tell whose row it is. order: those by which the greater of two rows of one key counts; on a
+    tie the stored one, but with `last_wins`. special: SQL over `told` and `stored` for columns that do not just become
+    what is told. hides: whether the row of that key is among what cannot be read. keeps_gone: tombstones are for
+    readers, too, and never forgotten."""
 
-    name: str
-    comment: str
-    columns: tuple[Column[Live, Gone], ...]
-    key: tuple[str, ...]
-    counts: str
-    special: dict[str, str] = {}
+    def __init__(
+        self,
+        *,
+        name: str,
+        comment: str,
+        columns: Sequence[Column[Live]],
+        key: tuple[str, ...],
+        order: tuple[str, ...],
+        hides: Callable[[Unreadable, Key], bool] = lambda _unreadable, _key: False,
+        special: Mapping[str, str] | None = None,
+        last_wins: bool = False,
+        keeps_gone: bool = False,
+    ) -> None:
+        self.name = name
+        self.comment = comment
+        self.columns = tuple(columns)
+        self.key = key
+        self.order = order
+        self.hides = hides
+        self.special = dict(special or {})
+        self.keeps_gone = keeps_gone
+        self._last_wins = last_wins
+        by_name = {column.name: column for column in self.columns}
+        self._of_key = [by_name[each] for each in key]
+        self._of_order = [by_name[each] for each in order]
 
-    @property
+    def path(self, mirror_path: str) -> str:
+        return f"{mirror_path.rstrip('/')}/{self.name}"
+
+    @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([column.field for column in self.columns])
+
+    @cached_property
+    def counts(self) -> str:
+        """SQL over the rows `told` and `stored` of one key: whether the former is newer."""
+        newer, equal = [], ""
+        for column in self.order:
+            newer.append(f"{equal}told.{column} > stored.{column}")
+            equal += f"told.{column} = stored.{column} AND "
+        if self._last_wins:
+            newer.append(equal.removesuffix(" AND "))
+        return " OR ".join(f"({each})" for each in newer)
 
     def rows(self, live: Sequence[Live], gone: Sequence[Gone]) -> pa.Table:
         return pa.Table.from_arrays(
             [pa.array([*map(column.live, live), *map(column.gone, gone)], column.type) for column in self.columns],
             schema=self.schema,
         )
+
+    def key_of(self, row: Live | Gone) -> Key:
+        return row.key if isinstance(row, Gone) else tuple(column.live(row) for column in self._of_key)
+
+    def order_of(self, row: Live | Gone) -> tuple[int, ...]:
+        if isinstance(row, Gone):
+            return tuple(column.gone(row) for column in self._of_order)
+        return tuple(column.live(row) for column in self._of_order)
+
+
+def told_columns(cluster_id: Callable[[Live], str], told_ms: Callable[[Live], int]) -> tuple[Column[Live], ...]:
+    """The last columns of every table whose rows may become tombstones."""
+    return (
+        Column[Live](
+            "updated_at",
+            UTC_TIME,
+            "when the mirror was told",
+            lambda row: told_ms(row) * 1_000,
+            lambda gone: gone.told_ms * 1_000,
+            is_mirrors=True,
+        ),
+        Column[Live](
+            "cluster_id", pa.string(), "whose row this is", cluster_id, lambda gone: gone.cluster_id, is_mirrors=True
+        ),
+        Column[Live]("deleted", pa.bool_(), "a tombstone: gone since zxid", lambda _row: False, lambda _gone: True),
+    )
+
+
+UTC_TIME = pa.timestamp("us", "UTC")

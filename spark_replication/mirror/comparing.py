@@ -1,46 +1,44 @@
-"""What a complete set says of a table (M2): which of its rows are not shown yet, and what is shown that is gone."""
+"""What a whole set says of a table (M2): which of its rows are not shown yet, and what is shown that is gone."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
-from spark_replication.mirror.latest_rows import Batch
-from spark_replication.mirror.partitions import PartitionGone, PartitionRow
-from spark_replication.model import TopicPartition
+from spark_replication.mirror.columns import Gone, Key, Table
+from spark_replication.mirror.latest import Row, TableBatch
+
+Live = TypeVar("Live", bound=Row)
 
 
 class Shown(NamedTuple):
-    zxid: int
-    active_epoch: int
+    """order: as the table's columns of that name have it; zxid is the first of them."""
+
+    order: tuple[int, ...]
     deleted: bool
 
 
 def compared(
-    batch: Batch,
-    shown: Mapping[TopicPartition, Shown],
+    table: Table[Live],
+    batch: TableBatch[Live],
+    shown: Mapping[Key, Shown],
     *,
-    knows: Callable[[TopicPartition], bool],
+    knows: Callable[[Key], bool],
     cluster_id: str,
     now_ms: int,
-) -> Batch:
-    """What to write of it. knows: whether the controller has said of a partition that it is there, or gone."""
-    complete = batch.complete
-    if complete is None:
+) -> TableBatch[Live]:
+    """What to write of it. knows: whether the controller has said of a row that it is there, or gone."""
+    whole = batch.whole
+    if whole is None:
         return batch
-    live = [row for row in batch.live if not _is_shown(row, shown.get(row.command.topic_partition))]
+    live = [row for row in batch.live if not _is_shown(table.order_of(row), shown.get(table.key_of(row)))]
     vanished = [
-        PartitionGone(cluster_id=cluster_id, partition=partition, zxid=complete.zxid, told_ms=now_ms)
-        for partition, row in shown.items()
-        if row.zxid < complete.zxid
-        and not row.deleted
-        and not knows(partition)
-        and not complete.unreadable.hides(partition)
+        Gone(cluster_id=cluster_id, key=key, zxid=whole.zxid, told_ms=now_ms)
+        for key, row in shown.items()
+        if row.order[0] < whole.zxid and not row.deleted and not knows(key) and not table.hides(whole.unreadable, key)
     ]
-    return Batch(live, [*batch.gone, *vanished], complete)
+    return TableBatch(live, [*batch.gone, *vanished], whole)
 
 
-def _is_shown(row: PartitionRow, shown: Shown | None) -> bool:
-    if shown is None:
-        return False
-    return shown.zxid > row.zxid or (shown.zxid == row.zxid and shown.active_epoch >= row.active_epoch)
+def _is_shown(order: tuple[int, ...], shown: Shown | None) -> bool:
+    return shown is not None and shown.order >= order

@@ -5,7 +5,7 @@ Rules:
   newer one. So what it rests on (whose table it is, which rows there are, the low-water mark) holds as it is stored.
 - The table names its cluster in a property; another cluster's is refused, and left as it is (M6).
 - Tombstones may go once the low-water mark, a property too, has risen to them: no row from below it is inserted any
-  more, however late its writer comes (M2).
+  more, however late its writer comes (M2), but by who knows everything that was stored at that mark, or later.
 - Columns that an earlier release did not have are added, empty (M6).
 """
 
@@ -26,32 +26,37 @@ from spark_replication.mirror.columns import Table
 OWNER = "spark_replication.cluster_id"
 LOW_WATER = "spark_replication.low_water_zxid"
 ATTEMPTS_MAX = 50
+NOT_ALL = -1
 COMMITS_PER_CHECKPOINT = 100
 HISTORY = timedelta(days=7)  # for as long, versions of the table can be read
 # Whoever has written meanwhile may have written what this write rests on: it is for this module to look.
 _ONCE = CommitProperties(max_commit_retries=0)
 
 Live = TypeVar("Live")
-Gone = TypeVar("Gone")
 
 
-class DeltaFile(Generic[Live, Gone]):
+class DeltaFile(Generic[Live]):
     """Not thread-safe: one thread writes. Others may write the same table, in this process or another."""
 
-    def __init__(self, table: Table[Live, Gone], uri: str, cluster_id: str) -> None:
+    def __init__(self, table: Table[Live], uri: str, cluster_id: str) -> None:
         self.uri = uri
         self._table = table
         self._cluster_id = cluster_id
         self._open: DeltaTable | None = None
 
-    def merge(self, rows_for: Callable[[DeltaTable], pa.Table]) -> None:
+    def merge(self, rows_for: Callable[[DeltaTable], pa.Table], *, as_of: int = NOT_ALL) -> None:
         """The rows that count, among those that are made for the version that they are merged into; at most one of a
-        key. StorageFailed: nothing was changed, or all of it was."""
+        key. as_of: they are all that was stored at that zxid, to be compared with the table as it is now, whoever has
+        written it. StorageFailed: nothing was changed, or all of it was."""
+        if as_of != NOT_ALL:
+            self._open = None
 
         def merge(opened: DeltaTable) -> None:
             told = rows_for(opened)
             if not len(told):
                 return
+            low_water = _low_water(opened)
+            above = None if as_of >= low_water else f"told.zxid > {low_water}"
             becomes = {name: f"told.{name}" for name in self._table.schema.names}
             (
                 opened.merge(
@@ -62,7 +67,7 @@ class DeltaFile(Generic[Live, Gone]):
                     commit_properties=_ONCE,
                 )
                 .when_matched_update({**becomes, **self._table.special}, self._table.counts)
-                .when_not_matched_insert(becomes, f"told.zxid > {_low_water(opened)}")
+                .when_not_matched_insert(becomes, above)
                 .execute()
             )
 

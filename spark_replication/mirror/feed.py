@@ -10,17 +10,19 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 from spark_replication.core.controller.news import News
 from spark_replication.errors import ReplicationError, RequestTimedOut, StorageFailed
+from spark_replication.mirror.columns import Key, Table
 from spark_replication.mirror.comparing import Shown, compared
-from spark_replication.mirror.delta_file import DeltaFile, stored_columns
+from spark_replication.mirror.delta_file import NOT_ALL, DeltaFile, stored_columns
+from spark_replication.mirror.latest import Latest, TableBatch
 from spark_replication.mirror.latest_rows import Batch, LatestRows
-from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.status import STATUS, StatusRow
 from spark_replication.model import TopicPartition
 from spark_replication.process.clock import now_ms
@@ -30,17 +32,9 @@ BACKOFF_S_MAX = 30.0
 CLOSE_TIMEOUT_S = 3.0
 TIDY_S = 3_600.0
 STATUS_S_MIN = 0.5  # between two rows of the status
-NOTHING_TO_WRITE = Batch([], [])
+NOTHING_TO_WRITE: Batch = {}
 
 log = logging.getLogger(__name__)
-
-
-def partitions_path(path: str) -> str:
-    return f"{path.rstrip('/')}/{PARTITIONS.name}"
-
-
-def status_path(path: str) -> str:
-    return f"{path.rstrip('/')}/{STATUS.name}"
 
 
 class Teller(NamedTuple):
@@ -52,8 +46,8 @@ class Teller(NamedTuple):
 
 
 class MirrorThread:
-    """A ports.MirrorFeed that writes `<path>/partitions`: at once, and then at most every `interval_ms`; and
-    `<path>/status` after a write, and at least every `heartbeat_ms`.
+    """A ports.MirrorFeed that writes the tables below `path`: at once, and then at most every `interval_ms`; and of
+    them `status` after a write, and at least every `heartbeat_ms`.
 
     An error is logged once, and the write tried again with what has changed meanwhile, until `close`.
     """
@@ -61,13 +55,14 @@ class MirrorThread:
     def __init__(self, path: str, teller: Teller, *, interval_ms: int, heartbeat_ms: int) -> None:
         self._teller = teller
         self._cluster_id = cluster_id = teller.cluster_id
-        self._table = DeltaFile(PARTITIONS, partitions_path(path), cluster_id)
-        self._status = DeltaFile(STATUS, status_path(path), cluster_id)
+        self._path = path
+        self._status = DeltaFile(STATUS, STATUS.path(path), cluster_id)
         self._interval_s = interval_ms / 1_000
         self._heartbeat_ms = heartbeat_ms
         self._status_told_s = self._status_due_s = time.monotonic()
         self._moved = threading.Condition()  # guards everything below
         self._rows = LatestRows(cluster_id)
+        self._files = [(rows, DeltaFile(rows.table, rows.table.path(path), cluster_id)) for rows in self._rows.tables]
         # Tellings are counted, to know which of them a write has covered.
         self._told = 0
         self._writing_up_to = 0
@@ -98,7 +93,7 @@ class MirrorThread:
 
     @property
     def pending(self) -> int:
-        """Partitions that the table does not show yet as they are."""
+        """Rows that the tables do not show yet as they are."""
         with self._moved:
             return self._rows.pending
 
@@ -109,13 +104,13 @@ class MirrorThread:
             return self._error
 
     def lag_ms(self) -> int:
-        """For how long the oldest change has waited; 0: the table shows everything."""
+        """For how long the oldest change has waited; 0: the tables show everything."""
         with self._moved:
             since_ms = self._rows.pending_since_ms()
         return 0 if since_ms is None else max(0, now_ms() - since_ms)
 
     def flush(self, timeout_s: float) -> None:
-        """Returns once all that was told before is in the table. RequestTimedOut: it is not, and will be tried on."""
+        """Returns once all that was told before is in the tables. RequestTimedOut: it is not, and will be tried on."""
         with self._moved:
             target = self._told
             self._flushing += 1
@@ -124,7 +119,7 @@ class MirrorThread:
             self._flushing -= 1
             if self._written < target:
                 reason = "the mirror has ended" if self._ended else self._error or "Delta has not answered yet"
-                raise RequestTimedOut(f"{self._rows.pending} partitions are not in {self._table.uri}: {reason}")
+                raise RequestTimedOut(f"{self._rows.pending} rows are not in the tables at {self._path}: {reason}")
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """What waits is written, in one last try. Past the timeout the write goes on in the background."""
@@ -134,9 +129,9 @@ class MirrorThread:
         self._thread.join(timeout_s)
         if self.pending:
             log.warning(
-                "%d partitions are not in %s as they are: the next controller writes them",
+                "%d rows are not in the tables at %s as they are: the next controller writes them",
                 self.pending,
-                self._table.uri,
+                self._path,
             )
 
     def _tell(self, put: Callable[[int], None]) -> None:
@@ -173,7 +168,8 @@ class MirrorThread:
                 self._moved.notify_all()
 
     def _open(self) -> None:
-        self._table.open()
+        for _, file in self._files:
+            file.open()
         self._status.open()
 
     def _next_batch(self) -> Batch | None:
@@ -196,11 +192,10 @@ class MirrorThread:
             return True
 
         def write() -> None:
-            self._table.merge(lambda opened: self._told_of(batch, opened))
-            if batch.complete is not None and batch.complete.is_whole:
-                self._table.forget(batch.complete.zxid)
+            for rows, file in self._files:
+                self._write_table(rows, file, batch[rows.table.name])
 
-        if not self._succeeds(write, len(batch.live) + len(batch.gone)):
+        if not self._succeeds(write, sum(map(len, batch.values()))):
             return False
         with self._moved:
             self._rows.written()
@@ -208,6 +203,14 @@ class MirrorThread:
             self._moved.notify_all()
         self._status_due_s = min(self._status_due_s, self._status_told_s + STATUS_S_MIN)
         return True
+
+    def _write_table(self, rows: Latest[Any], file: DeltaFile[Any], batch: TableBatch[Any]) -> None:
+        whole = batch.whole
+        if not batch and whole is None:
+            return
+        file.merge(partial(self._told_of, rows, batch), as_of=NOT_ALL if whole is None else whole.zxid)
+        if whole is not None and whole.is_all and not rows.table.keeps_gone:
+            file.forget(whole.zxid)
 
     def _tell_status(self) -> bool:
         """If it is due; not before this controller has written everything for the first time."""
@@ -234,7 +237,7 @@ class MirrorThread:
         return True
 
     def _succeeds(self, write: Callable[[], None], count: int) -> bool:
-        """count: the partitions that it would write."""
+        """count: the rows that it would write."""
         try:
             write()
         except ReplicationError as error:
@@ -242,36 +245,43 @@ class MirrorThread:
             return False
         except Exception as error:
             log.exception("the mirror met an error that nobody expected: please report")
-            self._failed(StorageFailed(f"{self._table.uri} was not written: {error!r}"), count)
+            self._failed(StorageFailed(f"the mirror at {self._path} was not written: {error!r}"), count)
             return False
         if self._error is not None:  # said before anybody who waits for the rows goes on
-            log.info("the mirror at %s is written again", self._table.uri)
+            log.info("the mirror at %s is written again", self._path)
             with self._moved:
                 self._error = None
         return True
 
     def _failed(self, error: ReplicationError, count: int) -> None:
         if self._error is None:
-            log.warning("%s; it is tried again, and %d partitions are kept until then", error, count)
+            log.warning("%s; it is tried again, and %d rows are kept until then", error, count)
         with self._moved:
             self._error = error
             self._rows.failed()
             self._wants_all = True
 
-    def _told_of(self, batch: Batch, opened: DeltaTable) -> pa.Table:
+    def _told_of(self, rows: Latest[Any], batch: TableBatch[Any], opened: DeltaTable) -> pa.Table:
         """Made for each version of the table that it is to be merged into."""
-        if batch.complete is None:
-            return PARTITIONS.rows(batch.live, batch.gone)
-        told = compared(batch, _shown(opened), knows=self._knows, cluster_id=self._cluster_id, now_ms=now_ms())
-        return PARTITIONS.rows(told.live, told.gone)
+        if batch.whole is not None:
+            batch = compared(
+                rows.table,
+                batch,
+                _shown(rows.table, opened),
+                knows=partial(self._knows, rows),
+                cluster_id=self._cluster_id,
+                now_ms=now_ms(),
+            )
+        return rows.table.rows(batch.live, batch.gone)
 
-    def _knows(self, partition: TopicPartition) -> bool:
+    def _knows(self, rows: Latest[Any], key: Key) -> bool:
         with self._moved:
-            return self._rows.knows(partition)
+            return rows.knows(key)
 
     def _tidy(self) -> None:
         try:
-            self._table.tidy()
+            for _, file in self._files:
+                file.tidy()
             self._status.tidy()
         except ReplicationError as error:
             log.warning("%s; it is tidied later", error)
@@ -283,8 +293,7 @@ class MirrorThread:
             self._moved.wait_for(until, seconds)
 
 
-def _shown(opened: DeltaTable) -> dict[TopicPartition, Shown]:
-    topics, numbers, zxids, epochs, deleted = stored_columns(
-        opened, "topic", "partition", "zxid", "active_epoch", "deleted"
-    )
-    return dict(zip(map(TopicPartition, topics, numbers), map(Shown, zxids, epochs, deleted), strict=True))
+def _shown(table: Table[Any], opened: DeltaTable) -> dict[Key, Shown]:
+    *told, deleted = stored_columns(opened, *table.key, *table.order, "deleted")
+    keys, orders = told[: len(table.key)], told[len(table.key) :]
+    return dict(zip(zip(*keys, strict=True), map(Shown, zip(*orders, strict=True), deleted), strict=True))

@@ -1,7 +1,8 @@
 """The table `partitions`: a row for each partition of the cluster, or its tombstone.
 
 Of two rows of one partition the one with the greater (zxid, active_epoch) counts, whoever writes it (M2). A new
-controller has not heard what leaders confirmed to the one before: within one topic_id active_epoch never falls.
+controller has not heard what leaders confirmed to the one before, nor when they were elected: within one topic_id
+active_epoch never falls, and of one leader_epoch the earliest leader_since stays.
 """
 
 from __future__ import annotations
@@ -11,57 +12,63 @@ import pyarrow as pa
 
 from spark_replication.core.law.states import partition_state
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.columns import Column, Table
+from spark_replication.mirror.columns import UTC_TIME, Column, Table, told_columns
 from spark_replication.model import TopicPartition
 
 NEVER_CONFIRMED = -1
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition as decided (`command`, at `zxid`), and the last epoch that a leader of it has confirmed."""
+    """A partition as decided (`command`, at `zxid` and `at_ms`), and the last epoch that a leader of it has confirmed.
+
+    leader_since_ms: when this leader_epoch began, as far as its teller knows."""
 
     cluster_id: str
     command: PartitionCommand
     zxid: int
     told_ms: int
+    at_ms: int = 0
+    leader_since_ms: int = 0
+    waiting_for: str | None = None
     active_epoch: int = NEVER_CONFIRMED
 
 
-class PartitionGone(msgspec.Struct, frozen=True, kw_only=True):
-    """Since `zxid` at the latest."""
-
-    cluster_id: str
-    partition: TopicPartition
-    zxid: int
-    told_ms: int
+def _to_be_confirmed(row: PartitionRow) -> int | None:
+    state = row.command.state
+    return None if state.leader is None else state.leader_epoch
 
 
 _brokers = pa.list_(pa.int32())
 
 
-class _Column(Column[PartitionRow, PartitionGone], frozen=True):
+class _Column(Column[PartitionRow], frozen=True):
     pass
 
 
-PARTITIONS = Table[PartitionRow, PartitionGone](
+PARTITIONS = Table[PartitionRow](
     name="partitions",
     comment="who leads each partition, and which replicas hold what was acknowledged",
     key=("topic", "partition"),
-    counts="told.zxid > stored.zxid OR (told.zxid = stored.zxid AND told.active_epoch > stored.active_epoch)",
+    order=("zxid", "active_epoch"),
+    hides=lambda unreadable, key: unreadable.hides(TopicPartition(*key)),
     special={
         "active_epoch": (
             "CASE WHEN stored.topic_id = told.topic_id AND stored.active_epoch > told.active_epoch"
             " THEN stored.active_epoch ELSE told.active_epoch END"
-        )
+        ),
+        "leader_since": (
+            "CASE WHEN stored.topic_id = told.topic_id AND stored.leader_epoch = told.leader_epoch"
+            " AND stored.leader_since < told.leader_since THEN stored.leader_since ELSE told.leader_since END"
+        ),
     },
     columns=(
-        _Column("topic", pa.string(), "its name", lambda row: row.command.topic, lambda gone: gone.partition.topic),
+        _Column("topic", pa.string(), "its name", lambda row: row.command.topic, lambda gone: gone.key[0]),
         _Column(
             "partition",
             pa.int32(),
             "its number in the topic",
             lambda row: row.command.partition,
-            lambda gone: gone.partition.partition,
+            lambda gone: gone.key[1],
         ),
         _Column("topic_id", pa.string(), "another one: the topic was made again", lambda row: row.command.topic_id),
         _Column("leader", pa.int32(), "null: there is none", lambda row: row.command.state.leader),
@@ -72,6 +79,14 @@ PARTITIONS = Table[PartitionRow, PartitionGone](
             "the last epoch that a leader has confirmed; route to the leader once it equals leader_epoch; -1: none yet",
             lambda row: row.active_epoch,
             lambda _gone: NEVER_CONFIRMED,
+            agreed=_to_be_confirmed,
+        ),
+        _Column(
+            "leader_since",
+            UTC_TIME,
+            "since when it leads at leader_epoch, by ZooKeeper's clock",
+            lambda row: None if row.command.state.leader is None else row.leader_since_ms * 1_000,
+            is_mirrors=True,
         ),
         _Column("isr", _brokers, "in-sync replicas, ascending", lambda row: sorted(row.command.state.isr)),
         _Column("elr", _brokers, "eligible leader replicas, ascending", lambda row: sorted(row.command.state.elr)),
@@ -102,6 +117,13 @@ PARTITIONS = Table[PartitionRow, PartitionGone](
             lambda _gone: "nonexistent",
         ),
         _Column(
+            "waiting_for",
+            pa.string(),
+            "why it had no leader as this was decided; null: it has one",
+            lambda row: row.waiting_for,
+            is_mirrors=True,
+        ),
+        _Column(
             "recovering",
             pa.bool_(),
             "led from outside ISR and ELR, no ISR write since",
@@ -118,21 +140,12 @@ PARTITIONS = Table[PartitionRow, PartitionGone](
         _Column("partition_epoch", pa.int32(), "rises on every change", lambda row: row.command.partition_epoch),
         _Column("zxid", pa.int64(), "ZooKeeper's order of all changes", lambda row: row.zxid, lambda gone: gone.zxid),
         _Column(
-            "updated_at",
-            pa.timestamp("us", "UTC"),
-            "when the mirror was told",
-            lambda row: row.told_ms * 1_000,
-            lambda gone: gone.told_ms * 1_000,
+            "changed_at",
+            UTC_TIME,
+            "when it became so, by ZooKeeper's clock",
+            lambda row: row.at_ms * 1_000,
+            is_mirrors=True,
         ),
-        _Column(
-            "cluster_id", pa.string(), "whose row this is", lambda row: row.cluster_id, lambda gone: gone.cluster_id
-        ),
-        _Column(
-            "deleted",
-            pa.bool_(),
-            "a tombstone: the partition is gone since zxid",
-            lambda _row: False,
-            lambda _gone: True,
-        ),
+        *told_columns(lambda row: row.cluster_id, lambda row: row.told_ms),
     ),
 )

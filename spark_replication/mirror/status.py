@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
-from spark_replication.mirror.columns import Column, Table
+from spark_replication.mirror.columns import UTC_TIME, Column, Table
 
 
 class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,18 +25,16 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_ms: int
 
 
-class _Column(Column[StatusRow, None], frozen=True):
+class _Column(Column[StatusRow], frozen=True):
     pass
 
 
-STATUS = Table[StatusRow, None](
+STATUS = Table[StatusRow](
     name="status",
     comment="how far the other tables are, and who writes them",
     key=("cluster_id",),
-    counts=(
-        "told.controller_epoch > stored.controller_epoch"
-        " OR (told.controller_epoch = stored.controller_epoch AND told.as_of >= stored.as_of)"
-    ),
+    order=("controller_epoch",),
+    last_wins=True,
     columns=(
         _Column("cluster_id", pa.string(), "whose tables these are", lambda row: row.cluster_id),
         _Column("controller", pa.string(), "where it takes requests: host:port", lambda row: row.controller),
@@ -44,7 +42,7 @@ STATUS = Table[StatusRow, None](
         _Column("zxid", pa.int64(), "all that was stored up to there is in the tables", lambda row: row.zxid),
         _Column(
             "as_of",
-            pa.timestamp("us", "UTC"),
+            UTC_TIME,
             "when that was so; older than twice the heartbeat: nobody writes the tables",
             lambda row: row.as_of_ms * 1_000,
         ),

@@ -3,46 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
-from spark_replication.mirror.columns import Column
-from spark_replication.mirror.partitions import PARTITIONS, PartitionGone, PartitionRow
-from spark_replication.model import TopicPartition
+from spark_replication.mirror.columns import Key, Table
 
-# What only the mirror knows; and active_epoch, which is compared with the decided epoch.
-_ITS_OWN = frozenset({"active_epoch", "updated_at", "cluster_id", "deleted"})
-_COMPARED: tuple[Column[PartitionRow, PartitionGone], ...] = tuple(
-    column for column in PARTITIONS.columns if column.name not in _ITS_OWN
-)
+Live = TypeVar("Live")
 
 
 class Difference(msgspec.Struct, frozen=True):
     """stored: in ZooKeeper; shown: in the table. Of a row that one of them lacks, `column` is empty."""
 
-    partition: TopicPartition
+    table: str
+    key: Key
     column: str
     stored: Any
     shown: Any
 
 
-def differences(stored: Sequence[PartitionRow], shown: Iterable[dict[str, Any]]) -> list[Difference]:
+def differences(table: Table[Live], stored: Sequence[Live], shown: Iterable[dict[str, Any]]) -> list[Difference]:
     """shown: the rows of what exists, of columns as the table has them."""
-    wanted = {row.command.topic_partition: row for row in stored}
-    found = {TopicPartition(row["topic"], row["partition"]): row for row in shown}
-    missing = [Difference(partition, "", "it is there", "no row") for partition in wanted.keys() - found.keys()]
-    left = [Difference(partition, "", "there is none", "a row") for partition in found.keys() - wanted.keys()]
+    wanted = {table.key_of(row): row for row in stored}
+    found = {tuple(row[name] for name in table.key): row for row in shown}
+    missing = [Difference(table.name, key, "", "it is there", "no row") for key in wanted.keys() - found.keys()]
+    left = [Difference(table.name, key, "", "there is none", "a row") for key in found.keys() - wanted.keys()]
     both = wanted.keys() & found.keys()
-    unlike = [each for partition in both for each in _unlike(partition, wanted[partition], found[partition])]
-    return sorted([*missing, *left, *unlike], key=lambda each: (each.partition, each.column))
+    unlike = [each for key in both for each in _unlike(table, key, wanted[key], found[key])]
+    return sorted([*missing, *left, *unlike], key=lambda each: (each.key, each.column))
 
 
-def _unlike(partition: TopicPartition, stored: PartitionRow, shown: dict[str, Any]) -> Iterable[Difference]:
-    for column in _COMPARED:
-        value = column.live(stored)
-        if shown.get(column.name) != value:
-            yield Difference(partition, column.name, value, shown.get(column.name))
-    state = stored.command.state
-    if state.leader is not None and shown.get("active_epoch") != state.leader_epoch:
-        yield Difference(partition, "active_epoch", state.leader_epoch, shown.get("active_epoch"))
+def _unlike(table: Table[Live], key: Key, stored: Live, shown: dict[str, Any]) -> Iterable[Difference]:
+    for column in table.columns:
+        value = column.live(stored) if column.agreed is None else column.agreed(stored)
+        whatever = column.is_mirrors or (column.agreed is not None and value is None)
+        if not whatever and shown.get(column.name) != value:
+            yield Difference(table.name, key, column.name, value, shown.get(column.name))

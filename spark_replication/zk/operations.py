@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from kazoo import exceptions as kazoo_errors
 
+from spark_replication.core.law.writes import Made
 from spark_replication.model import EPOCH_MAX
 
 
@@ -23,6 +24,17 @@ class Node(NamedTuple):
     children: int = 0
     children_zxid: int = 0
     modified_ms: int = 0
+
+    @property
+    def made(self) -> Made:
+        return Made(self.version, self.zxid, self.modified_ms)
+
+
+class Folder(NamedTuple):
+    """A znode's children as listed, sorted. zxid: its pzxid, when one of them last came or went."""
+
+    names: list[str]
+    zxid: int
 
 
 class UnreadNode(NamedTuple):
@@ -59,9 +71,9 @@ EXISTS = -1  # as the version of a Check or a Delete: whichever it is at
 
 
 class Committed(NamedTuple):
-    """Of each SetData the node's new (version, zxid), of every other operation None."""
+    """By each SetData; of every other operation None."""
 
-    stored: tuple[tuple[int, int] | None, ...]
+    stored: tuple[Made | None, ...]
 
 
 class Rejected(NamedTuple):
@@ -108,6 +120,11 @@ def _node_or_reason(answer: tuple[bytes, Any] | Exception | None) -> Node | Unre
     return None if answer is None else node_of(answer)
 
 
+def folder_of(answer: tuple[list[str], Any]) -> Folder:
+    names, stat = answer
+    return Folder(sorted(names), stat.pzxid)
+
+
 def stat_of(stat: Any) -> Node | None:
     return None if stat is None else _of_stat(b"", stat)
 
@@ -126,7 +143,7 @@ def multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Co
     assert len(results) == len(operations), f"{len(results)} answers to {len(operations)} operations"
     return Committed(
         tuple(
-            (result.version, result.mzxid) if isinstance(operation, SetData) else None
+            Made(result.version, result.mzxid, result.mtime) if isinstance(operation, SetData) else None
             for operation, result in zip(operations, results, strict=True)
         )
     )

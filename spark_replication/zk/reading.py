@@ -14,7 +14,7 @@ from typing import TypeVar
 from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.unreadable import Unreadable
-from spark_replication.core.law.writes import StoredPartition
+from spark_replication.core.law.writes import StoredAssignment, StoredPartition
 from spark_replication.errors import CorruptState
 from spark_replication.model import (
     BrokerEpoch,
@@ -85,7 +85,8 @@ class Reading:
             if state is None or settings is None:
                 self._topics.add(name)
             else:
-                found[name] = StoredTopic(state=state, version=node.version, config=settings)
+                later = max((each for each in (node, config) if isinstance(each, Node)), key=_written)
+                found[name] = StoredTopic(state, node.version, settings, later.zxid, later.modified_ms)
         return found
 
     def topic(self, name: str, node: Node | None) -> TopicState | None:
@@ -119,7 +120,7 @@ class Reading:
                 if state is None or not isinstance(node, Node):
                     self._partitions.add(partition)
                 else:
-                    found[partition] = StoredPartition(state, node.version, node.zxid)
+                    found[partition] = StoredPartition(state, *node.made)
         return found
 
     def tombstones(
@@ -150,16 +151,27 @@ class Reading:
         """Registrations, each with the watch, then epochs: so an epoch is never older than the registration it is
         for. Its `unreadable` is of brokers alone."""
         own = Reading(self._session)
-        ids = own._session.children_now(paths.BROKER_IDS, watch)
-        registered = own._session.read_each([f"{paths.BROKER_IDS}/{id_}" for id_ in ids], watch)
+        folder = own._session.folder_now(paths.BROKER_IDS, watch)
+        nodes = own._session.read_each([f"{paths.BROKER_IDS}/{id_}" for id_ in folder.names], watch)
         known = own._session.children_now(paths.BROKER_EPOCHS)
         epochs = own._session.read_each([f"{paths.BROKER_EPOCHS}/{id_}" for id_ in known])
-        brokers = own._by_broker(paths.BROKER_IDS, ids, registered, Registration, own._brokers)
+        brokers = own._by_broker(paths.BROKER_IDS, folder.names, nodes, Registration, own._brokers)
         broker_epochs = own._by_broker(paths.BROKER_EPOCHS, known, epochs, BrokerEpoch, own._epochs)
         self._reasons.update(own._reasons)
         self._brokers |= own._brokers
         self._epochs |= own._epochs
-        return BrokersRead(brokers=brokers, broker_epochs=broker_epochs, unreadable=own.unreadable)
+        made = {
+            broker: node.made
+            for name, node in zip(folder.names, nodes, strict=True)
+            if isinstance(node, Node) and (broker := number_of(name)) in brokers
+        }
+        return BrokersRead(
+            brokers=brokers,
+            broker_epochs=broker_epochs,
+            unreadable=own.unreadable,
+            registered=made,
+            zxid=folder.zxid,
+        )
 
     def _by_broker(
         self, folder: str, names: Sequence[str], nodes: Sequence[Read], kind: type[Kind], hidden: set[BrokerId]
@@ -195,6 +207,10 @@ class Reading:
         self._reasons[path] = why
 
 
+def _written(node: Node) -> int:
+    return node.zxid
+
+
 def is_held(path: str) -> bool:
     """Whether a controller loads it once, and must load anew what it could not read then."""
     return _kind_at(path) is not None
@@ -224,7 +240,13 @@ def _kind_at(path: str) -> type[Value] | None:
     return TopicState if path.startswith(f"{paths.TOPICS}/") else None
 
 
+def stored_assignment(topic: str, node: Node) -> StoredAssignment:
+    """CorruptState: it is none."""
+    state = decode(node.data, TopicState, paths.topic(topic))
+    return StoredAssignment(state, *node.made)
+
+
 def stored_partition(partition: TopicPartition, node: Node) -> StoredPartition:
     """CorruptState: it is none."""
     state = decode(node.data, PartitionState, paths.leader_and_isr(partition))
-    return StoredPartition(state, node.version, node.zxid)
+    return StoredPartition(state, *node.made)

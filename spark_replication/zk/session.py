@@ -40,12 +40,14 @@ from spark_replication.zk.operations import (
     Committed,
     Create,
     Delete,
+    Folder,
     Node,
     Operation,
     Rejected,
     RejectionReason,
     SetData,
     UnreadNode,
+    folder_of,
     is_possible,
     multi_outcome,
     node_of,
@@ -213,6 +215,10 @@ class Session:
         start = partial(self._client.get_children_async, self._root + path, watch)
         self._submit(_Request(start, sorted, then, repeat=True))
 
+    def _folder(self, path: str, watch: Watch | None, then: Callable[[Folder | ReplicationError | None], None]) -> None:
+        start = partial(self._client.get_children_async, self._root + path, watch, include_data=True)
+        self._submit(_Request(start, folder_of, then, repeat=True))
+
     def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None:
         """All of them or none, as one multi(). ConnectionLost: nobody knows which."""
         impossible = next((place for place, each in enumerate(operations) if not is_possible(each)), None)
@@ -232,6 +238,11 @@ class Session:
     def read_now(self, path: str) -> Node | None:
         found: Node | None = self._wait(partial(self.read, path), f"reading {path}")
         return found
+
+    def folder_now(self, path: str, watch: Watch | None = None) -> Folder:
+        """Empty also if there is no such node."""
+        found: Folder | None = self._wait(partial(self._folder, path, watch), f"listing {path}")
+        return found or Folder([], 0)
 
     def children_now(self, path: str, watch: Watch | None = None) -> list[str]:
         """Sorted; empty also if there is no such node."""

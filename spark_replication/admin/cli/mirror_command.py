@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from spark_replication.client.bootstrap import SESSION_MS, RegisteredBrokers, pa
 from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import commands_of
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.load import read_partitions, read_status
-from spark_replication.mirror.partitions import PartitionRow
+from spark_replication.mirror.brokers import BROKERS, BrokerRow
+from spark_replication.mirror.load import TABLES, read_status, read_table
+from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from spark_replication.mirror.status import STATUS
+from spark_replication.mirror.topics import TOPICS, TopicRow
 from spark_replication.mirror.verifying import Difference, differences
 from spark_replication.model import TopicPartition
 from spark_replication.zk.reading import Reading
@@ -29,10 +32,14 @@ from spark_replication.zk.session import Session
 
 TIMEOUT_MS = 30_000
 LOOK_S = 0.2
-COLUMNS = (
-    *("topic", "partition", "leader", "leader_epoch", "active_epoch", "isr", "elr", "replicas", "state"),
-    *("elected_how", "zxid", "updated_at"),
-)
+COLUMNS = {
+    "partitions": (
+        *("topic", "partition", "leader", "leader_epoch", "active_epoch", "leader_since", "isr", "elr", "replicas"),
+        *("state", "waiting_for", "elected_how", "zxid", "changed_at"),
+    ),
+    "brokers": ("broker", "host", "port", "rack", "epoch", "state", "zxid", "changed_at"),
+    "topics": ("topic", "topic_id", "partitions", "schema_version", "settings", "zxid", "changed_at"),
+}
 STATUS_COLUMNS = (*STATUS.schema.names, "fresh")
 
 _path = click.option(
@@ -48,12 +55,16 @@ def mirror() -> None:
 @mirror.command(name="show")
 @_path
 @output
+@click.option("--table", type=click.Choice(sorted(COLUMNS)), default="partitions", show_default=True)
 @click.argument("topics", nargs=-1, metavar="[TOPIC]…")
-def show_rows(path: str, output: Format, topics: tuple[str, ...]) -> None:
-    """The partitions as the table shows them: no broker and no ZooKeeper is asked."""
-    rows = sorted(_shown(path), key=lambda row: (row["topic"], row["partition"]))
+def show_rows(path: str, output: Format, table: str, topics: tuple[str, ...]) -> None:
+    """What there is as the table shows it: no broker and no ZooKeeper is asked."""
+    if topics and table == "brokers":
+        raise click.UsageError("a broker is of no topic: leave out TOPIC, or ask for another --table")
+    key, columns = TABLES[table].key, COLUMNS[table]
+    rows = sorted(_shown(table, path), key=lambda row: [row[name] for name in key])
     wanted = [row for row in rows if not topics or row["topic"] in topics]
-    show(COLUMNS, ([row.get(name) for name in COLUMNS] for row in wanted), output=output)
+    show(columns, ([row.get(name) for name in columns] for row in wanted), output=output)
 
 
 @mirror.command()
@@ -72,9 +83,9 @@ def status(path: str, output: Format) -> None:
 @bootstrap
 @_path
 @output
-@click.option("--wait", "wait_s", default=5.0, show_default=True, help="seconds in which the table may catch up")
+@click.option("--wait", "wait_s", default=5.0, show_default=True, help="seconds in which the tables may catch up")
 def verify(bootstrap: str, path: str, output: Format, wait_s: float) -> None:
-    """Compare the table with ZooKeeper, row by row: exit 0 if they agree, 1 if not, with what differs.
+    """Compare the tables with ZooKeeper, row by row: exit 0 if they agree, 1 if not, with what differs.
 
     What goes on meanwhile is no difference: it is looked again until they agree, or --wait is over."""
     deadline = time.monotonic() + wait_s
@@ -84,34 +95,58 @@ def verify(bootstrap: str, path: str, output: Format, wait_s: float) -> None:
             time.sleep(LOOK_S)
             found, count = _compared(session, path)
     if output == "json" or found:
-        rows = [(each.partition.topic, each.partition.partition, *_told(each)) for each in found]
-        show(("topic", "partition", "column", "zookeeper", "table"), rows, output=output)
-    click.echo(f"{count} partitions, {len(found)} differences", err=True)
+        show(("table", "row", "column", "zookeeper", "shown"), map(_told, found), output=output)
+    click.echo(f"{count} rows, {len(found)} differences", err=True)
     sys.exit(1 if found else 0)
 
 
-def _told(difference: Difference) -> tuple[str, Any, Any]:
-    return difference.column or "(row)", difference.stored, difference.shown
+def _told(found: Difference) -> tuple[Any, ...]:
+    row = "-".join(str(each) for each in found.key)
+    return found.table, row, found.column or "(row)", found.stored, found.shown
 
 
 def _compared(session: Session, path: str) -> tuple[list[Difference], int]:
-    """And how many partitions there are. What cannot be read in ZooKeeper is left as it is there, and here."""
+    """And how many rows there should be. What cannot be read in ZooKeeper is left as it is there, and here."""
     reading = Reading(session)
+    stored = _stored(reading)
+    found = [
+        each
+        for name, table in TABLES.items()
+        for each in differences(table, stored[name], _shown(name, path))
+        if not table.hides(reading.unreadable, each.key)
+    ]
+    return found, sum(map(len, stored.values()))
+
+
+def _stored(reading: Reading) -> dict[str, list[Any]]:
+    """The rows of each table, as they are to be."""
     topics = reading.topics()
     partitions = reading.partitions(
         TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions
     )
-    stored = [
-        PartitionRow(cluster_id="", command=command, zxid=partitions[command.topic_partition].zxid, told_ms=0)
-        for command in commands_of(topics, partitions)
-    ]
-    hidden = reading.unreadable
-    found = [each for each in differences(stored, _shown(path)) if not hidden.hides(each.partition)]
-    return found, len(stored)
+    brokers = reading.brokers()
+    return {
+        PARTITIONS.name: [
+            PartitionRow(cluster_id="", command=command, zxid=partitions[command.topic_partition].zxid, told_ms=0)
+            for command in commands_of(topics, partitions)
+        ],
+        TOPICS.name: [TopicRow(cluster_id="", name=name, topic=topic, told_ms=0) for name, topic in topics.items()],
+        BROKERS.name: [
+            BrokerRow(
+                cluster_id="",
+                broker=broker,
+                registration=registration,
+                zxid=brokers.registered[broker].zxid,
+                at_ms=0,
+                told_ms=0,
+            )
+            for broker, registration in brokers.brokers.items()
+        ],
+    }
 
 
-def _shown(path: str) -> list[dict[str, Any]]:
-    return _rows(read_partitions, path)
+def _shown(table: str, path: str) -> list[dict[str, Any]]:
+    return _rows(partial(read_table, table), path)
 
 
 def _rows(read: Callable[[str], pa.Table], path: str) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ from spark_replication.core.law.election import Policy
 from spark_replication.core.law.states import PARTITION, REPLICA, State, partition_state, retire, walk
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
-from spark_replication.core.law.writes import StoredPartition
+from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
     BrokerEpoch,
@@ -39,9 +39,13 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class StoredTopic(msgspec.Struct, frozen=True):
+    """version: of the assignment. zxid, at_ms: when it, or its settings, were last written."""
+
     state: TopicState
     version: int
     config: TopicConfig
+    zxid: int = 0
+    at_ms: int = 0
 
 
 class LoadedCluster(msgspec.Struct, frozen=True, kw_only=True):
@@ -117,8 +121,9 @@ class ClusterState:
         self.settings = settings_from(self.defaults, in_force)
         self._settings_of: dict[str, Settings] = {}
 
-    def apply_topic_config(self, topic: str, config: TopicConfig) -> None:
-        self.topics[topic] = msgspec.structs.replace(self.topics[topic], config=config)
+    def apply_topic_config(self, topic: str, config: TopicConfig, made: Made) -> None:
+        known = self.topics[topic]
+        self.topics[topic] = msgspec.structs.replace(known, config=config, zxid=made.zxid, at_ms=made.at_ms)
         self._settings_of.pop(topic, None)
 
     def apply_topic(self, topic: str, stored: StoredTopic) -> None:

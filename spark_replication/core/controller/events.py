@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import msgspec
 
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
-from spark_replication.core.law.writes import StoredPartition
+from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.requests import Request
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, TopicPartition
@@ -18,11 +18,16 @@ class TookOver(msgspec.Struct, frozen=True):
 
 
 class BrokersRead(msgspec.Struct, frozen=True, kw_only=True):
-    """/brokers/ids changed: all that are registered now, and the epochs of those that ever were."""
+    """/brokers/ids changed: all that are registered now, and the epochs of those that ever were.
+
+    registered: what made each registration what it is. zxid: when one last came or went.
+    """
 
     brokers: dict[BrokerId, Registration]
     broker_epochs: dict[BrokerId, BrokerEpoch]
     unreadable: Unreadable = ALL_READ
+    registered: dict[BrokerId, Made] = {}
+    zxid: int = 0
 
 
 class PartitionsRead(msgspec.Struct, frozen=True):

@@ -4,35 +4,37 @@ from __future__ import annotations
 
 import msgspec
 
+from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import TopicPartition
 
 
 class PartitionNews(msgspec.Struct, frozen=True):
-    """As it is since `zxid`, the mzxid of its leaderAndISR."""
+    """As it is since `zxid`, the mzxid of its leaderAndISR, and `at_ms`. waiting_for: why it has no leader, if so."""
 
     command: PartitionCommand
     zxid: int
+    at_ms: int = 0
+    waiting_for: str | None = None
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """The news have everything that was stored by `zxid`, but what is unreadable: what is known from before that, and
-    is not among them, is gone (M2)."""
+    """The partitions and topics among the news are all that were stored by `zxid`, but what is unreadable: what is
+    known from before that, and is not among them, is gone (M2)."""
 
     zxid: int
     unreadable: Unreadable
 
-    @property
-    def is_whole(self) -> bool:
-        """Whatever is told later is from after `zxid`. Not while something cannot be read: it may be older."""
-        return not self.unreadable.topics and not self.unreadable.partitions
-
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """removed: partitions of topics that live on. deleted: topics. Each with the zxid of that."""
+    """removed: partitions of topics that live on. deleted: topics. Each with the zxid of that. brokers: always all of
+    them."""
 
     partitions: tuple[PartitionNews, ...] = ()
+    topics: tuple[tuple[str, StoredTopic], ...] = ()
+    brokers: BrokersRead | None = None
     removed: tuple[tuple[TopicPartition, int], ...] = ()
     deleted: tuple[tuple[str, int], ...] = ()
     complete: Complete | None = None

@@ -6,6 +6,8 @@ at all (one multi()); groups may share a multi(), and each is answered on its ow
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import msgspec
 
 from spark_replication.errors import ReplicationError
@@ -21,19 +23,30 @@ from spark_replication.model import (
 
 
 class StoredPartition(msgspec.Struct, frozen=True):
-    """leaderAndISR as read: version is the partition epoch, zxid the znode's mzxid."""
+    """leaderAndISR as read: version is the partition epoch, zxid the znode's mzxid, at_ms its time, by ZooKeeper's
+    clock."""
 
     state: PartitionState
     version: int
     zxid: int = 0
+    at_ms: int = 0
 
 
 class StoredAssignment(msgspec.Struct, frozen=True):
-    """A topic's znode as read: zxid is its mzxid."""
+    """A topic's znode as read: zxid is its mzxid, at_ms its time."""
 
     state: TopicState
     version: int
     zxid: int = 0
+    at_ms: int = 0
+
+
+class Made(NamedTuple):
+    """What a write made of its node: its version there, and ZooKeeper's order and time of that. at_ms 0: not known."""
+
+    version: int = 0
+    zxid: int = 0
+    at_ms: int = 0
 
 
 class PartitionWrite(msgspec.Struct, frozen=True, kw_only=True):
@@ -120,8 +133,8 @@ Group = tuple[Write, ...]
 class Stored(msgspec.Struct, frozen=True):
     """The group is in ZooKeeper."""
 
-    # Of each of its writes, the version and zxid that it made.
-    versions: tuple[tuple[int, int], ...]
+    # By each of its writes.
+    made: tuple[Made, ...]
     # Its partitions that their leaders have written since, as far as it is known.
     newer: dict[TopicPartition, StoredPartition] = {}
 

@@ -9,7 +9,7 @@ from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.cast.clients import Client, Cluster, Producer, Reader
 from spark_replication.sim.cast.controllers import Candidate
-from spark_replication.sim.cast.mirror import MirrorTable
+from spark_replication.sim.cast.mirror import MirrorTables
 from spark_replication.sim.cast.pipelined import PipelinedProducer
 from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.world.disk import HEADS, SCHEMAS
@@ -43,7 +43,7 @@ class SimulatedCluster:
         self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
         self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
         self.zookeeper = ZooKeeper(world, self.store, self.settings.zookeeper_session_ms)
-        self.mirror = MirrorTable(world)
+        self.mirror = MirrorTables(world)
         self.candidates: dict[str, Candidate | None] = {f"c{number}": None for number in range(1, candidates + 1)}
         self.requests = 0
         self.cluster = Cluster(

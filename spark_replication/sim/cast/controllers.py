@@ -40,7 +40,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.model import BrokerId, Registration, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
-from spark_replication.sim.cast.mirror import MirrorTable, MirrorWriter
+from spark_replication.sim.cast.mirror import MirrorTables, MirrorWriter
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
@@ -77,7 +77,7 @@ class Candidate(Process):
         zookeeper: ZooKeeper,
         find: Callable[[BrokerId, int], BrokerProcess | None],
         observer: Observer,
-        mirror: MirrorTable,
+        mirror: MirrorTables,
     ) -> None:
         super().__init__(name)
         self.world = world

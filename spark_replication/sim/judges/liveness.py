@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from spark_replication.core.law.election import Policy
 from spark_replication.core.replica.replica import Leading
 from spark_replication.messages.requests import ElectLeaders
-from spark_replication.mirror.partitions import PartitionRow
+from spark_replication.mirror.brokers import BROKERS
+from spark_replication.mirror.columns import Key
+from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.topics import TOPICS
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.sim.cast.cluster import SimulatedCluster
 from spark_replication.sim.world.world import InvariantBroken
@@ -149,13 +154,26 @@ def _routes(cluster: SimulatedCluster) -> tuple[str, str] | None:
 
 
 def _mirrored(cluster: SimulatedCluster) -> tuple[str, str] | None:
-    """The table shows what ZooKeeper has, all of it, and that leaders have confirmed it: a pipeline routes by it."""
-    rows = {partition: row for partition, row in cluster.mirror.rows.items() if isinstance(row, PartitionRow)}
-    wanted = cluster.partitions()
-    if rows.keys() != set(wanted):
-        return "mirror_converges", f"it shows {sorted(rows)}, and there are {sorted(wanted)}"
-    for partition, row in sorted(rows.items()):
-        stored = cluster.store.partitions[partition]
+    """The tables show what ZooKeeper has, all of it, and that leaders have confirmed it: a pipeline routes by them."""
+    store = cluster.store
+    wanted: dict[str, dict[Key, Any]] = {
+        BROKERS.name: {(broker,): found for broker, found in store.registered.items()},
+        TOPICS.name: {(name,): (found.state, found.config) for name, found in store.topics.items()},
+        PARTITIONS.name: dict.fromkeys(cluster.partitions()),
+    }
+    shown: dict[str, dict[Key, Any]] = {name: table.existing() for name, table in cluster.mirror.of.items()}
+    for name, there in wanted.items():
+        if shown[name].keys() != there.keys():
+            return "mirror_converges", f"{name} shows {sorted(shown[name])}, and there are {sorted(there)}"
+    for (broker,), row in sorted(shown[BROKERS.name].items()):
+        if row.registration != store.registered[broker]:
+            return "mirror_converges", f"broker {broker} is shown as {row}, and is {store.registered[broker]}"
+    for (name,), row in sorted(shown[TOPICS.name].items()):
+        if (row.topic.state, row.topic.config) != (store.topics[name].state, store.topics[name].config):
+            return "mirror_converges", f"topic {name} is shown as {row}, and is {store.topics[name]}"
+    for key, row in sorted(shown[PARTITIONS.name].items()):
+        partition = TopicPartition(*key)
+        stored = store.partitions[partition]
         # Who mends what is garbage writes the same again, of which nobody hears: the zxid may be behind.
         if row.zxid > stored.zxid or row.command.state != stored.state:
             return "mirror_converges", f"{partition} is shown as of zxid {row.zxid}, and is {stored}"

@@ -71,7 +71,7 @@ class ClusterScenario:
         for topic, found in expect_mapping(document.get("topics", {}), "topics").items():
             self._store_topic(str(topic), found)
         for broker in expect_ints(document.get("down", []), "down"):
-            self._store.registered.pop(self._known(broker), None)
+            self._store.remove_registration(self._known(broker))
         self._now_ms = 0
         self._sent: list[tuple[BrokerId, Command]] = []
         self._told: dict[tuple[BrokerId, TopicPartition], LeaderAndIsr] = {}
@@ -214,7 +214,7 @@ class ClusterScenario:
 
     def _broker_down(self, argument: Any) -> None:
         broker = self._known(argument)
-        if self._store.registered.pop(broker, None) is None:
+        if not self._store.remove_registration(broker):
             raise BadScenario(f"broker {broker} is down already")
         self._tell(self._store.brokers_read())
 

@@ -23,6 +23,7 @@ from spark_replication.core.law.writes import (
     Group,
     GroupAnswer,
     IsrWrite,
+    Made,
     PartitionRemoval,
     PartitionWrite,
     Refused,
@@ -54,6 +55,8 @@ class MemoryStore:
         self.topics: dict[str, StoredTopic] = {}
         self.partitions: dict[TopicPartition, StoredPartition] = {}
         self.registered: dict[BrokerId, Registration] = {}
+        self._registrations_made: dict[BrokerId, Made] = {}
+        self._registered_zxid = 0  # when one last came or went
         self.broker_epochs: dict[BrokerId, BrokerEpoch] = {}
         self.stored_settings = ClusterSettings()
         self.deleting: set[str] = set()
@@ -121,7 +124,8 @@ class MemoryStore:
             stored = self.partitions[partition]
             self._store_partition(partition, StoredPartition(stored.state, stored.version + 1, self._next_zxid()))
         for topic in sorted(self.topics.keys() & set(topics)):
-            self.topics[topic] = replace(self.topics[topic], version=self.topics[topic].version + 1)
+            known = self.topics[topic]
+            self.topics[topic] = replace(known, version=known.version + 1, zxid=self._next_zxid())
 
     @property
     def brokers(self) -> Brokers:
@@ -133,6 +137,8 @@ class MemoryStore:
             brokers={b: found for b, found in self.registered.items() if b not in hidden.brokers},
             broker_epochs={b: found for b, found in self.broker_epochs.items() if b not in hidden.epochs},
             unreadable=Unreadable(brokers=hidden.brokers, epochs=hidden.epochs),
+            registered=dict(self._registrations_made),
+            zxid=self._registered_zxid,
         )
 
     def register(self, broker: BrokerId, *, clean: bool, rack: str | None) -> None:
@@ -141,13 +147,30 @@ class MemoryStore:
         clean_since = before.clean_since if clean and before is not None else epoch
         incarnation = f"{broker}-{epoch}"
         self.broker_epochs[broker] = BrokerEpoch(epoch=epoch, incarnation=incarnation, clean_since=clean_since)
-        self.registered[broker] = Registration(
-            host=f"host-{broker}", port=1, replication_port=2, epoch=epoch, incarnation=incarnation, rack=rack
+        self.put_registration(
+            broker,
+            Registration(
+                host=f"host-{broker}", port=1, replication_port=2, epoch=epoch, incarnation=incarnation, rack=rack
+            ),
         )
+
+    def put_registration(self, broker: BrokerId, registration: Registration) -> None:
+        """In a node of its own: one that is there makes room."""
+        self.registered[broker] = registration
+        self._registered_zxid = self._next_zxid()
+        self._registrations_made[broker] = Made(0, self._registered_zxid)
+
+    def remove_registration(self, broker: BrokerId) -> bool:
+        """False: there is none."""
+        if self.registered.pop(broker, None) is None:
+            return False
+        self._registered_zxid = self._next_zxid()
+        return True
 
     def shut_down(self, broker: BrokerId) -> None:
         """The broker marks itself: it is not to be elected or let into an ISR any more (L2)."""
         self.registered[broker] = replace(self.registered[broker], shutting_down=True)
+        self._registrations_made[broker] = Made(1, self._next_zxid())
 
     def change_isr(self, write: IsrWrite) -> ReplicationError | None:
         """A leader's write: stored, or the condition that failed."""
@@ -173,7 +196,7 @@ class MemoryStore:
 
     def _assignment(self, topic: str) -> StoredAssignment | None:
         known = None if topic in self.unreadable.topics else self.topics.get(topic)
-        return None if known is None else StoredAssignment(known.state, known.version)
+        return None if known is None else StoredAssignment(known.state, known.version, known.zxid)
 
     def _holds(self, write: Write) -> bool:
         match write:
@@ -194,18 +217,18 @@ class MemoryStore:
             case _:
                 assert_never(write)
 
-    def _store(self, write: Write) -> tuple[int, int]:
+    def _store(self, write: Write) -> Made:
         zxid = self._next_zxid()
         match write:
             case PartitionWrite(partition=partition, state=state, version=version):
                 self._store_partition(partition, StoredPartition(state, version + 1, zxid))
-                return version + 1, zxid
+                return Made(version + 1, zxid)
             case TopicWrite(topic=topic, state=topic_state, config=config, version=version):
                 kept = self.topics[topic].config if config is None else config
-                self.topics[topic] = StoredTopic(topic_state, version + 1, kept)
-                return version + 1, zxid
+                self.topics[topic] = StoredTopic(topic_state, version + 1, kept, zxid)
+                return Made(version + 1, zxid)
             case BrokerRemoval(broker=broker):
-                del self.registered[broker]
+                self.remove_registration(broker)
             case DeletionMark(topic=topic):
                 self.deleting.add(topic)
             case PartitionRemoval(partition=partition):
@@ -220,14 +243,14 @@ class MemoryStore:
                 for path in marks:
                     del self.requests[path]
             case TopicConfigWrite(topic=topic, config=config):
-                self.topics[topic] = replace(self.topics[topic], config=config)
+                self.topics[topic] = replace(self.topics[topic], config=config, zxid=zxid)
             case ClusterConfigWrite(config=settings):
                 self.stored_settings = settings
             case RequestRemoval(path=path):
                 self.requests.pop(path, None)
             case _:
                 assert_never(write)
-        return 0, zxid
+        return Made(0, zxid)
 
     def _store_partition(self, partition: TopicPartition, stored: StoredPartition) -> None:
         self.partitions[partition] = stored

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite, StoredPartition, Write
+from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite, Made, StoredPartition, Write
 from spark_replication.errors import ReplicationError
 from spark_replication.model import TopicPartition, TopicState
 from spark_replication.sim.world.memory_store import MemoryStore
@@ -28,7 +28,7 @@ class WatchedStore(MemoryStore):
         self.store_changed()
         return answer
 
-    def _store(self, write: Write) -> tuple[int, int]:
+    def _store(self, write: Write) -> Made:
         before = {name: topic.state for name, topic in self.topics.items()}
         answer = super()._store(write)
         for name, topic in self.topics.items():

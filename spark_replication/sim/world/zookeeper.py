@@ -259,7 +259,7 @@ class ZooKeeper:
                 return DirectoryInUse(f"broker {broker} is registered from another boot or directory")
         epoch = next_epoch(self.store.broker_epochs.get(broker), wanted)
         self.store.broker_epochs[broker] = epoch
-        self.store.registered[broker] = msgspec.structs.replace(wanted, epoch=epoch.epoch)
+        self.store.put_registration(broker, msgspec.structs.replace(wanted, epoch=epoch.epoch))
         self._broker_watches.pop(broker, None)
         self.owners[broker] = session
         self._mark("brokers")
@@ -271,7 +271,7 @@ class ZooKeeper:
             self._mark("brokers")
 
     def remove_registration(self, broker: BrokerId) -> None:
-        if self.store.registered.pop(broker, None) is not None:
+        if self.store.remove_registration(broker):
             self._registration_removed(broker)
 
     def _registration_removed(self, broker: BrokerId) -> None:

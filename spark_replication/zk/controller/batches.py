@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable, Iterator, Mapping
 
-from spark_replication.core.law.writes import Group, PartitionWrite, Write
+from spark_replication.core.law.writes import Group, Made, PartitionWrite, Write
 from spark_replication.errors import InvalidRequest
 from spark_replication.zk.controller.write_kinds import codec_of
 from spark_replication.zk.operations import EXISTS, Check, Create, Node, Operation, SetData
@@ -141,7 +141,7 @@ def standing(item: Item, nodes: Mapping[str, Node | None]) -> Standing:
     )
 
 
-def versions_stored(item: Item, nodes: Mapping[str, Node | None]) -> tuple[tuple[int, int], ...]:
+def made_by(item: Item, nodes: Mapping[str, Node | None]) -> tuple[Made, ...]:
     """Of a group that is stored, what its writes made."""
     proof = _proof(item, nodes)
     return tuple(codec_of(write).made(write, nodes, proof) for write in item.group)

@@ -22,6 +22,7 @@ from spark_replication.core.law.writes import (
     Deposed,
     Group,
     GroupAnswer,
+    Made,
     PartitionWrite,
     Refused,
     Stored,
@@ -31,18 +32,18 @@ from spark_replication.core.law.writes import (
     TopicWrite,
 )
 from spark_replication.errors import CorruptState, Overloaded, ReplicationError, RequestTimedOut
-from spark_replication.model import ABSENT, TopicPartition, TopicState, decode
+from spark_replication.model import ABSENT, TopicPartition
 from spark_replication.process.worker import Worker
 from spark_replication.zk import paths
 from spark_replication.zk.controller.batches import (
     Item,
     Standing,
+    made_by,
     moved_on,
     multi_of,
     pack,
     paths_of,
     standing,
-    versions_stored,
     waves_of,
     written_path,
 )
@@ -58,7 +59,7 @@ from spark_replication.zk.operations import (
     RejectionReason,
     UnreadNode,
 )
-from spark_replication.zk.reading import Reading, stored_partition
+from spark_replication.zk.reading import Reading, stored_assignment, stored_partition
 from spark_replication.zk.session import ConnectionLost, MultiOutcome, ReadOutcome, Session, SessionLost
 
 MULTIS_IN_FLIGHT_MAX = 8
@@ -79,10 +80,11 @@ class _Deposed(Exception):
     """Nothing of this controller will be stored any more."""
 
 
-class _Zxid(NamedTuple):
-    """Of a multi() that is stored."""
+class _When(NamedTuple):
+    """A multi() was stored; at_ms 0: not known."""
 
     zxid: int
+    at_ms: int = 0
 
 
 class _Commit(NamedTuple):
@@ -97,7 +99,7 @@ class _Commit(NamedTuple):
 class _Batch:
     """One multi() on its way: its operations, and the item that each belongs to (None: a shared check)."""
 
-    __slots__ = ("attempt", "items", "operations", "owners", "removed_topics", "versions")
+    __slots__ = ("attempt", "items", "made", "operations", "owners", "removed_topics")
 
     def __init__(self, items: Sequence[Item], epoch_check: Check, attempt: int = 0) -> None:
         planned = multi_of(items, epoch_check)
@@ -105,7 +107,7 @@ class _Batch:
         self.attempt = attempt
         self.operations: list[Operation] = [operation for operation, _ in planned]
         self.owners: list[Item | None] = [item for _, item in planned]
-        self.versions: dict[str, tuple[int, int]] = {}
+        self.made: dict[str, Made] = {}
         self.removed_topics = [
             written_path(write) for item in items for write in item.group if isinstance(write, TopicRemoval)
         ]
@@ -129,7 +131,7 @@ class CommitPipeline:
         self._lock = threading.Lock()
         self._deposed = False
         self._commits: queue.SimpleQueue[_Commit | None] = queue.SimpleQueue()
-        self._answered: queue.SimpleQueue[tuple[_Batch, MultiOutcome | _Zxid]] = queue.SimpleQueue()
+        self._answered: queue.SimpleQueue[tuple[_Batch, MultiOutcome | _When]] = queue.SimpleQueue()
         self.worker = Worker(self._run, "controller-commits")
         self.worker.start()
 
@@ -188,7 +190,7 @@ class CommitPipeline:
                 in_flight += 1
             batch, outcome = self._answered.get()
             try:
-                if isinstance(outcome, Committed) and self._ask_zxid(batch, outcome):
+                if isinstance(outcome, Committed) and self._ask_when(batch, outcome):
                     continue
                 in_flight -= 1
                 again = self._settle(batch, outcome, answers)
@@ -201,50 +203,51 @@ class CommitPipeline:
     def _take(self, batch: _Batch, outcome: MultiOutcome) -> None:
         self._answered.put((batch, outcome))
 
-    def _take_zxid(self, batch: _Batch, of_created: bool, outcome: ReadOutcome) -> None:  # noqa: FBT001 (in a partial)
+    def _take_when(self, batch: _Batch, of_created: bool, outcome: ReadOutcome) -> None:  # noqa: FBT001 (in a partial)
         """Of a node created by this very multi() (None: it is gone already), or of the parent of a removed one."""
         if isinstance(outcome, ReplicationError):
             self._answered.put((batch, outcome))
         elif outcome is None:
-            self._answered.put((batch, _Zxid(0)))
+            self._answered.put((batch, _When(0)))
         else:
-            self._answered.put((batch, _Zxid(outcome.created_zxid if of_created else outcome.children_zxid)))
+            self._answered.put((batch, _of_created(outcome) if of_created else _When(outcome.children_zxid)))
 
     def _drain(self, in_flight: int) -> None:
         """So that no answer of this commit is taken for one of the next."""
         for _ in range(in_flight):
             self._answered.get()
 
-    def _ask_zxid(self, batch: _Batch, outcome: Committed) -> bool:
+    def _ask_when(self, batch: _Batch, outcome: Committed) -> bool:
         """ZooKeeper tells the zxid of a SetData only. All of a multi() have the same one: a created node's tells it, or
         the parent's of a removed one (M2)."""
         created = None
-        zxid = 0
+        when = _When(0)
         for operation, stored in zip(batch.operations, outcome.stored, strict=True):
             if stored is not None:
-                batch.versions[operation.path] = stored
-                zxid = stored[1]
+                batch.made[operation.path] = stored
+                when = _When(stored.zxid, stored.at_ms)
             elif isinstance(operation, Create):
-                batch.versions[operation.path] = (0, 0)
+                batch.made[operation.path] = Made()
                 created = operation.path
-        batch.versions.update(dict.fromkeys(batch.removed_topics, (0, 0)))
-        if zxid == 0 and (created is not None or batch.removed_topics):
-            self._session.stat(created or paths.TOPICS, partial(self._take_zxid, batch, created is not None))
+        batch.made.update(dict.fromkeys(batch.removed_topics, Made()))
+        if when.zxid == 0 and (created is not None or batch.removed_topics):
+            self._session.stat(created or paths.TOPICS, partial(self._take_when, batch, created is not None))
             return True
-        self._put_zxid(batch, zxid)
+        self._put_when(batch, when)
         return False
 
-    def _put_zxid(self, batch: _Batch, zxid: int) -> None:
-        for path, (version, known) in batch.versions.items():
-            batch.versions[path] = (version, known or zxid)
+    def _put_when(self, batch: _Batch, when: _When) -> None:
+        for path, made in batch.made.items():
+            if made.zxid == 0:
+                batch.made[path] = Made(made.version, *when)
 
-    def _settle(self, batch: _Batch, outcome: MultiOutcome | _Zxid, answers: dict[int, GroupAnswer]) -> _Batch | None:
+    def _settle(self, batch: _Batch, outcome: MultiOutcome | _When, answers: dict[int, GroupAnswer]) -> _Batch | None:
         """Answer what can be answered; the rest is to be sent again."""
         match outcome:
             case Committed():
                 self._answer_stored(batch, answers)
-            case _Zxid(zxid=zxid):
-                self._put_zxid(batch, zxid)
+            case _When():
+                self._put_when(batch, outcome)
                 self._answer_stored(batch, answers)
             case Rejected(operation=0):
                 raise _Deposed("another controller raised /controller_epoch")
@@ -264,9 +267,7 @@ class CommitPipeline:
 
     def _answer_stored(self, batch: _Batch, answers: dict[int, GroupAnswer]) -> None:
         for item in batch.items:
-            answers[item.number] = Stored(
-                tuple(batch.versions.get(written_path(write), (0, 0)) for write in item.group)
-            )
+            answers[item.number] = Stored(tuple(batch.made.get(written_path(write), Made()) for write in item.group))
 
     def _sort_out(
         self, batch: _Batch, culprit: Item | None, answers: dict[int, GroupAnswer], *, changed: bool = False
@@ -354,10 +355,14 @@ class CommitPipeline:
                 raise _Deposed(f"ZooKeeper cannot be read: {error}") from error
 
 
+def _of_created(node: Node) -> _When:
+    return _When(node.created_zxid, node.modified_ms if node.zxid == node.created_zxid else 0)
+
+
 def _found_stored(item: Item, nodes: Mapping[str, Node | None]) -> Stored:
     read = {write.partition: _current(write.partition, nodes[written_path(write)]) for write in moved_on(item, nodes)}
     newer = {partition: stored for partition, stored in read.items() if stored is not None}
-    return Stored(versions_stored(item, nodes), newer)
+    return Stored(made_by(item, nodes), newer)
 
 
 def _refused(item: Item, nodes: Mapping[str, Node | None]) -> Refused:
@@ -378,9 +383,8 @@ def _current(partition: TopicPartition, node: Node | None) -> StoredPartition | 
 
 
 def _current_assignment(topic: str, node: Node | None) -> StoredAssignment | None:
-    path = paths.topic(topic)
     try:
-        return None if node is None else StoredAssignment(decode(node.data, TopicState, path), node.version, node.zxid)
+        return None if node is None else stored_assignment(topic, node)
     except CorruptState as error:
         log.error("topic %s is left alone: %s", topic, error)
         return None

@@ -51,10 +51,10 @@ class Deletions:
     def answered(self, groups: Sequence[Group], answers: Sequence[GroupAnswer]) -> None:
         for group, answer in zip(groups, answers, strict=True):
             if isinstance(answer, Stored):
-                for write, (_, zxid) in zip(group, answer.versions, strict=True):
+                for write, made in zip(group, answer.made, strict=True):
                     if isinstance(write, TopicRemoval):
                         with self._lock:
-                            self._up_to[write.topic] = zxid
+                            self._up_to[write.topic] = made.zxid
 
     def over(self) -> frozenset[str]:
         with self._lock:

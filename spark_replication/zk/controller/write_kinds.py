@@ -14,6 +14,7 @@ from spark_replication.core.law.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
     DeletionMark,
+    Made,
     PartitionRemoval,
     PartitionWrite,
     RequestRemoval,
@@ -52,10 +53,10 @@ class Codec(ABC, Generic[Kind]):
         """Its own condition."""
         return True
 
-    def made(self, write: Kind, nodes: Nodes, proof: Node | None) -> tuple[int, int]:
-        """Once it is stored: version and zxid. proof: a node that the same multi() wrote, and nobody since."""
+    def made(self, write: Kind, nodes: Nodes, proof: Node | None) -> Made:
+        """Once it is stored. proof: a node that the same multi() wrote, and nobody since."""
         node = nodes[self.path(write)]
-        return (0, 0) if node is None else (node.version, node.zxid)
+        return Made() if node is None else node.made
 
     def needs(self, write: Kind) -> tuple[str, ...]:
         """The nodes that a group before this one may have to write first."""
@@ -90,8 +91,8 @@ class _AtVersion(Codec[Versioned]):
         node = nodes[self.path(write)]
         return node is not None and node.version == write.version + 1 and node.data == encode(write.state)
 
-    def made(self, write: Versioned, nodes: Nodes, proof: Node | None) -> tuple[int, int]:
-        return super().made(write, nodes, proof) if proof is None else (write.version + 1, proof.zxid)
+    def made(self, write: Versioned, nodes: Nodes, proof: Node | None) -> Made:
+        return super().made(write, nodes, proof) if proof is None else proof.made._replace(version=write.version + 1)
 
 
 class _Partition(_AtVersion[PartitionWrite]):
@@ -222,9 +223,9 @@ class _TopicRemoval(_Removal[TopicRemoval]):
     def also_read(self, write: TopicRemoval) -> tuple[str, ...]:
         return (paths.TOPICS,)  # it tells the zxid
 
-    def made(self, write: TopicRemoval, nodes: Nodes, proof: Node | None) -> tuple[int, int]:
+    def made(self, write: TopicRemoval, nodes: Nodes, proof: Node | None) -> Made:
         parent = nodes[paths.TOPICS]
-        return 0, 0 if parent is None else parent.children_zxid
+        return Made() if parent is None else Made(zxid=parent.children_zxid)
 
 
 class _RequestRemoval(_Removal[RequestRemoval]):

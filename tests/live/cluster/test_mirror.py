@@ -18,8 +18,8 @@ from deltalake import DeltaTable
 import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.mirror.feed import partitions_path
 from spark_replication.mirror.load import read_partitions, read_status
+from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.faults import kill
 from tests.live.cluster.waiting import eventually
@@ -71,13 +71,13 @@ def test_what_differs_is_named(cluster: sr.LocalCluster, name: str) -> None:
     cluster.admin.create_topic(name, SCHEMA, partitions=2, replication_factor=1)
     cluster.wait_healthy()
     assert_agrees(cluster)
-    DeltaTable(partitions_path(cluster.mirror_path)).update(
+    DeltaTable(PARTITIONS.path(cluster.mirror_path)).update(
         new_values={"leader": 99}, predicate=f"topic = '{name}' AND partition = 1"
     )
     told = verify(cluster, "--format", "json", wait_s=0)
     (found,) = json.loads(told.stdout)
-    assert (told.returncode, found["topic"], found["partition"]) == (1, name, 1)
-    assert (found["column"], found["table"]) == ("leader", 99)
+    assert (told.returncode, found["table"], found["row"]) == (1, "partitions", f"{name}-1")
+    assert (found["column"], found["shown"]) == ("leader", 99)
     assert told.stderr.endswith(" 1 differences\n")
     cluster.admin.delete_topic(name)
 
@@ -123,12 +123,12 @@ def test_a_controller_that_slept_through_a_take_over_overwrites_nothing(
         other.wait_active()
         cluster.admin.add_partitions(name, assignment={4: (1, 2)})
         assert_agrees(cluster)
-        version = DeltaTable(partitions_path(cluster.mirror_path)).version()
+        version = DeltaTable(PARTITIONS.path(cluster.mirror_path)).version()
         os.kill(pid, signal.SIGCONT)
         eventually(lambda: "no longer the controller" in (cluster.directory / "controller" / "log").read_text(), "it")
         assert_agrees(cluster)
         assert shown(cluster, name) == 5
-        assert DeltaTable(partitions_path(cluster.mirror_path)).version() >= version
+        assert DeltaTable(PARTITIONS.path(cluster.mirror_path)).version() >= version
     finally:
         os.kill(pid, signal.SIGCONT)
         other.close()

@@ -101,9 +101,9 @@ class Witness:
     def _look_at_all(self) -> None:
         for broker in self._cluster.brokers.values():
             for partition in range(len(self._read)):
-                self._look_at(broker.pid, f"{broker.host}:{broker.port}", partition)
+                self._look_at(broker.id, broker.pid, f"{broker.host}:{broker.port}", partition)
 
-    def _look_at(self, pid: int, address: str, partition: int) -> None:
+    def _look_at(self, broker: int, pid: int, address: str, partition: int) -> None:
         ticket = ReadTicket(topic=self._topic, partition=partition, from_offset="latest", to=0)
         try:
             with self._cluster.security.client(address) as client:
@@ -111,6 +111,9 @@ class Witness:
                 chunk = client.do_get(flight.Ticket(to_json(ticket)), options).read_chunk()
         except (flight.FlightError, OSError, StopIteration):
             return  # it does not lead, or does not live
+        now = self._cluster.brokers.get(broker)
+        if now is None or now.pid != pid:
+            return  # its next life took the same port, and answered
         high_watermark = from_json(chunk.app_metadata.to_pybytes(), BatchPosition).high_watermark
         before = self._highest.get((pid, partition), 0)
         if high_watermark < before:

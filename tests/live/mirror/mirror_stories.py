@@ -5,8 +5,9 @@ from __future__ import annotations
 from spark_replication.core.controller.news import Complete, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.partitions import NEVER_CONFIRMED, PartitionGone, PartitionRow
-from spark_replication.model import PartitionState, TopicPartition
+from spark_replication.mirror.columns import Gone
+from spark_replication.mirror.partitions import NEVER_CONFIRMED, PartitionRow
+from spark_replication.model import PartitionState
 
 CLUSTER = "cluster-a"
 
@@ -37,8 +38,8 @@ def row(told: PartitionCommand, zxid: int, *, active_epoch: int = NEVER_CONFIRME
     return PartitionRow(cluster_id=CLUSTER, command=told, zxid=zxid, told_ms=0, active_epoch=active_epoch)
 
 
-def gone(topic: str, partition: int, zxid: int) -> PartitionGone:
-    return PartitionGone(cluster_id=CLUSTER, partition=TopicPartition(topic, partition), zxid=zxid, told_ms=0)
+def gone(topic: str, partition: int, zxid: int) -> Gone:
+    return Gone(cluster_id=CLUSTER, key=(topic, partition), zxid=zxid, told_ms=0)
 
 
 def changed(*told: tuple[PartitionCommand, int]) -> News:

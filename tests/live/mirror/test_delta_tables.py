@@ -9,23 +9,21 @@ from chispa import assert_df_equality
 from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 
+from spark_replication.mirror.columns import Gone
 from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.feed import partitions_path
 from spark_replication.mirror.load import load_partition_changes, load_partitions
-from spark_replication.mirror.partitions import PARTITIONS, PartitionGone, PartitionRow
+from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 
 @pytest.fixture
-def file(path: str) -> DeltaFile[PartitionRow, PartitionGone]:
-    return DeltaFile(PARTITIONS, partitions_path(path), CLUSTER)
+def file(path: str) -> DeltaFile[PartitionRow]:
+    return DeltaFile(PARTITIONS, PARTITIONS.path(path), CLUSTER)
 
 
-def merge(
-    file: DeltaFile[PartitionRow, PartitionGone], live: Sequence[PartitionRow], dead: Sequence[PartitionGone] = ()
-) -> None:
+def merge(file: DeltaFile[PartitionRow], live: Sequence[PartitionRow], dead: Sequence[Gone] = ()) -> None:
     rows = PARTITIONS.rows(live, dead)
     file.merge(lambda _opened: rows)
 
@@ -36,7 +34,7 @@ def assert_stored(spark: SparkSession, path: str, rows: Sequence[PartitionRow]) 
 
 
 def test_spark_reads_rows_whole_and_no_tombstones(
-    spark: SparkSession, path: str, file: DeltaFile[PartitionRow, PartitionGone]
+    spark: SparkSession, path: str, file: DeltaFile[PartitionRow]
 ) -> None:
     rows = [row(command("orders", 0), 10), row(command("orders", 1, leader=None, leader_epoch=4), 11, active_epoch=3)]
     merge(file, rows, [gone("orders", 2, 12)])
@@ -46,7 +44,7 @@ def test_spark_reads_rows_whole_and_no_tombstones(
 
 
 def test_the_change_feed_answers_who_led_at_a_version(
-    spark: SparkSession, path: str, file: DeltaFile[PartitionRow, PartitionGone]
+    spark: SparkSession, path: str, file: DeltaFile[PartitionRow]
 ) -> None:
     for zxid, leader in enumerate([1, 3, None, 2], start=1):
         merge(file, [row(command("orders", 3, leader=leader, leader_epoch=zxid), zxid), row(command("other", 3), zxid)])
@@ -58,16 +56,14 @@ def test_the_change_feed_answers_who_led_at_a_version(
     up_to_second = load_partition_changes(spark, path, last_version=versions[1]).where("topic = 'orders'")
     (last,) = up_to_second.orderBy("_commit_version", ascending=False).limit(1).collect()
     assert last["leader"] == 3
-    third = spark.read.format("delta").option("versionAsOf", versions[2]).load(partitions_path(path))
+    third = spark.read.format("delta").option("versionAsOf", versions[2]).load(PARTITIONS.path(path))
     assert [found["leader"] for found in third.where("topic = 'orders'").collect()] == [None]
 
 
-def test_spark_may_tidy_between_two_writes(
-    spark: SparkSession, path: str, file: DeltaFile[PartitionRow, PartitionGone]
-) -> None:
+def test_spark_may_tidy_between_two_writes(spark: SparkSession, path: str, file: DeltaFile[PartitionRow]) -> None:
     for number in range(3):
         merge(file, [row(command("orders", number), 10 + number)])
-    DeltaTable.forPath(spark, partitions_path(path)).optimize().executeCompaction()
+    DeltaTable.forPath(spark, PARTITIONS.path(path)).optimize().executeCompaction()
     after = row(command("orders", 1, leader_epoch=5), 20)
     merge(file, [after])
     assert_stored(spark, path, [row(command("orders", 0), 10), after, row(command("orders", 2), 12)])

@@ -16,8 +16,10 @@ from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.errors import RequestTimedOut, StorageFailed
 from spark_replication.mirror import feed
 from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.feed import MirrorThread, Teller, partitions_path, status_path
+from spark_replication.mirror.feed import MirrorThread, Teller
 from spark_replication.mirror.latest_rows import LatestRows
+from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.status import STATUS
 from spark_replication.model import TopicPartition
 from spark_replication.ports import MirrorFeed
 from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything
@@ -58,7 +60,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 def stored(path: str) -> list[dict[str, Any]]:
     """What exists."""
-    rows = DeltaTable(partitions_path(path)).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(PARTITIONS.path(path)).to_pyarrow_table().to_pylist()
     return sorted((row for row in rows if not row["deleted"]), key=lambda row: (row["topic"], row["partition"]))
 
 
@@ -93,20 +95,20 @@ def test_what_went_while_nobody_could_write_is_gone_after_the_next_take_over(pat
     before.tell(changed((command("orders"), 10), (command("payments"), 11), (command("garbage"), 12)))
     before.flush(DEADLINE_S)
     before.close()
-    version = DeltaTable(partitions_path(path)).version()
+    version = DeltaTable(PARTITIONS.path(path)).version()
     hidden = Unreadable(topics=frozenset({"garbage", "never shown"}))
     after = start()
     after.tell(everything(20, (command("payments"), 11), unreadable=hidden))
     after.flush(DEADLINE_S)
     assert topics(path) == ["garbage", "payments"]
     # One version for the tombstone; what is there already is not written again.
-    assert DeltaTable(partitions_path(path)).version() == version + 1
-    assert DeltaTable(partitions_path(path)).count() == 3
+    assert DeltaTable(PARTITIONS.path(path)).version() == version + 1
+    assert DeltaTable(PARTITIONS.path(path)).count() == 3
     # What nobody could read may be from before that, and is shown once it can be. Only then may tombstones go.
     after.tell(everything(21, (command("payments"), 11), (command("garbage"), 12), (command("never shown"), 13)))
     after.flush(DEADLINE_S)
     assert topics(path) == ["garbage", "never shown", "payments"]
-    assert DeltaTable(partitions_path(path)).count() == 3
+    assert DeltaTable(PARTITIONS.path(path)).count() == 3
 
 
 def test_a_take_over_of_what_nobody_changed_writes_nothing(path: str, start: Start) -> None:
@@ -139,7 +141,7 @@ def test_a_thousand_changes_are_few_writes_and_nobody_waits_for_them(path: str, 
     mirror = start(interval_ms=300)
     mirror.tell(changed((command("orders", 0), 1)))
     mirror.flush(DEADLINE_S)
-    first = DeltaTable(partitions_path(path)).version()
+    first = DeltaTable(PARTITIONS.path(path)).version()
     slowest_s = 0.0
     for zxid in range(2, 1_002):
         told = time.monotonic()
@@ -148,7 +150,7 @@ def test_a_thousand_changes_are_few_writes_and_nobody_waits_for_them(path: str, 
     assert mirror.pending <= 4
     mirror.flush(DEADLINE_S)
     assert slowest_s < 1.0  # a write, or the pause between two, is not waited for
-    assert DeltaTable(partitions_path(path)).version() - first <= 20
+    assert DeltaTable(PARTITIONS.path(path)).version() - first <= 20
     assert {row["partition"]: row["zxid"] for row in stored(path)} == {0: 1_000, 1: 1_001, 2: 998, 3: 999}
 
 
@@ -161,7 +163,7 @@ def test_a_failing_path_is_reported_once_and_tried_again(
         mirror.tell(changed((command(leader_epoch=1), 10)))
         wait_for(lambda: mirror.error is not None)
         error = mirror.error
-        with pytest.raises(RequestTimedOut, match=r"1 partitions are not in .*KAFKA_STORAGE_ERROR"):
+        with pytest.raises(RequestTimedOut, match=r"1 rows are not in .*KAFKA_STORAGE_ERROR"):
             mirror.flush(2.0)
         mirror.tell(changed((command(leader_epoch=2), 11)))
         assert (mirror.pending, mirror.lag_ms() > 0, mirror.wants_all) == (1, True, True)
@@ -210,9 +212,9 @@ def test_a_mistake_of_the_mirrors_own_is_its_own_trouble(
 
 
 def status(path: str) -> dict[str, Any]:
-    if not DeltaTable.is_deltatable(status_path(path)):
+    if not DeltaTable.is_deltatable(STATUS.path(path)):
         return {"zxid": None}
-    rows = DeltaTable(status_path(path)).to_pyarrow_table().to_pylist()
+    rows = DeltaTable(STATUS.path(path)).to_pyarrow_table().to_pylist()
     assert len(rows) <= 1
     return dict(rows[0]) if rows else {"zxid": None}
 
@@ -246,10 +248,10 @@ def test_a_table_that_cannot_be_written_is_not_said_to_be_fresh(path: str, start
     mirror = start(heartbeat_ms=100)
     mirror.tell(everything(20, (command("orders"), 10)))
     wait_for(lambda: status(path)["zxid"] == 20)
-    for file in sorted(Path(partitions_path(path)).rglob("*"), reverse=True):
+    for file in sorted(Path(PARTITIONS.path(path)).rglob("*"), reverse=True):
         file.rmdir() if file.is_dir() else file.unlink()
-    Path(partitions_path(path)).rmdir()
-    Path(partitions_path(path)).write_text("a file where the folder should be")
+    Path(PARTITIONS.path(path)).rmdir()
+    Path(PARTITIONS.path(path)).write_text("a file where the folder should be")
     mirror.tell(changed((command("orders", leader_epoch=3), 31)))
     wait_for(lambda: mirror.error is not None)
     assert status(path)["zxid"] == 20

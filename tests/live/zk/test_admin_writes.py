@@ -14,6 +14,7 @@ from spark_replication.core.law.writes import (
     DeletionMark,
     Deposed,
     Group,
+    Made,
     PartitionRemoval,
     Refused,
     RequestRemoval,
@@ -69,11 +70,11 @@ def test_a_topic_is_marked_emptied_and_removed(cluster: Cluster) -> None:
     (marked,) = committed(store, [MARK])
     mark = session.read_now(paths.deletion_mark("foo"))
     assert mark is not None
-    assert marked == Stored(((0, mark.zxid),))
+    assert marked == Stored((mark.made,))
     assert all(isinstance(answer, Stored) for answer in committed(store, removals(3)))
     assert session.children_now(paths.topic("foo")) == []
     (removed,) = committed(store, [REMOVAL])
-    assert removed == Stored(((0, pzxid(cluster, paths.TOPICS)),))
+    assert removed == Stored((Made(zxid=pzxid(cluster, paths.TOPICS)),))
     assert session.read_many(ALL_OF_FOO) == [None] * 4
     assert session.children_now(paths.TOPICS) == ["bar"]
 
@@ -89,7 +90,7 @@ def test_what_is_done_already_is_done(cluster: Cluster) -> None:
     session.commit_now((Delete(paths.topic_config("foo"), -1),))
     (first,) = committed(store, [REMOVAL])
     (second,) = committed(store, [REMOVAL])
-    assert first == second == Stored(((0, pzxid(cluster, paths.TOPICS)),))
+    assert first == second == Stored((Made(zxid=pzxid(cluster, paths.TOPICS)),))
     assert session.read_many(ALL_OF_FOO) == [None] * 4
 
 
@@ -125,7 +126,7 @@ def test_settings_are_set_or_made(cluster: Cluster) -> None:
         of_cluster, of_topic = session.read_many([paths.CLUSTER_CONFIG, paths.topic_config("foo")])
         assert of_cluster is not None
         assert of_topic is not None
-        assert answer == Stored(((number - 1, of_cluster.zxid), (number, of_topic.zxid)))
+        assert answer == Stored((of_cluster.made, of_topic.made))
         assert decode(of_cluster.data, ClusterSettings, "") == settings
         assert decode(of_topic.data, TopicConfig, "") == config
     session.commit_now((Delete(paths.topic_config("foo"), -1),))
@@ -220,7 +221,7 @@ def test_a_topic_made_again_is_newer_than_its_removal(cluster: Cluster) -> None:
     (made,) = committed(store, [(partition_write("foo", 0),)])
     assert isinstance(removed, Stored)
     assert isinstance(made, Stored)
-    assert removed.versions[0][1] < made.versions[0][1]
+    assert removed.made[0].zxid < made.made[0].zxid
 
 
 def test_ten_thousand_partitions_are_removed_and_those_of_a_topic_that_lives_loaded(

@@ -17,6 +17,7 @@ from spark_replication.core.law.writes import (
     Group,
     IsrCommitted,
     IsrWrite,
+    Made,
     Refused,
     Stored,
     StoredAssignment,
@@ -168,11 +169,12 @@ def test_versions_and_zxids_are_those_of_the_znodes(cluster: Cluster) -> None:
     assert one
     assert two
     assert bar
-    stored = [answer.versions for answer in answers if isinstance(answer, Stored)]
-    assert [versions[0][0] for versions in stored[:4]] == [0, 0, 0, 0]
-    assert stored[0][0][1] == foo.created_zxid
-    assert stored[1:4] == [((0, node.created_zxid),) for node in (zero, one, two)]
-    assert stored[4] == ((1, foo.zxid), (1, zero.zxid), (0, bar.zxid))
+    stored = [answer.made for answer in answers if isinstance(answer, Stored)]
+    assert [of_each[0].version for of_each in stored[:4]] == [0, 0, 0, 0]
+    assert [of_each[0].zxid for of_each in stored[:4]] == [node.created_zxid for node in (foo, zero, one, two)]
+    assert (stored[2], stored[3]) == ((one.made,), (two.made,))
+    assert stored[4] == (foo.made, zero.made, bar.made)
+    assert 0 < stored[0][0].at_ms <= one.modified_ms <= foo.modified_ms
     assert foo.zxid == zero.zxid == bar.zxid
     assert session.read_now(paths.topic_id("id-foo")) is not None
     store.resign()
@@ -210,7 +212,7 @@ def test_conflicting_groups_are_refused_with_what_is_there_and_the_others_stored
             assert current is not None
             assert (current.state, current.version, current.zxid) == (meanwhile, 1, node.zxid)
         else:
-            assert answer == Stored(((1, node.zxid),))
+            assert answer == Stored((node.made,))
             assert node.data == encode(new)
 
 
@@ -286,7 +288,7 @@ def test_a_broker_is_removed_at_its_epoch_only(cluster: Cluster) -> None:
     broker.watch_own_registration(gone)
     assert committed(store, [(BrokerRemoval(broker=1, epoch=5),)]) == [Refused({})]
     assert gone.count == 0
-    assert committed(store, [(BrokerRemoval(broker=1, epoch=0),)]) == [Stored(((0, 0),))]
+    assert committed(store, [(BrokerRemoval(broker=1, epoch=0),)]) == [Stored((Made(),))]
     gone.take()
     assert committed(store, [(BrokerRemoval(broker=1, epoch=0),)]) == [Refused({})]
 
@@ -350,7 +352,7 @@ def test_a_lost_answer_is_found_out_and_nothing_is_stored_twice(cluster: Cluster
     assert foo
     assert one
     assert bar
-    assert stored == [Stored(((1, foo.zxid),)), Stored(((0, one.zxid),)), Stored(((0, bar.zxid),)), Stored(((0, 0),))]
+    assert stored == [Stored((foo.made,)), Stored((one.made,)), Stored((bar.made,)), Stored((Made(),))]
     proxy.close()
 
 
@@ -374,11 +376,9 @@ def test_a_group_whose_answer_was_lost_is_stored_though_a_leader_has_written_sin
     topic, foo = session.read_many([paths.topic("foo"), paths.leader_and_isr(FOO)])
     assert topic
     assert foo
-    assert answer == Stored(
-        ((1, topic.zxid), (1, topic.zxid), (1, topic.zxid)), {FOO: StoredPartition(state(isr=(1, 2)), 2, foo.zxid)}
-    )
+    assert answer == Stored((topic.made._replace(version=1),) * 3, {FOO: StoredPartition(state(isr=(1, 2)), *foo.made)})
     (refused,) = committed(store, [(growing,)])
-    assert refused == Refused({}, {"foo": StoredAssignment(grown, 1, topic.zxid)})
+    assert refused == Refused({}, {"foo": StoredAssignment(grown, *topic.made)})
     proxy.close()
 
 
@@ -436,15 +436,23 @@ def test_brokers_that_come_shut_down_and_go_are_told_whole(cluster: Cluster) -> 
     registered, epoch = register(one, 1)
     events = Heard()
     store.watch(events)
-    assert events.take() == BrokersRead(brokers={1: registered}, broker_epochs={1: epoch})
+    first = events.take()
+    node = cluster.session().read_now(paths.broker_id(1))
+    assert node is not None
+    assert first == BrokersRead(
+        brokers={1: registered}, broker_epochs={1: epoch}, registered={1: node.made}, zxid=node.created_zxid
+    )
     register(two, 2)
-    events.take_until(lambda event: set(event.brokers) == {1, 2})
+    both = events.take_until(lambda event: set(event.brokers) == {1, 2})
+    assert (both.registered[1], both.registered[2].zxid) == (node.made, both.zxid)
     one.mark_shutting_down()
     read = events.take_until(lambda event: event.brokers[1].shutting_down)
     assert not read.brokers[2].shutting_down
+    assert read.zxid == both.zxid < read.registered[1].zxid, "nobody has come or gone"
     two.close()
     read = events.take_until(lambda event: set(event.brokers) == {1})
     assert set(read.broker_epochs) == {1, 2}
+    assert (set(read.registered), read.zxid > both.zxid) == ({1}, True)
 
 
 def test_an_isr_change_reaches_the_controller_and_its_notification_goes(cluster: Cluster) -> None:

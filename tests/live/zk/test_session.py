@@ -94,7 +94,7 @@ def test_a_sets_version_and_zxid_are_told(cluster: Cluster) -> None:
     outcome = session.commit_now((Create("/a"), SetData("/a", b"1", 0), Check("/a", 1), Create("/s_", sequence=True)))
     node = session.read_now("/a")
     assert node is not None
-    assert outcome == Committed((None, (1, node.zxid), None, None))
+    assert outcome == Committed((None, node.made, None, None))
     assert "s_0000000001" in session.children_now("/")
 
 

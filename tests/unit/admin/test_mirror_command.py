@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from spark_replication.mirror.delta_file import DeltaFile
-from spark_replication.mirror.feed import partitions_path, status_path
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.status import STATUS, StatusRow
 from spark_replication.process.clock import now_ms
@@ -17,7 +16,7 @@ from tests.unit.admin.conftest import Run
 
 
 def test_partitions_are_listed_as_the_table_shows_them(run: Run, tmp_path: Path) -> None:
-    file = DeltaFile(PARTITIONS, partitions_path(str(tmp_path)), CLUSTER)
+    file = DeltaFile(PARTITIONS, PARTITIONS.path(str(tmp_path)), CLUSTER)
     rows = [row(command("orders", 1, leader=None), 11), row(command("orders", 0, leader_epoch=4), 10, active_epoch=4)]
     told = PARTITIONS.rows([*rows, row(command("payments", 0), 12)], [gone("orders", 2, 13)])
     file.merge(lambda _opened: told)
@@ -43,7 +42,7 @@ def test_tables_that_nobody_writes_any_more_are_told_from_fresh_ones(
         lag_ms=0,
         heartbeat_ms=10_000,
     )
-    DeltaFile(STATUS, status_path(str(tmp_path)), CLUSTER).merge(lambda _opened: STATUS.rows([row], []))
+    DeltaFile(STATUS, STATUS.path(str(tmp_path)), CLUSTER).merge(lambda _opened: STATUS.rows([row], []))
     listed = run("mirror", "status", "--path", tmp_path, "--format=json")
     (found,) = json.loads(listed.out)
     assert (listed.exit, found["zxid"], found["controller_epoch"], found["fresh"]) == (exit_code, 20, 4, not exit_code)

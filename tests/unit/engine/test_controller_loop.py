@@ -28,6 +28,7 @@ from spark_replication.core.law.writes import (
     DeletionMark,
     Group,
     GroupAnswer,
+    Made,
     PartitionRemoval,
     PartitionWrite,
     Refused,
@@ -462,7 +463,7 @@ def test_settings_hold_from_the_step_that_stored_them() -> None:
 
 def test_a_widened_topic_is_stored_and_then_told() -> None:
     story = Story(1, 2, 3)
-    story.loop.cluster.apply_topic_config("foo", TopicConfig(schema="ab"))
+    story.loop.cluster.apply_topic_config("foo", TopicConfig(schema="ab"), Made())
     story.asks(WidenTopic(topic="foo", schema="abc"), 8)
     assert story.sent.commands == []
     story.answered("config of foo")

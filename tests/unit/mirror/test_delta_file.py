@@ -12,14 +12,14 @@ from deltalake import CommitProperties, DeltaTable, write_deltalake
 from msgspec.structs import replace
 
 from spark_replication.errors import StorageFailed, WrongCluster
+from spark_replication.mirror.columns import Gone
 from spark_replication.mirror.delta_file import LOW_WATER, OWNER, DeltaFile
-from spark_replication.mirror.latest_rows import Batch
-from spark_replication.mirror.partitions import PARTITIONS, PartitionGone, PartitionRow
+from spark_replication.mirror.latest import TableBatch
+from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from spark_replication.sim.cast.mirror import MirrorTable
-from spark_replication.sim.world.world import World
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 
-File = DeltaFile[PartitionRow, PartitionGone]
+File = DeltaFile[PartitionRow]
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def file(uri: str) -> File:
     return DeltaFile(PARTITIONS, uri, CLUSTER)
 
 
-def merge(file: File, live: Iterable[PartitionRow] = (), dead: Iterable[PartitionGone] = ()) -> None:
+def merge(file: File, live: Iterable[PartitionRow] = (), dead: Iterable[Gone] = ()) -> None:
     rows = PARTITIONS.rows(list(live), list(dead))
     file.merge(lambda _opened: rows)
 
@@ -88,9 +88,9 @@ def test_which_of_two_rows_counts(told: PartitionRow, kept: PartitionRow, file: 
     merge(file, [FIRST])
     merge(file, [told])
     assert stored(uri) == as_stored(kept)
-    simulated = MirrorTable(World(1))
+    simulated = MirrorTable(PARTITIONS)
     for each in (FIRST, told):
-        simulated.merge(Batch([each], []))
+        simulated.merge(TableBatch([each], []))
     assert list(simulated.rows.values()) == [kept]
 
 
@@ -192,3 +192,23 @@ def test_what_others_do_to_the_table_is_no_obstacle(file: File, uri: str) -> Non
     DeltaTable(uri).delete("zxid < 0")
     merge(file, [row(command(leader_epoch=6), 11)])
     assert [found["leader_epoch"] for found in stored(uri)] == [6]
+
+
+def test_who_knows_all_that_was_stored_may_write_what_is_older_than_the_tombstones_that_were_forgotten(
+    file: File, uri: str
+) -> None:
+    """Somebody removed rows by hand: the next whole set brings them back, and no earlier one."""
+    merge(file, [FIRST])
+    file.forget(20)
+    DeltaTable(uri).delete()
+    for as_of, there in ((19, []), (20, as_stored(FIRST))):
+        file.merge(lambda _opened: PARTITIONS.rows([FIRST], []), as_of=as_of)
+        assert stored(uri) == there
+
+
+def test_of_one_leadership_the_earliest_time_is_kept(file: File, uri: str) -> None:
+    """A new controller knows only when the partition was last written."""
+    for zxid, (leader_epoch, since_ms) in enumerate([(5, 1_000), (5, 4_000), (6, 5_000)], start=10):
+        merge(file, [replace(row(command(leader_epoch=leader_epoch), zxid), leader_since_ms=since_ms)])
+        (found,) = stored(uri)
+        assert found["leader_since"].timestamp() * 1_000 == {5: 1_000, 6: 5_000}[leader_epoch]

@@ -4,10 +4,17 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from spark_replication.core.controller.news import News
+from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.controller.news import News, PartitionNews
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
+from spark_replication.core.law.writes import Made
+from spark_replication.mirror.brokers import BROKERS
+from spark_replication.mirror.latest import TableBatch
 from spark_replication.mirror.latest_rows import LatestRows
 from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
-from spark_replication.model import TopicPartition
+from spark_replication.mirror.topics import TOPICS
+from spark_replication.model import Registration, TopicConfig, TopicPartition, TopicState
 from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything, gone, row
 
 ORDERS_3 = TopicPartition("orders", 3)
@@ -20,8 +27,18 @@ def rows_with(leader_epoch: int, zxid: int) -> LatestRows:
     return rows
 
 
-def only(rows: LatestRows) -> PartitionRow:
+def taken(rows: LatestRows) -> TableBatch[PartitionRow]:
     batch = rows.take()
+    assert not batch[BROKERS.name]
+    return batch[PARTITIONS.name]
+
+
+def knows(rows: LatestRows, partition: TopicPartition) -> bool:
+    return any(table.knows(partition) for table in rows.tables)
+
+
+def only(rows: LatestRows) -> PartitionRow:
+    batch = taken(rows)
     (row,) = batch.live
     assert not batch.gone
     return row
@@ -49,14 +66,14 @@ def test_with_everything_what_was_written_is_compared_again_and_nothing_older() 
     rows.take()
     rows.written()
     rows.tell(everything(20, (command(leader_epoch=2), 10), (command("payments"), 7)), 200)
-    batch = rows.take()
+    batch = taken(rows)
     assert [(row.command.topic, row.active_epoch) for row in batch.live] == [("orders", 2), ("payments", -1)]
-    assert batch.complete is not None
-    assert batch.complete.zxid == 20
+    assert batch.whole is not None
+    assert batch.whole.zxid == 20
     rows.written()
     rows.tell(everything(21, (command(leader_epoch=1), 9)), 300)
-    assert rows.take().live == []
-    assert rows.take().complete is None
+    assert taken(rows).live == []
+    assert taken(rows).whole is None
 
 
 def test_a_complete_set_is_written_even_if_it_is_empty() -> None:
@@ -125,13 +142,13 @@ def test_a_deleted_topic_is_written_as_gone_and_then_forgotten() -> None:
     rows.tell(changed((command("payments"), 10)), 100)
     rows.tell(News(deleted=(("orders", 11),)), 200)
     rows.confirmed(ORDERS_3, TOPIC_ID, 4, 210)
-    batch = rows.take()
+    batch = taken(rows)
     assert [row.command.topic for row in batch.live] == ["payments"]
     assert [replace(each, told_ms=0) for each in batch.gone] == [gone("orders", 3, 11)]
-    assert rows.knows(ORDERS_3)
+    assert knows(rows, ORDERS_3)
     rows.written()
     rows.confirmed(ORDERS_3, TOPIC_ID, 4, 220)
-    assert (rows.pending, rows.knows(ORDERS_3)) == (0, False)
+    assert (rows.pending, knows(rows, ORDERS_3)) == (0, False)
 
 
 def test_a_removed_partition_is_written_as_gone_and_may_come_again() -> None:
@@ -140,7 +157,7 @@ def test_a_removed_partition_is_written_as_gone_and_may_come_again() -> None:
     assert only(rows).zxid == 10
     rows.written()
     rows.tell(News(removed=((ORDERS_3, 11), (TopicPartition("orders", 9), 11))), 120)
-    batch = rows.take()
+    batch = taken(rows)
     assert (batch.live, [replace(each, told_ms=0) for each in batch.gone]) == ([], [gone("orders", 3, 11)])
     rows.written()
     rows.tell(changed((command(leader_epoch=5), 12)), 200)
@@ -153,7 +170,7 @@ def test_what_is_gone_and_comes_again_during_a_write_stays_known() -> None:
     rows.take()
     rows.tell(changed((command(leader_epoch=5), 12)), 200)
     rows.written()
-    assert (rows.knows(ORDERS_3), only(rows).zxid) == (True, 12)
+    assert (knows(rows, ORDERS_3), only(rows).zxid) == (True, 12)
 
 
 def test_a_row_tells_of_a_reassignment_and_of_how_its_leader_was_elected() -> None:
@@ -194,4 +211,100 @@ def test_a_failed_write_waits_again_as_long_as_it_has_with_what_came_meanwhile()
     rows.tell(changed((command(leader_epoch=2), 11), (command("payments"), 11)), 200)
     rows.failed()
     assert (rows.pending, rows.pending_since_ms()) == (2, 100)
-    assert [(row.command.topic, row.zxid) for row in rows.take().live] == [("orders", 11), ("payments", 11)]
+    assert [(row.command.topic, row.zxid) for row in taken(rows).live] == [("orders", 11), ("payments", 11)]
+
+
+def test_a_failed_whole_set_is_a_whole_set_when_it_is_tried_again() -> None:
+    rows = LatestRows(CLUSTER)
+    rows.tell(everything(20, (command(), 10)), 100)
+    first = taken(rows)
+    rows.failed()
+    assert (rows.waiting, taken(rows)) == (True, first)
+    rows.written()
+    assert not rows.waiting
+
+
+def test_since_when_it_leads_stays_while_the_leader_epoch_does() -> None:
+    rows = LatestRows(CLUSTER)
+    for zxid, (leader_epoch, at_ms) in enumerate([(5, 1_000), (5, 2_000), (6, 3_000)], start=10):
+        rows.tell(News(partitions=(PartitionNews(command(leader_epoch=leader_epoch), zxid, at_ms),)), 9_000)
+        row = only(rows)
+        assert (row.at_ms, row.leader_since_ms) == (at_ms, {5: 1_000, 6: 3_000}[leader_epoch])
+        rows.written()
+
+
+def test_why_there_is_no_leader_goes_with_the_row() -> None:
+    rows = LatestRows(CLUSTER)
+    rows.tell(News(partitions=(PartitionNews(command(leader=None), 10, 1_000, "fenced_elr"),)), 2_000)
+    (found,) = PARTITIONS.rows([only(rows)], []).to_pylist()
+    assert (found["leader"], found["leader_since"], found["waiting_for"]) == (None, None, "fenced_elr")
+
+
+def registered(port: int, *, shutting_down: bool = False) -> Registration:
+    return Registration(
+        host="h", port=port, replication_port=1, epoch=port, incarnation=f"at {port}", shutting_down=shutting_down
+    )
+
+
+def brokers(zxid: int, *found: tuple[int, Registration, int], hidden: int | None = None) -> News:
+    """As all were read once somebody had come or gone at `zxid`: each with its own."""
+    unreadable = ALL_READ if hidden is None else Unreadable(brokers=frozenset({hidden}))
+    read = BrokersRead(
+        brokers={broker: registration for broker, registration, _ in found},
+        broker_epochs={},
+        registered={broker: Made(0, own, own * 10) for broker, _, own in found},
+        zxid=zxid,
+        unreadable=unreadable,
+    )
+    return News(brokers=read)
+
+
+def written_brokers(rows: LatestRows) -> list[tuple[int, int | None, str, int]]:
+    batch = rows.take()[BROKERS.name]
+    rows.written()
+    told = BROKERS.rows(batch.live, batch.gone).to_pylist()
+    return [(row["broker"], row["port"], row["state"], row["zxid"]) for row in told]
+
+
+def test_brokers_are_told_as_they_are_registered_and_once_they_are_gone() -> None:
+    rows = LatestRows(CLUSTER)
+    rows.tell(brokers(12, (1, registered(9_001), 11), (2, registered(9_002), 12)), 100)
+    assert written_brokers(rows) == [(1, 9_001, "live", 11), (2, 9_002, "live", 12)]
+    rows.tell(brokers(14, (1, registered(9_001, shutting_down=True), 13)), 200)
+    assert written_brokers(rows) == [(1, 9_001, "shutting_down", 13), (2, None, "gone", 14)]
+    rows.tell(brokers(14, (1, registered(9_001, shutting_down=True), 13)), 300)
+    assert written_brokers(rows) == []
+    rows.tell(brokers(15, (1, registered(9_001, shutting_down=True), 13), (2, registered(9_003), 15)), 400)
+    assert written_brokers(rows) == [(2, 9_003, "live", 15)]
+
+
+def test_a_registration_that_cannot_be_read_is_not_taken_for_gone() -> None:
+    rows = LatestRows(CLUSTER)
+    rows.tell(brokers(11, (1, registered(9_001), 11)), 100)
+    written_brokers(rows)
+    rows.tell(brokers(11, hidden=1), 200)
+    batch = rows.take()[BROKERS.name]
+    assert (batch.live, batch.gone) == ([], [])
+    assert batch.whole is not None
+    assert not batch.whole.is_all
+    assert BROKERS.hides(batch.whole.unreadable, (1,))
+
+
+def test_a_topic_is_told_as_its_later_node_says_and_goes_with_its_partitions() -> None:
+    def topic(zxid: int, count: int) -> StoredTopic:
+        state = TopicState(topic_id="id", partitions=dict.fromkeys(range(count), (1,)))
+        return StoredTopic(state, 0, TopicConfig(settings={"retention.ms": zxid}), zxid, zxid * 10)
+
+    rows = LatestRows(CLUSTER)
+    rows.tell(News(topics=(("orders", topic(12, 2)), ("orders", topic(11, 1)))), 100)
+    rows.tell(changed((command("orders", 0), 12)), 100)
+    batch = rows.take()
+    (found,) = TOPICS.rows(batch[TOPICS.name].live, []).to_pylist()
+    assert (found["topic"], found["partitions"], found["settings"]) == ("orders", 2, '{"retention.ms":12}')
+    rows.written()
+    rows.tell(News(deleted=(("orders", 13),)), 200)
+    gone_now = rows.take()
+    assert [(each.key, each.zxid) for name in (TOPICS.name, PARTITIONS.name) for each in gone_now[name].gone] == [
+        (("orders",), 13),
+        (("orders", 0), 13),
+    ]

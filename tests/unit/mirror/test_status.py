@@ -31,7 +31,7 @@ FIRST = StatusRow(
     [
         (r := replace(FIRST, as_of_ms=2_000, zxid=21), r),
         (r := replace(FIRST, controller_epoch=5, as_of_ms=1), r),  # clocks of two hosts may differ
-        (replace(FIRST, as_of_ms=999, zxid=30), FIRST),
+        (r := replace(FIRST, as_of_ms=999, zxid=30), r),  # a clock that was set back stops nobody
         (replace(FIRST, controller_epoch=3, as_of_ms=9_000, zxid=30), FIRST),
     ],
 )

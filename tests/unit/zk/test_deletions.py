@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from spark_replication.core.law.writes import DeletionMark, Refused, RequestRemoval, Stored, TopicRemoval
+from spark_replication.core.law.writes import DeletionMark, Made, Refused, RequestRemoval, Stored, TopicRemoval
 from spark_replication.zk.controller.request_watch import Deletions
 
 MARK = (DeletionMark(topic="foo"),)
@@ -22,7 +22,7 @@ def test_after_the_removal_a_later_mark_is_a_request() -> None:
     deletions = Deletions()
     deletions.sent([MARK])
     assert deletions.sent([(RequestRemoval(path="/admin/x"),), REMOVAL])
-    deletions.answered([REMOVAL], [Stored(((0, 50),))])
+    deletions.answered([REMOVAL], [Stored((Made(0, 50),))])
     assert (deletions.covers("foo", 50), deletions.covers("foo", 51)) == (True, False)
     assert deletions.over() == {"foo"}
 
@@ -37,7 +37,7 @@ def test_what_was_not_removed_stays_covered() -> None:
 def test_only_what_is_over_is_forgotten() -> None:
     deletions = Deletions()
     deletions.sent([MARK])
-    deletions.answered([REMOVAL], [Stored(((0, 50),))])
+    deletions.answered([REMOVAL], [Stored((Made(0, 50),))])
     over = deletions.over()
     deletions.forget(over)
     assert not deletions.covers("foo", 40)

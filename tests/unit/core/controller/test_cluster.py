@@ -10,7 +10,7 @@ from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.election import Policy
 from spark_replication.core.law.states import State
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
-from spark_replication.core.law.writes import StoredPartition
+from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.model import BrokerId, ClusterSettings, PartitionState, TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, cluster_of, command, state, topic, zookeeper
 
@@ -257,7 +257,7 @@ def test_on_a_broker_that_shuts_down_only_what_it_leads_is_online() -> None:
 def test_a_topic_has_the_clusters_settings_but_its_own() -> None:
     known = cluster_of(topics=TOPICS, configs={"bar": TopicConfig(settings={"min.insync.replicas": 1})})
     assert (known.settings_of("foo").min_insync_replicas, known.settings_of("bar").min_insync_replicas) == (2, 1)
-    known.apply_topic_config("foo", TopicConfig(settings={"min.insync.replicas": 3}))
+    known.apply_topic_config("foo", TopicConfig(settings={"min.insync.replicas": 3}), Made())
     assert known.settings_of("foo").min_insync_replicas == 3
     again = replace(known.topics["foo"], config=TopicConfig(settings={"min.insync.replicas": 4}))
     known.apply_topic("foo", again)

@@ -10,7 +10,7 @@ from spark_replication.core.controller.events import Requested
 from spark_replication.core.controller.plan import Decision, Step
 from spark_replication.core.controller.requests import narrowed, plan_request
 from spark_replication.core.controller.widening import SchemaChange, incomparable, widened
-from spark_replication.core.law.writes import TopicConfigWrite
+from spark_replication.core.law.writes import Made, TopicConfigWrite
 from spark_replication.errors import InvalidSchema, ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages.commands import UpdateMetadata
 from spark_replication.messages.requests import WidenTopic
@@ -71,7 +71,7 @@ def test_a_topic_is_widened_by_one_write_and_every_broker_hears_of_it() -> None:
     asked = WidenTopic(topic="foo", schema="abc")
     after = TopicConfig(settings=CONFIG.settings, schema="abc", earlier_columns=(1, 2))
     assert plan_request(known, asked) == Decision(steps=(Step((TopicConfigWrite(topic="foo", config=after),)),))
-    known.apply_topic_config("foo", after)
+    known.apply_topic_config("foo", after, Made())
     assert plan_request(known, asked) == Decision(), "it is done already"
     commands = announce(known, Requested(asked=asked), [])
     assert [broker for broker, _ in commands] == [1, 2]

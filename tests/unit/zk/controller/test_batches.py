@@ -11,6 +11,7 @@ from spark_replication.core.law.writes import (
     ClusterConfigWrite,
     DeletionMark,
     Group,
+    Made,
     PartitionRemoval,
     PartitionWrite,
     RequestRemoval,
@@ -30,7 +31,7 @@ from spark_replication.model import (
 )
 from spark_replication.zk import paths
 from spark_replication.zk.controller import batches
-from spark_replication.zk.controller.batches import Item, Standing, multi_of, pack, standing, versions_stored, waves_of
+from spark_replication.zk.controller.batches import Item, Standing, made_by, multi_of, pack, standing, waves_of
 from spark_replication.zk.operations import EXISTS, Check, Create, Delete, Node, SetData
 
 EPOCH = Check(paths.CONTROLLER_EPOCH, 3)
@@ -52,7 +53,7 @@ def partition(
 
 
 def node(data: bytes = b"", version: int = 0) -> Node:
-    return Node(data, version, zxid=77, created_zxid=70, owner=0, children_zxid=90)
+    return Node(data, version, zxid=77, created_zxid=70, owner=0, children_zxid=90, modified_ms=9)
 
 
 def item(*writes: object, number: int = 0) -> Item:
@@ -253,7 +254,7 @@ def test_where_a_write_stands(write: object, nodes: dict[str, Node | None], unsu
 def test_a_stored_group_is_answered_with_what_is_there() -> None:
     made = item(partition("foo", 0, 4), BrokerRemoval(broker=1, epoch=5))
     nodes = {LEADER_AND_ISR: node(version=5), "/brokers/ids/1": None}
-    assert versions_stored(made, nodes) == ((5, 77), (0, 0))
+    assert made_by(made, nodes) == (Made(5, 77, 9), Made())
 
 
 FOO_1_ISR = paths.leader_and_isr(TopicPartition("foo", 1))
@@ -311,15 +312,15 @@ def test_a_stored_group_whose_partitions_moved_on_tells_what_it_made_and_which_t
     made = item(GROWN, partition("foo", 0, 4), partition("foo", 1, 4))
     made.unsure = True
     nodes = {paths.topic("foo"): node(encode(TOPIC), 3), LEADER_AND_ISR: node(b"{}", 7), FOO_1_ISR: written(5)}
-    assert versions_stored(made, nodes) == ((3, 77), (5, 77), (5, 77))
+    assert made_by(made, nodes) == (Made(3, 77, 9), Made(5, 77, 9), Made(5, 77, 9))
     assert batches.moved_on(made, nodes) == [partition("foo", 0, 4)]
     assert batches.moved_on(made, {**nodes, LEADER_AND_ISR: None}) == []
 
 
 def test_a_removed_topics_zxid_is_its_parents() -> None:
     nodes: dict[str, Node | None] = dict.fromkeys(REMOVED)
-    assert versions_stored(item(REMOVAL), {**nodes, paths.TOPICS: node()}) == ((0, 90),)
-    assert versions_stored(item(REMOVAL), {**nodes, paths.TOPICS: None}) == ((0, 0),)
+    assert made_by(item(REMOVAL), {**nodes, paths.TOPICS: node()}) == (Made(zxid=90),)
+    assert made_by(item(REMOVAL), {**nodes, paths.TOPICS: None}) == (Made(),)
 
 
 def test_a_config_and_what_it_calls_for_are_stored_together_or_not_at_all() -> None:

@@ -1,0 +1,73 @@
+"""The rows of `partitions` as they are now: with what leaders have confirmed, and since when they lead. Pure.
+
+active_epoch never falls within one topic_id, and leader_since stays while leader_epoch does.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from spark_replication.core.controller.news import PartitionNews
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.mirror.latest import Latest
+from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
+from spark_replication.model import TopicPartition
+
+NOTHING_CONFIRMED = ("", NEVER_CONFIRMED)
+
+
+class LatestPartitions(Latest[PartitionRow]):
+    def __init__(self, cluster_id: str) -> None:
+        super().__init__(PARTITIONS, cluster_id)
+        # The highest that leaders have confirmed, of each partition of which nobody has told that yet.
+        self._ahead: dict[TopicPartition, tuple[str, int]] = {}
+
+    def tell(self, told: PartitionNews, now_ms: int, *, again: bool) -> None:
+        """As `changed`, which it is for rows that are known whole."""
+        command, partition = told.command, told.command.topic_partition
+        if not self.is_news(partition, told.zxid):
+            if again:
+                self.put_again(partition, told.zxid, now_ms)
+            return
+        before = self._of(partition, command.topic_id)
+        at_ms = told.at_ms or now_ms
+        is_led_on = before is not None and before.command.state.leader_epoch == command.state.leader_epoch
+        row = PartitionRow(
+            cluster_id=self._cluster_id,
+            command=command,
+            zxid=told.zxid,
+            told_ms=now_ms,
+            at_ms=at_ms,
+            leader_since_ms=before.leader_since_ms if before is not None and is_led_on else at_ms,
+            waiting_for=told.waiting_for,
+            active_epoch=max(
+                NEVER_CONFIRMED if before is None else before.active_epoch, self._confirmed_ahead(partition, command)
+            ),
+        )
+        self.put(partition, row, now_ms)
+
+    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int, now_ms: int) -> None:
+        """Of another topic of that name it says nothing (E4). The decision may not have been told yet (M4)."""
+        known = self._of(partition, topic_id)
+        if known is None or known.command.state.leader_epoch < leader_epoch:
+            self._ahead[partition] = max((topic_id, leader_epoch), self._ahead.get(partition, NOTHING_CONFIRMED))
+        elif known.active_epoch < leader_epoch:
+            self.put(partition, msgspec.structs.replace(known, active_epoch=leader_epoch, told_ms=now_ms), now_ms)
+
+    def deleted(self, topic: str, zxid: int, now_ms: int) -> None:
+        """One look at every partition; topics are deleted rarely."""
+        for key in [known for known in self.existing() if known[0] == topic]:
+            self.gone(key, zxid, now_ms)
+        self._ahead = {known: word for known, word in self._ahead.items() if known.topic != topic}
+
+    def _of(self, partition: TopicPartition, topic_id: str) -> PartitionRow | None:
+        known = self._rows.get(partition)
+        return known if isinstance(known, PartitionRow) and known.command.topic_id == topic_id else None
+
+    def _confirmed_ahead(self, partition: TopicPartition, command: PartitionCommand) -> int:
+        """Once it is told what it is of, or of what came later, it has been heard."""
+        topic_id, leader_epoch = self._ahead.get(partition, NOTHING_CONFIRMED)
+        if (topic_id, leader_epoch) > (command.topic_id, command.state.leader_epoch):
+            return NEVER_CONFIRMED
+        self._ahead.pop(partition, None)
+        return leader_epoch if topic_id == command.topic_id else NEVER_CONFIRMED
