@@ -257,7 +257,7 @@ PLANTED_BUGS = (
         "    if False:",
         ACKED,
         profile="power",
-        seed=254,
+        seed=900,
     ),
     bug(
         "apply an older partition epoch",
@@ -420,6 +420,13 @@ PLANTED_BUGS = (
         "mirror_never_ahead",
         "persisted_before_sent",
         seed=1680466375,
+    ),
+    bug(
+        "recover with the shortest of the logs that are known",
+        "core/law/unclean_recovery.py",
+        "    return max(counted, key=counted.__getitem__)",
+        "    return min(counted, key=counted.__getitem__)",
+        "acked_records_survive",
     ),
     bug(
         "leave what has gone meanwhile in the mirror at a take-over",

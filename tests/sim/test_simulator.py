@@ -35,6 +35,10 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str) -> None:
     ("seed", "profile"),
     [
         (923602, DEFAULT),  # a recovery that began while nobody lived, and answers that came while the controller wrote
+        (
+            1618036375,
+            DEFAULT,
+        ),  # records that only a log of an earlier epoch still held: that one gives way
         (943162, DEFAULT),  # a throttled copy that took longer than the run waited for it
         (915554, DEFAULT),  # a follower's cut that was not on the disk
         (5810073, DEFAULT),  # retention that left a member of the ISR with an empty log

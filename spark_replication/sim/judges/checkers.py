@@ -30,7 +30,7 @@ from spark_replication.model import BrokerId, TopicPartition, TopicState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.judges.readable import check_decided, check_sent
-from spark_replication.sim.judges.story import Story, led_from_outside
+from spark_replication.sim.judges.story import Answered, Story, led_from_outside
 from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.watched_store import WatchedStore
 from spark_replication.sim.world.world import InvariantBroken, Process, World
@@ -347,17 +347,21 @@ class Checkers:
             )
 
     def _check_recovered(self, story: Story, leader: BrokerId) -> None:
-        """Of those whose answers still hold, none had an acknowledged record that the elected one has not."""
+        """Of those whose answers still hold, none had an acknowledged record that the elected one has not; but a log
+        that ends in an earlier epoch, or sooner in the same, gives way, whatever it holds (L4)."""
         if leader in self.lost:
             return  # since it answered, and nobody can know of it yet
         held = self._held(story, leader)
-        for broker, (leader_epoch, broker_epoch) in sorted(story.decided_on.items()):
+        elected = story.decided_on.get(leader)
+        for broker, told in sorted(story.decided_on.items()):
             registered = self._store.registered.get(broker)
-            if registered is None or registered.epoch != broker_epoch or broker in self.lost:
+            if registered is None or registered.epoch != told.broker_epoch or broker in self.lost:
                 continue
             if registered.shutting_down:
                 continue  # it cannot be elected
-            if story.stored is None or story.stored.state.leader_epoch != leader_epoch:
+            if story.stored is None or story.stored.state.leader_epoch != told.leader_epoch:
+                continue
+            if elected is not None and told.log_end < elected.log_end:
                 continue
             if self._holds_acked_from(story, broker, held):
                 raise InvariantBroken(
@@ -477,7 +481,8 @@ class Checkers:
         for info in answer.partitions:
             story = self._stories.get((info.topic_partition, info.topic_id))
             if story is not None and info.error == NONE:
-                story.answers[controller_epoch, broker] = info.current_epoch, answer.broker_epoch
+                log_end = (info.last_epoch, info.end)
+                story.answers[controller_epoch, broker] = Answered(info.current_epoch, answer.broker_epoch, log_end)
 
     def _hidden_from(self, controller_epoch: int) -> Unreadable:
         return self._store.loaded_without.get(controller_epoch, ALL_READ)

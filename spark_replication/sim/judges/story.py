@@ -7,11 +7,21 @@ removed and is added again: what leaders of earlier epochs still commit belongs 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.sim.world.disk import LogImage, Record
 
 FROM_OUTSIDE = frozenset({"last_known_leader", "unclean", "unclean_recovery", "designated"})
+
+
+class Answered(NamedTuple):
+    """log_end: its last written epoch, and where its log ends."""
+
+    leader_epoch: int
+    broker_epoch: int
+    log_end: tuple[int, int]
 
 
 class Story:
@@ -33,10 +43,10 @@ class Story:
         self.created = 0
         # What the leader of an epoch wrote at an offset, and the record that it had before it.
         self.written: dict[tuple[int, int], tuple[Record, Record | None]] = {}
-        # Who has answered an unclean recovery of which controller epoch: at which leader epoch, in which life. And who
-        # had, when the latest election by such a recovery was decided.
-        self.answers: dict[tuple[int, BrokerId], tuple[int, int]] = {}
-        self.decided_on: dict[BrokerId, tuple[int, int]] = {}
+        # Who has answered an unclean recovery of which controller epoch, and who had when the latest election by such a
+        # recovery was decided.
+        self.answers: dict[tuple[int, BrokerId], Answered] = {}
+        self.decided_on: dict[BrokerId, Answered] = {}
 
     def begin(self, leader_epoch: int) -> None:
         """Another history."""
