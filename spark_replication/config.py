@@ -180,6 +180,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     mirror_heartbeat_ms: Annotated[
         Milliseconds, Meta(description="the mirror's status is renewed as often, at least, whatever happens")
     ] = field(name="mirror.heartbeat.ms", default=10_000)
+    mirror_history_bytes: Annotated[
+        Bytes, Meta(description="of each table, what earlier versions of the last 7 days may take; else less is kept")
+    ] = field(name="mirror.history.bytes", default=20 << 20)
     mirror_path: Annotated[str, Meta(description="where the Delta tables lie; empty = below the data directory")] = (
         field(name="mirror.path", default="")
     )

@@ -6,6 +6,7 @@ Rules:
 - The table names its cluster in a property; another cluster's is refused, and left as it is (M6).
 - Tombstones may go once the low-water mark, a property too, has risen to them: no row from below it is inserted any
   more, however late its writer comes (M2), but by who knows everything that was stored at that mark, or later.
+- Earlier versions are kept for as long as `history` says; a property of the table tells everybody who tidies it.
 - Columns that an earlier release did not have are added, empty (M6).
 """
 
@@ -13,22 +14,34 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
+from deltalake.fs import DeltaStorageHandler
+from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from spark_replication.errors import StorageFailed, WrongCluster
 from spark_replication.mirror.columns import Table
+from spark_replication.mirror.history import (
+    HISTORY,
+    RETENTION_OF_DATA,
+    RETENTION_OF_LOG,
+    StoredFile,
+    as_interval,
+    from_interval,
+    is_due,
+    retention,
+)
 
 OWNER = "spark_replication.cluster_id"
 LOW_WATER = "spark_replication.low_water_zxid"
 ATTEMPTS_MAX = 50
 NOT_ALL = -1
 COMMITS_PER_CHECKPOINT = 100
-HISTORY = timedelta(days=7)  # for as long, versions of the table can be read
+WRITES_UNTIDY = 100
 # Whoever has written meanwhile may have written what this write rests on: it is for this module to look.
 _ONCE = CommitProperties(max_commit_retries=0)
 
@@ -43,6 +56,7 @@ class DeltaFile(Generic[Live]):
         self._table = table
         self._cluster_id = cluster_id
         self._open: DeltaTable | None = None
+        self._writes = 0
 
     def merge(self, rows_for: Callable[[DeltaTable], pa.Table], *, as_of: int = NOT_ALL) -> None:
         """The rows that count, among those that are made for the version that they are merged into; at most one of a
@@ -57,6 +71,7 @@ class DeltaFile(Generic[Live]):
                 return
             low_water = _low_water(opened)
             above = None if as_of >= low_water else f"told.zxid > {low_water}"
+            self._writes += 1
             becomes = {name: f"told.{name}" for name in self._table.schema.names}
             (
                 opened.merge(
@@ -86,14 +101,34 @@ class DeltaFile(Generic[Live]):
         self._written(raise_low_water)
         self._written(delete)
 
-    def tidy(self) -> None:
-        """Small files become large ones, and what is older than the history that is kept goes."""
+    def tidy(self, history_bytes: int) -> None:
+        """Small files become large ones, and what is older than the history that is kept goes (M3)."""
 
-        def tidy(opened: DeltaTable) -> None:
+        def compact(opened: DeltaTable) -> None:
             opened.optimize.compact(commit_properties=_ONCE)
-            opened.vacuum(dry_run=False, commit_properties=_ONCE)
 
-        self._written(tidy)
+        def keep(opened: DeltaTable) -> None:
+            properties = opened.metadata().configuration
+            wanted = retention(_files(opened), history_bytes, datetime.now(UTC))
+            due = {name: time for name, time in wanted.items() if is_due(from_interval(properties.get(name)), time)}
+            if due:
+                told = {name: as_interval(time) for name, time in due.items()}
+                opened.alter.set_table_properties(told, raise_if_not_exists=False)
+
+        def remove(opened: DeltaTable) -> None:
+            opened.vacuum(dry_run=False, enforce_retention_duration=False, full=True, commit_properties=_ONCE)
+            opened.create_checkpoint()
+            opened.cleanup_metadata()
+
+        self._writes = 0  # if it fails, it is tried again after as many
+        self._written(compact)
+        self._written(keep)
+        self._written(remove)
+
+    @property
+    def is_untidy(self) -> bool:
+        """So much was written since it was tidied that it is to be done soon."""
+        return self._writes >= WRITES_UNTIDY
 
     def open(self) -> None:
         """It is there, ours and as wide as it is to be. Every write sees to that."""
@@ -131,8 +166,7 @@ class DeltaFile(Generic[Live]):
                 OWNER: self._cluster_id,
                 "delta.enableChangeDataFeed": "true",
                 "delta.checkpointInterval": str(COMMITS_PER_CHECKPOINT),
-                "delta.logRetentionDuration": _interval(HISTORY),
-                "delta.deletedFileRetentionDuration": _interval(HISTORY),
+                **{name: as_interval(HISTORY) for name in (RETENTION_OF_DATA, RETENTION_OF_LOG)},
             },
             raise_if_key_not_exists=False,
         )
@@ -186,5 +220,6 @@ def _low_water(opened: DeltaTable) -> int:
     return int(opened.metadata().configuration.get(LOW_WATER) or -1)
 
 
-def _interval(time: timedelta) -> str:
-    return f"interval {time.days} days"
+def _files(opened: DeltaTable) -> list[StoredFile]:
+    found = PyFileSystem(DeltaStorageHandler(opened.table_uri)).get_file_info(FileSelector("", recursive=True))
+    return [StoredFile(each.path, each.size, each.mtime) for each in found if each.type is FileType.File]

@@ -52,13 +52,14 @@ class MirrorThread:
     An error is logged once, and the write tried again with what has changed meanwhile, until `close`.
     """
 
-    def __init__(self, path: str, teller: Teller, *, interval_ms: int, heartbeat_ms: int) -> None:
+    def __init__(self, path: str, teller: Teller, *, interval_ms: int, heartbeat_ms: int, history_bytes: int) -> None:
         self._teller = teller
         self._cluster_id = cluster_id = teller.cluster_id
         self._path = path
         self._status = DeltaFile(STATUS, STATUS.path(path), cluster_id)
         self._interval_s = interval_ms / 1_000
         self._heartbeat_ms = heartbeat_ms
+        self._history_bytes = history_bytes
         self._status_told_s = self._status_due_s = time.monotonic()
         self._moved = threading.Condition()  # guards everything below
         self._rows = LatestRows(cluster_id)
@@ -159,9 +160,10 @@ class MirrorThread:
                 else:
                     self._wait(lambda: self._closing, backoff_s)
                     backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
-                if time.monotonic() >= tidy_at_s:
+                is_time = time.monotonic() >= tidy_at_s
+                self._tidy(is_due=is_time)
+                if is_time:
                     tidy_at_s = time.monotonic() + TIDY_S
-                    self._tidy()
         finally:
             with self._moved:
                 self._ended = True
@@ -278,11 +280,11 @@ class MirrorThread:
         with self._moved:
             return rows.knows(key)
 
-    def _tidy(self) -> None:
+    def _tidy(self, *, is_due: bool) -> None:
         try:
-            for _, file in self._files:
-                file.tidy()
-            self._status.tidy()
+            for file in (*(file for _, file in self._files), self._status):
+                if is_due or file.is_untidy:
+                    file.tidy(self._history_bytes)
         except ReplicationError as error:
             log.warning("%s; it is tidied later", error)
         except Exception:

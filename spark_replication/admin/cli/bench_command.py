@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from spark_replication.admin.bench import failover, idle, latency, read, replicate, takeover
+from spark_replication.admin.bench import failover, idle, latency, mirror, read, replicate, takeover
 from spark_replication.admin.bench.decide import decide
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
@@ -162,6 +162,31 @@ def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
 def idle_command(partitions: int, seconds: float, output: Format) -> None:
     """CPU, memory, threads and open files of brokers and controller while nobody writes."""
     _show_figures(idle.COLUMNS, idle.idle(partitions, seconds, progress=_progress), output)
+
+
+@bench.command(name="mirror")
+@click.option(
+    "--partitions", type=click.IntRange(1, 100_000), default=10_000, show_default=True, help="rows of the table"
+)
+@click.option(
+    "--changed",
+    multiple=True,
+    type=click.IntRange(min=1),
+    default=(1, 100, 3_333, 10_000),
+    show_default=True,
+    help="how many change at one time; given again and again",
+)
+@click.option("--writes", type=click.IntRange(min=1), default=20, show_default=True, help="of each")
+@click.option("--commits", type=click.IntRange(min=1), help="instead: so many changes of one partition, one by one")
+@output
+def mirror_command(
+    *, partitions: int, changed: tuple[int, ...], writes: int, commits: int | None, output: Format
+) -> None:
+    """How far the Delta tables are behind the controller, beside a plain append; or what they grow to."""
+    if commits is not None:
+        _show_figures(mirror.COMMITS_COLUMNS, [mirror.commits(partitions, commits, _progress)], output)
+        return
+    _show_figures(mirror.LAG_COLUMNS, _told(mirror.lag(partitions, changed, writes, _progress)), output)
 
 
 def _progress(line: str) -> None:

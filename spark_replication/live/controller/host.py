@@ -279,6 +279,7 @@ class ControllerHost:
             Teller(loaded.cluster_id, loaded.controller_epoch, self.address),
             interval_ms=self._settings.mirror_interval_ms,
             heartbeat_ms=self._settings.mirror_heartbeat_ms,
+            history_bytes=self._settings.mirror_history_bytes,
         )
         sender = CommandSender(
             timeout_ms=self._settings.request_timeout_ms,

@@ -49,6 +49,12 @@ pytestmark = pytest.mark.live
             ),
         ),
         (("takeover", "--partitions=30", "--session-ms=3000"), 2, ("won_ms", "loaded_ms", "told_ms")),
+        (
+            ("mirror", "--partitions=30", "--changed=1", "--changed=30", "--writes=2"),
+            2,
+            ("p50_ms", "p99_ms", "append_ms"),
+        ),
+        (("mirror", "--partitions=30", "--commits=5"), 1, ("mb", "files", "first_ms", "last_ms", "ratio")),
         (("idle", "--partitions=30", "--seconds=0.3"), 4, ("memory_mb", "kb_per_partition", "threads", "open_files")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",

@@ -13,7 +13,8 @@ from msgspec.structs import replace
 
 from spark_replication.errors import StorageFailed, WrongCluster
 from spark_replication.mirror.columns import Gone
-from spark_replication.mirror.delta_file import LOW_WATER, OWNER, DeltaFile
+from spark_replication.mirror.delta_file import LOW_WATER, OWNER, WRITES_UNTIDY, DeltaFile
+from spark_replication.mirror.history import DATA_AT_LEAST, HISTORY, RETENTION_OF_DATA, RETENTION_OF_LOG, as_interval
 from spark_replication.mirror.latest import TableBatch
 from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from spark_replication.sim.cast.mirror import MirrorTable
@@ -179,7 +180,7 @@ def test_tidying_leaves_every_row(file: File, uri: str) -> None:
     for number in range(12):
         merge(file, [row(command("orders", number), 10 + number)])
     files = len(DeltaTable(uri).file_uris())
-    file.tidy()
+    file.tidy(1 << 30)
     assert len(DeltaTable(uri).file_uris()) < files
     assert [found["partition"] for found in stored(uri)] == list(range(12))
     merge(file, [row(command("orders", 3, leader_epoch=1), 99)])
@@ -212,3 +213,24 @@ def test_of_one_leadership_the_earliest_time_is_kept(file: File, uri: str) -> No
         merge(file, [replace(row(command(leader_epoch=leader_epoch), zxid), leader_since_ms=since_ms)])
         (found,) = stored(uri)
         assert found["leader_since"].timestamp() * 1_000 == {5: 1_000, 6: 5_000}[leader_epoch]
+
+
+def test_a_table_that_changes_a_lot_keeps_less_of_its_history(file: File, uri: str) -> None:
+    for number in range(40):
+        merge(file, [row(command("orders", 3, leader_epoch=number), 10 + number)])
+    file.tidy(1 << 30)
+    kept = DeltaTable(uri).metadata().configuration
+    assert kept[RETENTION_OF_DATA] == kept[RETENTION_OF_LOG] == as_interval(HISTORY)
+    file.tidy(2 * 4_096)
+    kept = DeltaTable(uri).metadata().configuration
+    assert kept[RETENTION_OF_DATA] == as_interval(DATA_AT_LEAST)
+    assert [found["leader_epoch"] for found in stored(uri)] == [39]
+
+
+def test_so_many_writes_make_it_untidy(file: File) -> None:
+    for number in range(WRITES_UNTIDY):
+        assert not file.is_untidy
+        merge(file, [row(command("orders", 3), 10 + number)])
+    assert file.is_untidy
+    file.tidy(1 << 30)
+    assert not file.is_untidy

@@ -1,0 +1,63 @@
+"""How long what earlier versions of a table were made of is kept: for HISTORY, or, of a table that changes a lot, as
+long as it takes no more than so many bytes. Half of these are for files of rows, half for the log that tells of them.
+Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import NamedTuple
+
+HISTORY = timedelta(days=7)
+# Whoever reads a version, or writes on it, has so long to end.
+DATA_AT_LEAST = timedelta(seconds=20)
+LOG_AT_LEAST = timedelta(minutes=1)
+
+LOG = "_delta_log/"
+RETENTION_OF_DATA = "delta.deletedFileRetentionDuration"
+RETENTION_OF_LOG = "delta.logRetentionDuration"
+
+
+class StoredFile(NamedTuple):
+    path: str  # in the table's folder
+    size: int
+    written: datetime
+
+
+def retention(files: Iterable[StoredFile], bytes_max: int, now: datetime) -> dict[str, timedelta]:
+    """Of a table with these files, by the names of its properties."""
+    log: list[StoredFile] = []
+    data: list[StoredFile] = []
+    for file in files:
+        (log if file.path.startswith(LOG) else data).append(file)
+    return {
+        RETENTION_OF_DATA: max(DATA_AT_LEAST, _kept(data, bytes_max // 2, now)),
+        RETENTION_OF_LOG: max(LOG_AT_LEAST, _kept(log, bytes_max // 2, now)),
+    }
+
+
+def is_due(present: timedelta | None, wanted: timedelta) -> bool:
+    """Whether the property is to be written anew: each time makes a version. At once if less is to be kept."""
+    return present is None or wanted < present or wanted >= 2 * present
+
+
+def as_interval(time: timedelta) -> str:
+    return f"interval {int(time.total_seconds())} seconds"
+
+
+def from_interval(text: str | None) -> timedelta | None:
+    """None: it is not as this module writes it."""
+    words = (text or "").split()
+    if len(words) != 3 or words[0] != "interval" or words[2] != "seconds" or not words[1].isdecimal():
+        return None
+    return timedelta(seconds=int(words[1]))
+
+
+def _kept(files: list[StoredFile], bytes_max: int, now: datetime) -> timedelta:
+    left = bytes_max
+    for file in sorted(files, key=lambda each: each.written, reverse=True):
+        left -= file.size
+        if left < 0:
+            return min(HISTORY, max(timedelta(), now - file.written))
+    return HISTORY
