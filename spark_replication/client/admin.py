@@ -34,9 +34,11 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from spark_replication.messages.actions import ADMIN_REQUESTS, METADATA
+from spark_replication.messages.actions import ADMIN_REQUESTS, METADATA, REBUILD_MIRROR
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.mirroring import RebuildMirror
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
@@ -316,6 +318,17 @@ class Admin:
                 for broker, registration in sorted(metadata.brokers.items())
             ),
         )
+
+    def rebuild_mirror(self) -> None:
+        """The controller compares the mirror's tables with everything it knows, and writes what they lack: after
+        somebody removed or changed rows, or a whole table. Returns once they have it."""
+        deadline = Deadline(self._deadline_ms)
+
+        def ask() -> Done:
+            address = self._controller(deadline)
+            return self._routes.call(address, REBUILD_MIRROR, RebuildMirror(), deadline.within_ms(TRY_MS))
+
+        persistently(ask, deadline)
 
     def close(self) -> None:
         self._routes.close()

@@ -25,6 +25,7 @@ from spark_replication.messages.guarding import (
     RenewLease,
     Shutdown,
 )
+from spark_replication.messages.mirroring import RebuildMirror
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
     AddPartitions,
@@ -67,6 +68,7 @@ GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, Replica
 BROKER_DIED = Action("broker_died", BrokerDied, Done)
 DISK_FAILED = Action("disk_failed", DiskFailed, Done)
 GUARDING = Action("guarding", Guarding, GuardingAnswer)
+REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done)
 
 _COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
     action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)

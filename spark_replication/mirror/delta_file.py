@@ -18,7 +18,7 @@ from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema
+from deltalake import CommitProperties, DeltaTable, Schema, WriterProperties
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
@@ -41,9 +41,10 @@ LOW_WATER = "spark_replication.low_water_zxid"
 ATTEMPTS_MAX = 50
 NOT_ALL = -1
 COMMITS_PER_CHECKPOINT = 100
-WRITES_UNTIDY = 100
+WRITES_UNTIDY = 60
 # Whoever has written meanwhile may have written what this write rests on: it is for this module to look.
 _ONCE = CommitProperties(max_commit_retries=0)
+_SMALL = WriterProperties(compression="ZSTD", compression_level=1)  # a third less than delta-rs' own choice
 
 Live = TypeVar("Live")
 
@@ -80,6 +81,7 @@ class DeltaFile(Generic[Live]):
                     source_alias="told",
                     target_alias="stored",
                     commit_properties=_ONCE,
+                    writer_properties=_SMALL,
                 )
                 .when_matched_update({**becomes, **self._table.special}, self._table.counts)
                 .when_not_matched_insert(becomes, above)
@@ -105,7 +107,7 @@ class DeltaFile(Generic[Live]):
         """Small files become large ones, and what is older than the history that is kept goes (M3)."""
 
         def compact(opened: DeltaTable) -> None:
-            opened.optimize.compact(commit_properties=_ONCE)
+            opened.optimize.compact(commit_properties=_ONCE, writer_properties=_SMALL)
 
         def keep(opened: DeltaTable) -> None:
             properties = opened.metadata().configuration

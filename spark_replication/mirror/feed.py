@@ -122,6 +122,21 @@ class MirrorThread:
                 reason = "the mirror has ended" if self._ended else self._error or "Delta has not answered yet"
                 raise RequestTimedOut(f"{self._rows.pending} rows are not in the tables at {self._path}: {reason}")
 
+    def rebuild(self, timeout_s: float) -> None:
+        """Returns once everything was told anew, compared with the tables, and is in them. Raises what keeps it."""
+        with self._moved:
+            self._wants_all, self._error = True, None
+            self._flushing += 1
+            self._moved.wait_for(
+                lambda: self._ended or self._error is not None or (not self._wants_all and self._written >= self._told),
+                timeout_s,
+            )
+            self._flushing -= 1
+            if self._error is not None:
+                raise self._error
+            if self._ended or self._wants_all or self._written < self._told:
+                raise RequestTimedOut(f"the tables at {self._path} are being written: ask again")
+
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """What waits is written, in one last try. Past the timeout the write goes on in the background."""
         with self._moved:

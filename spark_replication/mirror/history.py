@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 HISTORY = timedelta(days=7)
 # Whoever reads a version, or writes on it, has so long to end.
-DATA_AT_LEAST = timedelta(seconds=20)
+DATA_AT_LEAST = timedelta(seconds=10)
 LOG_AT_LEAST = timedelta(minutes=1)
 
 LOG = "_delta_log/"

@@ -39,11 +39,12 @@ from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
 from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.live.controller.seat import Seat
-from spark_replication.messages.actions import ADMIN_REQUESTS, BROKER_DIED, DISK_FAILED, METADATA
+from spark_replication.messages.actions import ADMIN_REQUESTS, BROKER_DIED, DISK_FAILED, METADATA, REBUILD_MIRROR
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
+from spark_replication.messages.mirroring import RebuildMirror
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import (
     Request,
@@ -65,6 +66,7 @@ STOP_S = 2.0
 ASIDE_S = 2.0  # in which one that stands by has won
 CLOSE_TIMEOUT_S = 120.0  # a dismissal of guardians included
 TICK_S = 0.2
+REBUILD_S = 8.0  # less than an administrator waits for one answer
 
 Answer = TypeVar("Answer")
 
@@ -377,6 +379,7 @@ class ControllerHost:
             handled(METADATA, self._metadata),
             handled(BROKER_DIED, self._broker_died),
             handled(DISK_FAILED, self._disk_failed),
+            handled(REBUILD_MIRROR, self._rebuild_mirror),
         ]
 
     def _carry_out(self, asked: Request) -> RequestAnswer:
@@ -415,6 +418,13 @@ class ControllerHost:
         if not self.active:
             raise self._not_controller()
         self._post(_failed(told.broker_id, told.broker_epoch, told.replicas))
+        return Done()
+
+    def _rebuild_mirror(self, _asked: RebuildMirror) -> Done:
+        mirror = self._mirror
+        if mirror is None or not self.active:
+            raise self._not_controller()
+        mirror.rebuild(REBUILD_S)
         return Done()
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from deltalake import DeltaTable
 import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.mirror.load import read_partitions, read_status
+from spark_replication.mirror.load import TABLES, read_partitions, read_status
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.faults import kill
@@ -27,7 +28,7 @@ from tests.live.cluster.waiting import eventually
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 SCHEMA = pa.schema([("id", pa.int64())])
-KILLS = 8
+KILLS = 20
 CONFIG = {"zookeeper.session.ms": 6_000}
 
 
@@ -134,4 +135,17 @@ def test_a_controller_that_slept_through_a_take_over_overwrites_nothing(
         other.close()
     eventually(lambda: not cluster.problems(), "the first commands again")
     assert_agrees(cluster)
+    cluster.admin.delete_topic(name)
+
+
+def test_tables_that_somebody_emptied_or_removed_are_rebuilt_as_they_were(cluster: sr.LocalCluster, name: str) -> None:
+    cluster.admin.create_topic(name, SCHEMA, partitions=3, replication_factor=2)
+    cluster.wait_healthy()
+    assert_agrees(cluster)
+    DeltaTable(PARTITIONS.path(cluster.mirror_path)).delete(f"topic = '{name}'")
+    shutil.rmtree(TABLES["brokers"].path(cluster.mirror_path))
+    assert verify(cluster, wait_s=0).returncode == 1
+    cluster.admin.rebuild_mirror()
+    told = verify(cluster, wait_s=0)
+    assert told.returncode == 0, told.stdout + told.stderr
     cluster.admin.delete_topic(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -296,3 +297,35 @@ def test_closing_gives_up_after_a_last_try(path: str, start: Start) -> None:
     mirror.tell(changed((command(), 10)))
     mirror.close(DEADLINE_S)
     assert mirror.pending == 1
+
+
+def test_a_rebuild_brings_back_what_somebody_removed_by_hand(path: str, start: Start) -> None:
+    mirror = start()
+    told = everything(20, (command("orders", 0), 10), (command("orders", 1), 11))
+    mirror.tell(told)
+    mirror.flush(DEADLINE_S)
+    DeltaTable(PARTITIONS.path(path)).delete("partition = 1")
+    with ThreadPoolExecutor(1) as aside:
+        rebuilt = aside.submit(mirror.rebuild, DEADLINE_S)
+        wait_for(lambda: mirror.wants_all)
+        assert not rebuilt.done()
+        mirror.tell(told)  # as the controller does with its next tick
+        rebuilt.result(DEADLINE_S)
+    assert sorted(DeltaTable(PARTITIONS.path(path)).to_pyarrow_table()["partition"].to_pylist()) == [0, 1]
+
+
+def test_what_keeps_tables_from_being_rebuilt_is_told(path: str, start: Start) -> None:
+    Path(path).write_text("a file where the folder should be")
+    mirror = start()
+    wait_for(lambda: mirror.error is not None)
+    with ThreadPoolExecutor(1) as aside:
+        rebuilt = aside.submit(mirror.rebuild, DEADLINE_S)
+        wait_for(lambda: mirror.error is None)
+        mirror.tell(everything(20, (command("orders", 0), 10)))
+        with pytest.raises(StorageFailed, match=r"mirror/\w+ was not written.*mirror\.path"):
+            rebuilt.result(DEADLINE_S)
+
+
+def test_a_rebuild_that_takes_long_is_asked_for_again(start: Start) -> None:
+    with pytest.raises(RequestTimedOut, match="are being written: ask again"):
+        start().rebuild(0.1)  # nobody tells it everything
