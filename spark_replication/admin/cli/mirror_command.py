@@ -3,35 +3,19 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import click
-import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, show
-from spark_replication.client.bootstrap import SESSION_MS, RegisteredBrokers, parse_bootstrap
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
 from spark_replication.config import Settings
-from spark_replication.core.controller.cluster import commands_of
-from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.brokers import BROKERS, BrokerRow
 from spark_replication.mirror.load import TABLES, read_status, read_table
-from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from spark_replication.mirror.status import STATUS
-from spark_replication.mirror.topics import TOPICS, TopicRow
-from spark_replication.mirror.verifying import Difference, differences
-from spark_replication.model import TopicPartition
-from spark_replication.zk.reading import Reading
-from spark_replication.zk.session import Session
+from spark_replication.transport.security import Security
 
-TIMEOUT_MS = 30_000
-LOOK_S = 0.2
 COLUMNS = {
     "partitions": (
         *("topic", "partition", "leader", "leader_epoch", "active_epoch", "leader_since", "isr", "elr", "replicas"),
@@ -62,7 +46,7 @@ def show_rows(path: str, output: Format, table: str, topics: tuple[str, ...]) ->
     if topics and table == "brokers":
         raise click.UsageError("a broker is of no topic: leave out TOPIC, or ask for another --table")
     key, columns = TABLES[table].key, COLUMNS[table]
-    rows = sorted(_shown(table, path), key=lambda row: [row[name] for name in key])
+    rows = sorted(rows_of(partial(read_table, table), path), key=lambda row: [row[name] for name in key])
     wanted = [row for row in rows if not topics or row["topic"] in topics]
     show(columns, ([row.get(name) for name in columns] for row in wanted), output=output)
 
@@ -72,102 +56,43 @@ def show_rows(path: str, output: Format, table: str, topics: tuple[str, ...]) ->
 @output
 def status(path: str, output: Format) -> None:
     """How far the tables are, and who writes them: exit 1 if nobody has said so for two heartbeats."""
-    rows = _rows(read_status, path)
+    rows = rows_of(read_status, path)
     now = datetime.now(UTC)
     fresh = [now - row["as_of"] <= timedelta(milliseconds=2 * row["heartbeat_ms"]) for row in rows]
     show(STATUS_COLUMNS, ([*row.values(), is_fresh] for row, is_fresh in zip(rows, fresh, strict=True)), output=output)
     sys.exit(0 if fresh and all(fresh) else 1)
 
 
+wait = click.option("--wait", "wait_s", default=5.0, show_default=True, help="seconds in which the tables may catch up")
+
+
 @mirror.command()
 @bootstrap
 @_path
 @output
-@click.option("--wait", "wait_s", default=5.0, show_default=True, help="seconds in which the tables may catch up")
+@wait
 def verify(bootstrap: str, path: str, output: Format, wait_s: float) -> None:
     """Compare the tables with ZooKeeper, row by row: exit 0 if they agree, 1 if not, with what differs.
 
     What goes on meanwhile is no difference: it is looked again until they agree, or --wait is over."""
-    deadline = time.monotonic() + wait_s
-    with _zookeeper(bootstrap) as session:
-        found, count = _compared(session, path)
-        while found and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-            found, count = _compared(session, path)
-    if output == "json" or found:
-        show(("table", "row", "column", "zookeeper", "shown"), map(_told, found), output=output)
-    click.echo(f"{count} rows, {len(found)} differences", err=True)
-    sys.exit(1 if found else 0)
+    _tell(verified(bootstrap, path, wait_s), output)
 
 
-def _told(found: Difference) -> tuple[Any, ...]:
-    row = "-".join(str(each) for each in found.key)
-    return found.table, row, found.column or "(row)", found.stored, found.shown
+@mirror.command()
+@bootstrap
+@security
+@_path
+@output
+@wait
+def rebuild(bootstrap: str, security: Security, path: str, output: Format, wait_s: float) -> None:
+    """Have the controller write what the tables lack, and compare them, as verify does.
+
+    After somebody has removed or changed rows, or a whole table. A new controller does the same as it begins."""
+    _tell(rebuilt(bootstrap, path, wait_s, security), output)
 
 
-def _compared(session: Session, path: str) -> tuple[list[Difference], int]:
-    """And how many rows there should be. What cannot be read in ZooKeeper is left as it is there, and here."""
-    reading = Reading(session)
-    stored = _stored(reading)
-    found = [
-        each
-        for name, table in TABLES.items()
-        for each in differences(table, stored[name], _shown(name, path))
-        if not table.hides(reading.unreadable, each.key)
-    ]
-    return found, sum(map(len, stored.values()))
-
-
-def _stored(reading: Reading) -> dict[str, list[Any]]:
-    """The rows of each table, as they are to be."""
-    topics = reading.topics()
-    partitions = reading.partitions(
-        TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions
-    )
-    brokers = reading.brokers()
-    return {
-        PARTITIONS.name: [
-            PartitionRow(cluster_id="", command=command, zxid=partitions[command.topic_partition].zxid, told_ms=0)
-            for command in commands_of(topics, partitions)
-        ],
-        TOPICS.name: [TopicRow(cluster_id="", name=name, topic=topic, told_ms=0) for name, topic in topics.items()],
-        BROKERS.name: [
-            BrokerRow(
-                cluster_id="",
-                broker=broker,
-                registration=registration,
-                zxid=brokers.registered[broker].zxid,
-                at_ms=0,
-                told_ms=0,
-            )
-            for broker, registration in brokers.brokers.items()
-        ],
-    }
-
-
-def _shown(table: str, path: str) -> list[dict[str, Any]]:
-    return _rows(partial(read_table, table), path)
-
-
-def _rows(read: Callable[[str], pa.Table], path: str) -> list[dict[str, Any]]:
-    try:
-        rows: list[dict[str, Any]] = read(path).to_pylist()
-        return rows
-    except (DeltaError, OSError) as error:
-        raise InvalidRequest(
-            f"there is no table to read at {path}: {error}. Name the mirror.path of the cluster with --path"
-        ) from error
-
-
-@contextmanager
-def _zookeeper(bootstrap: str) -> Iterator[Session]:
-    where = parse_bootstrap(bootstrap)
-    if not isinstance(where, RegisteredBrokers):
-        raise InvalidRequest(f"{bootstrap} names brokers: give zk://host:port/chroot, which is what is compared")
-    session = Session.connect(
-        where.zookeeper, where.chroot, session_timeout_ms=SESSION_MS, request_timeout_ms=TIMEOUT_MS
-    )
-    try:
-        yield session
-    finally:
-        session.close()
+def _tell(found: Agreement, output: Format) -> None:
+    if output == "json" or found.differences:
+        show(DIFFERENCE, map(told, found.differences), output=output)
+    click.echo(str(found), err=True)
+    sys.exit(1 if found.differences else 0)

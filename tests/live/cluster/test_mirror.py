@@ -144,8 +144,18 @@ def test_tables_that_somebody_emptied_or_removed_are_rebuilt_as_they_were(cluste
     assert_agrees(cluster)
     DeltaTable(PARTITIONS.path(cluster.mirror_path)).delete(f"topic = '{name}'")
     shutil.rmtree(TABLES["brokers"].path(cluster.mirror_path))
-    assert verify(cluster, wait_s=0).returncode == 1
-    cluster.admin.rebuild_mirror()
+    refused = verify(cluster, wait_s=0)
+    assert (refused.returncode, "there is no table to read" in refused.stderr) == (1, True)
+    assert_rebuilds(cluster, "-m", "spark_replication", "mirror", "rebuild", "--format", "json")
+    DeltaTable(PARTITIONS.path(cluster.mirror_path)).delete()
+    assert_rebuilds(cluster, "jobs/rebuild_mirror.py")
+    cluster.admin.delete_topic(name)
+
+
+def assert_rebuilds(cluster: sr.LocalCluster, *program: str) -> None:
+    command = [sys.executable, *program, "-b", cluster.zookeeper, "--path", cluster.mirror_path]
+    told = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert told.returncode == 0, told.stdout + told.stderr
+    assert "rows, 0 differences" in told.stdout + told.stderr
     told = verify(cluster, wait_s=0)
     assert told.returncode == 0, told.stdout + told.stderr
-    cluster.admin.delete_topic(name)

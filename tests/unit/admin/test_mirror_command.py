@@ -48,6 +48,12 @@ def test_tables_that_nobody_writes_any_more_are_told_from_fresh_ones(
     assert (listed.exit, found["zxid"], found["controller_epoch"], found["fresh"]) == (exit_code, 20, 4, not exit_code)
 
 
+def test_a_broker_is_of_no_topic(run: Run, tmp_path: Path) -> None:
+    refused = run("mirror", "show", "--path", tmp_path, "--table", "brokers", "orders")
+    assert (refused.exit, refused.out) == (2, "")
+    assert "a broker is of no topic" in refused.err
+
+
 def test_a_place_without_a_table_is_named(run: Run, tmp_path: Path) -> None:
     refused = run("mirror", "show", "--path", tmp_path / "nowhere")
     assert (refused.exit, refused.out) == (1, "")
@@ -55,7 +61,8 @@ def test_a_place_without_a_table_is_named(run: Run, tmp_path: Path) -> None:
     assert "--path" in refused.err
 
 
-def test_only_zookeeper_can_be_compared_with(run: Run, tmp_path: Path) -> None:
-    refused = run("mirror", "verify", "-b", "127.0.0.1:9092", "--path", tmp_path)
+@pytest.mark.parametrize("command", ["verify", "rebuild"])
+def test_only_zookeeper_can_be_compared_with(run: Run, tmp_path: Path, command: str) -> None:
+    refused = run("mirror", command, "-b", "127.0.0.1:9092", "--path", tmp_path)
     assert (refused.exit, refused.out) == (1, "")
     assert "give zk://host:port/chroot" in refused.err
