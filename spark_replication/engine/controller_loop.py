@@ -130,6 +130,8 @@ class ControllerLoop:
         self._storing = False
         self._advancing = False
         self._over = False
+        # Reassignments whose next step met another write, or was to be stored together with one that did.
+        self._held_up: dict[TopicPartition, None] = {}
         # What the mirror has not been told yet, and up to where all of it is known.
         self._changed: dict[TopicPartition, None] = {}
         self._changed_topics: dict[str, None] = {}
@@ -164,6 +166,9 @@ class ControllerLoop:
 
     def tick(self, now_ms: int) -> None:
         since_ms, self._ticked_ms = self._ticked_ms, now_ms
+        if self._held_up and not self._over:
+            self._waiting.append(_Task(Advance(tuple(self._held_up))))
+            self._held_up.clear()
         self.handle(Ticked(since_ms), now_ms)
         if self._mirror.wants_all and not self._over:
             self._tell_all()
@@ -257,8 +262,10 @@ class ControllerLoop:
                 self._sender.send(broker, self.cluster.registered[broker], question)
         self._report(cause, done)
         if (done.refused or done.unstorable) and isinstance(cause, Advance):
-            # News of what it met is on its way, and waits behind this: going on at once would meet it for ever.
+            # News of what it met is on its way, and waits behind this: going on at once would meet it for ever. Of what
+            # was to be stored together with that there is none: the next tick goes on.
             stored = tuple(partition for partition in cause.partitions if partition in done.written)
+            self._held_up.update(dict.fromkeys(cause.partitions if done.refused else ()))
             decided = msgspec.structs.replace(decided, then=(Advance(stored),) if stored else ())
         if done.unstorable:
             decided = msgspec.structs.replace(decided, reply=_with(decided.reply, done.unstorable))

@@ -422,6 +422,14 @@ PLANTED_BUGS = (
         seed=1680466375,
     ),
     bug(
+        "forget a reassignment that was to be completed together with one that met another write",
+        "engine/controller_loop.py",
+        "dict.fromkeys(cause.partitions if done.refused else ())",
+        "{}",
+        "no_reassignment_stuck",
+        seed=2236076732,
+    ),
+    bug(
         "recover with the shortest of the logs that are known",
         "core/law/unclean_recovery.py",
         "    return max(counted, key=counted.__getitem__)",

@@ -33,6 +33,21 @@ def test_a_reassignment_that_relies_on_an_earlier_life_does_not_spin() -> None:
     assert story.asked() == []
 
 
+def test_what_was_to_be_stored_together_with_a_partition_that_had_changed_is_tried_again() -> None:
+    both = topic((2, 3, 1), (2, 3, 1), adding={0: (3,), 1: (3,)}, removing={0: (1,), 1: (1,)})
+    story = Story(1, 2, 3, foo=both, foo_0=state(2, [1, 2, 3]), foo_1=state(2, [1, 2, 3]))
+    story.happens(TookOver())
+    story.leader_writes(FOO, state(2, [1, 2]))  # the replica that was added is not in sync any more
+    story.answered("foo@1", "foo-0@7", "foo-1@7")
+    story.happens(PartitionsRead({FOO: story.store.partitions[FOO]}))
+    assert story.asked() == []
+    story.loop.tick(1)
+    story.answered("foo@1", "foo-1@7")
+    assert story.store.topics["foo"].state == topic((2, 3, 1), (2, 3), adding={0: (3,)}, removing={0: (1,)})
+    story.loop.tick(2)
+    assert story.asked() == []
+
+
 def test_a_request_lets_what_was_read_meanwhile_in_before_it_is_asked_again() -> None:
     story = Story(foo=topic((2, 1), (1, 2)))
     story.store.register(2, clean=True, rack=None)
