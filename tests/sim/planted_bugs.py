@@ -230,7 +230,7 @@ PLANTED_BUGS = (
         "engine/controller_loop.py",
         "        self._store.commit([step.writes for step in decided.steps], stored)",
         "        self._store.commit([step.writes for step in decided.steps], lambda _answers: None)\n"
-        '        stored([Stored(tuple((getattr(w, "version", 0) + 1, 0) for w in s.writes)) for s in decided.steps])',
+        '        stored([Stored(tuple(Made(getattr(w, "version", 0) + 1) for w in s.writes)) for s in decided.steps])',
         "persisted_before_sent",
         "mirror_never_ahead",
     ),
