@@ -10,14 +10,13 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
-from deltalake.exceptions import DeltaError
 
 from spark_replication.client.admin import Admin
 from spark_replication.client.bootstrap import SESSION_MS, RegisteredBrokers, parse_bootstrap
 from spark_replication.core.controller.cluster import commands_of
 from spark_replication.errors import InvalidRequest
 from spark_replication.mirror.brokers import BROKERS, BrokerRow
-from spark_replication.mirror.load import TABLES, read_table
+from spark_replication.mirror.load import TABLES, UNREADABLE, read_table
 from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from spark_replication.mirror.topics import TOPICS, TopicRow
 from spark_replication.mirror.verifying import Difference, differences
@@ -113,7 +112,7 @@ def rows_of(read: Callable[[str], pa.Table], path: str) -> list[dict[str, Any]]:
     try:
         rows: list[dict[str, Any]] = read(path).to_pylist()
         return rows
-    except (DeltaError, OSError) as error:
+    except UNREADABLE as error:
         raise InvalidRequest(
             f"there is no table to read at {path}: {error}. Name the mirror.path of the cluster with --path"
         ) from error
@@ -123,7 +122,7 @@ def rows_of(read: Callable[[str], pa.Table], path: str) -> list[dict[str, Any]]:
 def _zookeeper(bootstrap: str) -> Iterator[Session]:
     where = parse_bootstrap(bootstrap)
     if not isinstance(where, RegisteredBrokers):
-        raise InvalidRequest(f"{bootstrap} names brokers: give zk://host:port/chroot, which is what is compared")
+        raise InvalidRequest(f"{bootstrap} names no ZooKeeper: give zk://host:port/chroot, which is what is compared")
     session = Session.connect(
         where.zookeeper, where.chroot, session_timeout_ms=SESSION_MS, request_timeout_ms=TIMEOUT_MS
     )

@@ -1,16 +1,19 @@
-"""Where a client starts from: `host:port,…` of any brokers, or `zk://host:port,…/chroot` to read who is registered."""
+"""Where a client starts from: `host:port,…` of any brokers, or whom ZooKeeper (`zk://host:port,…/chroot`) or the Delta
+tables (`delta:/path`) name."""
 
 from __future__ import annotations
 
 import re
 from typing import Protocol
 
-from spark_replication.errors import InvalidConfig
+from spark_replication.errors import BrokerNotAvailable, InvalidConfig
+from spark_replication.mirror.paths import mirror_path
 
 SESSION_MS = 9_000
 
 _ADDRESS = re.compile(r"[^\s:/,]+:[0-9]{1,5}")
-_FORMS = '"host:port,host:port" of any brokers, or "zk://host:port/chroot"'
+FORMS = "host:port,… of any brokers, zk://host:port/chroot, or delta:/path of the mirror"
+DELTA = "delta:"
 
 
 class Bootstrap(Protocol):
@@ -46,9 +49,40 @@ class RegisteredBrokers:
             session.close()
 
 
+class MirroredBrokers:
+    """Read anew each time, from the table `brokers` below this path: neither ZooKeeper nor Spark is needed (M5)."""
+
+    def __init__(self, path: str) -> None:
+        self.path = mirror_path(path)
+
+    def addresses(self, timeout_ms: int) -> list[str]:
+        # deltalake is heavy, and needed for this alone.
+        from spark_replication.mirror.brokers import BROKERS
+        from spark_replication.mirror.load import UNREADABLE, read_table, reason_of
+
+        table = BROKERS.path(self.path)
+        try:
+            wanted = ["broker", "host", "port", "state"]
+            rows = read_table(BROKERS.name, self.path, columns=wanted, timeout_ms=max(1, timeout_ms)).to_pylist()
+        except UNREADABLE as error:
+            raise BrokerNotAvailable(
+                f"the table of brokers at {table} cannot be read ({reason_of(error)}): name the mirror.path of a "
+                f"cluster after {DELTA}, and see that this process may read it"
+            ) from error
+        if not rows:
+            raise BrokerNotAvailable(
+                f"the table at {table} names no broker that lives: start brokers, and a controller, which writes it"
+            )
+        rows.sort(key=lambda row: (row["state"] != "live", row["broker"]))
+        return [f"{row['host']}:{row['port']}" for row in rows]
+
+
 def parse_bootstrap(text: str) -> Bootstrap:
-    if text.startswith("delta:"):
-        raise InvalidConfig(f"{text!r}: starting from the Delta tables is not built yet, use {_FORMS}")
+    if text.startswith(DELTA):
+        path = text.removeprefix(DELTA).strip()
+        if not path:
+            raise InvalidConfig(f"{text!r} names no path: it is {FORMS}")
+        return MirroredBrokers(path)
     if text.startswith("zk://"):
         zookeeper, slash, chroot = text.removeprefix("zk://").partition("/")
         if not slash or not chroot.strip("/"):
@@ -61,5 +95,5 @@ def _addresses(listed: str, whole: str) -> list[str]:
     found = [address.strip() for address in listed.split(",") if address.strip()]
     wrong = [address for address in found if not _ADDRESS.fullmatch(address)]
     if wrong or not found:
-        raise InvalidConfig(f"bootstrap {whole!r} holds {wrong or 'no address'}: it is {_FORMS}")
+        raise InvalidConfig(f"bootstrap {whole!r} holds {wrong or 'no address'}: it is {FORMS}")
     return found

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake import DeltaTable
+from deltalake.exceptions import DeltaError
 
 from spark_replication.mirror.brokers import BROKERS
 from spark_replication.mirror.columns import Table
@@ -21,10 +22,21 @@ if TYPE_CHECKING:
 # Those of which there may be tombstones.
 TABLES: dict[str, Table[Any]] = {table.name: table for table in (PARTITIONS, BROKERS, TOPICS)}
 
+# What reading raises: no table, another one, or no access to it.
+UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
-def read_table(name: str, path: str) -> pa.Table:
-    """One row each of what exists; the columns' comments say what they mean."""
-    return DeltaTable(TABLES[name].path(path)).to_pyarrow_table(filters=~pc.field("deleted"))
+
+def read_table(name: str, path: str, *, columns: list[str] | None = None, timeout_ms: int | None = None) -> pa.Table:
+    """One row each of what exists; the columns' comments say what they mean. timeout_ms: of each request to an object
+    store, none of which is tried again."""
+    store = None if timeout_ms is None else {"timeout": f"{timeout_ms}ms", "max_retries": "0"}
+    opened = DeltaTable(TABLES[name].path(path), storage_options=store)
+    return opened.to_pyarrow_table(columns=columns, filters=~pc.field("deleted"))
+
+
+def reason_of(error: Exception) -> str:
+    """In one line: Delta tells more, in several."""
+    return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".: ")
 
 
 def read_partitions(path: str) -> pa.Table:
@@ -36,9 +48,14 @@ def read_status(path: str) -> pa.Table:
     return DeltaTable(STATUS.path(path)).to_pyarrow_table()
 
 
+def load_table(spark: SparkSession, table: Table[Any], path: str) -> DataFrame:
+    """With its tombstones. Each query of it reads the newest version."""
+    return spark.read.format("delta").load(table.path(path))
+
+
 def load_partitions(spark: SparkSession, path: str) -> DataFrame:
-    """Likewise, as a DataFrame."""
-    return spark.read.format("delta").load(PARTITIONS.path(path)).where("NOT deleted")
+    """One row each of what exists."""
+    return load_table(spark, PARTITIONS, path).where("NOT deleted")
 
 
 def load_partition_changes(
@@ -51,4 +68,5 @@ def load_partition_changes(
     reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first_version)
     if last_version is not None:
         reader = reader.option("endingVersion", last_version)
-    return reader.load(PARTITIONS.path(path)).where("_change_type <> 'update_preimage'")
+    # A tombstone that is forgotten is deleted: that is no value of its row.
+    return reader.load(PARTITIONS.path(path)).where("_change_type IN ('insert', 'update_postimage')")

@@ -16,6 +16,7 @@ import msgspec
 from rich.console import Console
 from rich.table import Table
 
+from spark_replication.client.bootstrap import FORMS
 from spark_replication.client.settings_file import read_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment
 from spark_replication.errors import ReplicationError
@@ -28,7 +29,7 @@ _bootstrap = partial(
     "--bootstrap",
     "-b",
     envvar=BOOTSTRAP_VARIABLE,
-    help=f"host:port,… of any brokers, or zk://host:port/chroot (or in ${BOOTSTRAP_VARIABLE})",
+    help=f"{FORMS} (or in ${BOOTSTRAP_VARIABLE})",
 )
 bootstrap = _bootstrap(required=True)
 bootstrap_of_group = _bootstrap(required=False)  # its commands have it, too

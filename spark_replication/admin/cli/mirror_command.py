@@ -5,14 +5,13 @@ from __future__ import annotations
 import sys
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from pathlib import Path
 
 import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
-from spark_replication.config import Settings
 from spark_replication.mirror.load import TABLES, read_status, read_table
+from spark_replication.mirror.paths import DEFAULT_PATH
 from spark_replication.mirror.status import STATUS
 from spark_replication.transport.security import Security
 
@@ -26,9 +25,7 @@ COLUMNS = {
 }
 STATUS_COLUMNS = (*STATUS.schema.names, "fresh")
 
-_path = click.option(
-    "--path", default=str(Path(Settings().data_dir) / "mirror"), show_default=True, help="mirror.path of the cluster"
-)
+_path = click.option("--path", default=DEFAULT_PATH, show_default=True, help="mirror.path of the cluster")
 
 
 @click.group()

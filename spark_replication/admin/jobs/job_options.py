@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 
+from spark_replication.client.bootstrap import FORMS
 from spark_replication.client.settings_file import read_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
 from spark_replication.transport.security import Security, read_security
@@ -27,7 +28,7 @@ def add_bootstrap(parser: argparse.ArgumentParser) -> None:
         "-b",
         default=known,
         required=known is None,
-        help=f"host:port,… of any brokers, or zk://host:port/chroot (or in ${BOOTSTRAP_VARIABLE})",
+        help=f"{FORMS} (or in ${BOOTSTRAP_VARIABLE})",
     )
 
 

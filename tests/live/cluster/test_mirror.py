@@ -23,6 +23,8 @@ from spark_replication.mirror.load import TABLES, read_partitions, read_status
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.faults import kill
+from tests.live.cluster.history import SCHEMA as NUMBERS
+from tests.live.cluster.history import Load
 from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -159,3 +161,22 @@ def assert_rebuilds(cluster: sr.LocalCluster, *program: str) -> None:
     assert "rows, 0 differences" in told.stdout + told.stderr
     told = verify(cluster, wait_s=0)
     assert told.returncode == 0, told.stdout + told.stderr
+
+
+def test_clients_that_begin_with_the_table_get_every_row_once_over_a_leaders_death(
+    cluster: sr.LocalCluster, name: str
+) -> None:
+    """Producers and readers are told of nothing but where the table lies."""
+    bootstrap = f"delta:{cluster.mirror_path}"
+    with sr.Admin(bootstrap) as admin:
+        admin.create_topic(name, NUMBERS, partitions=3)
+        with Load(bootstrap, name, partitions=3) as load:
+            load.wait_for_more(10)
+            (topic,) = admin.describe_topics([name])
+            leader = topic.partitions[0].leader
+            assert leader is not None
+            kill(cluster.brokers[leader].pid)
+            load.wait_for_more(10)
+        # Who begins only now finds those that are left, whatever the table still says of the other.
+        load.check_history()
+        admin.delete_topic(name)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from spark_replication.core.controller.news import Complete, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.columns import Gone
-from spark_replication.mirror.partitions import NEVER_CONFIRMED, PartitionRow
-from spark_replication.model import PartitionState
+from spark_replication.mirror.brokers import BROKERS, BrokerRow
+from spark_replication.mirror.columns import Gone, Table
+from spark_replication.mirror.delta_file import DeltaFile
+from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
+from spark_replication.model import PartitionState, Registration
 
 CLUSTER = "cluster-a"
 
@@ -49,3 +54,32 @@ def changed(*told: tuple[PartitionCommand, int]) -> News:
 def everything(zxid: int, *told: tuple[PartitionCommand, int], unreadable: Unreadable = ALL_READ) -> News:
     """As a controller tells that came to power at this zxid."""
     return News(partitions=changed(*told).partitions, complete=Complete(zxid, unreadable))
+
+
+def broker_row(broker: int, zxid: int, *, shutting_down: bool = False, port: int = 9_000) -> BrokerRow:
+    """It is reached at host<id>:<port + id>."""
+    registration = Registration(
+        host=f"host{broker}",
+        port=port + broker,
+        replication_port=1,
+        epoch=zxid,
+        incarnation="one",
+        shutting_down=shutting_down,
+    )
+    return BrokerRow(cluster_id=CLUSTER, broker=broker, registration=registration, zxid=zxid, at_ms=0, told_ms=0)
+
+
+def write(path: str, table: Table[Any], live: Sequence[Any], dead: Sequence[Gone] = ()) -> None:
+    """As the mirror's thread writes it."""
+    rows = table.rows(live, dead)
+    DeltaFile(table, table.path(path), CLUSTER).merge(lambda _opened: rows)
+
+
+def write_brokers(path: str, *live: BrokerRow, dead: Sequence[tuple[int, int]] = ()) -> None:
+    """dead: ids and zxids."""
+    tombstones = [Gone(cluster_id=CLUSTER, key=(broker,), zxid=zxid, told_ms=0) for broker, zxid in dead]
+    write(path, BROKERS, live, tombstones)
+
+
+def write_partitions(path: str, *live: PartitionRow, dead: Sequence[Gone] = ()) -> None:
+    write(path, PARTITIONS, live, dead)

@@ -8,7 +8,7 @@ import time
 import msgspec
 import pytest
 
-from spark_replication.client.bootstrap import NamedBrokers, RegisteredBrokers, parse_bootstrap
+from spark_replication.client.bootstrap import MirroredBrokers, NamedBrokers, RegisteredBrokers, parse_bootstrap
 from spark_replication.client.deadline import BACK_OFF_MAX_S, Deadline, back_off_s, persistently
 from spark_replication.client.routes import Routes
 from spark_replication.errors import (
@@ -128,7 +128,12 @@ def test_a_closed_client_says_so(cluster: FakeCluster) -> None:
 
 @pytest.mark.parametrize(
     ("text", "kind"),
-    [("a:1", NamedBrokers), ("a:1, b:2", NamedBrokers), ("zk://a:1,b:2/root/deep", RegisteredBrokers)],
+    [
+        ("a:1", NamedBrokers),
+        ("a:1, b:2", NamedBrokers),
+        ("zk://a:1,b:2/root/deep", RegisteredBrokers),
+        ("delta:/tables", MirroredBrokers),
+    ],
 )
 def test_bootstrap_forms(text: str, kind: type) -> None:
     assert isinstance(parse_bootstrap(text), kind)
@@ -144,7 +149,8 @@ def test_bootstrap_forms(text: str, kind: type) -> None:
         ("zk://a:1", "names no chroot"),
         ("zk://a:1/", "names no chroot"),
         ("zk:///root", "no address"),
-        ("delta:/tables", "not built yet"),
+        ("delta:", "names no path"),
+        ("delta: ", "names no path"),
     ],
 )
 def test_a_wrong_bootstrap_is_refused(text: str, says: str) -> None:

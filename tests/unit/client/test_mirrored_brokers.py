@@ -1,0 +1,133 @@
+"""`delta:/path`: clients begin with the brokers that the mirror's table names."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+from spark_replication.client.bootstrap import MirroredBrokers, parse_bootstrap
+from spark_replication.client.deadline import Deadline
+from spark_replication.client.routes import Routes
+from spark_replication.errors import BrokerNotAvailable
+from spark_replication.mirror.brokers import BrokerRow
+from tests.live.mirror.mirror_stories import CLUSTER, broker_row, write_brokers
+from tests.unit.client.fake_cluster import FakeCluster
+
+TIMEOUT_MS = 2_000
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "mirror")
+
+
+def named(path: str) -> list[str]:
+    return parse_bootstrap(f"delta:{path}").addresses(TIMEOUT_MS)
+
+
+def test_those_that_live_come_first_and_those_that_are_gone_not_at_all(path: str) -> None:
+    write_brokers(path, broker_row(1, 1, shutting_down=True), broker_row(3, 2), broker_row(2, 3), dead=[(4, 4)])
+    assert named(path) == ["host2:9002", "host3:9003", "host1:9001"]
+
+
+def test_the_table_is_read_anew_each_time(path: str) -> None:
+    write_brokers(path, broker_row(1, 1), broker_row(2, 1))
+    bootstrap = MirroredBrokers(path)
+    assert bootstrap.addresses(TIMEOUT_MS) == ["host1:9001", "host2:9002"]
+    write_brokers(path, broker_row(1, 5, port=7_000), dead=[(2, 6)])
+    assert bootstrap.addresses(TIMEOUT_MS) == ["host1:7001"]
+
+
+def test_a_relative_path_stays_where_it_was_named(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_brokers(path, broker_row(1, 1))
+    monkeypatch.chdir(Path(path).parent)
+    bootstrap = parse_bootstrap("delta:mirror")
+    monkeypatch.chdir("/")
+    assert bootstrap.addresses(TIMEOUT_MS) == ["host1:9001"]
+
+
+def test_a_table_in_which_nobody_lives_says_so(path: str) -> None:
+    write_brokers(path, broker_row(1, 1))
+    write_brokers(path, dead=[(1, 2)])
+    with pytest.raises(BrokerNotAvailable, match=f"{path}/brokers names no broker that lives: start brokers"):
+        named(path)
+
+
+def test_no_table_or_another_one_says_what_to_name(path: str) -> None:
+    with pytest.raises(BrokerNotAvailable, match=r"cannot be read \(.+\): name the mirror.path"):
+        named(path)
+    assert not Path(path).exists()
+    write_deltalake(f"{path}/brokers", pa.table({"deleted": [False], "id": [1]}))
+    with pytest.raises(BrokerNotAvailable, match=r"cannot be read \(.+\): name the mirror.path"):
+        named(path)
+    write_deltalake(f"{path}-other/brokers", pa.table({"id": [1]}))
+    with pytest.raises(BrokerNotAvailable, match=r"cannot be read \(.+\): name the mirror.path"):
+        named(f"{path}-other")
+
+
+def test_a_file_of_the_table_that_is_lost_is_no_empty_table(path: str) -> None:
+    write_brokers(path, broker_row(1, 1))
+    for file in Path(path, "brokers").glob("*.parquet"):
+        file.unlink()
+    with pytest.raises(BrokerNotAvailable, match="cannot be read"):
+        named(path)
+
+
+def test_a_store_that_does_not_answer_costs_no_more_than_the_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{silent.getsockname()[1]}")
+        monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+        monkeypatch.setenv("AWS_REGION", "nowhere")
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", "key")
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+        begun_s = time.monotonic()
+        with pytest.raises(BrokerNotAvailable, match="cannot be read"):
+            parse_bootstrap("delta:s3://bucket/mirror").addresses(200)
+        assert time.monotonic() - begun_s < 5  # delta-rs by itself tries for 3 minutes
+
+
+def fake_rows(cluster: FakeCluster, zxid: int, *brokers: int) -> list[BrokerRow]:
+    return [
+        BrokerRow(
+            cluster_id=CLUSTER,
+            broker=id_,
+            registration=cluster.brokers[id_].registration,
+            zxid=zxid,
+            at_ms=0,
+            told_ms=0,
+        )
+        for id_ in brokers
+    ]
+
+
+def test_routes_begin_with_the_table_and_go_on_with_what_brokers_tell(cluster: FakeCluster, path: str) -> None:
+    write_brokers(path, broker_row(8, 1, port=1 - 8), *fake_rows(cluster, 1, 1))  # nobody is at host8
+    routes = Routes(f"delta:{path}")
+    first = routes.route("orders", 0, Deadline(20_000))
+    assert (first.leader, first.address) == (1, cluster.brokers[1].address)
+    write_brokers(path, dead=[(1, 2), (8, 2)])  # whatever the table says from now on
+    cluster.lead(2)
+    routes.stale(first)
+    assert routes.route("orders", 0, Deadline(20_000)).leader == 2
+
+
+def test_an_error_names_the_table_that_was_tried(path: str) -> None:
+    with pytest.raises(BrokerNotAvailable, match=f"delta:{path}.+name the mirror.path"):
+        Routes(f"delta:{path}").route("orders", 0, Deadline(5_000))
+
+
+def test_who_needs_no_table_does_not_load_delta() -> None:
+    program = (
+        "import sys; import spark_replication.client.producer, spark_replication.client.reader; "
+        "from spark_replication.client.bootstrap import parse_bootstrap; parse_bootstrap('delta:/tables'); "
+        "print(sorted({'deltalake', 'pyspark'} & sys.modules.keys()))"
+    )
+    told = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert told.stdout.strip() == "[]"
