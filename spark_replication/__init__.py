@@ -13,13 +13,30 @@ if TYPE_CHECKING:
     from spark_replication.client.reader import Reader
     from spark_replication.core.moves.moves import Plan
     from spark_replication.live.local_cluster import LocalCluster
+    from spark_replication.mirror.routing import LeaderTable
     from spark_replication.spark.cluster import SparkCluster
+    from spark_replication.spark.leaders import with_leader
+    from spark_replication.spark.views import register
     from spark_replication.transport.security import Security
 
-__all__ = ["Admin", "LocalCluster", "LocalReader", "Plan", "Producer", "Reader", "Security", "SparkCluster", "errors"]
+__all__ = [
+    "Admin",
+    "LeaderTable",
+    "LocalCluster",
+    "LocalReader",
+    "Plan",
+    "Producer",
+    "Reader",
+    "Security",
+    "SparkCluster",
+    "errors",
+    "register",
+    "with_leader",
+]
 
 _HOMES = {
     "Admin": "spark_replication.client.admin",
+    "LeaderTable": "spark_replication.mirror.routing",
     "LocalCluster": "spark_replication.live.local_cluster",
     "LocalReader": "spark_replication.client.local_reader",
     "Plan": "spark_replication.core.moves.moves",
@@ -27,6 +44,8 @@ _HOMES = {
     "Reader": "spark_replication.client.reader",
     "Security": "spark_replication.transport.security",
     "SparkCluster": "spark_replication.spark.cluster",
+    "register": "spark_replication.spark.views",
+    "with_leader": "spark_replication.spark.leaders",
 }
 
 

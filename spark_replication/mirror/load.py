@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 # Those of which there may be tombstones.
 TABLES: dict[str, Table[Any]] = {table.name: table for table in (PARTITIONS, BROKERS, TOPICS)}
 
+# Delta begins with the first version that is kept. Version 0 is an error once the log's head has been cleaned up.
+BEFORE_ANY_TABLE = "2000-01-01 00:00:00"
+
 # What reading raises: no table, another one, or no access to it.
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
@@ -59,13 +62,18 @@ def load_partitions(spark: SparkSession, path: str) -> DataFrame:
 
 
 def load_partition_changes(
-    spark: SparkSession, path: str, *, first_version: int = 0, last_version: int | None = None
+    spark: SparkSession, path: str, *, first_version: int | None = None, last_version: int | None = None
 ) -> DataFrame:
     """Every value that rows took in these versions of the table, with _commit_version and _commit_timestamp (M3).
+    first_version: None: the first that the table still keeps.
 
     "Who led orders-3 at version N" is the last of its changes up to N.
     """
-    reader = spark.read.format("delta").option("readChangeFeed", "true").option("startingVersion", first_version)
+    reader = spark.read.format("delta").option("readChangeFeed", "true")
+    if first_version is None:
+        reader = reader.option("startingTimestamp", BEFORE_ANY_TABLE)
+    else:
+        reader = reader.option("startingVersion", first_version)
     if last_version is not None:
         reader = reader.option("endingVersion", last_version)
     # A tombstone that is forgotten is deleted: that is no value of its row.
