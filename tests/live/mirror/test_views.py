@@ -115,7 +115,8 @@ def test_each_view_answers_its_question(spark: SparkSession, path: str) -> None:
 
 def test_a_view_shows_what_was_written_after_it_was_made(spark: SparkSession, path: str) -> None:
     """By the thread that writes the tables in a controller."""
-    mirror = MirrorThread(path, Teller(CLUSTER, 4, "127.0.0.1:9000"), interval_ms=1, heartbeat_ms=60_000)
+    teller = Teller(CLUSTER, 4, "127.0.0.1:9000")
+    mirror = MirrorThread(path, teller, interval_ms=1, heartbeat_ms=60_000, history_bytes=1 << 30)
     try:
         mirror.tell(everything(20, (command("orders", 0, leader=1), 10)))
         write_brokers(path, broker_row(1, 21))
