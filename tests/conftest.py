@@ -3,8 +3,10 @@ a Spark cluster, and the third those that share a Spark session; whatever is lef
 
 from __future__ import annotations
 
+import logging
 import os
 import secrets
+from collections.abc import Iterator
 from typing import Any
 
 import hypothesis
@@ -23,6 +25,18 @@ os.environ.setdefault("JDK_JAVA_OPTIONS", " ".join(QUICK_START))
 # Where tests/sim/test_fresh_seeds.py begins. Set before xdist starts its workers, so that all of them agree.
 FRESH_SEEDS_FROM = "FRESH_SEEDS_FROM"
 os.environ.setdefault(FRESH_SEEDS_FROM, str(secrets.randbelow(1 << 32)))
+
+
+@pytest.fixture(autouse=True)
+def spark_keeps_its_log_format_to_itself(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """pytest listens to each logger that keeps its lines to itself, which two of Spark's do from their first error on:
+    and they give their own format to whoever listens."""
+    ours = caplog.handler.formatter
+    yield
+    caplog.handler.setFormatter(ours)
+    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+        if name in logging.root.manager.loggerDict:
+            logging.getLogger(name).propagate = True
 
 
 def pytest_report_header() -> str:

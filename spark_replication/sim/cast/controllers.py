@@ -266,16 +266,21 @@ class Commanding:
         self._reading.add(what)
         zookeeper = self.candidate.zookeeper
 
+        up_to = 0
+
         def operate() -> Event:
+            nonlocal up_to
             self._reading.discard(what)
             if what == "brokers":
                 return zookeeper.store.brokers_read()
-            return zookeeper.take_changes(self.controller_epoch)
+            up_to = zookeeper.notified
+            return zookeeper.read_changes()
 
         def answered(answer: Event | Lost) -> None:
             if not isinstance(answer, Lost):
                 if not self.over:
                     self.candidate.handle(answer)
+                    zookeeper.delete_changes(self.controller_epoch, up_to)
                 return
             self._reading.discard(what)
             if not answer.expired and not self.over:

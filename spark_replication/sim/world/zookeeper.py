@@ -111,7 +111,8 @@ class ZooKeeper:
         self.store = store
         self.session_ms = session_ms
         self.controller: Session | None = None
-        self.notifications: list[TopicPartition] = []
+        self.notifications: dict[int, TopicPartition] = {}
+        self.notified = 0  # how many there were ever: the number of the last
         self.owners: dict[BrokerId, Session] = {}
         self._broker_watches: dict[BrokerId, tuple[Session, Callable[[], None]]] = {}
         self._watches: dict[Session, Callable[[str], None]] = {}
@@ -233,16 +234,17 @@ class ZooKeeper:
             self._registration_removed(broker)
         return answer
 
-    def take_changes(self, controller_epoch: int) -> PartitionsRead:
-        """Read what the notifications name, and delete them; a deposed controller's deletion is refused."""
-        named = sorted(set(self.notifications))
+    def read_changes(self) -> PartitionsRead:
+        """What the notifications name."""
+        named = sorted(set(self.notifications.values()))
         read = {partition: self.store.readable_partition(partition) for partition in named}
-        found = PartitionsRead(
-            {partition: stored for partition, stored in read.items() if stored is not None}, self.garbage_in(named)
-        )
+        there = {partition: stored for partition, stored in read.items() if stored is not None}
+        return PartitionsRead(there, self.garbage_in(named))
+
+    def delete_changes(self, controller_epoch: int, up_to: int) -> None:
+        """Those that were read and handed on; a deposed controller's deletion is refused."""
         if controller_epoch == self.store.controller_epoch:
-            self.notifications.clear()
-        return found
+            self.notifications = {number: of for number, of in self.notifications.items() if number > up_to}
 
     def garbage_in(self, partitions: Iterable[TopicPartition]) -> Unreadable:
         hidden = self.store.unreadable.partitions.intersection(partitions)
@@ -288,6 +290,7 @@ class ZooKeeper:
     def change_isr(self, write: IsrWrite) -> ReplicationError | None:
         refused = self.store.change_isr(write)
         if refused is None and self.controller is not None:
-            self.notifications.append(write.partition)
+            self.notified += 1
+            self.notifications[self.notified] = write.partition
             self._mark("changes")
         return refused

@@ -362,7 +362,7 @@ def test_brokers_of_two_modes_say_why_they_do_not_replicate(
     answers = found[0].produce(ORDERS, 1)
     heard = "replication from broker 1 at"
     eventually(
-        lambda: any(heard in record.message and why in record.message for record in caplog.records),
+        lambda: any(heard in message and why in message for message in caplog.messages),
         "the follower's log says why",
     )
     assert answers == []
