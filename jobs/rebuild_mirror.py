@@ -11,18 +11,17 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from spark_replication.admin.jobs.job_options import add_bootstrap, add_settings, parser_of, security_of, settings_of
 from spark_replication.admin.mirror_agreement import DIFFERENCE, rebuilt, told
 from spark_replication.errors import ReplicationError
+from spark_replication.mirror.paths import path_of
 
 
 def main() -> int:
     options = arguments()
     try:
-        settings = settings_of(options)
-        path = options.path or settings.mirror_path or str(Path(settings.data_dir) / "mirror")
+        path = options.path or path_of(settings_of(options))
         found = rebuilt(options.bootstrap, path, options.wait, security_of(options))
     except ReplicationError as error:
         sys.stderr.write(f"error: {error}\n")

@@ -41,22 +41,15 @@ class Agreement(msgspec.Struct, frozen=True):
 
 def verified(bootstrap: str, path: str, wait_s: float) -> Agreement:
     """Looked at until they agree, or the time is over: what goes on meanwhile is no difference."""
-    deadline = time.monotonic() + wait_s
     with _zookeeper(bootstrap) as session:
-        found = _compared(session, path)
-        while found.differences and time.monotonic() < deadline:
-            time.sleep(LOOK_S)
-            found = _compared(session, path)
-    return found
+        return _agreed(session, path, wait_s)
 
 
 def rebuilt(bootstrap: str, path: str, wait_s: float, security: Security) -> Agreement:
     """By the controller, which alone knows what leaders have confirmed; and then looked at."""
-    with _zookeeper(bootstrap):
-        pass  # what is asked for can be looked at
-    with closing(Admin(bootstrap, security=security)) as admin:
+    with _zookeeper(bootstrap) as session, closing(Admin(bootstrap, security=security)) as admin:
         admin.rebuild_mirror()
-    return verified(bootstrap, path, wait_s)
+        return _agreed(session, path, wait_s)
 
 
 def told(found: Difference) -> tuple[Any, ...]:
@@ -66,6 +59,15 @@ def told(found: Difference) -> tuple[Any, ...]:
 
 
 DIFFERENCE = ("table", "row", "column", "zookeeper", "shown")
+
+
+def _agreed(session: Session, path: str, wait_s: float) -> Agreement:
+    deadline = time.monotonic() + wait_s
+    found = _compared(session, path)
+    while found.differences and time.monotonic() < deadline:
+        time.sleep(LOOK_S)
+        found = _compared(session, path)
+    return found
 
 
 def _compared(session: Session, path: str) -> Agreement:

@@ -42,6 +42,7 @@ from spark_replication.live.guarding.guardian import (
 from spark_replication.messages.actions import BROKER_DIED, METADATA
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.guarding import BrokerDied
+from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId, ControllerInfo
 from spark_replication.process.locked_process import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
 from spark_replication.transport.actions import call
@@ -261,7 +262,7 @@ class LocalCluster:
     @property
     def mirror_path(self) -> str:
         """Where the Delta tables lie."""
-        return self._settings.mirror_path or str(self.directory / "mirror")
+        return path_of(self._settings, self.directory)
 
     @property
     def admin(self) -> Admin:

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from spark_replication.core.law.unreadable import Unreadable
 
+UTC_TIME = pa.timestamp("us", "UTC")
+
 Live = TypeVar("Live")
 Key = tuple[Any, ...]  # of a row, as the columns have it that are its table's key
 
@@ -127,6 +129,3 @@ def told_columns(cluster_id: Callable[[Live], str], told_ms: Callable[[Live], in
         ),
         Column[Live]("deleted", pa.bool_(), "a tombstone: gone since zxid", lambda _row: False, lambda _gone: True),
     )
-
-
-UTC_TIME = pa.timestamp("us", "UTC")

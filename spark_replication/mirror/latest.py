@@ -99,8 +99,8 @@ class Latest(Generic[Live]):
         if known is not None and not isinstance(known, Gone) and known.zxid < zxid:
             self.put(key, Gone(cluster_id=self._cluster_id, key=key, zxid=zxid, told_ms=now_ms), now_ms)
 
-    def all_told(self, whole: Whole | None) -> None:
-        self._whole = whole or self._whole
+    def all_told(self, whole: Whole) -> None:
+        self._whole = whole
 
     def put(self, key: Key, row: Live | Gone, now_ms: int) -> None:
         self._rows[key] = row

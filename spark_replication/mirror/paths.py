@@ -1,4 +1,4 @@
-"""Where the tables lie, for those who read them."""
+"""Where the tables lie."""
 
 from __future__ import annotations
 
@@ -7,9 +7,15 @@ from pathlib import Path
 
 from spark_replication.config import Settings
 
-DEFAULT_PATH = str(Path(Settings().data_dir) / "mirror")
-
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
+
+
+def path_of(settings: Settings, directory: Path | None = None) -> str:
+    """The mirror.path of a cluster. directory: where its data lies; None: where the settings say."""
+    return settings.mirror_path or str((directory or Path(settings.data_dir)) / "mirror")
+
+
+DEFAULT_PATH = path_of(Settings())
 
 
 def mirror_path(named: str | None = None) -> str:

@@ -58,7 +58,7 @@ TOPICS = Table[TopicRow](
             "changed_at",
             UTC_TIME,
             "when it became so, by ZooKeeper's clock",
-            lambda row: row.topic.at_ms * 1_000,
+            lambda row: (row.topic.at_ms or row.told_ms) * 1_000,
             is_mirrors=True,
         ),
         *told_columns(lambda row: row.cluster_id, lambda row: row.told_ms),

@@ -41,6 +41,7 @@ from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.guarding import Guarding, Order
 from spark_replication.mirror.feed import MirrorThread
+from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId
 from spark_replication.process.clock import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
@@ -314,7 +315,7 @@ class SparkCluster:
 
     @property
     def mirror_path(self) -> str:
-        return self.settings.mirror_path or str(self.directory / "mirror")
+        return path_of(self.settings, self.directory)
 
     @property
     def mirror(self) -> MirrorThread:

@@ -290,6 +290,14 @@ def test_a_registration_that_cannot_be_read_is_not_taken_for_gone() -> None:
     assert BROKERS.hides(batch.whole.unreadable, (1,))
 
 
+def test_a_topic_whose_time_nobody_knows_changed_when_that_was_told() -> None:
+    stored = StoredTopic(TopicState(topic_id="id", partitions={0: (1,)}), 0, TopicConfig(), zxid=12)
+    rows = LatestRows(CLUSTER)
+    rows.tell(News(topics=(("orders", stored),)), 5_000)
+    (found,) = TOPICS.rows(rows.take()[TOPICS.name].live, []).to_pylist()
+    assert found["changed_at"] == found["updated_at"]
+
+
 def test_a_topic_is_told_as_its_later_node_says_and_goes_with_its_partitions() -> None:
     def topic(zxid: int, count: int) -> StoredTopic:
         state = TopicState(topic_id="id", partitions=dict.fromkeys(range(count), (1,)))
