@@ -183,6 +183,9 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     mirror_history_bytes: Annotated[
         Bytes, Meta(description="of each table, what earlier versions of the last 7 days may take; else less is kept")
     ] = field(name="mirror.history.bytes", default=20 << 20)
+    mirror_events_retention_ms: Annotated[
+        int, Meta(ge=60_000, description="events of the mirror are kept for so long")
+    ] = field(name="mirror.events.retention.ms", default=30 * 24 * 3_600_000)
     mirror_path: Annotated[str, Meta(description="where the Delta tables lie; empty = below the data directory")] = (
         field(name="mirror.path", default="")
     )

@@ -6,6 +6,7 @@ every decision is made on what is stored. Single-threaded: whoever owns it feeds
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,7 +28,7 @@ from spark_replication.core.controller.events import (
     Ticked,
     TookOver,
 )
-from spark_replication.core.controller.news import NOTHING_NEW, Complete, PartitionNews
+from spark_replication.core.controller.origin import Origin, origin_of
 from spark_replication.core.controller.plan import (
     Advance,
     BrokersMoved,
@@ -41,7 +42,6 @@ from spark_replication.core.controller.plan import (
     Stop,
 )
 from spark_replication.core.controller.requests import moving, narrowed
-from spark_replication.core.controller.settling import waiting
 from spark_replication.core.controller.widening import CompareSchemas
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -61,6 +61,7 @@ from spark_replication.core.law.writes import (
     TopicRemoval,
     TopicWrite,
 )
+from spark_replication.engine.untold import Untold
 from spark_replication.errors import (
     InvalidUpdateVersion,
     NotController,
@@ -82,10 +83,12 @@ log = logging.getLogger(__name__)
 
 
 class _Task(msgspec.Struct):
-    """Something to do. reply: what the request whose last part this is will be answered with."""
+    """Something to do. reply: what the request whose last part this is will be answered with. origin: what it follows
+    from; None: from nothing before it."""
 
     cause: Event | Cause
     owed: int | None = None
+    origin: Origin | None = None
     reply: Reply = Reply()
     attempt: int = 1
 
@@ -121,6 +124,8 @@ class ControllerLoop:
         self._store = store
         self._sender = sender
         self._mirror = mirror
+        self._untold = Untold(self.cluster, mirror, loaded.zxid)
+        self._origins = itertools.count(1)
         self._answer = answer
         self._deposed = deposed
         self._waiting: deque[_Task] = deque()
@@ -132,12 +137,6 @@ class ControllerLoop:
         self._over = False
         # Reassignments whose next step met another write, or was to be stored together with one that did.
         self._held_up: dict[TopicPartition, None] = {}
-        # What the mirror has not been told yet, and up to where all of it is known.
-        self._changed: dict[TopicPartition, None] = {}
-        self._changed_topics: dict[str, None] = {}
-        self._brokers: BrokersRead | None = None
-        self._news = NOTHING_NEW
-        self._zxid = loaded.zxid
 
     def handle(self, event: Event | Reconsider, now_ms: int) -> None:
         """Take the event in now, or after what is under way. A request past the limit is refused, not queued."""
@@ -171,7 +170,7 @@ class ControllerLoop:
             self._held_up.clear()
         self.handle(Ticked(since_ms), now_ms)
         if self._mirror.wants_all and not self._over:
-            self._tell_all()
+            self._untold.tell_all()
 
     def _advance(self) -> None:
         if self._advancing:
@@ -181,18 +180,22 @@ class ControllerLoop:
             # Answers that have come are all taken before anybody wins (L4).
             task = _Task(self._log_infos.popleft()) if self._log_infos else self._waiting.popleft()
             cause = self._absorb(task.cause)
+            begins = task.origin is None
+            if task.origin is None:
+                name = f"{self.cluster.controller_epoch}.{next(self._origins)}"
+                task.origin = origin_of(name, task.cause, cause)
+            self._untold.follows_from(task.origin, begins=begins)
             if cause is not None:
                 self._carry_out(cause, task)
             else:
-                self._tell_mirror()
+                self._untold.tell()
         self._advancing = False
 
     def _absorb(self, event: Event | Cause) -> Cause | None:
         """What was read goes into the state first; None if it was known already."""
         match event:
             case BrokersRead():
-                self._brokers = event
-                self._news = msgspec.structs.replace(self._news, brokers=event)
+                self._untold.brokers(event)
                 lost, started, stopping = self.cluster.apply_brokers(event)
                 for broker in sorted(lost):
                     self._sender.gone(broker)
@@ -220,6 +223,7 @@ class ControllerLoop:
 
     def _carry_out(self, cause: Cause, task: _Task) -> None:
         decided = self._planned(cause)
+        self._untold.refused(decided.reply)
         if not decided.steps:
             self._finish(cause, decided, [], task)
             return
@@ -275,7 +279,7 @@ class ControllerLoop:
             self._follow_up(decided, task, is_request=isinstance(cause, Requested))
         if done.met:
             # Decided against a state that had moved on: decide again, before anything newer.
-            self._waiting.appendleft(_Task(PartitionsChanged(tuple(done.met))))
+            self._waiting.appendleft(_Task(PartitionsChanged(tuple(done.met)), origin=task.origin))
 
     def _follow_up(self, decided: Decision, task: _Task, *, is_request: bool) -> None:
         """What follows comes before anything newer; with the last of it, the request is done."""
@@ -287,7 +291,8 @@ class ControllerLoop:
             return
         last = len(decided.then) - 1
         following = [
-            _Task(cause, task.owed if place == last else None, reply) for place, cause in enumerate(decided.then)
+            _Task(cause, task.owed if place == last else None, task.origin, reply)
+            for place, cause in enumerate(decided.then)
         ]
         self._waiting.extendleft(reversed(following))
 
@@ -303,12 +308,12 @@ class ControllerLoop:
         else:
             names = [name for step in done.refused for name in step.names]
             again = msgspec.structs.replace(cause, asked=narrowed(cause.asked, names))
-            following = _Task(again, task.owed, Reply(errors=errors), task.attempt + 1)
+            following = _Task(again, task.owed, task.origin, Reply(errors=errors), task.attempt + 1)
             if done.met:
                 self._waiting.appendleft(following)
             else:
                 self._waiting.append(following)  # what it met is not known here yet: the news of it is waiting
-        left = [_Task(then) for then in decided.then if not isinstance(then, Dismiss)]
+        left = [_Task(then, origin=task.origin) for then in decided.then if not isinstance(then, Dismiss)]
         self._waiting.extendleft(reversed(left))
 
     def _take(self, decided: Decision, answers: Sequence[Stored | Refused]) -> _Done:
@@ -331,7 +336,7 @@ class ControllerLoop:
 
     def _apply(self, step: Step, of_each: Sequence[Made], done: _Done) -> None:
         for write, made in zip(step.writes, of_each, strict=True):
-            self._zxid = max(self._zxid, made.zxid)
+            self._untold.stored(made.zxid)
             match write:
                 case PartitionWrite():
                     self.cluster.apply_partition(write.partition, StoredPartition(write.state, *made))
@@ -347,7 +352,7 @@ class ControllerLoop:
             self.cluster.topics_made += 1
             stored = StoredTopic(write.state, made.version, write.config, made.zxid, made.at_ms)
             self.cluster.apply_topic(write.topic, stored)
-            self._changed_topics[write.topic] = None
+            self._untold.topic(write.topic)
             return []
         return self._apply_assignment(write.topic, write.state, made)
 
@@ -355,7 +360,7 @@ class ControllerLoop:
         """The partitions that the topic has no longer."""
         known = self.cluster.topics[topic]
         self.cluster.apply_topic(topic, StoredTopic(state, made.version, known.config, made.zxid, made.at_ms))
-        self._changed_topics[topic] = None
+        self._untold.topic(topic)
         gone = known.state.partitions.keys() - state.partitions.keys()
         return [TopicPartition(topic, number) for number in sorted(gone)]
 
@@ -379,13 +384,13 @@ class ControllerLoop:
                 self.cluster.apply_removed_partition(partition)
             case TopicRemoval(topic=topic):
                 self.cluster.apply_removed_topic(topic)
-                self._news = msgspec.structs.replace(self._news, deleted=(*self._news.deleted, (topic, made.zxid)))
+                self._untold.deleted(topic, made.zxid)
                 # A mark that is heard of late is gone with it, and is not for the next of that name.
                 mark = DeleteTopic(topic=topic)
                 self._waiting = deque(task for task in self._waiting if not _is_marked(task.cause, mark))
             case TopicConfigWrite(topic=topic, config=config):
                 self.cluster.apply_topic_config(topic, config, made)
-                self._changed_topics[topic] = None
+                self._untold.topic(topic)
             case ClusterConfigWrite(config=settings):
                 self.cluster.apply_settings(settings)
             case RequestRemoval(path=path):
@@ -402,7 +407,7 @@ class ControllerLoop:
             and partition in self.cluster.partitions
             and self.cluster.apply_partition(partition, stored)
         )
-        self._changed.update(dict.fromkeys(newer))
+        self._untold.partitions(newer)
         return newer
 
     def _apply_newer_topics(self, read: Mapping[str, StoredAssignment | None], done: _Done) -> Sequence[TopicPartition]:
@@ -423,41 +428,12 @@ class ControllerLoop:
 
     def _report(self, cause: Cause, done: _Done) -> None:
         """To the mirror, after the brokers (M4)."""
-        self._changed.update(dict.fromkeys(done.written))
-        self._news = msgspec.structs.replace(self._news, removed=tuple(done.removed))
+        self._untold.partitions(done.written)
+        self._untold.removed(done.removed)
         if isinstance(cause, TookOver):
-            self._tell_all()
+            self._untold.tell_all()
         else:
-            self._tell_mirror()
-
-    def _tell_all(self) -> None:
-        self._changed = dict.fromkeys(self.cluster.all_partitions())
-        self._changed_topics = dict.fromkeys(sorted(self.cluster.topics))
-        complete = Complete(self._zxid, self.cluster.unreadable)
-        self._news = msgspec.structs.replace(self._news, brokers=self._brokers, complete=complete)
-        self._tell_mirror()
-
-    def _tell_mirror(self) -> None:
-        partitions = tuple(
-            self._news_of(partition)
-            for partition in self._changed
-            if partition in self.cluster.partitions and self.cluster.assigned(partition)
-        )
-        topics = tuple(
-            (name, self.cluster.topics[name]) for name in self._changed_topics if name in self.cluster.topics
-        )
-        news = msgspec.structs.replace(self._news, partitions=partitions, topics=topics)
-        self._news = NOTHING_NEW
-        self._changed.clear()
-        self._changed_topics.clear()
-        if news != NOTHING_NEW:
-            self._mirror.tell(news)
-
-    def _news_of(self, partition: TopicPartition) -> PartitionNews:
-        stored = self.cluster.partitions[partition]
-        awaited = waiting(self.cluster, partition) if partition in self.cluster.leaderless else None
-        reason = None if awaited is None else awaited.reason
-        return PartitionNews(self.cluster.command(partition), stored.zxid, stored.at_ms, reason)
+            self._untold.tell()
 
     def _answer_owed(self, owed: int | None, reply: Reply) -> None:
         if owed is not None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
-from spark_replication.mirror.columns import UTC_TIME, Column, Table, told_columns
+from spark_replication.mirror.columns import UTC_TIME, Column, Face, Table, Tells, told_columns
 from spark_replication.model import BrokerId, Registration
 
 
@@ -23,6 +23,26 @@ class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
     told_ms: int
 
 
+def _face(row: BrokerRow) -> Face:
+    known = row.registration
+    return {
+        "host": known.host,
+        "port": known.port,
+        "rack": known.rack,
+        "epoch": known.epoch,
+        "incarnation": known.incarnation,
+        "state": "shutting_down" if known.shutting_down else "live",
+    }
+
+
+def _kind(was: Face | None, became: Face | None) -> str:
+    if became is None:
+        return "gone"
+    if was is None or was["epoch"] != became["epoch"]:
+        return "registered"
+    return "shutting_down" if became["state"] == "shutting_down" else "changed"
+
+
 class _Column(Column[BrokerRow], frozen=True):
     pass
 
@@ -34,6 +54,13 @@ BROKERS = Table[BrokerRow](
     order=("zxid",),
     hides=lambda unreadable, key: key[0] in unreadable.brokers,
     keeps_gone=True,
+    tells=Tells(
+        columns=("host", "port", "rack", "epoch", "incarnation", "state"),
+        face=_face,
+        kind=_kind,
+        why=lambda _row, _kind: None,
+        at_ms=lambda row: row.at_ms,
+    ),
     columns=(
         _Column("broker", pa.int32(), "its id", lambda row: row.broker, lambda gone: gone.key[0]),
         _Column("host", pa.string(), "where clients reach it", lambda row: row.registration.host),

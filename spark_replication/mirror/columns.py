@@ -15,6 +15,7 @@ UTC_TIME = pa.timestamp("us", "UTC")
 
 Live = TypeVar("Live")
 Key = tuple[Any, ...]  # of a row, as the columns have it that are its table's key
+Face = dict[str, Any]  # what events tell of a row: some of its columns
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,6 +49,19 @@ class Column(msgspec.Struct, Generic[Live], frozen=True):
         return pa.field(self.name, self.type, metadata={"comment": self.comment})
 
 
+class Tells(msgspec.Struct, Generic[Live], frozen=True):
+    """How a row's changes become events. columns: what they tell of it, in values that JSON has; face: those of a row,
+    which is not made of its columns one by one, since thousands may change together. kind: what it is called that a row
+    with this face got that one; None: there was, or is, no row. why: of what is so now. at_ms: since when; 0: not
+    known."""
+
+    columns: tuple[str, ...]
+    face: Callable[[Live], Face]
+    kind: Callable[[Face | None, Face | None], str]
+    why: Callable[[Live, str], str | None]
+    at_ms: Callable[[Live], int]
+
+
 class Table(Generic[Live]):
     """key: the columns that tell whose row it is. order: those by which the greater of two rows of one key counts; on a
     tie the stored one, but with `last_wins`. special: SQL over `told` and `stored` for columns that do not just become
@@ -66,6 +80,7 @@ class Table(Generic[Live]):
         special: Mapping[str, str] | None = None,
         last_wins: bool = False,
         keeps_gone: bool = False,
+        tells: Tells[Live] | None = None,
     ) -> None:
         self.name = name
         self.comment = comment
@@ -75,6 +90,7 @@ class Table(Generic[Live]):
         self.hides = hides
         self.special = dict(special or {})
         self.keeps_gone = keeps_gone
+        self.tells = tells
         self._last_wins = last_wins
         by_name = {column.name: column for column in self.columns}
         self._of_key = [by_name[each] for each in key]
@@ -106,6 +122,10 @@ class Table(Generic[Live]):
 
     def key_of(self, row: Live | Gone) -> Key:
         return row.key if isinstance(row, Gone) else tuple(column.live(row) for column in self._of_key)
+
+    def face(self, row: Live | Gone) -> Face | None:
+        """None: it is gone."""
+        return None if isinstance(row, Gone) or self.tells is None else self.tells.face(row)
 
     def order_of(self, row: Live | Gone) -> tuple[int, ...]:
         if isinstance(row, Gone):

@@ -7,18 +7,19 @@ Rules:
 - Tombstones may go once the low-water mark, a property too, has risen to them: no row from below it is inserted any
   more, however late its writer comes (M2), but by who knows everything that was stored at that mark, or later.
 - Earlier versions are kept for as long as `history` says; a property of the table tells everybody who tidies it.
+- What is appended has a number, and the table keeps the last: it is there once, however often it is written.
 - Columns that an earlier release did not have are added, empty (M6).
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, WriterProperties
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, WriterProperties, write_deltalake
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
@@ -35,9 +36,11 @@ from spark_replication.mirror.history import (
     is_due,
     retention,
 )
+from spark_replication.mirror.reading import rows_of
 
 OWNER = "spark_replication.cluster_id"
 LOW_WATER = "spark_replication.low_water_zxid"
+APPENDED = "spark_replication.appended"  # the transaction by which a table tells of the last number
 ATTEMPTS_MAX = 50
 NOT_ALL = -1
 COMMITS_PER_CHECKPOINT = 100
@@ -89,6 +92,33 @@ class DeltaFile(Generic[Live]):
             )
 
         self._written(merge)
+
+    def append(self, rows_for: Callable[[DeltaTable, int], tuple[pa.Table, int]]) -> None:
+        """rows_for(opened, last): the rows that come after what was appended last, in this version of the table, and
+        the number of the last of them. StorageFailed: as of `merge`."""
+
+        def append(opened: DeltaTable) -> None:
+            last = opened.transaction_version(APPENDED)
+            rows, number = rows_for(opened, -1 if last is None else last)
+            if not len(rows):
+                return
+            self._writes += 1
+            once = CommitProperties(max_commit_retries=0, app_transactions=[Transaction(APPENDED, number)])
+            write_deltalake(opened, rows, mode="append", commit_properties=once, writer_properties=_SMALL)
+
+        self._written(append)
+
+    def read(self, columns: Iterable[str], where: str | None = None) -> pa.Table:
+        """As it is now, whoever has written it."""
+        with self._translated():
+            self._open = None
+            return rows_of(self._opened(), columns, where)
+
+    def remove(self, predicate: str) -> None:
+        def remove(opened: DeltaTable) -> None:
+            opened.delete(predicate, commit_properties=_ONCE)
+
+        self._written(remove)
 
     def forget(self, zxid: int) -> None:
         """Tombstones up to there."""
@@ -178,7 +208,7 @@ class DeltaFile(Generic[Live]):
         owner = found.metadata().configuration.get(OWNER)
         if owner is None:
             if "cluster_id" in _names(found):
-                rows = found.to_pyarrow_table(columns=["cluster_id"])
+                rows = rows_of(found, ["cluster_id"])
                 others = set(rows["cluster_id"].to_pylist()) - {self._cluster_id}
                 owner = next(iter(others), None) if others else None
             if owner is None:
@@ -210,7 +240,7 @@ class DeltaFile(Generic[Live]):
 
 
 def stored_columns(opened: DeltaTable, *names: str) -> list[list[Any]]:
-    table = opened.to_pyarrow_table(columns=list(names))
+    table = rows_of(opened, names)
     return [table[name].to_pylist() for name in names]
 
 

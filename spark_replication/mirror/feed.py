@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,9 +18,11 @@ from deltalake import DeltaTable
 
 from spark_replication.core.controller.news import News
 from spark_replication.errors import ReplicationError, RequestTimedOut, StorageFailed
+from spark_replication.mirror.chain import Part, Seen, Vanished
 from spark_replication.mirror.columns import Key, Table
 from spark_replication.mirror.comparing import Shown, compared
 from spark_replication.mirror.delta_file import NOT_ALL, DeltaFile, stored_columns
+from spark_replication.mirror.events_file import EventsFile, look_in
 from spark_replication.mirror.latest import Latest, TableBatch
 from spark_replication.mirror.latest_rows import Batch, LatestRows
 from spark_replication.mirror.status import STATUS, StatusRow
@@ -32,7 +34,7 @@ BACKOFF_S_MAX = 30.0
 CLOSE_TIMEOUT_S = 3.0
 TIDY_S = 3_600.0
 STATUS_S_MIN = 0.5  # between two rows of the status
-NOTHING_TO_WRITE: Batch = {}
+NOTHING_TO_WRITE = Batch([], {})
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,16 @@ class MirrorThread:
     An error is logged once, and the write tried again with what has changed meanwhile, until `close`.
     """
 
-    def __init__(self, path: str, teller: Teller, *, interval_ms: int, heartbeat_ms: int, history_bytes: int) -> None:
+    def __init__(
+        self,
+        path: str,
+        teller: Teller,
+        *,
+        interval_ms: int,
+        heartbeat_ms: int,
+        history_bytes: int,
+        events_ms: int,
+    ) -> None:
         self._teller = teller
         self._cluster_id = cluster_id = teller.cluster_id
         self._path = path
@@ -60,10 +71,14 @@ class MirrorThread:
         self._interval_s = interval_ms / 1_000
         self._heartbeat_ms = heartbeat_ms
         self._history_bytes = history_bytes
+        self._events_ms = events_ms
         self._status_told_s = self._status_due_s = time.monotonic()
         self._moved = threading.Condition()  # guards everything below
-        self._rows = LatestRows(cluster_id)
+        self._rows = LatestRows(cluster_id, teller.controller_epoch)
         self._files = [(rows, DeltaFile(rows.table, rows.table.path(path), cluster_id)) for rows in self._rows.tables]
+        self._file_of = {rows.table.name: file for rows, file in self._files}
+        self._event = -1  # all up to this number are written, and so are the rows that they are of
+        self._events = EventsFile(path, cluster_id, teller.controller_epoch, self._status)
         # Tellings are counted, to know which of them a write has covered.
         self._told = 0
         self._writing_up_to = 0
@@ -188,6 +203,7 @@ class MirrorThread:
         for _, file in self._files:
             file.open()
         self._status.open()
+        self._events.file.open()
 
     def _next_batch(self) -> Batch | None:
         """Waits for something to write, or until the status is due: then it is empty. None: it is over."""
@@ -209,13 +225,17 @@ class MirrorThread:
             return True
 
         def write() -> None:
+            parts = [Part(rows, batch.tables[rows.table.name], partial(self._knows, rows)) for rows, _ in self._files]
+            self._tell_vanished(self._events.write(batch.facts, parts, self._look))
             for rows, file in self._files:
-                self._write_table(rows, file, batch[rows.table.name])
+                self._write_table(rows, file, batch.tables[rows.table.name])
 
-        if not self._succeeds(write, sum(map(len, batch.values()))):
+        if not self._succeeds(write, sum(map(len, batch.tables.values()))):
             return False
         with self._moved:
             self._rows.written()
+            if not self._events.is_behind:
+                self._event = self._rows.facts.last_number
             self._written = self._writing_up_to
             self._moved.notify_all()
         self._status_due_s = min(self._status_due_s, self._status_told_s + STATUS_S_MIN)
@@ -243,6 +263,7 @@ class MirrorThread:
             controller=self._teller.address,
             controller_epoch=self._teller.controller_epoch,
             zxid=zxid,
+            event=self._event,
             as_of_ms=now_ms(),
             lag_ms=self.lag_ms(),
             heartbeat_ms=self._heartbeat_ms,
@@ -291,15 +312,26 @@ class MirrorThread:
             )
         return rows.table.rows(batch.live, batch.gone)
 
+    def _tell_vanished(self, found: Sequence[Vanished]) -> None:
+        with self._moved:
+            for (rows, batch, _), gone in found:
+                self._rows.vanished(rows, gone, None if batch.whole is None else batch.whole.origin, now_ms())
+                self._writing_up_to = self._written
+
+    def _look(self, table: Table[Any], keys: Collection[Key] | None) -> dict[Key, Seen]:
+        return look_in(self._file_of[table.name], table, keys)
+
     def _knows(self, rows: Latest[Any], key: Key) -> bool:
         with self._moved:
             return rows.knows(key)
 
     def _tidy(self, *, is_due: bool) -> None:
         try:
-            for file in (*(file for _, file in self._files), self._status):
+            for file in (*(file for _, file in self._files), self._events.file, self._status):
                 if is_due or file.is_untidy:
                     file.tidy(self._history_bytes)
+            if is_due:
+                self._events.expire(self._events_ms)
         except ReplicationError as error:
             log.warning("%s; it is tidied later", error)
         except Exception:

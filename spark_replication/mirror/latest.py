@@ -10,8 +10,10 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from spark_replication.core.controller.origin import Origin
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.mirror.columns import Gone, Key, Table
+from spark_replication.mirror.facts import Facts
 
 
 class Row(Protocol):
@@ -27,6 +29,7 @@ class Whole(msgspec.Struct, frozen=True):
 
     zxid: int
     unreadable: Unreadable
+    origin: Origin | None = None
 
     @property
     def is_all(self) -> bool:
@@ -48,9 +51,10 @@ class TableBatch(msgspec.Struct, Generic[Live], frozen=True):
 class Latest(Generic[Live]):
     """Of one table. Not thread-safe. Bounded by what the cluster has: whatever waits, or is being written, is a row."""
 
-    def __init__(self, table: Table[Live], cluster_id: str) -> None:
+    def __init__(self, table: Table[Live], cluster_id: str, facts: Facts) -> None:
         self.table = table
         self._cluster_id = cluster_id
+        self._facts = facts
         self._rows: dict[Key, Live | Gone] = {}
         # Since when, oldest first: what is to be written next, and what is being written.
         self._waiting: dict[Key, int] = {}
@@ -103,6 +107,9 @@ class Latest(Generic[Live]):
         self._whole = whole
 
     def put(self, key: Key, row: Live | Gone, now_ms: int) -> None:
+        known = self._rows.get(key)
+        if known is None or known.zxid != row.zxid:
+            self._facts.changed(self.table, key, known, row, now_ms)
         self._rows[key] = row
         self._waiting.setdefault(key, now_ms)
 

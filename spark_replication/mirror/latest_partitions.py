@@ -9,6 +9,7 @@ import msgspec
 
 from spark_replication.core.controller.news import PartitionNews
 from spark_replication.messages.commands import PartitionCommand
+from spark_replication.mirror.facts import Facts
 from spark_replication.mirror.latest import Latest
 from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
 from spark_replication.model import TopicPartition
@@ -17,8 +18,8 @@ NOTHING_CONFIRMED = ("", NEVER_CONFIRMED)
 
 
 class LatestPartitions(Latest[PartitionRow]):
-    def __init__(self, cluster_id: str) -> None:
-        super().__init__(PARTITIONS, cluster_id)
+    def __init__(self, cluster_id: str, facts: Facts) -> None:
+        super().__init__(PARTITIONS, cluster_id, facts)
         # The highest that leaders have confirmed, of each partition of which nobody has told that yet.
         self._ahead: dict[TopicPartition, tuple[str, int]] = {}
 

@@ -2,28 +2,38 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.controller.news import News
+from spark_replication.core.controller.origin import Origin
 from spark_replication.mirror.brokers import BROKERS, BrokerRow
+from spark_replication.mirror.columns import Gone
+from spark_replication.mirror.facts import Fact, Facts
 from spark_replication.mirror.latest import Latest, TableBatch, Whole
 from spark_replication.mirror.latest_partitions import LatestPartitions
 from spark_replication.mirror.topics import TOPICS, TopicRow
 from spark_replication.model import TopicPartition
 
-# What goes into one write of each of these tables, by its name, in this order: where a leader is, before who leads.
-Batch = dict[str, TableBatch[Any]]
+
+class Batch(NamedTuple):
+    """facts: they go first. tables: what goes into one write of each, by its name, in this order: where a leader is,
+    before who leads."""
+
+    facts: list[Fact]
+    tables: dict[str, TableBatch[Any]]
 
 
 class LatestRows:
-    """Not thread-safe. Bounded by the number of partitions, topics and brokers."""
+    """Not thread-safe. Bounded by the number of partitions, topics and brokers, and by facts.FACTS_MAX."""
 
-    def __init__(self, cluster_id: str) -> None:
+    def __init__(self, cluster_id: str, controller_epoch: int) -> None:
         self._cluster_id = cluster_id
-        self._partitions = LatestPartitions(cluster_id)
-        self._brokers = Latest(BROKERS, cluster_id)
-        self._topics = Latest(TOPICS, cluster_id)
+        self.facts = facts = Facts(controller_epoch)
+        self._partitions = LatestPartitions(cluster_id, facts)
+        self._brokers = Latest(BROKERS, cluster_id, facts)
+        self._topics = Latest(TOPICS, cluster_id, facts)
         self.tables: tuple[Latest[Any], ...] = (self._brokers, self._topics, self._partitions)
         self._told_zxid = self._writing_zxid = self._written_zxid = -1
 
@@ -34,7 +44,7 @@ class LatestRows:
 
     @property
     def waiting(self) -> bool:
-        return any(table.waiting for table in self.tables)
+        return self.facts.waiting or any(table.waiting for table in self.tables)
 
     @property
     def pending(self) -> int:
@@ -42,14 +52,17 @@ class LatestRows:
 
     def pending_since_ms(self) -> int | None:
         """When the oldest change that is not in the tables yet was told."""
-        found = [since for table in self.tables if (since := table.pending_since_ms()) is not None]
-        return min(found, default=None)
+        found = (self.facts.since_ms(), *(table.pending_since_ms() for table in self.tables))
+        return min((since for since in found if since is not None), default=None)
 
     def tell(self, news: News, now_ms: int) -> None:
         self._told_zxid = max(self._told_zxid, _highest(news))
         again = news.complete is not None
+        self.facts.follow_from(news.origin)
+        if news.begins and news.origin is not None:
+            self.facts.began(news.origin, news.zxid, now_ms, why=news.refused)
         if news.brokers is not None:
-            self._tell_brokers(news.brokers, now_ms, again=again)
+            self._tell_brokers(news.brokers, news.origin, now_ms, again=again)
         for name, topic in news.topics:
             told = TopicRow(cluster_id=self._cluster_id, name=name, topic=topic, told_ms=now_ms)
             self._topics.changed(told, now_ms, again=again)
@@ -61,28 +74,38 @@ class LatestRows:
             self._topics.gone((name,), zxid, now_ms)
             self._partitions.deleted(name, zxid, now_ms)
         if news.complete is not None:
-            whole = Whole(news.complete.zxid, news.complete.unreadable)
+            whole = Whole(news.complete.zxid, news.complete.unreadable, news.origin)
             for table in (self._topics, self._partitions):
                 table.all_told(whole)
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int, now_ms: int) -> None:
         self._partitions.confirmed(partition, topic_id, leader_epoch, now_ms)
 
+    def vanished(self, table: Latest[Any], gone: Sequence[Gone], origin: Origin | None, now_ms: int) -> None:
+        """It is told now, as it was found while what is told whole is being written: that is not all, then."""
+        self.facts.follow_from(origin)
+        self._writing_zxid = self._written_zxid
+        for each in gone:
+            if not table.knows(each.key):
+                table.put(each.key, each, now_ms)
+
     def take(self) -> Batch:
         """What waits is being written from now on, until `written` or `failed`."""
         self._writing_zxid = self._told_zxid
-        return {table.table.name: table.take() for table in self.tables}
+        return Batch(self.facts.take(), {table.table.name: table.take() for table in self.tables})
 
     def written(self) -> None:
         self._written_zxid = self._writing_zxid
+        self.facts.written()
         for table in self.tables:
             table.written()
 
     def failed(self) -> None:
+        self.facts.failed()
         for table in self.tables:
             table.failed()
 
-    def _tell_brokers(self, read: BrokersRead, now_ms: int, *, again: bool) -> None:
+    def _tell_brokers(self, read: BrokersRead, origin: Origin | None, now_ms: int, *, again: bool) -> None:
         for broker, registration in read.brokers.items():
             made = read.registered[broker]
             row = BrokerRow(
@@ -97,7 +120,7 @@ class LatestRows:
         for key in self._brokers.existing():
             if key[0] not in read.brokers and key[0] not in read.unreadable.brokers:
                 self._brokers.gone(key, read.zxid, now_ms)
-        self._brokers.all_told(Whole(read.zxid, read.unreadable))
+        self._brokers.all_told(Whole(read.zxid, read.unreadable, origin))
 
 
 def _highest(news: News) -> int:

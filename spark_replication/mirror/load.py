@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
 from spark_replication.mirror.brokers import BROKERS
 from spark_replication.mirror.columns import Table
+from spark_replication.mirror.events import EVENTS
 from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.reading import rows_of
 from spark_replication.mirror.status import STATUS
 from spark_replication.mirror.topics import TOPICS
 
@@ -34,7 +35,7 @@ def read_table(name: str, path: str, *, columns: list[str] | None = None, timeou
     store, none of which is tried again."""
     store = None if timeout_ms is None else {"timeout": f"{timeout_ms}ms", "max_retries": "0"}
     opened = DeltaTable(TABLES[name].path(path), storage_options=store)
-    return opened.to_pyarrow_table(columns=columns, filters=~pc.field("deleted"))
+    return rows_of(opened, columns, "NOT deleted")
 
 
 def reason_of(error: Exception) -> str:
@@ -46,9 +47,14 @@ def read_partitions(path: str) -> pa.Table:
     return read_table(PARTITIONS.name, path)
 
 
+def read_events(path: str, where: str | None = None) -> pa.Table:
+    """In the order in which they were told. where: as mirror.reading makes it."""
+    return rows_of(DeltaTable(EVENTS.path(path)), where=where).sort_by("number")
+
+
 def read_status(path: str) -> pa.Table:
     """One row, once a controller has written the tables: how far they are, and who writes them."""
-    return DeltaTable(STATUS.path(path)).to_pyarrow_table()
+    return rows_of(DeltaTable(STATUS.path(path)))
 
 
 def load_table(spark: SparkSession, table: Table[Any], path: str) -> DataFrame:

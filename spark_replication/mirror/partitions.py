@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from spark_replication.core.law.states import partition_state
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.mirror.columns import UTC_TIME, Column, Table, told_columns
+from spark_replication.mirror.columns import UTC_TIME, Column, Face, Table, Tells, told_columns
 from spark_replication.model import TopicPartition
 
 NEVER_CONFIRMED = -1
@@ -38,6 +38,44 @@ def _to_be_confirmed(row: PartitionRow) -> int | None:
     return None if state.leader is None else state.leader_epoch
 
 
+def _face(row: PartitionRow) -> Face:
+    command, state = row.command, row.command.state
+    return {
+        "topic_id": command.topic_id,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": sorted(state.isr),
+        "elr": sorted(state.elr) if state.elr else [],
+        "last_known_elr": sorted(state.last_known_elr) if state.last_known_elr else [],
+        "replicas": [*command.replicas],
+        "adding": [*command.adding],
+        "removing": [*command.removing],
+        "recovering": state.recovering,
+        "min_isr": state.min_isr,
+    }
+
+
+def _kind(was: Face | None, became: Face | None) -> str:
+    """Of what changes together, by what matters most: who leads, then where it is kept, then by whom."""
+    if became is None:
+        return "removed"
+    if was is None or was["topic_id"] != became["topic_id"]:
+        return "created"
+    if was["leader"] != became["leader"]:
+        return "leaderless" if became["leader"] is None else "elected"
+    if any(was[name] != became[name] for name in ("replicas", "adding", "removing")):
+        return "reassigning" if became["adding"] or became["removing"] else "reassigned"
+    if was["leader_epoch"] != became["leader_epoch"]:
+        return "elected"
+    return "isr" if any(was[name] != became[name] for name in ("isr", "elr", "last_known_elr")) else "changed"
+
+
+def _why(row: PartitionRow, kind: str) -> str | None:
+    if row.command.state.leader is None:
+        return row.waiting_for
+    return row.command.state.elected if kind == "elected" else None
+
+
 _brokers = pa.list_(pa.int32())
 
 
@@ -51,6 +89,16 @@ PARTITIONS = Table[PartitionRow](
     key=("topic", "partition"),
     order=("zxid", "active_epoch"),
     hides=lambda unreadable, key: unreadable.hides(TopicPartition(*key)),
+    tells=Tells(
+        columns=(
+            *("topic_id", "leader", "leader_epoch", "isr", "elr", "last_known_elr", "replicas", "adding", "removing"),
+            *("recovering", "min_isr"),
+        ),
+        face=_face,
+        kind=_kind,
+        why=_why,
+        at_ms=lambda row: row.at_ms,
+    ),
     special={
         "active_epoch": (
             "CASE WHEN stored.topic_id = told.topic_id AND stored.active_epoch > told.active_epoch"

@@ -13,13 +13,14 @@ from spark_replication.mirror.columns import UTC_TIME, Column, Table
 
 
 class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
-    """zxid: all that the controller has told up to there is in the tables. lag_ms: for how long the oldest change that
-    is not has waited."""
+    """zxid: all that the controller has told up to there is in the tables, and so are the rows that events are of, up
+    to the number `event`. lag_ms: for how long the oldest change that is not has waited."""
 
     cluster_id: str
     controller: str
     controller_epoch: int
     zxid: int
+    event: int
     as_of_ms: int
     lag_ms: int
     heartbeat_ms: int
@@ -40,6 +41,9 @@ STATUS = Table[StatusRow](
         _Column("controller", pa.string(), "where it takes requests: host:port", lambda row: row.controller),
         _Column("controller_epoch", pa.int32(), "rises with each take-over", lambda row: row.controller_epoch),
         _Column("zxid", pa.int64(), "all that was stored up to there is in the tables", lambda row: row.zxid),
+        _Column(
+            "event", pa.int64(), "the rows of all events up to this number are in the tables", lambda row: row.event
+        ),
         _Column(
             "as_of",
             UTC_TIME,

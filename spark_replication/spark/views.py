@@ -8,11 +8,12 @@ from contextlib import contextmanager
 from delta.tables import DeltaTable
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 
 from spark_replication.errors import InvalidRequest
 from spark_replication.mirror.brokers import BROKERS
+from spark_replication.mirror.events import EVENTS
 from spark_replication.mirror.load import load_partition_changes, load_partitions, load_table
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.paths import mirror_path
@@ -21,6 +22,7 @@ from spark_replication.mirror.topics import TOPICS
 from spark_replication.spark.session import DELTA_EXTENSION, java_reason
 
 ROUTES = ("topic", "partition", "leader", "leader_epoch", "host", "port", "address", "topic_id")
+LEADERSHIPS = ("topic", "partition", "leader", "leader_epoch", "kind", "why", "because", "cause")
 LEADERLESS = ("topic", "partition", "waiting_for", "replicas", "elr", "last_known_leader", "changed_at")
 
 
@@ -32,6 +34,8 @@ def register(spark: SparkSession, *, mirror: str | None = None) -> None:
     | --- | --- |
     | partitions, topics | what exists |
     | brokers | those that are registered, and those that were: state 'gone' |
+    | events | what happened, what set it off, and what became of it |
+    | leaderships | who led each partition from when until when (null: still), how elected, and because of what |
     | status | one: up to where the tables are complete, and who writes them |
     | routes | partitions whose leader has confirmed that it leads, and where it is reached |
     | leaderless | partitions without a leader, and what each waits for |
@@ -48,6 +52,8 @@ def register(spark: SparkSession, *, mirror: str | None = None) -> None:
             # This table's tombstones are for readers, too.
             "brokers": load_table(spark, BROKERS, path),
             "topics": load_table(spark, TOPICS, path).where("NOT deleted"),
+            "events": load_table(spark, EVENTS, path),
+            "leaderships": leaderships(spark, path),
             "status": load_table(spark, STATUS, path),
             "routes": led_partitions(spark, path).where("leader IS NOT NULL").select(*ROUTES),
             "leaderless": partitions.where("leader IS NULL").select(*LEADERLESS),
@@ -57,6 +63,20 @@ def register(spark: SparkSession, *, mirror: str | None = None) -> None:
         }
         for name, view in views.items():
             view.createOrReplaceTempView(name)
+
+
+def leaderships(spark: SparkSession, path: str) -> DataFrame:
+    """As far back as events are kept. leader null: from then on nobody led."""
+    of_partition = Window.partitionBy("topic", "partition").orderBy("number")
+    leads = sql.struct("leader", "leader_epoch")
+    changes = (
+        load_table(spark, EVENTS, path)
+        .where("partition IS NOT NULL")
+        .withColumn("before", sql.lag(leads).over(of_partition))
+        .where(sql.col("before").isNull() | ~leads.eqNullSafe(sql.col("before")))
+    )
+    until = sql.lead("at").over(of_partition).alias("until")
+    return changes.select(*LEADERSHIPS[:4], sql.col("at").alias("since"), until, *LEADERSHIPS[4:])
 
 
 def led_partitions(spark: SparkSession, path: str) -> DataFrame:

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
+from urllib.parse import unquote
 
 import msgspec
 import pyarrow as pa
@@ -37,14 +38,19 @@ _HUNG_UP = "Socket closed"  # while connecting: so does a peer that refuses this
 
 
 class Handled(NamedTuple):
-    """Made by `handled` alone, which knows that the two fit."""
+    """Made by `handled` and `handled_of` alone, which know that the two fit."""
 
     action: Action[Any, Any]
-    handler: Callable[[Any], msgspec.Struct]
+    handler: Callable[[Any, str], msgspec.Struct]
 
 
 def handled(action: Action[Asked, Told], handler: Callable[[Asked], Told]) -> Handled:
     """handler: the answer to a request; it raises what it refuses."""
+    return Handled(action, lambda asked, _caller: handler(asked))
+
+
+def handled_of(action: Action[Asked, Told], handler: Callable[[Asked, str], Told]) -> Handled:
+    """As `handled`; the handler is told the caller's host, too."""
     return Handled(action, handler)
 
 
@@ -68,7 +74,7 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"
                 )
             request = from_json(action.body.to_pybytes(), known.action.request)
-            return [to_json(known.handler(request))]
+            return [to_json(known.handler(request, host_of(context.peer())))]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]
@@ -79,6 +85,11 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         ending = threading.Thread(target=self.shutdown, name="flight-shutdown", daemon=True)
         ending.start()
         ending.join(timeout_s)
+
+
+def host_of(peer: str) -> str:
+    """`127.0.0.1` of `ipv4:127.0.0.1:53210`, which is how gRPC names a caller."""
+    return unquote(peer.partition(":")[2].rpartition(":")[0]) or peer
 
 
 @contextmanager

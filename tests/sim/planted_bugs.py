@@ -50,6 +50,7 @@ PREFIX = "committed_prefixes_agree"
 HW_FALLS = "high_watermark_never_falls"
 MATCH = "logs_match"
 ONCE = "idempotent_batches_once"
+CHAIN = "events_are_a_chain"
 LOSS = (ISR, ELR, ACKED, PREFIX)
 
 PLANTED_BUGS = (
@@ -466,5 +467,54 @@ PLANTED_BUGS = (
         "self._ahead[partition] = max((topic_id, leader_epoch), self._ahead.get(partition, NOTHING_CONFIRMED))",
         "pass",
         "mirror_converges",
+    ),
+    bug(
+        "coalesce what happened to a row that waits",
+        "mirror/latest.py",
+        "        if known is None or known.zxid != row.zxid:\n",
+        "        if known is None or (known.zxid != row.zxid and key not in self._waiting):\n",
+        CHAIN,
+    ),
+    bug(
+        "forget what happened once it could not be written",
+        "mirror/facts.py",
+        "        self._waiting.extendleft(reversed(self._writing))\n",
+        "",
+        CHAIN,
+    ),
+    bug(
+        "tell again what was stored though no answer came",
+        "mirror/chain.py",
+        "if event is not None and event.number > last]",
+        "if event is not None]",
+        CHAIN,
+    ),
+    bug(
+        "go on telling what happened once another controller tells it",
+        "mirror/chain.py",
+        "        if term_of(last) > self._epoch:\n",
+        "        if False:\n",
+        CHAIN,
+    ),
+    bug(
+        "believe the rows alone of what a row was, not the events before them",
+        "mirror/chain.py",
+        "        return ahead if ahead is not None and (known is None or ahead.zxid > known.zxid) else known\n",
+        "        return known\n",
+        CHAIN,
+    ),
+    bug(
+        "tell of what has vanished only if its row was written",
+        "mirror/chain.py",
+        "for key, seen in {**shown, **newer}.items()}",
+        "for key, seen in shown.items()}",
+        CHAIN,
+    ),
+    bug(
+        "say that all events have their rows while one of others has not",
+        "sim/cast/mirror.py",
+        "            if not self._chain.is_behind:\n",
+        "            if True:\n",
+        CHAIN,
     ),
 )

@@ -113,6 +113,7 @@ class _Told:
             interval_ms=0,
             heartbeat_ms=settings.mirror_heartbeat_ms,
             history_bytes=settings.mirror_history_bytes,
+            events_ms=settings.mirror_events_retention_ms,
         )
         everything = tuple(PartitionNews(_command(number, 0), 1, 1) for number in range(partitions))
         self._write(lambda: self._mirror.tell(News(partitions=everything, complete=Complete(1, ALL_READ))))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
-from spark_replication.mirror.load import TABLES, read_status, read_table
+from spark_replication.mirror.events import EVENTS, face_of
+from spark_replication.mirror.load import TABLES, read_events, read_status, read_table
 from spark_replication.mirror.paths import DEFAULT_PATH
+from spark_replication.mirror.reading import is_one_of
 from spark_replication.mirror.status import STATUS
 from spark_replication.transport.security import Security
 
@@ -23,6 +27,7 @@ COLUMNS = {
     "brokers": ("broker", "host", "port", "rack", "epoch", "state", "zxid", "changed_at"),
     "topics": ("topic", "topic_id", "partitions", "schema_version", "settings", "zxid", "changed_at"),
 }
+EVENT_COLUMNS = ("at", "kind", "topic", "partition", "broker", "changes", "why", "because", "cause")
 STATUS_COLUMNS = (*STATUS.schema.names, "fresh")
 
 _path = click.option("--path", default=DEFAULT_PATH, show_default=True, help="mirror.path of the cluster")
@@ -46,6 +51,50 @@ def show_rows(path: str, output: Format, table: str, topics: tuple[str, ...]) ->
     rows = sorted(rows_of(partial(read_table, table), path), key=lambda row: [row[name] for name in key])
     wanted = [row for row in rows if not topics or row["topic"] in topics]
     show(columns, ([row.get(name) for name in columns] for row in wanted), output=output)
+
+
+@mirror.command()
+@_path
+@output
+@click.option("--broker", type=int, help="of this one alone")
+@click.option("--cause", help="all that this set off: an id, as the listing has it")
+@click.option("--last", type=click.IntRange(min=1), default=50, show_default=True, help="so many, the newest last")
+@click.argument("names", nargs=-1, metavar="[TOPIC|TOPIC-PARTITION]…")
+def events(path: str, output: Format, broker: int | None, cause: str | None, last: int, names: tuple[str, ...]) -> None:
+    """What happened, because of what, and what became of it: who led a partition at a time, and why."""
+    rows = rows_of(partial(read_events, where=_wanted(broker, cause, names)), path)[-last:]
+    if output == "json":
+        faces = ({**row, "was": face_of(row["was"]), "became": face_of(row["became"])} for row in rows)
+        show(EVENTS.schema.names, ([*row.values()] for row in faces), output=output)
+    else:
+        told = ({**row, "changes": ", ".join(_changes(row))} for row in rows)
+        show(EVENT_COLUMNS, ([row[name] for name in EVENT_COLUMNS] for row in told), output=output)
+
+
+def _changes(event: dict[str, Any]) -> Iterator[str]:
+    """What became different; of what is new, what there is."""
+    was, became = face_of(event["was"]), face_of(event["became"])
+    for name, value in (became or {}).items():
+        if was is None and value not in (None, [], False):
+            yield f"{name} {value}"
+        elif was is not None and was[name] != value:
+            yield f"{name} {was[name]} → {value}"
+
+
+def _wanted(broker: int | None, cause: str | None, names: tuple[str, ...]) -> str | None:
+    wanted = [] if broker is None else [is_one_of("broker", [broker])]
+    wanted += [] if cause is None else [is_one_of("cause", [cause])]
+    wanted += [f"({' OR '.join(map(_named, names))})"] if names else []
+    return " AND ".join(wanted) or None
+
+
+def _named(name: str) -> str:
+    """A topic's name may end as a partition's does: then it is both."""
+    topic, _, number = name.rpartition("-")
+    if not topic or not number.isdecimal():
+        return is_one_of("topic", [name])
+    is_partition = f"{is_one_of('topic', [topic])} AND {is_one_of('partition', [int(number)])}"
+    return f"{is_one_of('topic', [name])} OR ({is_partition})"
 
 
 @mirror.command()

@@ -69,11 +69,12 @@ class LogInfoRead(msgspec.Struct, frozen=True):
 
 class Requested(msgspec.Struct, frozen=True, kw_only=True):
     """Somebody asks for something, by RPC (`request` is the number under which the answer is owed) or by a node below
-    /admin (`path`, which is removed when it is done)."""
+    /admin (`path`, which is removed when it is done), or the controller itself. asked_by: where an RPC came from."""
 
     asked: Request
     request: int | None = None
     path: str | None = None
+    asked_by: str = ""
 
 
 class Ticked(msgspec.Struct, frozen=True):

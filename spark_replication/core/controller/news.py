@@ -6,6 +6,7 @@ import msgspec
 
 from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import BrokersRead
+from spark_replication.core.controller.origin import Origin
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import TopicPartition
@@ -30,8 +31,17 @@ class Complete(msgspec.Struct, frozen=True):
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
     """removed: partitions of topics that live on. deleted: topics. Each with the zxid of that. brokers: always all of
-    them."""
+    them.
 
+    origin: what all of this follows from. begins: it is a fact of its own (a take-over, a request, a report), and this
+    is the first that is told of it, at `zxid`, which was the last that the controller knew of. refused: why nothing, or
+    not all of it, is done.
+    """
+
+    origin: Origin | None = None
+    begins: bool = False
+    refused: str | None = None
+    zxid: int = -1
     partitions: tuple[PartitionNews, ...] = ()
     topics: tuple[tuple[str, StoredTopic], ...] = ()
     brokers: BrokersRead | None = None

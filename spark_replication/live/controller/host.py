@@ -55,7 +55,7 @@ from spark_replication.mirror.feed import MirrorThread, Teller
 from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
 from spark_replication.storage.batches import schema_change
-from spark_replication.transport.actions import ActionServer, Handled, handled
+from spark_replication.transport.actions import ActionServer, Handled, handled, handled_of
 from spark_replication.transport.security import Security
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
@@ -282,6 +282,7 @@ class ControllerHost:
             interval_ms=self._settings.mirror_interval_ms,
             heartbeat_ms=self._settings.mirror_heartbeat_ms,
             history_bytes=self._settings.mirror_history_bytes,
+            events_ms=self._settings.mirror_events_retention_ms,
         )
         sender = CommandSender(
             timeout_ms=self._settings.request_timeout_ms,
@@ -375,20 +376,20 @@ class ControllerHost:
 
     def _actions(self) -> list[Handled]:
         return [
-            *(handled(action, self._carry_out) for action in ADMIN_REQUESTS.values()),
+            *(handled_of(action, self._carry_out) for action in ADMIN_REQUESTS.values()),
             handled(METADATA, self._metadata),
             handled(BROKER_DIED, self._broker_died),
             handled(DISK_FAILED, self._disk_failed),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
         ]
 
-    def _carry_out(self, asked: Request) -> RequestAnswer:
+    def _carry_out(self, asked: Request, caller: str) -> RequestAnswer:
         """Waits until it is done. What is refused as a whole raises; what of it was refused is in the answer."""
         if not self.active:
             raise self._not_controller()
         request, answer = next(self._requests), Future[Reply]()
         self._owed[request] = answer
-        self._post(Requested(asked=asked, request=request))
+        self._post(Requested(asked=asked, request=request, asked_by=caller))
         try:
             reply = self._awaited(answer)
         finally:

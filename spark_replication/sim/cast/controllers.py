@@ -181,7 +181,7 @@ class Commanding:
         self._reading: set[str] = set()
         self._lines: dict[BrokerId, Line] = {}
         self._loads_anew = False
-        self._mirror = MirrorWriter(candidate.mirror, candidate)
+        self._mirror = MirrorWriter(candidate.mirror, candidate, controller_epoch)
         self.numbers = itertools.count(1)
 
     # ControllerStore

@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from msgspec.structs import replace
 
 from spark_replication.core.controller.news import News
+from spark_replication.errors import StorageFailed
 from spark_replication.mirror.brokers import BROKERS
+from spark_replication.mirror.chain import Chain, Part, Seen, Vanished
 from spark_replication.mirror.columns import Gone, Key, Table
 from spark_replication.mirror.comparing import Shown, compared
+from spark_replication.mirror.events import EventRow, face_of, subject_of, text_of
 from spark_replication.mirror.latest import Latest, TableBatch, Whole
-from spark_replication.mirror.latest_rows import LatestRows
+from spark_replication.mirror.latest_rows import Batch, LatestRows
 from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from spark_replication.mirror.topics import TOPICS
 from spark_replication.model import TopicPartition
@@ -30,22 +33,30 @@ WRITE_MS = (5, 60)
 LATE_MS = (200, 2_000)
 LATE = 0.05
 FAILS = 0.05
+STORED_ALL_THE_SAME = 0.5  # of what fails
 RETRY_MS = (100, 400)
 
 
 class MirrorTable:
     """As a MERGE by the conditions of `table` leaves it. highest: the zxid of the newest row of each key that was ever
-    there."""
+    there. looked_at: each row that comes to be shown."""
 
-    def __init__(self, table: Table[Any]) -> None:
+    def __init__(self, table: Table[Any], looked_at: Callable[[Table[Any], Any], None]) -> None:
         self.rows: dict[Key, Any] = {}
         self.version = 0
         self._table = table
+        self._looked_at = looked_at
         self._low_water = -1
         self._highest: dict[Key, int] = {}
 
     def existing(self) -> dict[Key, Any]:
         return {key: row for key, row in self.rows.items() if not isinstance(row, Gone)}
+
+    def faces(self) -> dict[Key, str | None]:
+        return {key: text_of(self._table.face(row)) for key, row in self.existing().items()}
+
+    def seen(self) -> dict[Key, Seen]:
+        return {key: Seen(row.zxid, self._table.face(row)) for key, row in self.rows.items()}
 
     def shown(self) -> dict[Key, Shown]:
         return {key: Shown(self._table.order_of(row), isinstance(row, Gone)) for key, row in self.rows.items()}
@@ -70,6 +81,7 @@ class MirrorTable:
         if stored is not None and self._table.order_of(told) <= self._table.order_of(stored):
             return
         self.version += 1
+        self._looked_at(self._table, told)
         self.rows[key] = _with_confirmed(told, stored)
         if told.zxid < self._highest.get(key, -1):
             raise InvariantBroken(
@@ -77,6 +89,44 @@ class MirrorTable:
                 f"{self._table.name} of {key} goes back to zxid {told.zxid} from {self._highest[key]}",
             )
         self._highest[key] = told.zxid
+
+
+class MirrorEvents:
+    """`events`: every row's chain is looked at as it grows. shown: as `event` of the status says it."""
+
+    def __init__(self) -> None:
+        self.rows: list[EventRow] = []
+        self.version = 0
+        self.last = -1
+        self.shown = -1
+        # What each row became last, and whatever it became.
+        self.became: dict[tuple[str, Key], str | None] = {}
+        self._all: dict[tuple[str, Key], set[str]] = {}
+
+    def append(self, rows: list[EventRow]) -> None:
+        self.version += 1
+        for row in rows:
+            if row.number <= self.last:
+                raise InvariantBroken("events_are_a_chain", f"{row} comes after number {self.last}")
+            self.last = row.number
+            self.rows.append(row)
+            subject = _subject(row)
+            if subject is None:
+                continue
+            if self.became.get(subject) != row.was:
+                raise InvariantBroken("events_are_a_chain", f"{row} comes after {self.became.get(subject)}")
+            self.became[subject] = row.became
+            if row.became is not None:
+                self._all.setdefault(subject, set()).add(row.became)
+
+    def check_shown(self, table: Table[Any], row: Any) -> None:
+        face = text_of(table.face(row))
+        if face is not None and face not in self._all.get((table.name, table.key_of(row)), ()):
+            raise InvariantBroken("events_are_a_chain", f"{table.name} shows {face}, which no event says")
+
+
+def _subject(row: EventRow) -> tuple[str, Key] | None:
+    return subject_of({name: row.subject.get(name) for name in ("topic", "partition", "broker")})
 
 
 def _with_confirmed(told: Any, stored: Any) -> Any:
@@ -92,17 +142,20 @@ class MirrorTables:
         self.world = world
         # Of its own, so that the stories of seeds are the same with a mirror and without.
         self.rng = random.Random(f"{world.seed}/mirror")
-        self.of = {table.name: MirrorTable(table) for table in (BROKERS, TOPICS, PARTITIONS)}
+        self.events = MirrorEvents()
+        self.of = {table.name: MirrorTable(table, self.events.check_shown) for table in (BROKERS, TOPICS, PARTITIONS)}
 
 
 class MirrorWriter:
     """ports.MirrorFeed of one term, as mirror.feed runs it: one write after the other, of one table after the other."""
 
-    def __init__(self, tables: MirrorTables, process: Process) -> None:
+    def __init__(self, tables: MirrorTables, process: Process, controller_epoch: int) -> None:
         self.wants_all = False
         self._tables = tables
         self._process = process
-        self._rows = LatestRows("simulated")
+        self._rows = LatestRows("simulated", controller_epoch)
+        self._chain = Chain("simulated", controller_epoch)
+        self._read_at = -1
         self._news: deque[News] = deque()
         self._busy = False
 
@@ -129,14 +182,64 @@ class MirrorWriter:
         self._tables.world.after(self._tables.rng.randint(*delay_ms), what, action, on=self._process)
 
     def _begin(self) -> None:
-        batch = self._rows.take()
-        tables = ((rows, batch[rows.table.name]) for rows in self._rows.tables)
+        self._write_events(self._rows.take())
+
+    def _write_events(self, batch: Batch) -> None:
+        events = self._tables.events
+        version = events.version
+        if version != self._read_at:
+            for row in events.rows:
+                if row.number > events.shown and (subject := _subject(row)) is not None:
+                    self._chain.others_told(*subject, Seen(row.zxid, face_of(row.became)))
+            self._read_at = version
+        parts = [Part(rows, batch.tables[rows.table.name], rows.knows) for rows in self._rows.tables]
+        try:
+            told = self._chain.next(batch.facts, parts, self._look, last=events.last, now_ms=self._now_ms)
+        except StorageFailed:
+            self._count("mirror_fenced")
+            self._fail()
+            return
+
+        def store() -> None:
+            is_lost = self._tables.rng.random() < FAILS
+            if version != events.version:
+                self._count("mirror_lost_race")
+                self._write_events(batch)
+            elif is_lost and self._tables.rng.random() < STORED_ALL_THE_SAME:
+                events.append(told.events)
+                self._fail()
+            elif is_lost:
+                self._fail()
+            else:
+                events.append(told.events)
+                self._read_at = events.version
+                self._write_rows(batch, told.vanished)
+
+        if told.events:
+            self._after(self._write_ms(), "writes events", store)
+        else:
+            self._write_rows(batch, told.vanished)
+
+    def _write_rows(self, batch: Batch, vanished: Sequence[Vanished]) -> None:
+        self._chain.written()
+        for (rows, told, _), gone in vanished:
+            self._rows.vanished(rows, gone, None if told.whole is None else told.whole.origin, self._now_ms)
+        tables = ((rows, batch.tables[rows.table.name]) for rows in self._rows.tables)
         self._next((rows, told) for rows, told in tables if told or told.whole is not None)
+
+    @property
+    def _now_ms(self) -> int:
+        return self._tables.world.now_ms
+
+    def _look(self, table: Table[Any], _keys: object) -> dict[Key, Seen]:
+        return self._tables.of[table.name].seen()
 
     def _next(self, left: Iterator[tuple[Latest[Any], TableBatch[Any]]]) -> None:
         found = next(left, None)
         if found is None:
             self._rows.written()
+            if not self._chain.is_behind:
+                self._tables.events.shown = max(self._tables.events.shown, self._rows.facts.last_number)
             self._go_on(BEGIN_MS)
         else:
             self._write(*found, left)
@@ -154,16 +257,10 @@ class MirrorWriter:
             cluster_id="simulated",
             now_ms=self._tables.world.now_ms,
         )
-        is_late = self._tables.rng.random() < LATE
-        if is_late:
-            self._count("mirror_late_write")
 
         def store() -> None:
             if self._tables.rng.random() < FAILS:
-                self._count("mirror_failed_write")
-                self._rows.failed()
-                self.wants_all = True
-                self._go_on(RETRY_MS)
+                self._fail()
             elif version != table.version:
                 self._count("mirror_lost_race")
                 self._write(rows, batch, left)
@@ -172,7 +269,20 @@ class MirrorWriter:
                 self._forget(table, batch.whole)
                 self._next(left)
 
-        self._after(LATE_MS if is_late else WRITE_MS, "writes the mirror", store)
+        self._after(self._write_ms(), "writes the mirror", store)
+
+    def _write_ms(self) -> tuple[int, int]:
+        is_late = self._tables.rng.random() < LATE
+        if is_late:
+            self._count("mirror_late_write")
+        return LATE_MS if is_late else WRITE_MS
+
+    def _fail(self) -> None:
+        self._count("mirror_failed_write")
+        self._rows.failed()
+        self._read_at = -1
+        self.wants_all = True
+        self._go_on(RETRY_MS)
 
     def _forget(self, table: MirrorTable, whole: Whole | None) -> None:
         if whole is not None and whole.is_all:

@@ -179,4 +179,15 @@ def _mirrored(cluster: SimulatedCluster) -> tuple[str, str] | None:
             return "mirror_converges", f"{partition} is shown as of zxid {row.zxid}, and is {stored}"
         if row.active_epoch != stored.state.leader_epoch:
             return "mirror_converges", f"{partition} is shown as confirmed at {row.active_epoch}, and is {stored}"
-    return None
+    return _told(cluster)
+
+
+def _told(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    """What the last event of each row says that it became is what the tables show."""
+    became = {row: face for row, face in cluster.mirror.events.became.items() if face is not None}
+    for name, table in cluster.mirror.of.items():
+        for key, face in table.faces().items():
+            if became.pop((name, key), None) != face:
+                return "events_are_a_chain", f"{name} shows {key} as {face}, and no event says so last"
+    left = next(iter(became), None)
+    return None if left is None else ("events_are_a_chain", f"the last event of {left} leaves it there, and it is gone")

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from spark_replication.config import Settings
 from spark_replication.core.controller.news import Complete, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.mirror.brokers import BROKERS, BrokerRow
 from spark_replication.mirror.columns import Gone, Table
 from spark_replication.mirror.delta_file import DeltaFile
+from spark_replication.mirror.feed import MirrorThread, Teller
 from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
 from spark_replication.model import PartitionState, Registration
 
@@ -83,3 +85,15 @@ def write_brokers(path: str, *live: BrokerRow, dead: Sequence[tuple[int, int]] =
 
 def write_partitions(path: str, *live: PartitionRow, dead: Sequence[Gone] = ()) -> None:
     write(path, PARTITIONS, live, dead)
+
+
+def thread(path: str, teller: Teller, *, interval_ms: int = 1, heartbeat_ms: int = 60_000) -> MirrorThread:
+    settings = Settings()
+    return MirrorThread(
+        path,
+        teller,
+        interval_ms=interval_ms,
+        heartbeat_ms=heartbeat_ms,
+        history_bytes=settings.mirror_history_bytes,
+        events_ms=settings.mirror_events_retention_ms,
+    )

@@ -12,7 +12,6 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from spark_replication.config import Settings
 from spark_replication.core.controller.news import News
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.errors import RequestTimedOut, StorageFailed
@@ -24,15 +23,13 @@ from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.status import STATUS
 from spark_replication.model import TopicPartition
 from spark_replication.ports import MirrorFeed
-from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything
+from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything, thread
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 DEADLINE_S = 60.0
-HISTORY_BYTES = Settings().mirror_history_bytes
 TELLER = Teller(CLUSTER, controller_epoch=4, address="127.0.0.1:9000")
 ORDERS_3 = TopicPartition("orders", 3)
-
 Start = Callable[..., MirrorThread]
 
 
@@ -46,9 +43,7 @@ def start(path: str) -> Iterator[Start]:
     started: list[MirrorThread] = []
 
     def starter(interval_ms: int = 100, heartbeat_ms: int = 60_000) -> MirrorThread:
-        started.append(
-            MirrorThread(path, TELLER, interval_ms=interval_ms, heartbeat_ms=heartbeat_ms, history_bytes=HISTORY_BYTES)
-        )
+        started.append(thread(path, TELLER, interval_ms=interval_ms, heartbeat_ms=heartbeat_ms))
         return started[-1]
 
     yield starter
@@ -237,16 +232,15 @@ def test_the_status_says_how_far_the_table_is_and_who_writes_it(path: str, start
 
 
 def test_a_deposed_controller_does_not_say_how_far_its_successors_tables_are(path: str) -> None:
-    successor = MirrorThread(path, TELLER, interval_ms=1, heartbeat_ms=600_000, history_bytes=HISTORY_BYTES)
+    successor = thread(path, TELLER, interval_ms=1, heartbeat_ms=600_000)
     successor.tell(everything(20, (command("orders"), 10)))
     wait_for(lambda: status(path)["zxid"] == 20)
     row = status(path)
-    deposed = MirrorThread(
-        path, TELLER._replace(controller_epoch=3), interval_ms=1, heartbeat_ms=1, history_bytes=HISTORY_BYTES
-    )
+    deposed = thread(path, TELLER._replace(controller_epoch=3), interval_ms=1, heartbeat_ms=1)
     deposed.tell(changed((command("orders", leader_epoch=9), 99)))
-    deposed.flush(DEADLINE_S)
+    wait_for(lambda: "written by the controller of epoch 4" in str(deposed.error))
     deposed.close()
+    assert [each["zxid"] for each in stored(path)] == [10]
     assert status(path) == row
     successor.close()
 

@@ -16,9 +16,11 @@ from pyspark.sql import SparkSession
 
 import spark_replication as sr
 from spark_replication.core.controller.cluster import StoredTopic
+from spark_replication.core.controller.origin import Origin
 from spark_replication.errors import InvalidRequest
 from spark_replication.mirror.columns import Gone
-from spark_replication.mirror.feed import MirrorThread, Teller
+from spark_replication.mirror.events import EVENTS, EventRow
+from spark_replication.mirror.feed import Teller
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.status import STATUS, StatusRow
 from spark_replication.mirror.topics import TOPICS, TopicRow
@@ -32,6 +34,7 @@ from tests.live.mirror.mirror_stories import (
     everything,
     gone,
     row,
+    thread,
     write,
     write_brokers,
     write_partitions,
@@ -40,8 +43,38 @@ from tests.live.mirror.mirror_stories import (
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
 VIEWS = (
-    *("partitions", "brokers", "topics", "status", "routes"),
+    *("partitions", "brokers", "topics", "status", "routes", "events", "leaderships"),
     *("leaderless", "under_min_isr", "under_replicated", "not_preferred"),
+)
+
+
+DIED = Origin("4.9", "brokers", "broker 1 gone")
+
+
+def led(number: int, kind: str, leader: int | None, leader_epoch: int, *, partition: int = 3) -> EventRow:
+    """At as many seconds."""
+    return EventRow(
+        cluster_id=CLUSTER,
+        number=number,
+        kind=kind,
+        subject={"topic": "orders", "partition": partition},
+        leader=leader,
+        leader_epoch=leader_epoch,
+        why="isr" if kind == "elected" else None,
+        origin=DIED,
+        at_ms=number * 1_000,
+        told_ms=0,
+    )
+
+
+LED = (
+    led(1, "created", 1, 0),
+    led(2, "created", 2, 0, partition=4),
+    led(3, "isr", 1, 0),
+    EventRow(cluster_id=CLUSTER, number=4, kind="gone", subject={"broker": 1}, origin=DIED, at_ms=4_000, told_ms=0),
+    led(5, "leaderless", None, 1),
+    led(6, "isr", None, 1),
+    led(7, "elected", 1, 2),
 )
 
 
@@ -61,11 +94,13 @@ def write_topic_and_status(path: str) -> None:
         controller="127.0.0.1:9000",
         controller_epoch=4,
         zxid=20,
+        event=7,
         as_of_ms=1_000,
         lag_ms=0,
         heartbeat_ms=10_000,
     )
     write(path, STATUS, [status])
+    write(path, EVENTS, LED)
 
 
 def found(spark: SparkSession, query: str) -> list[tuple[Any, ...]]:
@@ -113,10 +148,28 @@ def test_each_view_answers_its_question(spark: SparkSession, path: str) -> None:
     assert found(spark, "SELECT partition FROM not_preferred ORDER BY 1") == [(1,), (4,)]
 
 
+def test_who_led_at_a_time_and_why(spark: SparkSession, path: str) -> None:
+    write_partitions(path)
+    write_brokers(path)
+    write_topic_and_status(path)
+    sr.register(spark, mirror=path)
+    assert found(spark, "SELECT number, kind FROM events WHERE cause = '4.9' AND broker = 1") == [(4, "gone")]
+    led = (
+        "SELECT leader, leader_epoch, unix_seconds(since), unix_seconds(until), kind, why, because FROM leaderships"
+        " WHERE topic = 'orders' AND partition = {} ORDER BY since"
+    )
+    assert found(spark, led.format(3)) == [
+        (1, 0, 1, 5, "created", None, "broker 1 gone"),
+        (None, 1, 5, 7, "leaderless", None, "broker 1 gone"),
+        (1, 2, 7, None, "elected", "isr", "broker 1 gone"),
+    ]
+    assert found(spark, led.format(4)) == [(2, 0, 2, None, "created", None, "broker 1 gone")]
+
+
 def test_a_view_shows_what_was_written_after_it_was_made(spark: SparkSession, path: str) -> None:
     """By the thread that writes the tables in a controller."""
     teller = Teller(CLUSTER, 4, "127.0.0.1:9000")
-    mirror = MirrorThread(path, teller, interval_ms=1, heartbeat_ms=60_000, history_bytes=1 << 30)
+    mirror = thread(path, teller)
     try:
         mirror.tell(everything(20, (command("orders", 0, leader=1), 10)))
         write_brokers(path, broker_row(1, 21))

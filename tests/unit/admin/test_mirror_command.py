@@ -38,6 +38,7 @@ def test_tables_that_nobody_writes_any_more_are_told_from_fresh_ones(
         controller="127.0.0.1:9000",
         controller_epoch=4,
         zxid=20,
+        event=7,
         as_of_ms=now_ms() - age_ms,
         lag_ms=0,
         heartbeat_ms=10_000,

@@ -57,13 +57,16 @@ class Sent:
 
 
 class Mirrored:
-    """ports.MirrorFeed. Of what is gone it keeps the name. commands_before: how many were sent as it was told."""
+    """ports.MirrorFeed. Of what is gone it keeps the name. commands_before: how many were sent as it was told. origins:
+    the kind, number and names of what was told to follow from them, and whether they began with it."""
 
     def __init__(self, sent: Sent) -> None:
         self.told: list[tuple[TopicPartition, int]] = []
         self.gone: list[tuple[str, int]] = []
         self.complete: list[Complete] = []
         self.commands_before: list[int] = []
+        self.origins: list[tuple[str, str, tuple[str, ...], bool]] = []
+        self.refused: list[str] = []
         self.wants_all = False
         self._sent = sent
 
@@ -75,6 +78,13 @@ class Mirrored:
             self.complete.append(news.complete)
             self.wants_all = False
         self.commands_before.append(len(self._sent.commands))
+        self.refused += [] if news.refused is None else [news.refused]
+        if news.origin is not None:
+            names = (
+                *(str(each.command.topic_partition) for each in news.partitions),
+                *(name for name, _ in news.topics),
+            )
+            self.origins.append((news.origin.kind, news.origin.id, names, news.begins))
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None: ...
 

@@ -540,6 +540,49 @@ def test_a_mirror_that_may_have_missed_something_is_told_all_with_the_next_tick(
     assert len(story.mirror.complete) == 2
 
 
+def test_all_that_something_set_off_follows_from_it() -> None:
+    """Elections, and what is decided again, from the death; a request's topic and partitions from the request."""
+    story = Story()
+    story.leader_writes(FOO, state(1, [1], elr=[2]))
+    story.broker_down(1)
+    story.asks(CREATION)
+    story.held.answer()
+    story.answered("foo-0@8")
+    story.held.answer()
+    story.held.answer()
+    died, again, created, elected = story.mirror.origins
+    assert died == ("brokers", "1.1", ("foo-0", "foo-1"), False)
+    assert again == ("brokers", "1.1", ("foo-0",), False)
+    assert (created[:2], created[3]) == (("request", "1.2"), True)
+    assert (elected[:2], elected[3]) == (("request", "1.2"), False)
+
+
+def test_a_request_is_told_of_though_nothing_comes_of_it() -> None:
+    story = Story(fast=True)
+    story.asks(DeleteTopic(topic="nobody"))
+    story.asks(DeleteTopic(topic="nobody"))
+    assert story.mirror.origins == [("request", "1.1", (), True), ("request", "1.2", (), True)]
+    assert (
+        story.mirror.refused == ["refused: UNKNOWN_TOPIC_OR_PARTITION: there is no topic 'nobody': check its name"] * 2
+    )
+
+
+def test_of_what_a_request_asked_for_it_is_told_how_much_was_refused() -> None:
+    story = Story(fast=True)
+    story.asks(Reassign(targets={"nobody-0": (1,), "nobody-1": (1,), "foo-0": (2, 1)}))
+    assert story.mirror.origins[0] == ("request", "1.1", ("foo-0", "foo"), True)
+    assert story.mirror.refused == [
+        "refused: UNKNOWN_TOPIC_OR_PARTITION: there is no partition nobody-0: check its name (and 1 others)"
+    ]
+
+
+def test_the_controllers_own_ticks_are_not_told_of() -> None:
+    story = Story(fast=True)
+    for number in range(5):
+        story.loop.tick(number)
+    assert story.mirror.origins == []
+
+
 def test_what_a_leader_wrote_is_taken_in_once() -> None:
     story = Story()
     read = PartitionsRead({FOO: StoredPartition(state(1, [1], elr=[2]), 8, zxid=80)})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,13 @@ from spark_replication.errors import StorageFailed, WrongCluster
 from spark_replication.mirror import delta_file
 from spark_replication.mirror.columns import Gone
 from spark_replication.mirror.delta_file import LOW_WATER, OWNER, DeltaFile
+from spark_replication.mirror.events import EVENTS, EventRow
+from spark_replication.mirror.events_file import EventsFile
 from spark_replication.mirror.history import DATA_AT_LEAST, HISTORY, RETENTION_OF_DATA, RETENTION_OF_LOG, as_interval
 from spark_replication.mirror.latest import TableBatch
 from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
+from spark_replication.mirror.status import STATUS
+from spark_replication.process.clock import now_ms
 from spark_replication.sim.cast.mirror import MirrorTable
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 
@@ -90,7 +95,7 @@ def test_which_of_two_rows_counts(told: PartitionRow, kept: PartitionRow, file: 
     merge(file, [FIRST])
     merge(file, [told])
     assert stored(uri) == as_stored(kept)
-    simulated = MirrorTable(PARTITIONS)
+    simulated = MirrorTable(PARTITIONS, lambda _table, _row: None)
     for each in (FIRST, told):
         simulated.merge(TableBatch([each], []))
     assert list(simulated.rows.values()) == [kept]
@@ -236,3 +241,68 @@ def test_so_many_writes_make_it_untidy(file: File, monkeypatch: pytest.MonkeyPat
     assert file.is_untidy
     file.tidy(1 << 30)
     assert not file.is_untidy
+
+
+# What is only appended
+
+
+@pytest.fixture
+def events(tmp_path: Path) -> DeltaFile[EventRow]:
+    return DeltaFile(EVENTS, str(tmp_path / "mirror" / "events"), CLUSTER)
+
+
+def event(number: int, *, at_ms: int = 0) -> EventRow:
+    return EventRow(cluster_id=CLUSTER, number=number, kind="request", subject={}, at_ms=at_ms, told_ms=0)
+
+
+def append(file: DeltaFile[EventRow], *numbers: int) -> list[int]:
+    """As the mirror does it: what the table has is left out. Returns the last number that it had at each try."""
+    lasts = []
+
+    def rows(_opened: DeltaTable, last: int) -> tuple[pa.Table, int]:
+        lasts.append(last)
+        left = [event(number) for number in numbers if number > last]
+        return EVENTS.rows(left, []), max(numbers)
+
+    file.append(rows)
+    return lasts
+
+
+def numbers_in(file: DeltaFile[EventRow]) -> list[int]:
+    found: list[int] = file.read(["number"])["number"].to_pylist()
+    return sorted(found)
+
+
+def test_what_is_appended_again_is_there_once(events: DeltaFile[EventRow]) -> None:
+    assert append(events, 1, 2) == [-1]
+    assert append(events, 1, 2) == [2]
+    assert append(events, 2, 3) == [2]
+    assert append(DeltaFile(EVENTS, events.uri, CLUSTER), 3, 4) == [3]
+    assert numbers_in(events) == [1, 2, 3, 4]
+
+
+def test_who_appends_knows_what_others_appended_in_the_meantime(events: DeltaFile[EventRow]) -> None:
+    append(events, 1)
+    append(DeltaFile(EVENTS, events.uri, CLUSTER), 2)
+    assert append(events, 2, 3) == [1, 2]
+    assert numbers_in(events) == [1, 2, 3]
+
+
+def test_the_last_number_outlives_tidying(events: DeltaFile[EventRow], monkeypatch: pytest.MonkeyPatch) -> None:
+    append(events, 1)
+    append(events, 2)
+    monkeypatch.setattr(delta_file, "retention", lambda *_: {RETENTION_OF_LOG: timedelta(0)})
+    events.tidy(0)
+    assert append(DeltaFile(EVENTS, events.uri, CLUSTER), 2, 3) == [2]
+    assert numbers_in(events) == [1, 2, 3]
+
+
+def test_events_are_kept_for_a_time(tmp_path: Path) -> None:
+    status = DeltaFile(STATUS, str(tmp_path / "status"), CLUSTER)
+    file = EventsFile(str(tmp_path), CLUSTER, 1, status)
+    now = now_ms()
+    rows = [event(1, at_ms=now - 3_600_000), event(2, at_ms=now - 60_000), event(3, at_ms=now)]
+    file.file.append(lambda _opened, _last: (EVENTS.rows(rows, []), 3))
+    file.expire(600_000)
+    assert numbers_in(file.file) == [2, 3]
+    assert append(file.file, 3, 4) == [3]

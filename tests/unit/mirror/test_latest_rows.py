@@ -22,15 +22,15 @@ TOPIC_ID = command().topic_id
 
 
 def rows_with(leader_epoch: int, zxid: int) -> LatestRows:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(changed((command(leader_epoch=leader_epoch), zxid)), 100)
     return rows
 
 
 def taken(rows: LatestRows) -> TableBatch[PartitionRow]:
     batch = rows.take()
-    assert not batch[BROKERS.name]
-    return batch[PARTITIONS.name]
+    assert not batch.tables[BROKERS.name]
+    return batch.tables[PARTITIONS.name]
 
 
 def knows(rows: LatestRows, partition: TopicPartition) -> bool:
@@ -77,7 +77,7 @@ def test_with_everything_what_was_written_is_compared_again_and_nothing_older() 
 
 
 def test_a_complete_set_is_written_even_if_it_is_empty() -> None:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(everything(20), 100)
     assert (rows.waiting, rows.pending) == (True, 0)
 
@@ -93,7 +93,7 @@ def test_a_confirmation_goes_with_the_row_and_stays_with_the_next() -> None:
 
 def test_a_confirmation_may_come_before_the_decision_is_told() -> None:
     """Brokers are told first (M4)."""
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.confirmed(ORDERS_3, TOPIC_ID, 0, 150)
     assert (rows.waiting, rows.pending) == (False, 0)
     rows.tell(changed((command(leader_epoch=0), 10)), 200)
@@ -215,7 +215,7 @@ def test_a_failed_write_waits_again_as_long_as_it_has_with_what_came_meanwhile()
 
 
 def test_a_failed_whole_set_is_a_whole_set_when_it_is_tried_again() -> None:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(everything(20, (command(), 10)), 100)
     first = taken(rows)
     rows.failed()
@@ -225,7 +225,7 @@ def test_a_failed_whole_set_is_a_whole_set_when_it_is_tried_again() -> None:
 
 
 def test_since_when_it_leads_stays_while_the_leader_epoch_does() -> None:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     for zxid, (leader_epoch, at_ms) in enumerate([(5, 1_000), (5, 2_000), (6, 3_000)], start=10):
         rows.tell(News(partitions=(PartitionNews(command(leader_epoch=leader_epoch), zxid, at_ms),)), 9_000)
         row = only(rows)
@@ -234,7 +234,7 @@ def test_since_when_it_leads_stays_while_the_leader_epoch_does() -> None:
 
 
 def test_why_there_is_no_leader_goes_with_the_row() -> None:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(News(partitions=(PartitionNews(command(leader=None), 10, 1_000, "fenced_elr"),)), 2_000)
     (found,) = PARTITIONS.rows([only(rows)], []).to_pylist()
     assert (found["leader"], found["leader_since"], found["waiting_for"]) == (None, None, "fenced_elr")
@@ -260,14 +260,14 @@ def brokers(zxid: int, *found: tuple[int, Registration, int], hidden: int | None
 
 
 def written_brokers(rows: LatestRows) -> list[tuple[int, int | None, str, int]]:
-    batch = rows.take()[BROKERS.name]
+    batch = rows.take().tables[BROKERS.name]
     rows.written()
     told = BROKERS.rows(batch.live, batch.gone).to_pylist()
     return [(row["broker"], row["port"], row["state"], row["zxid"]) for row in told]
 
 
 def test_brokers_are_told_as_they_are_registered_and_once_they_are_gone() -> None:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(brokers(12, (1, registered(9_001), 11), (2, registered(9_002), 12)), 100)
     assert written_brokers(rows) == [(1, 9_001, "live", 11), (2, 9_002, "live", 12)]
     rows.tell(brokers(14, (1, registered(9_001, shutting_down=True), 13)), 200)
@@ -279,11 +279,11 @@ def test_brokers_are_told_as_they_are_registered_and_once_they_are_gone() -> Non
 
 
 def test_a_registration_that_cannot_be_read_is_not_taken_for_gone() -> None:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(brokers(11, (1, registered(9_001), 11)), 100)
     written_brokers(rows)
     rows.tell(brokers(11, hidden=1), 200)
-    batch = rows.take()[BROKERS.name]
+    batch = rows.take().tables[BROKERS.name]
     assert (batch.live, batch.gone) == ([], [])
     assert batch.whole is not None
     assert not batch.whole.is_all
@@ -292,9 +292,9 @@ def test_a_registration_that_cannot_be_read_is_not_taken_for_gone() -> None:
 
 def test_a_topic_whose_time_nobody_knows_changed_when_that_was_told() -> None:
     stored = StoredTopic(TopicState(topic_id="id", partitions={0: (1,)}), 0, TopicConfig(), zxid=12)
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(News(topics=(("orders", stored),)), 5_000)
-    (found,) = TOPICS.rows(rows.take()[TOPICS.name].live, []).to_pylist()
+    (found,) = TOPICS.rows(rows.take().tables[TOPICS.name].live, []).to_pylist()
     assert found["changed_at"] == found["updated_at"]
 
 
@@ -303,16 +303,18 @@ def test_a_topic_is_told_as_its_later_node_says_and_goes_with_its_partitions() -
         state = TopicState(topic_id="id", partitions=dict.fromkeys(range(count), (1,)))
         return StoredTopic(state, 0, TopicConfig(settings={"retention.ms": zxid}), zxid, zxid * 10)
 
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     rows.tell(News(topics=(("orders", topic(12, 2)), ("orders", topic(11, 1)))), 100)
     rows.tell(changed((command("orders", 0), 12)), 100)
     batch = rows.take()
-    (found,) = TOPICS.rows(batch[TOPICS.name].live, []).to_pylist()
+    (found,) = TOPICS.rows(batch.tables[TOPICS.name].live, []).to_pylist()
     assert (found["topic"], found["partitions"], found["settings"]) == ("orders", 2, '{"retention.ms":12}')
     rows.written()
     rows.tell(News(deleted=(("orders", 13),)), 200)
     gone_now = rows.take()
-    assert [(each.key, each.zxid) for name in (TOPICS.name, PARTITIONS.name) for each in gone_now[name].gone] == [
+    assert [
+        (each.key, each.zxid) for name in (TOPICS.name, PARTITIONS.name) for each in gone_now.tables[name].gone
+    ] == [
         (("orders",), 13),
         (("orders", 0), 13),
     ]

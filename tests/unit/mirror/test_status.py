@@ -20,6 +20,7 @@ FIRST = StatusRow(
     controller="127.0.0.1:9000",
     controller_epoch=4,
     zxid=20,
+    event=7,
     as_of_ms=1_000,
     lag_ms=0,
     heartbeat_ms=10_000,
@@ -44,7 +45,7 @@ def test_the_newest_controllers_newest_word_counts(told: StatusRow, kept: Status
 
 
 def test_all_is_written_up_to_the_highest_that_was_told_before_the_write() -> None:
-    rows = LatestRows(CLUSTER)
+    rows = LatestRows(CLUSTER, 1)
     assert rows.written_zxid == -1
     rows.tell(everything(20, (command("orders", 0), 10)), 100)
     rows.take()

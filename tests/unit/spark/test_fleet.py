@@ -126,7 +126,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def _heard_by(fleet: Fleet) -> Callable[[Guarding], GuardingAnswer]:
     def hears(told: Guarding) -> GuardingAnswer:
-        answer = fleet.actions[0].handler(told)
+        answer = fleet.actions[0].handler(told, "127.0.0.1")
         assert isinstance(answer, GuardingAnswer)
         return answer
 

@@ -17,17 +17,18 @@ from spark_replication.errors import (
     StartFailed,
 )
 from spark_replication.messages.actions import Action
-from spark_replication.messages.descriptions import DescribeTopics
+from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import RenewLease
 from spark_replication.messages.records import InitProducer, ProducerId
-from spark_replication.transport.actions import ActionServer, call, handled
+from spark_replication.transport.actions import ActionServer, call, handled, handled_of, host_of
 from spark_replication.transport.security import NO_SECURITY
 
 TIMEOUT_MS = 10_000
 DOUBLE = Action("double", ProducerId, ProducerId)
 REFUSE = Action("refuse", DescribeTopics, Done)
 HANG = Action("hang", InitProducer, Done)
+WHO = Action("who", DescribeTopics, Metadata)
 
 
 def refuse(_request: DescribeTopics) -> Done:
@@ -53,6 +54,7 @@ def server(release: threading.Event) -> Iterator[ActionServer]:
             handled(DOUBLE, lambda request: ProducerId(producer=request.producer * 2)),
             handled(REFUSE, refuse),
             handled(HANG, hang),
+            handled_of(WHO, lambda _asked, caller: Metadata(cluster_id=caller, brokers={}, topics=())),
         ],
         security=NO_SECURITY,
     )
@@ -69,7 +71,24 @@ def client(server: ActionServer) -> Iterator[flight.FlightClient]:
 
 def test_a_request_is_answered(client: flight.FlightClient) -> None:
     assert call(client, DOUBLE, ProducerId(producer=21), TIMEOUT_MS) == ProducerId(producer=42)
-    assert {action.type for action in client.list_actions()} == {"double", "refuse", "hang"}
+    assert {action.type for action in client.list_actions()} == {"double", "refuse", "hang", "who"}
+
+
+def test_a_handler_may_know_who_asks(client: flight.FlightClient) -> None:
+    assert call(client, WHO, DescribeTopics(), TIMEOUT_MS).cluster_id == "127.0.0.1"
+
+
+@pytest.mark.parametrize(
+    ("peer", "host"),
+    [
+        ("ipv4:127.0.0.1:53210", "127.0.0.1"),
+        ("ipv6:%5B::1%5D:42012", "[::1]"),
+        ("unix:", "unix:"),
+        ("", ""),
+    ],
+)
+def test_a_caller_is_named_by_its_host(peer: str, host: str) -> None:
+    assert host_of(peer) == host
 
 
 def test_a_refusal_is_the_same_error_on_both_sides(client: flight.FlightClient) -> None:

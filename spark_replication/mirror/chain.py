@@ -1,0 +1,191 @@
+"""What rows were and became, one event after the other, over all controllers. Pure.
+
+Rules:
+- An event of a row says what the last one said that it became, and what it became then: the events of a row are a
+  chain, whoever wrote them.
+- Events are in their table before the rows that they are of are in theirs: whatever a table shows has its event. What
+  a row was is known from the last telling of it, or read: what a controller before this one told, and had no time to
+  show, counts as much as what is shown.
+- A write of events is one whole, and the table keeps the highest number of a fact that was written: so none is there
+  twice, and a controller that was deposed writes no more of them, nor rows that have one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from spark_replication.errors import StorageFailed
+from spark_replication.mirror.columns import Face, Gone, Key, Table
+from spark_replication.mirror.comparing import Shown, compared
+from spark_replication.mirror.events import EventRow, text_of
+from spark_replication.mirror.facts import Began, Change, Fact, Lost, term_of
+from spark_replication.mirror.latest import Latest, TableBatch
+
+
+class Seen(NamedTuple):
+    """What the tables say of a row. face None: it is gone."""
+
+    zxid: int
+    face: Face | None
+
+
+class Part(NamedTuple):
+    """What is written of one table together with facts. knows: see `compared`."""
+
+    rows: Latest[Any]
+    batch: TableBatch[Any]
+    knows: Callable[[Key], bool]
+
+    @property
+    def table(self) -> Table[Any]:
+        return self.rows.table
+
+
+# What is in a table now of these keys; None: of all.
+Look = Callable[[Table[Any], Collection[Key] | None], Mapping[Key, Seen]]
+
+
+class Vanished(NamedTuple):
+    """What somebody told of before, and is not in what was told whole: it is to be told that it is gone."""
+
+    part: Part
+    gone: list[Gone]
+
+
+class Told(NamedTuple):
+    events: list[EventRow]
+    vanished: list[Vanished]
+
+
+class Chain:
+    """What each row was, in the tables, to those who wrote them before, and to this controller."""
+
+    def __init__(self, cluster_id: str, controller_epoch: int) -> None:
+        self._cluster_id = cluster_id
+        self._epoch = controller_epoch
+        # Of rows of which others told more than this controller had heard, or than their tables show.
+        self._ahead: dict[tuple[str, Key], Seen] = {}
+        self._heard: list[tuple[str, Key]] = []  # of them, with what is being written
+
+    @property
+    def is_behind(self) -> bool:
+        """Others told of rows what their tables do not show, and this controller has not heard."""
+        return bool(self._ahead)
+
+    def written(self) -> None:
+        """What `next` told last is in the table."""
+        for row in self._heard:
+            self._ahead.pop(row, None)
+
+    def others_told(self, table: str, key: Key, seen: Seen) -> None:
+        known = self._ahead.get((table, key))
+        if known is None or known.zxid <= seen.zxid:
+            self._ahead[table, key] = seen
+
+    def next(self, facts: Sequence[Fact], parts: Iterable[Part], look: Look, *, last: int, now_ms: int) -> Told:
+        """What follows from these facts, and from what is told whole. last: the last number that was written: what a
+        write of which no answer came has stored is not told again. StorageFailed: somebody else writes the events."""
+        if term_of(last) > self._epoch:
+            raise StorageFailed(
+                f"the mirror's tables are written by the controller of epoch {term_of(last)}, and this is the one of "
+                f"epoch {self._epoch}. If ZooKeeper was brought back to an earlier state, the tables are from after "
+                "that: remove them, or name another place (mirror.path)"
+            )
+        self._heard = []
+        shown: dict[str, Mapping[Key, Seen]] = {}
+        unknown: dict[str, set[Key]] = {}
+        tables = {fact.table.name: fact.table for fact in facts if isinstance(fact, Change)}
+        for fact in facts:
+            if isinstance(fact, Change) and fact.before is None:
+                unknown.setdefault(fact.table.name, set()).add(fact.key)
+        wholes = [part for part in parts if part.batch.whole is not None]
+        for part in wholes:
+            shown[part.table.name] = look(part.table, None)
+        for name, keys in unknown.items():
+            if name not in shown:
+                shown[name] = look(tables[name], keys)
+        for name, rows in shown.items():
+            self._shown(name, rows)
+        found = (self._event(fact, shown) for fact in facts)
+        return Told(
+            [event for event in found if event is not None and event.number > last],
+            [Vanished(part, gone) for part in wholes if (gone := self._gone(part, shown[part.table.name], now_ms))],
+        )
+
+    def _event(self, fact: Fact, shown: Mapping[str, Mapping[Key, Seen]]) -> EventRow | None:
+        match fact:
+            case Change():
+                return self._change(fact, shown.get(fact.table.name, {}))
+            case Began(origin=origin, zxid=zxid, why=why):
+                return self._row(fact, origin.kind, {}, why=why, origin=origin, zxid=zxid, at_ms=fact.told_ms)
+            case Lost(count=count):
+                return self._row(fact, "lost", {}, why=f"{count} events waited for too long", at_ms=fact.told_ms)
+
+    def _change(self, fact: Change, shown: Mapping[Key, Seen]) -> EventRow | None:
+        table, after = fact.table, fact.after
+        assert table.tells is not None
+        known = self._known(fact, shown.get(fact.key))
+        if known is not None and known.zxid >= after.zxid:
+            if known.zxid > after.zxid:
+                self.others_told(table.name, fact.key, known)
+            else:
+                self._heard.append((table.name, fact.key))
+            return None
+        self._heard.append((table.name, fact.key))
+        was, became = None if known is None else known.face, table.face(after)
+        if was == became:
+            return None
+        kind = table.tells.kind(was, became)
+        return self._row(
+            fact,
+            kind,
+            dict(zip(table.key, fact.key, strict=True)),
+            was=text_of(was),
+            became=text_of(became),
+            leader=None if became is None else became.get("leader"),
+            leader_epoch=None if became is None else became.get("leader_epoch"),
+            why=None if isinstance(after, Gone) else table.tells.why(after, kind),
+            origin=fact.origin,
+            zxid=after.zxid,
+            at_ms=after.told_ms if isinstance(after, Gone) else table.tells.at_ms(after) or after.told_ms,
+        )
+
+    def _known(self, fact: Change, shown: Seen | None) -> Seen | None:
+        before, table = fact.before, fact.table
+        known = shown if before is None else Seen(before.zxid, table.face(before))
+        ahead = self._ahead.get((table.name, fact.key))
+        return ahead if ahead is not None and (known is None or ahead.zxid > known.zxid) else known
+
+    def _shown(self, table: str, rows: Mapping[Key, Seen]) -> None:
+        for key, seen in rows.items():
+            if _zxid(self._ahead.get((table, key))) <= seen.zxid:
+                self._ahead.pop((table, key), None)
+
+    def _gone(self, part: Part, shown: Mapping[Key, Seen], now_ms: int) -> list[Gone]:
+        """What others told of and did not write is there, as much as what is in the table."""
+        told = {key: seen for (name, key), seen in self._ahead.items() if name == part.table.name}
+        newer = {key: seen for key, seen in told.items() if seen.zxid > _zxid(shown.get(key))}
+        return compared(
+            part.table,
+            TableBatch([], [], part.batch.whole),
+            {key: Shown((seen.zxid,), seen.face is None) for key, seen in {**shown, **newer}.items()},
+            knows=part.knows,
+            cluster_id=self._cluster_id,
+            now_ms=now_ms,
+        ).gone
+
+    def _row(self, fact: Fact, kind: str, subject: Mapping[str, Any], *, at_ms: int, **told: Any) -> EventRow:
+        return EventRow(
+            cluster_id=self._cluster_id,
+            number=fact.number,
+            kind=kind,
+            subject=subject,
+            at_ms=at_ms,
+            told_ms=fact.told_ms,
+            **told,
+        )
+
+
+def _zxid(seen: Seen | None) -> int:
+    return -1 if seen is None else seen.zxid

@@ -1,0 +1,80 @@
+"""The table `events` as one controller writes it: each fact once, after those of all controllers before."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable
+
+from spark_replication.mirror.chain import Chain, Look, Part, Seen, Vanished
+from spark_replication.mirror.columns import Key, Table
+from spark_replication.mirror.delta_file import DeltaFile
+from spark_replication.mirror.events import EVENTS, face_of, subject_of
+from spark_replication.mirror.facts import Fact
+from spark_replication.mirror.reading import is_one_of, named, rows_of
+from spark_replication.process.clock import now_ms
+
+_OTHERS = ("topic", "partition", "broker", "became", "zxid", "number")
+
+
+class EventsFile:
+    """status: where whoever wrote the tables before says which events' rows are in them."""
+
+    def __init__(self, path: str, cluster_id: str, controller_epoch: int, status: DeltaFile[Any]) -> None:
+        self.file = DeltaFile(EVENTS, EVENTS.path(path), cluster_id)
+        self._status = status
+        self._chain = Chain(cluster_id, controller_epoch)
+        self._read_of: DeltaTable | None = None
+
+    def write(self, facts: Sequence[Fact], parts: Sequence[Part], look: Look) -> list[Vanished]:
+        """look: at the tables as they are now."""
+        vanished: list[Vanished] = []
+        if not facts and all(part.batch.whole is None for part in parts):
+            return vanished
+
+        def events(opened: DeltaTable, last: int) -> tuple[pa.Table, int]:
+            if opened is not self._read_of:
+                self._read_others(opened)
+                self._read_of = opened
+            told = self._chain.next(facts, parts, look, last=last, now_ms=now_ms())
+            vanished[:] = told.vanished
+            return EVENTS.rows(told.events, []), max((event.number for event in told.events), default=last)
+
+        self.file.append(events)
+        self._chain.written()
+        return vanished
+
+    @property
+    def is_behind(self) -> bool:
+        return self._chain.is_behind
+
+    def expire(self, keep_ms: int) -> None:
+        oldest = datetime.now(UTC) - timedelta(milliseconds=keep_ms)
+        self.file.remove(f"at < arrow_cast('{oldest.isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')")
+
+    def _read_others(self, opened: DeltaTable) -> None:
+        """What is told of rows that may not be in their tables."""
+        shown = self._status.read(["event"])["event"].to_pylist()
+        after = max((number for number in shown if number is not None), default=-1)
+        found = rows_of(opened, _OTHERS, f"{named('number')} > {after}")
+        for told in sorted(found.to_pylist(), key=lambda row: row["number"]):
+            subject = subject_of(told)
+            if subject is not None:
+                self._chain.others_told(*subject, Seen(told["zxid"], face_of(told["became"])))
+
+
+def look_in(file: DeltaFile[Any], table: Table[Any], keys: Collection[Key] | None) -> dict[Key, Seen]:
+    assert table.tells is not None
+    if keys is not None and not keys:
+        return {}
+    where = None if keys is None else is_one_of(table.key[0], sorted({key[0] for key in keys}))
+    rows = file.read([*table.key, "zxid", "deleted", *table.tells.columns], where).to_pylist()
+    return {
+        tuple(row[name] for name in table.key): Seen(
+            row["zxid"], None if row["deleted"] else {name: row[name] for name in table.tells.columns}
+        )
+        for row in rows
+    }

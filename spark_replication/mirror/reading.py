@@ -1,0 +1,36 @@
+"""Rows of a Delta table, read by delta-rs itself.
+
+Not by DeltaTable.to_pyarrow_table: pyarrow's threads would call into Python for every byte, and of processes that end
+soon after such a read one in five is aborted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+import pyarrow as pa
+from deltalake import DeltaTable, QueryBuilder
+
+_ARROW_HAS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
+
+
+def rows_of(opened: DeltaTable, columns: Iterable[str] | None = None, where: str | None = None) -> pa.Table:
+    """Of the version that is open. where: SQL, of what the functions below make."""
+    wanted = "*" if columns is None else ", ".join(map(named, columns))
+    query = f"SELECT {wanted} FROM rows" if where is None else f"SELECT {wanted} FROM rows WHERE {where}"
+    found = pa.table(QueryBuilder().register("rows", opened).execute(query))
+    fields = [field.with_type(_ARROW_HAS.get(field.type, field.type)) for field in found.schema]
+    return found.cast(pa.schema(fields))
+
+
+def named(column: str) -> str:
+    return f'"{column}"'
+
+
+def is_one_of(column: str, values: Collection[str] | Collection[int]) -> str:
+    """values: one at least."""
+    return f"{named(column)} IN ({', '.join(map(_literal, values))})"
+
+
+def _literal(value: str | int) -> str:
+    return str(value) if isinstance(value, int) else "'" + value.replace("'", "''") + "'"
