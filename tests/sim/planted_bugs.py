@@ -509,6 +509,7 @@ PLANTED_BUGS = (
         "for key, seen in {**shown, **newer}.items()}",
         "for key, seen in shown.items()}",
         CHAIN,
+        seed=419,
     ),
     bug(
         "say that all events have their rows while one of others has not",
@@ -516,5 +517,6 @@ PLANTED_BUGS = (
         "            if not self._chain.is_behind:\n",
         "            if True:\n",
         CHAIN,
+        seed=111,
     ),
 )

@@ -41,6 +41,7 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str) -> None:
         ),  # records that only a log of an earlier epoch still held: that one gives way
         (2236076732, DEFAULT),  # a reassignment that was to be completed together with one that met another write
         (2645763540, DEFAULT),  # news of the simulator's that were deleted although nobody had heard of them
+        (3141619752, DEFAULT),  # a dead process's registration that the simulator took although another had come since
         (943162, DEFAULT),  # a throttled copy that took longer than the run waited for it
         (915554, DEFAULT),  # a follower's cut that was not on the disk
         (5810073, DEFAULT),  # retention that left a member of the ISR with an empty log

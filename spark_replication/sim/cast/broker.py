@@ -223,6 +223,7 @@ class BrokerProcess(Process):
             directory_mark="mark",
         )
         session = self.session
+        read = self._zookeeper.store.broker_epochs.get(self.broker)
 
         def answered(answer: BrokerEpoch | ReplicationError | Lost) -> None:
             if attempt != self._attempt:
@@ -233,7 +234,7 @@ class BrokerProcess(Process):
                 self._again(self._register)
 
         def register() -> BrokerEpoch | ReplicationError:
-            outcome = self._zookeeper.register(session, self.broker, wanted)
+            outcome = self._zookeeper.register(session, self.broker, wanted, read)
             if isinstance(outcome, BrokerEpoch) and self.alive:  # else it lands late, of a life that has ended
                 self._on_registered()
             return outcome

@@ -20,7 +20,7 @@ from spark_replication.core.law.clean_chain import next_epoch
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import Deposed as DeposedAnswer
 from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite
-from spark_replication.errors import DirectoryInUse, ReplicationError
+from spark_replication.errors import DirectoryInUse, InvalidUpdateVersion, ReplicationError
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
 from spark_replication.sim.world.watched_store import WatchedStore
 from spark_replication.sim.world.world import Process, World
@@ -252,8 +252,13 @@ class ZooKeeper:
 
     # Brokers
 
-    def register(self, session: Session, broker: BrokerId, wanted: Registration) -> BrokerEpoch | ReplicationError:
-        """The next epoch and the ephemeral node in one multi(); an earlier life of this directory gives way (B1)."""
+    def register(
+        self, session: Session, broker: BrokerId, wanted: Registration, read: BrokerEpoch | None
+    ) -> BrokerEpoch | ReplicationError:
+        """The next epoch and the ephemeral node in one multi(), if the epoch is what was `read` as it was sent; an
+        earlier life of this directory gives way (B1)."""
+        if self.store.broker_epochs.get(broker) != read:
+            return InvalidUpdateVersion(f"broker {broker} has registered meanwhile")
         present = self.store.registered.get(broker)
         if present is not None and self.owners[broker] is not session:
             there, mine = (present.boot_id, present.directory_mark), (wanted.boot_id, wanted.directory_mark)
