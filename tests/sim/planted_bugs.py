@@ -138,7 +138,7 @@ PLANTED_BUGS = (
         "False:",
         PREFIX,
         ONCE,
-        seed=83,
+        seed=354,
     ),
     bug(
         "count the end of a diverging fetch",

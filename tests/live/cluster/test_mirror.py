@@ -17,10 +17,14 @@ import pytest
 from deltalake import DeltaTable
 
 import spark_replication as sr
+from spark_replication.client.admin import PartitionDescription
 from spark_replication.config import settings_from
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.mirror.load import TABLES, read_partitions, read_status
+from spark_replication.mirror.columns import Key
+from spark_replication.mirror.events import face_of, subject_of
+from spark_replication.mirror.load import TABLES, read_events, read_partitions, read_status, read_table
 from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.reading import is_one_of
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA as NUMBERS
@@ -50,6 +54,24 @@ def shown(cluster: sr.LocalCluster, topic: str) -> int:
     return topics.count(topic)
 
 
+def assert_chains(cluster: sr.LocalCluster, topics: str) -> None:
+    """The events of each row follow each other without a gap, and end with what the tables show. topics: how their
+    names begin; of others somebody may have changed rows by hand."""
+    ends: dict[tuple[str, Key], str | None] = {}
+    for event in read_events(cluster.mirror_path).to_pylist():
+        subject = subject_of(event)
+        if subject is not None and (event["topic"] or topics).startswith(topics):
+            assert ends.get(subject) == event["was"], event
+            ends[subject] = event["became"]
+    for name, table in TABLES.items():
+        assert table.tells is not None
+        rows = read_table(name, cluster.mirror_path).to_pylist()
+        for row in (row for row in rows if row.get("topic", topics).startswith(topics)):
+            found = face_of(ends.pop((name, tuple(row[column] for column in table.key))))
+            assert found == {column: row[column] for column in table.tells.columns}
+    assert set(ends.values()) <= {None}
+
+
 def commands_after(cluster: sr.LocalCluster, pid: int) -> bool:
     return cluster.controller_pid not in (None, pid) and not cluster.problems()
 
@@ -68,6 +90,59 @@ def test_the_table_follows_brokers_and_topics(cluster: sr.LocalCluster, name: st
     (status,) = read_status(cluster.mirror_path).to_pylist()
     assert (status["cluster_id"], status["lag_ms"]) == (cluster.admin.describe_cluster().cluster_id, 0)
     assert status["controller_epoch"] >= 1
+
+
+def test_who_led_and_why_is_told_as_it_was(cluster: sr.LocalCluster, name: str) -> None:
+    """A topic is made, its leader dies and comes back, leads again, and the topic goes."""
+    admin = cluster.admin
+    admin.create_topic(name, SCHEMA, partitions=1, replication_factor=2, config={"min.insync.replicas": 1})
+    first, other = partition(admin, name).replicas
+    kill(cluster.brokers[first].pid)
+    eventually(lambda: partition(admin, name).leader == other, "the other leads")
+    eventually(lambda: set(partition(admin, name).isr) == {first, other}, "it is back")
+    assert admin.elect_leaders("preferred", [f"{name}-0"]) == {}
+    eventually(lambda: partition(admin, name).leader == first, "the first leads again")
+    admin.delete_topic(name)
+    eventually(lambda: shown(cluster, name) == 0, "its rows are gone")
+    assert_chains(cluster, name)
+
+    of_topic = is_one_of("topic", [name])
+    story = read_events(cluster.mirror_path, of_topic).to_pylist()
+    (created, *changes, deleted, removed) = story
+    led = [each for each in changes if each["kind"] != "isr"]
+    assert [(each["kind"], each["partition"], each["leader"], each["leader_epoch"], each["why"]) for each in led] == [
+        ("created", 0, first, 0, None),
+        ("elected", 0, other, 1, "isr"),
+        ("elected", 0, first, 2, "isr"),
+    ]
+    assert [(each["kind"], each["partition"]) for each in (created, deleted, removed)] == [
+        ("created", None),
+        ("deleted", None),
+        ("removed", 0),
+    ]
+    asked, died, elected = (each["because"] for each in led)
+    assert asked == created["because"] == f"create topic {name}: asked by 127.0.0.1"
+    assert died == f"broker {first} gone"
+    assert elected == f"elect leaders (preferred) of {name}-0: asked by 127.0.0.1"
+    assert deleted["because"] == removed["because"] == f"delete topic {name}: asked by 127.0.0.1"
+    # All that the death set off has its cause, the end of the registration first.
+    caused = read_events(cluster.mirror_path, is_one_of("cause", [led[1]["cause"]])).to_pylist()
+    assert (caused[0]["kind"], caused[0]["broker"]) == ("gone", first)
+    assert (name, 0, "elected") in [(each["topic"], each["partition"], each["kind"]) for each in caused]
+
+    listed = subprocess.run(
+        [sys.executable, "-m", "spark_replication", "mirror", "events", "--path", cluster.mirror_path, f"{name}-0"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    isr = f"isr {sorted([first, other])} → {[other]}"
+    assert f"leader {first} → {other}, leader_epoch 0 → 1, {isr}" in listed.stdout
+
+
+def partition(admin: sr.Admin, name: str) -> PartitionDescription:
+    (topic,) = admin.describe_topics([name])
+    return topic.partitions[0]
 
 
 def test_what_differs_is_named(cluster: sr.LocalCluster, name: str) -> None:
@@ -100,6 +175,7 @@ def test_a_controller_that_is_killed_again_and_again_leaves_a_table_that_agrees(
         eventually(partial(commands_after, cluster, pid), "another commands")
     assert_agrees(cluster)
     assert [shown(cluster, f"{name}-{number}") for number in range(KILLS)] == [*[0] * (KILLS - 1), 4]
+    assert_chains(cluster, name)
     cluster.admin.delete_topic(f"{name}-{KILLS - 1}")
 
 
@@ -132,6 +208,7 @@ def test_a_controller_that_slept_through_a_take_over_overwrites_nothing(
         assert_agrees(cluster)
         assert shown(cluster, name) == 5
         assert DeltaTable(PARTITIONS.path(cluster.mirror_path)).version() >= version
+        assert_chains(cluster, name)
     finally:
         os.kill(pid, signal.SIGCONT)
         other.close()
