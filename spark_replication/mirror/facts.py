@@ -84,7 +84,8 @@ class Facts:
         return oldest[0].told_ms if oldest else None
 
     def take(self) -> list[Fact]:
-        """They are being written from now on, until `written` or `failed`: at most these are, and all or none."""
+        """They are being written from now on, until `written` or `failed`: all of them, or none. Their rows may fail
+        later: they are written all the same."""
         facts = list(self._waiting)
         if self._lost:
             facts.insert(0, Lost(self._lost, facts[0].told_ms))

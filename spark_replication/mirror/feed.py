@@ -226,7 +226,7 @@ class MirrorThread:
 
         def write() -> None:
             parts = [Part(rows, batch.tables[rows.table.name], partial(self._knows, rows)) for rows, _ in self._files]
-            self._tell_vanished(self._events.write(batch.facts, parts, self._look))
+            self._events_written(self._events.write(batch.facts, parts, self._look))
             for rows, file in self._files:
                 self._write_table(rows, file, batch.tables[rows.table.name])
 
@@ -298,6 +298,7 @@ class MirrorThread:
             self._error = error
             self._rows.failed()
             self._wants_all = True
+            self._moved.notify_all()
 
     def _told_of(self, rows: Latest[Any], batch: TableBatch[Any], opened: DeltaTable) -> pa.Table:
         """Made for each version of the table that it is to be merged into."""
@@ -312,8 +313,10 @@ class MirrorThread:
             )
         return rows.table.rows(batch.live, batch.gone)
 
-    def _tell_vanished(self, found: Sequence[Vanished]) -> None:
+    def _events_written(self, found: Sequence[Vanished]) -> None:
+        """Whatever becomes of the rows."""
         with self._moved:
+            self._rows.facts.written()
             for (rows, batch, _), gone in found:
                 self._rows.vanished(rows, gone, None if batch.whole is None else batch.whole.origin, now_ms())
                 self._writing_up_to = self._written

@@ -222,6 +222,7 @@ class MirrorWriter:
 
     def _write_rows(self, batch: Batch, vanished: Sequence[Vanished]) -> None:
         self._chain.written()
+        self._rows.facts.written()
         for (rows, told, _), gone in vanished:
             self._rows.vanished(rows, gone, None if told.whole is None else told.whole.origin, self._now_ms)
         tables = ((rows, batch.tables[rows.table.name]) for rows in self._rows.tables)

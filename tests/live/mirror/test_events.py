@@ -104,6 +104,7 @@ def test_a_write_that_fails_half_way_tells_nothing_twice(
     fails_once(monkeypatch, "partitions")
     mirror.tell(changed((command("orders", leader_epoch=1), 21)))
     wait_for(lambda: mirror.error is not None)
+    assert mirror.lag_ms() > 0
     mirror.tell(changed((command("orders", leader_epoch=2), 22)))
     mirror.flush(DEADLINE_S)
     assert chain(path) == [("created", None, 0), ("elected", 0, 1), ("elected", 1, 2)]

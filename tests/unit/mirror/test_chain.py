@@ -39,6 +39,7 @@ class Controller:
 
     def written(self) -> None:
         self.chain.written()
+        self.rows.facts.written()
         self.rows.written()
 
     def _look(self, table: Table[Any], keys: Collection[Key] | None) -> dict[Key, Seen]:

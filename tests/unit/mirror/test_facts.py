@@ -47,6 +47,7 @@ def test_what_is_told_again_or_only_confirmed_is_no_fact() -> None:
     rows = rows_of_epoch_7()
     told(rows, 1, 11)
     rows.take()
+    rows.facts.written()
     rows.written()
     told(rows, 1, 11)
     partition = command(leader_epoch=1)
@@ -97,8 +98,9 @@ def test_what_could_not_be_written_is_written_next_under_its_numbers() -> None:
     again = rows.take().facts
     assert epochs(again) == [(None, 1), (1, 2)]
     assert again[0].number == first[0].number < again[1].number
-    rows.written()
-    assert rows.take().facts == []
+    rows.facts.written()
+    rows.failed()
+    assert rows.take().facts == [], "they are in their table, whatever became of the rows"
 
 
 def test_too_many_are_dropped_from_the_oldest_and_that_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
