@@ -31,6 +31,7 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str) -> None:
     assert [failed.sentence(profile) for failed in report.failures] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("seed", "profile"),
     [
