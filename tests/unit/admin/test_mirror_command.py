@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from spark_replication.core.controller.origin import Origin
 from spark_replication.mirror.delta_file import DeltaFile
+from spark_replication.mirror.events import EVENTS, EventRow, text_of
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.status import STATUS, StatusRow
 from spark_replication.process.clock import now_ms
@@ -67,3 +70,85 @@ def test_only_zookeeper_can_be_compared_with(run: Run, tmp_path: Path, command: 
     refused = run("mirror", command, "-b", "127.0.0.1:9092", "--path", tmp_path)
     assert (refused.exit, refused.out) == (1, "")
     assert "give zk://host:port/chroot" in refused.err
+
+
+# Events
+
+DIED = Origin("4.9", "brokers", "broker 1 gone")
+
+
+def event(number: int, kind: str, became: dict[str, Any] | None = None, **subject: Any) -> EventRow:
+    """was: a leader 1 of epoch 0, but of what was made."""
+    led = None if kind in ("created", "gone", "request") else text_of({"leader": 1, "isr": [1, 2], "recovering": False})
+    return EventRow(
+        cluster_id=CLUSTER,
+        number=number,
+        kind=kind,
+        subject=subject,
+        was=led,
+        became=text_of(became),
+        origin=DIED if number > 3 else None,
+        at_ms=number,
+        told_ms=0,
+    )
+
+
+STORY = (
+    event(1, "created", {"leader": 1, "isr": [1, 2], "recovering": False}, topic="orders", partition=0),
+    event(2, "created", {"partitions": 1}, topic="orders"),
+    event(3, "request"),
+    event(4, "gone", broker=1),
+    event(5, "elected", {"leader": 2, "isr": [2], "recovering": False}, topic="orders", partition=0),
+    event(6, "elected", {"leader": None, "isr": [], "recovering": False}, topic="orders", partition=1),
+    event(7, "isr", {"leader": 1, "isr": [1, 2], "recovering": True}, topic="it's-0", partition=0),
+    event(8, "created", {"partitions": 1}, topic="orders-0"),
+)
+
+
+@pytest.fixture
+def told(tmp_path: Path) -> Path:
+    DeltaFile(EVENTS, EVENTS.path(str(tmp_path)), CLUSTER).append(lambda _opened, _last: (EVENTS.rows(STORY, []), 8))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("asked", "numbers"),
+    [
+        ([], [1, 2, 3, 4, 5, 6, 7, 8]),
+        (["--last=2"], [7, 8]),
+        (["orders"], [1, 2, 5, 6]),
+        # A partition, and a topic of that name.
+        (["orders-0"], [1, 5, 8]),
+        (["orders-1", "orders-9"], [6]),
+        (["it's-0"], [7]),
+        (["orders-x"], []),
+        (["--broker=1"], [4]),
+        (["--cause=4.9"], [4, 5, 6, 7, 8]),
+        (["--cause=' OR 1 = 1 --"], []),
+        (["orders", "--cause=4.9", "--last=1"], [6]),
+    ],
+)
+def test_events_are_found_by_what_they_are_about(run: Run, told: Path, asked: list[str], numbers: list[int]) -> None:
+    listed = run("mirror", "events", "--path", told, *asked, "--format=json")
+    assert (listed.exit, [each["number"] for each in json.loads(listed.out)]) == (0, numbers)
+
+
+def test_of_an_event_it_is_said_what_changed(run: Run, told: Path) -> None:
+    lines = run("mirror", "events", "--path", told).out.splitlines()
+
+    def of(kind: str, topic: str) -> str:
+        return next(line for line in lines if f" {kind} " in line and f" {topic} " in line)
+
+    assert "leader 1, isr [1, 2] " in of("created", "orders"), "of what is new, what there is"
+    assert "leader 1 → 2, isr [1, 2] → [2] " in of("elected", "orders")
+    assert "recovering False → True " in of("isr", "it's-0")
+    assert any("leader 1 → None" in line for line in lines)
+    assert any("gone" in line and "broker 1 gone" in line and "4.9" in line for line in lines)
+    (died,) = json.loads(run("mirror", "events", "--path", told, "--broker=1", "--format=json").out)
+    assert (died["was"], died["became"], died["because"]) == (None, None, "broker 1 gone")
+
+
+def test_events_that_nobody_has_written_are_named(run: Run, tmp_path: Path) -> None:
+    refused = run("mirror", "events", "--path", tmp_path)
+    assert (refused.exit, refused.out) == (1, "")
+    assert "there is no table to read" in refused.err
