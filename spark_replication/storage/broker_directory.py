@@ -78,9 +78,9 @@ class DirectoryLock:
         return cls(handle)
 
     def release(self) -> None:
-        if self._handle >= 0:
-            os.close(self._handle)
-        self._handle = -1
+        handle, self._handle = self._handle, -1
+        if handle >= 0:
+            os.close(handle)
 
 
 def probe(directory: Path) -> bool:

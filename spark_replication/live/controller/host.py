@@ -116,6 +116,7 @@ class ControllerHost:
         self._steps_aside = threading.Event()
         self._guards = False
         self._closing = threading.Event()
+        self._leaving = threading.Lock()
         self._vacant = threading.Event()
         self._active = threading.Event()
         self._standing_by = False
@@ -171,7 +172,7 @@ class ControllerHost:
             self._tasks.put(None)
 
     def close(self) -> None:
-        """Let the next controller in. Brokers serve on."""
+        """Let the next controller in. Brokers serve on. On any thread: of two that close it, the later waits."""
         self._closing.set()
         self._vacant.set()
         self._tasks.put(None)
@@ -181,8 +182,9 @@ class ControllerHost:
                 log.warning("the controller's thread is left behind: it has not ended in %s s", CLOSE_TIMEOUT_S)
         for closing in self._mirrors_closing:
             closing.join(MIRROR_CLOSE_S)
-        self._seat.leave()
-        self._server.stop(STOP_S)
+        with self._leaving:
+            self._seat.leave()
+            self._server.stop(STOP_S)
 
     def ask(self, question: Callable[[ClusterState], Answer]) -> Answer:
         """Something about the cluster as the controller knows it, read on its own thread."""

@@ -1,20 +1,25 @@
-"""In which order a controller's thread takes what has come."""
+"""In which order a controller's thread takes what has come, and how it is closed."""
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from spark_replication.config import Settings
 from spark_replication.core.controller.events import LogInfoRead
 from spark_replication.live.controller.host import ControllerHost
+from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.transport.security import NO_SECURITY
 
 
-def test_all_log_infos_that_have_come_are_taken_before_the_task_that_came_first(tmp_path: Path) -> None:
-    host = ControllerHost(
+@pytest.fixture
+def host(tmp_path: Path) -> ControllerHost:
+    return ControllerHost(
         "nowhere",
         name="driver",
         host="127.0.0.1",
@@ -23,6 +28,9 @@ def test_all_log_infos_that_have_come_are_taken_before_the_task_that_came_first(
         seat=tmp_path,
         mirror_path=str(tmp_path / "mirror"),
     )
+
+
+def test_all_log_infos_that_have_come_are_taken_before_the_task_that_came_first(host: ControllerHost) -> None:
     done: list[str] = []
     loop = SimpleNamespace(
         take=lambda read: done.append(f"broker {read.broker}"), go_on=lambda _now_ms: done.append("go on")
@@ -34,3 +42,28 @@ def test_all_log_infos_that_have_come_are_taken_before_the_task_that_came_first(
     host._work(cast("Any", loop), nobody, nobody, lambda: "task" in done)
     host.close()
     assert done == ["broker 1", "broker 2", "go on", "task"]
+
+
+def test_of_two_threads_that_close_it_the_later_waits(host: ControllerHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As when Spark is found dead while the driver ends: a handle that is closed twice may be somebody else's."""
+    leave, entered, may_go_on, inside = Seat.leave, threading.Event(), threading.Event(), [0]
+
+    def slowly(seat: Seat) -> None:
+        inside[0] += 1
+        entered.set()
+        may_go_on.wait(10)
+        leave(seat)
+        inside[0] -= 1
+
+    assert host._seat.take() is not None
+    monkeypatch.setattr(Seat, "leave", slowly)
+    closing = [threading.Thread(target=host.close) for _ in range(2)]
+    closing[0].start()
+    assert entered.wait(10)
+    closing[1].start()
+    closing[1].join(0.3)
+    assert (inside, closing[1].is_alive()) == ([1], True)
+    may_go_on.set()
+    for each in closing:
+        each.join(10)
+    assert (inside, [each.is_alive() for each in closing]) == ([0], [False, False])
