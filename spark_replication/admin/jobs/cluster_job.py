@@ -98,7 +98,7 @@ brokers     {cluster.bootstrap}
 zookeeper   {where}
 data        {cluster.directory}
 log         {cluster.directory / LOG_FILE}
-mirror      {cluster.mirror_path}  (Delta: partitions, brokers, topics, status)
+mirror      {cluster.mirror_path}  (Delta: partitions, brokers, topics, events, status)
 
 from another terminal:
   export SPARK_REPLICATION_BOOTSTRAP={where}
