@@ -21,6 +21,7 @@ from spark_replication.mirror.comparing import Shown, compared
 from spark_replication.mirror.events import EventRow, text_of
 from spark_replication.mirror.facts import Began, Change, Fact, Lost, term_of
 from spark_replication.mirror.latest import Latest, TableBatch
+from spark_replication.process.uncollected import uncollected
 
 
 class Seen(NamedTuple):
@@ -107,9 +108,11 @@ class Chain:
                 shown[name] = look(tables[name], keys)
         for name, rows in shown.items():
             self._shown(name, rows)
-        found = (self._event(fact, shown) for fact in facts)
+        with uncollected():
+            found = (self._event(fact, shown) for fact in facts)
+            events = [event for event in found if event is not None and event.number > last]
         return Told(
-            [event for event in found if event is not None and event.number > last],
+            events,
             [Vanished(part, gone) for part in wholes if (gone := self._gone(part, shown[part.table.name], now_ms))],
         )
 

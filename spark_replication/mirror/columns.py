@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.core.law.unreadable import Unreadable
+from spark_replication.process.uncollected import uncollected
 
 UTC_TIME = pa.timestamp("us", "UTC")
 
@@ -115,10 +116,11 @@ class Table(Generic[Live]):
         return " OR ".join(f"({each})" for each in newer)
 
     def rows(self, live: Sequence[Live], gone: Sequence[Gone]) -> pa.Table:
-        return pa.Table.from_arrays(
-            [pa.array([*map(column.live, live), *map(column.gone, gone)], column.type) for column in self.columns],
-            schema=self.schema,
-        )
+        with uncollected():
+            arrays = [
+                pa.array([*map(column.live, live), *map(column.gone, gone)], column.type) for column in self.columns
+            ]
+        return pa.Table.from_arrays(arrays, schema=self.schema)
 
     def key_of(self, row: Live | Gone) -> Key:
         return row.key if isinstance(row, Gone) else tuple(column.live(row) for column in self._of_key)

@@ -28,7 +28,6 @@ from spark_replication.mirror.latest_rows import Batch, LatestRows
 from spark_replication.mirror.status import STATUS, StatusRow
 from spark_replication.model import TopicPartition
 from spark_replication.process.clock import now_ms
-from spark_replication.process.uncollected import uncollected
 
 BACKOFF_S_FIRST = 0.5
 BACKOFF_S_MAX = 30.0
@@ -231,9 +230,7 @@ class MirrorThread:
             for rows, file in self._files:
                 self._write_table(rows, file, batch.tables[rows.table.name])
 
-        with uncollected():
-            is_written = self._succeeds(write, sum(map(len, batch.tables.values())))
-        if not is_written:
+        if not self._succeeds(write, sum(map(len, batch.tables.values()))):
             return False
         with self._moved:
             self._rows.written()

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Of the whole process, so for less than a second. What has no cycles is freed as ever."""
+    """Of the whole process, so around what computes, and waits for nothing. What has no cycles is freed as ever."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

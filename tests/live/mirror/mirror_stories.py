@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from spark_replication.config import Settings
@@ -17,6 +18,7 @@ from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, Par
 from spark_replication.model import PartitionState, Registration
 
 CLUSTER = "cluster-a"
+DEADLINE_S = 60.0
 
 
 def command(
@@ -97,3 +99,10 @@ def thread(path: str, teller: Teller, *, interval_ms: int = 1, heartbeat_ms: int
         history_bytes=settings.mirror_history_bytes,
         events_ms=settings.mirror_events_retention_ms,
     )
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.01)

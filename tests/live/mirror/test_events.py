@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +16,10 @@ from spark_replication.mirror.delta_file import DeltaFile
 from spark_replication.mirror.feed import MirrorThread, Teller
 from spark_replication.mirror.load import read_events, read_partitions, read_status
 from spark_replication.mirror.reading import is_one_of
-from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything, thread
+from tests.live.mirror.mirror_stories import CLUSTER, DEADLINE_S, changed, command, everything, thread, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-DEADLINE_S = 60.0
 DIED = Origin("4.9", "brokers", "broker 1 gone")
 ASKED = Origin("4.10", "request", "elect leaders (preferred) of orders-3: asked by 127.0.0.1", is_fact=True)
 
@@ -45,13 +43,6 @@ def start(path: str) -> Iterator[Start]:
     yield starter
     for mirror in started:
         mirror.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
 
 
 def chain(path: str, topic: str = "orders") -> list[tuple[str, int | None, int | None]]:

@@ -23,11 +23,10 @@ from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.status import STATUS
 from spark_replication.model import TopicPartition
 from spark_replication.ports import MirrorFeed
-from tests.live.mirror.mirror_stories import CLUSTER, changed, command, everything, thread
+from tests.live.mirror.mirror_stories import CLUSTER, DEADLINE_S, changed, command, everything, thread, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
-DEADLINE_S = 60.0
 TELLER = Teller(CLUSTER, controller_epoch=4, address="127.0.0.1:9000")
 ORDERS_3 = TopicPartition("orders", 3)
 Start = Callable[..., MirrorThread]
@@ -49,13 +48,6 @@ def start(path: str) -> Iterator[Start]:
     yield starter
     for mirror in started:
         mirror.close()
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.01)
 
 
 def stored(path: str) -> list[dict[str, Any]]:
