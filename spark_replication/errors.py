@@ -258,6 +258,14 @@ class NotController(ReplicationError):
     stale_routes = True
 
 
+class MisroutedCall(ReplicationError):
+    """The peer is of another cluster than the call was for: its address was somebody else's before."""
+
+    code = "MISROUTED_CALL"
+    retriable = True
+    stale_routes = True
+
+
 class NotEnoughReplicas(ReplicationError):
     """The ISR is below min.insync.replicas: acks=all writes are refused until followers catch up."""
 

@@ -37,7 +37,8 @@ _CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_
 
 class Routes:
     def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
-        self._security = security
+        self._security = security.of_cluster(lambda: self._cluster_id)
+        self._cluster_id = ""  # whose broker was the first to tell; another cluster's is not asked from then on
         self._bootstrap = parse_bootstrap(bootstrap)
         self._named = bootstrap
         self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
@@ -211,10 +212,14 @@ class Routes:
         """This peer and no other."""
         client = self.client(address)
         try:
-            return call(client, action, request, max(1, deadline.remaining_ms))
+            answer = call(client, action, request, max(1, deadline.remaining_ms))
         except BrokerNotAvailable:
             self.forget(address, client)
             raise
+        if isinstance(answer, Metadata):
+            with self._lock:
+                self._cluster_id = self._cluster_id or answer.cluster_id
+        return answer
 
     def client(self, address: str) -> flight.FlightClient:
         with self._lock:

@@ -125,6 +125,7 @@ class LocalCluster:
         self._start_controller()
         store = self._store = BrokerStore(self._connect)
         info = store.wait_for_cluster(START_TIMEOUT_S)
+        self.security = self.security.of_cluster(lambda: info.cluster_id)
         controller = self._wait_for_controller()
         lease = Lease(controller.epoch, next_attempt(self.directory))
         found = found_directories(self._logs, info.cluster_id)

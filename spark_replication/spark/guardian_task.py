@@ -66,8 +66,10 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
     (guardian_number,) = rows
     context = BarrierTaskContext.get()
     settings = settings_from(posting.assignment.overrides)
-    security = read_security(settings)  # of this host's files: nothing secret travels with a task
-    found = found_directories(Path(posting.assignment.log_directory), posting.assignment.cluster_id)
+    cluster_id = posting.assignment.cluster_id
+    # Of this host's files: nothing secret travels with a task.
+    security = read_security(settings).of_cluster(lambda: cluster_id)
+    found = found_directories(Path(posting.assignment.log_directory), cluster_id)
     sight = Sight(host=socket.gethostname(), directories=found, loopback=loopback_mark())
     sight = msgspec.structs.replace(sight, attempt=context.taskAttemptId())
     gathered = context.allGather(msgspec.json.encode(sight).decode())

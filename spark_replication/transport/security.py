@@ -11,28 +11,24 @@ Rules:
 
 from __future__ import annotations
 
-import os
 import socket
 import ssl
-import stat
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
 from spark_replication.errors import InvalidConfig
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
+from spark_replication.process.named_files import read_named
 from spark_replication.transport.bearer import BearerCheck, BearerHeader
+from spark_replication.transport.cluster_header import Cluster, ClusterCheck, ClusterHeader
 from spark_replication.transport.frames import Channel
 from spark_replication.transport.tls_channel import TlsChannel
 from spark_replication.transport.token import Token
-
-PEM_BYTES_MAX = 1 << 20
 
 # A call under way over a connection that brings nothing is not waited for: after so long a silence the client asks, and
 # without an answer it ends the calls and connects anew. It asks twice in one silence, and then once a minute: that is
@@ -73,6 +69,7 @@ class Security:
     mode: SecurityMode = "none"
     token: Token | None = None
     tls: Tls | None = None
+    cluster: Cluster = field(default=lambda: "")
 
     @staticmethod
     def of(given: Security | Mapping[str, Any] | None) -> Security:
@@ -80,6 +77,10 @@ class Security:
         if isinstance(given, Security):
             return given
         return NO_SECURITY if given is None else read_security(settings_from(given))
+
+    def of_cluster(self, cluster: Cluster) -> Security:
+        """What is asked is for this cluster alone, and what is served is of it."""
+        return replace(self, cluster=cluster)
 
     # Flight
 
@@ -95,9 +96,10 @@ class Security:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         )
-        given: dict[str, Any] = {"generic_options": [*keepalive, *options]}
+        middleware: list[flight.ClientMiddlewareFactory] = [ClusterHeader(self.cluster)]
         if self.token is not None:
-            given["middleware"] = [BearerHeader(self.token)]
+            middleware.append(BearerHeader(self.token))
+        given: dict[str, Any] = {"generic_options": [*keepalive, *options], "middleware": middleware}
         if self.tls is not None:
             given["tls_root_certs"] = self.tls.ca
             if self.tls.certificate is not None:
@@ -106,9 +108,9 @@ class Security:
 
     def serving(self) -> dict[str, Any]:
         """What a Flight server is made with."""
-        given: dict[str, Any] = {}
-        if self.token is not None:
-            given["middleware"] = {"token": BearerCheck(self.token)}
+        # In this order: whose cluster this is, is told to those alone who may know.
+        middleware = {} if self.token is None else {"token": BearerCheck(self.token)}
+        given: dict[str, Any] = {"middleware": {**middleware, "cluster": ClusterCheck(self.cluster)}}
         if self.tls is not None:
             if self.tls.certificate is None:
                 _refuse_to_serve()
@@ -177,12 +179,6 @@ def read_security(settings: Settings) -> Security:
     return Security(mode=mode, token=token, tls=_read_tls(settings) if mode == "tls" else None)
 
 
-def with_absolute_files(settings: Settings) -> Settings:
-    """For a process that works in another directory."""
-    found = {name: str(Path(path).absolute()) for name in _FILES.values() if (path := getattr(settings, name))}
-    return replace(settings, **found)
-
-
 _FILES = {
     _TOKEN: "security_token_file",
     _CERTIFICATE: "security_tls_certificate_file",
@@ -197,7 +193,7 @@ def _given(settings: Settings) -> list[str]:
 
 
 def _read_token(path: str) -> Token:
-    text = _read(_TOKEN, path, secret=True)
+    text = read_named(_TOKEN, path, secret=True)
     try:
         return Token(text.decode("ascii", errors="replace").strip())
     except InvalidConfig as error:
@@ -207,7 +203,7 @@ def _read_token(path: str) -> Token:
 def _read_tls(settings: Settings) -> Tls:
     if not settings.security_tls_ca_file:
         raise InvalidConfig(f"security.mode=tls needs {_CA}: it says whose certificates to trust")
-    ca = _read(_CA, settings.security_tls_ca_file)
+    ca = read_named(_CA, settings.security_tls_ca_file)
     certificate = _read_certificate(settings)
     mutual = settings.security_tls_mutual
     if mutual and certificate is None:
@@ -227,7 +223,7 @@ def _read_certificate(settings: Settings) -> Certificate | None:
         raise InvalidConfig(f"{_CERTIFICATE} and {_KEY} go together: set both, or neither")
     if not chain:
         return None
-    return Certificate(chain=_read(_CERTIFICATE, chain), key=_read(_KEY, key, secret=True))
+    return Certificate(chain=read_named(_CERTIFICATE, chain), key=read_named(_KEY, key, secret=True))
 
 
 def _server_context(settings: Settings, ca: bytes, *, mutual: bool) -> ssl.SSLContext:
@@ -260,18 +256,3 @@ def _context(protocol: int, settings: Settings, ca: bytes) -> ssl.SSLContext:
 def _no_password() -> NoReturn:
     """Else OpenSSL asks for one on the terminal."""
     raise ValueError("the key has a password: store it without one")
-
-
-def _read(setting: str, path: str, *, secret: bool = False) -> bytes:
-    try:
-        with Path(path).open("rb") as file:
-            if secret and os.fstat(file.fileno()).st_mode & stat.S_IRWXO:
-                raise InvalidConfig(f"{setting}={path} is open to every user of this host: chmod o-rwx {path}")
-            found = file.read(PEM_BYTES_MAX + 1)
-    except OSError as error:
-        raise InvalidConfig(f"{setting}={path} cannot be read: {error.strerror}") from error
-    if not found.strip():
-        raise InvalidConfig(f"{setting}={path} is empty")
-    if len(found) > PEM_BYTES_MAX:
-        raise InvalidConfig(f"{setting}={path} is over {PEM_BYTES_MAX} bytes: is it the right file?")
-    return found

@@ -43,9 +43,10 @@ from spark_replication.process.descriptors import close_all, readable
 from spark_replication.process.locked_process import last_lines, wait_ended
 from spark_replication.storage.broker_directory import probe, read_identity
 from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security, with_absolute_files
+from spark_replication.transport.security import Security
 
 DIRECTORY = "broker-{}"
+FILE = ".file"  # how the settings end that name one
 LOG_FILE = "broker.log"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -110,7 +111,7 @@ class Guardian:
         self._assignment = assignment
         self._lease = lease
         self._settings = settings
-        self._security = security
+        self._security = security.of_cluster(lambda: assignment.cluster_id)
         self._report = report
         self._stopping = threading.Event()
         self._retiring = False
@@ -338,6 +339,10 @@ class Guardian:
 
 
 def overrides_of(settings: Settings) -> Mapping[str, Any]:
-    """What differs from the defaults: what is handed to another process."""
-    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(with_absolute_files(settings))
-    return {name: value for name, value in given.items() if value != defaults[name]}
+    """What differs from the defaults, as it is handed to another process, which may work in another directory."""
+    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(settings)
+    return {
+        name: str(Path(value).absolute()) if name.endswith(FILE) else value
+        for name, value in given.items()
+        if value != defaults[name]
+    }

@@ -8,15 +8,18 @@ from contextlib import suppress
 
 
 class TcpProxy:
-    """Its address stays the same while it is down and up again."""
+    """Its address stays its own while it is down: another test's server that got its port would answer in its place."""
 
     def __init__(self, target_port: int) -> None:
         self._target_port = target_port
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._swallowed: set[socket.socket] = set()
-        self._listener = self._listen(0)
-        self.port: int = self._listener.getsockname()[1]
+        self._held = socket.socket()
+        self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for a listener beside it, and no other's
+        self._held.bind(("127.0.0.1", 0))
+        self.port: int = self._held.getsockname()[1]
+        self.up()
 
     def cut(self) -> None:
         """Every connection there is; new ones are taken."""

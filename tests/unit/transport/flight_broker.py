@@ -25,7 +25,7 @@ from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.storage.local_files import LocalLogs
 from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.flight import BrokerFlightServer
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.security import NO_SECURITY, Security
 from tests.unit.core.stories import command, registration, state
 from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
 
@@ -52,7 +52,9 @@ class NoServices:
 class FlightBroker:
     """settings: by name."""
 
-    def __init__(self, directory: Path, schema: pa.Schema, **settings: Any) -> None:
+    def __init__(
+        self, directory: Path, schema: pa.Schema, *, security: Security = NO_SECURITY, **settings: Any
+    ) -> None:
         self.settings: Settings = settings_from({name.replace("_", "."): value for name, value in settings.items()})
         self._logs = LocalLogs(
             directory,
@@ -78,15 +80,15 @@ class FlightBroker:
         me = Me(1, 0, 0)
         self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, 0, settings={})
         self.server = BrokerFlightServer(
-            "127.0.0.1", self._loop, NoServices(), settings=self.settings, security=NO_SECURITY, now_ms=lambda: 0
+            "127.0.0.1", self._loop, NoServices(), settings=self.settings, security=security, now_ms=lambda: 0
         )
 
     @property
     def replica(self) -> ReplicaLoop:
         return self._loop.replicas[ORDERS]
 
-    def client(self, *options: tuple[str, int | str]) -> flight.FlightClient:
-        return NO_SECURITY.client(f"127.0.0.1:{self.server.port}", options)
+    def client(self, *options: tuple[str, int | str], security: Security = NO_SECURITY) -> flight.FlightClient:
+        return security.client(f"127.0.0.1:{self.server.port}", options)
 
     def waiters(self) -> int:
         """Reads that wait for what comes next."""

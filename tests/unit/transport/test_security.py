@@ -13,7 +13,7 @@ import pytest
 from spark_replication.config import Settings, settings_from
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.replication import HelloFrame
-from spark_replication.transport.security import NO_SECURITY, Security, read_security, with_absolute_files
+from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from spark_replication.transport.token import TOKEN_BYTES_MAX, Token
 from tests.unit.transport.certificates import Authority, Files, locked_key, tls_settings
 
@@ -240,12 +240,3 @@ def test_clients_give_settings_by_name_or_what_was_read(party: Party) -> None:
     assert given.token is not None
     with pytest.raises(InvalidConfig, match=r"unknown setting security.token"):
         Security.of({"security.token": SECRET})
-
-
-def test_files_are_named_absolutely_for_a_process_elsewhere(
-    party: Party, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    settings = settings_from({"security.token.file": "secrets/token", "security.mode": "token"})
-    assert with_absolute_files(settings).security_token_file == str(tmp_path / "secrets" / "token")
-    assert with_absolute_files(Settings()) == Settings()
