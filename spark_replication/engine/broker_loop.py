@@ -7,8 +7,8 @@ partition waits for another's; finding one needs no guard.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 
 import msgspec
 
@@ -16,6 +16,8 @@ from spark_replication.config import LIVE_ON_BROKERS, LOSSLESS, Settings, settin
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.copy_throttle import CopyThrottle
+from spark_replication.engine.guards import Guards, Holds, waiting
+from spark_replication.engine.hidden_partitions import HiddenPartitions
 from spark_replication.engine.late_commands import LateCommands
 from spark_replication.engine.refused_replicas import RefusedReplicas
 from spark_replication.engine.registered_brokers import Registered, RegisteredBrokers
@@ -46,19 +48,9 @@ from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
-Guards = Callable[[], AbstractContextManager[object]]
-# Within, whether the guard is held: who looks after many partitions may not wait for one.
-Holds = Callable[[AbstractContextManager[object]], AbstractContextManager[bool]]
 # What is assigned to a broker, and what cannot be read of it.
 Assigned = tuple[Iterable[PartitionCommand], Unreadable]
 READINGS_MAX = 10  # after an INIT: commands that follow it make a reading an old one
-
-
-@contextmanager
-def waiting(guard: AbstractContextManager[object]) -> Iterator[bool]:
-    """Holds it, however long that takes."""
-    with guard:
-        yield True
 
 
 class BrokerLoop:
@@ -93,6 +85,7 @@ class BrokerLoop:
         self._guards = guards
         self._guard = guards()
         self._refused = RefusedReplicas()
+        self.hidden = HiddenPartitions()
         self._controller_epoch = -1
         self._carried_out = 0  # how many registrations, and commands that start or stop replicas
         self._configured = False
@@ -126,6 +119,7 @@ class BrokerLoop:
             if self.me != me:
                 self.session_lost()  # what an earlier registration led is no longer its own, if nobody said so yet
             self._keep_only(unreadable)
+            self.hidden.registered(unreadable)
             self._refused.clear()  # all that is assigned is carried out below
             if settings is not None or not self._configured:
                 self._configure(LOSSLESS if settings is None else settings)
@@ -165,6 +159,13 @@ class BrokerLoop:
                     mine = [found for found in assigned if me.broker in found.replicas]
                     self._quarantine_unassigned(mine, unreadable)
                     return
+
+    def read_hidden(self, me: Me, read: Assigned, now_ms: int) -> None:
+        """What of hidden.topics is assigned to it, by the registration that has asked."""
+        with self._guard:
+            if self.me is me:
+                for command in self.hidden.read(*read):
+                    self._carry_out(command, me, now_ms)
 
     def read_brokers(self, read: Callable[[], Registered]) -> None:
         """Who is registered now, read in ZooKeeper: with no controller alive nobody else tells it. `read` waits, and
@@ -360,8 +361,8 @@ class BrokerLoop:
             replica.command(command, me, now_ms)
 
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
-        """It comes too late, or is of an assignment that this broker is known to have left."""
-        if self._late.is_late(command):
+        """It comes too late, or too early, or is of an assignment that this broker is known to have left."""
+        if self._late.is_late(command) or self.hidden.hides(command.topic_partition):
             return True
         known = self._known.get(command.topic_partition)
         same_topic = known is not None and known.topic_id == command.topic_id

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from spark_replication.core.controller.cluster import StoredTopic
@@ -62,9 +62,9 @@ class Reading:
             settings=self._settings,
         )
 
-    def topic_nodes(self) -> dict[str, Node]:
-        """Of every topic. One that is deleted during the read is left out."""
-        names = self._session.children_now(paths.TOPICS)
+    def topic_nodes(self, named: Collection[str] | None = None) -> dict[str, Node]:
+        """Of these topics, or of every one. One that is not there, or is deleted during the read, is left out."""
+        names = self._session.children_now(paths.TOPICS) if named is None else list(named)
         nodes = self._session.read_each([paths.topic(name) for name in names])
         found: dict[str, Node] = {}
         for name, node in zip(names, nodes, strict=True):

@@ -504,6 +504,14 @@ PLANTED_BUGS = (
         CHAIN,
     ),
     bug(
+        "carry out what is commanded about what could not be read",
+        "engine/broker_loop.py",
+        " or self.hidden.hides(command.topic_partition):\n",
+        ":\n",
+        *LOSS,
+        seed=577217113,
+    ),
+    bug(
         "tell of what has vanished only if its row was written",
         "mirror/chain.py",
         "for key, seen in {**shown, **newer}.items()}",

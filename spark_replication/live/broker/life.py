@@ -127,7 +127,7 @@ class BrokerLife:
     def run(self) -> None:
         """Until it is asked to stop. Whatever else ends it raises."""
         options = self._options
-        self._security = read_security(self._settings)
+        self._security = read_security(self._settings).of_cluster(lambda: options.cluster_id)
         lock = DirectoryLock.take(options.directory)
         lease_ms = self._settings.broker_lease_ms
         self._lease = Lease(options.directory, *options.lease, lease_ms=lease_ms, now_ms=now_ms())
@@ -379,6 +379,7 @@ class BrokerLife:
         self._slow_timers.every(min(QUARANTINE_S, max(1.0, self._settings.log_delete_delay_ms / 1000)), self._clean_up)
         self._slow_timers.every(HEADLESS_READ_S, self._read_brokers_headless)
         self._slow_timers.every(tick_s, lambda: self._loop.try_refused(now_ms()))
+        self._slow_timers.every(tick_s, self._read_hidden)
         for timers in self._timers:
             timers.start()
 
@@ -420,6 +421,12 @@ class BrokerLife:
         self._logs.keep_reserve()
         self._records.write_again()
 
+    def _read_hidden(self) -> None:
+        me = self._loop.me
+        if me is not None and (topics := self._loop.hidden.topics) and self._store.connected:
+            with suppress(ReplicationError):  # the next tick asks again
+                self._loop.read_hidden(me, self._store.read_assigned(me.broker, topics), now_ms())
+
     def _read_brokers_headless(self) -> None:
         if self._store.connected and self._store.controller() is None:
             self._read_brokers()
@@ -447,10 +454,8 @@ class BrokerLife:
         """What this broker leads, while another broker that stays has a replica of it."""
         staying = {broker for broker, registration in self._loop.brokers.items() if not registration.shutting_down}
         staying.discard(self._options.broker_id)
-        led = [(partition, replica.part) for partition, replica in list(self._loop.replicas.items())]
-        return [
-            partition for partition, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)
-        ]
+        led = ((partition, replica.part) for partition, replica in list(self._loop.replicas.items()))
+        return [each for each, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)]
 
     def _registration_is_gone_within(self, timeout_s: float) -> bool:
         """Asked to stop again, it goes on stopping."""
@@ -476,9 +481,7 @@ class BrokerLife:
         self._flight.stop(FLIGHT_STOP_S)
         self._store.close()
         for partition, error in failed.items():
-            log.error(
-                "%s was not flushed, this stop is not clean: %s", partition, error, extra={"partition": partition}
-            )
+            log.error("%s is not flushed, this stop not clean: %s", partition, error, extra={"partition": partition})
         if answers:
             self._leave_directory(clean=not failed)
         else:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 import msgspec
 
@@ -170,23 +170,25 @@ class BrokerStore:
 
     # What others wrote.
 
-    def read_assigned(self, broker_id: BrokerId) -> tuple[list[PartitionCommand], Unreadable]:
-        """The partitions assigned to this broker that have a state (B1), and what cannot be read. As new as any command
-        that has arrived: what is in neither goes."""
+    def read_assigned(
+        self, broker_id: BrokerId, topics: Collection[str] | None = None
+    ) -> tuple[list[PartitionCommand], Unreadable]:
+        """The partitions assigned to this broker that have a state (B1), and what cannot be read; of these topics, or
+        of all. As new as any command that has arrived: what is in neither goes."""
         self._session.sync_now()
         read = Reading(self._session)
-        topics = {
+        assigned = {
             name: topic
-            for name, topic in read.topics().items()
+            for name, topic in read.topics(read.topic_nodes(topics)).items()
             if any(broker_id in replicas for replicas in topic.state.partitions.values())
         }
         partitions = read.partitions(
             TopicPartition(name, number)
-            for name, topic in topics.items()
+            for name, topic in assigned.items()
             for number, replicas in topic.state.partitions.items()
             if broker_id in replicas
         )
-        return commands_of(topics, partitions), read.unreadable
+        return commands_of(assigned, partitions), read.unreadable
 
     def read_all(self) -> ClusterRead:
         read = Reading(self._session)

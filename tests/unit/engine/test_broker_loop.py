@@ -14,7 +14,8 @@ from msgspec.structs import replace
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Following, Leading, Me
-from spark_replication.engine.broker_loop import READINGS_MAX, Assigned, BrokerLoop, Guards
+from spark_replication.engine.broker_loop import READINGS_MAX, Assigned, BrokerLoop
+from spark_replication.engine.guards import Guards
 from spark_replication.engine.registered_brokers import Registered
 from spark_replication.errors import (
     NotReady,
@@ -525,6 +526,30 @@ def test_what_may_be_assigned_for_all_that_can_be_read_stays_where_it_is() -> No
     assert story.loop.config("foo") == CONFIGS["foo"], "its leaders go on, with what was last known"
     story.registered(me=Me(1, 3, 0))
     assert sorted(story.logs.quarantined) == [(FOO, FOO_ID), (FOO_1, FOO_ID)]
+
+
+def test_no_command_is_carried_out_about_what_could_not_be_read_until_it_was() -> None:
+    """What an earlier life of this broker wrote there may be newer than what the controller knows."""
+    story = Story()
+    again = Me(1, 1, 0)
+    hidden = Unreadable(topics=frozenset({"bar"}), partitions=frozenset({FOO}))
+    story.registered(FOLLOWED, me=again, unreadable=hidden)
+    assert story.loop.hidden.topics == {"foo", "bar"}
+    answer = story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED), 0)
+    assert (answer.errors, story.parts()) == ({"foo-0": NONE, "foo-1": NONE}, {FOO_1: "Following"})
+    newer = command(state(1, [1, 2, 3]), 9, replicas=(1, 2, 3))
+    story.loop.read_hidden(ME, ([newer], ALL_READ), 0)  # by an earlier registration
+    story.loop.read_hidden(again, ([], hidden), 0)
+    assert story.parts() == {FOO_1: "Following"}
+    story.loop.read_hidden(again, ([newer, FOLLOWED], replace(hidden, partitions=frozenset())), 0)
+    part = story.loop.replica(FOO).part
+    assert isinstance(part, Leading)
+    assert (sorted(part.state.isr), part.partition_epoch) == ([1, 2, 3], 9)
+    assert story.loop.hidden.topics == {"bar"}
+    story.loop.leader_and_isr(leader_and_isr(LED), 0)
+    assert story.loop.replica(FOO).part is part, "it comes too late"
+    story.registered(newer, me=Me(1, 2, 0))
+    assert story.loop.hidden.topics == frozenset()
 
 
 def test_what_a_new_controller_cannot_read_is_not_forgotten() -> None:

@@ -16,6 +16,8 @@ WAIT_S = 20.0
 class Held:
     """A BrokerLoop that does not get on, since somebody holds a guard."""
 
+    me = None
+
     def __init__(self) -> None:
         self.waiting = threading.Semaphore(0)
         self.let_go = threading.Event()
