@@ -1,4 +1,6 @@
-"""Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, another those that start
+"""Of the workers of `make check` each has its share of every file: those that wait keep nobody waiting at the end.
+
+Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, another those that start
 a Spark cluster, and the third those that share a Spark session; whatever is left runs in each once it is free."""
 
 from __future__ import annotations
@@ -42,6 +44,23 @@ def spark_keeps_its_log_format_to_itself(caplog: pytest.LogCaptureFixture) -> It
 def pytest_report_header() -> str:
     first = os.environ[FRESH_SEEDS_FROM]
     return f"fresh seeds of the simulator: from {first} on; `make fresh FROM={first}` runs them again"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput["dist"] = node.config.getvalue("dist")  # xdist itself tells its workers "no"
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Deals the tests out as cards are dealt, and lets each worker begin at another place of its hand. `worksteal`
+    gives it neighbours to begin with: one that held all of a client's deadlines would wait for them at the end."""
+    told = getattr(config, "workerinput", {})
+    if told.get("dist") == "worksteal":
+        workers = told["workercount"]
+        hands = [items[worker::workers] for worker in range(workers)]
+        begins = [worker * len(hand) // workers for worker, hand in enumerate(hands)]
+        items[:] = [item for hand, begin in zip(hands, begins, strict=True) for item in hand[begin:] + hand[:begin]]
 
 
 class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
