@@ -186,9 +186,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     mirror_events_retention_ms: Annotated[
         int, Meta(ge=60_000, description="events of the mirror are kept for so long")
     ] = field(name="mirror.events.retention.ms", default=30 * 24 * 3_600_000)
-    mirror_path: Annotated[str, Meta(description="where the Delta tables lie; empty = below the data directory")] = (
-        field(name="mirror.path", default="")
-    )
+    mirror_path: Annotated[
+        str,
+        Meta(description="where the Delta tables lie: a folder, or an object store; empty = in the data directory"),
+    ] = field(name="mirror.path", default="")
+    mirror_storage_file: Annotated[
+        str,
+        Meta(description="TOML that not everybody may read: what opens mirror.path, as delta-rs has it"),
+    ] = field(name="mirror.storage.file", default="")
     request_timeout_ms: Annotated[Milliseconds, Meta(description="of one request between processes")] = field(
         name="request.timeout.ms", default=10_000
     )

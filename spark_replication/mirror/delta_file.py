@@ -25,6 +25,7 @@ from deltalake.fs import DeltaStorageHandler
 from pyarrow.fs import FileSelector, FileType, PyFileSystem
 
 from spark_replication.errors import StorageFailed, WrongCluster
+from spark_replication.mirror.aside import Task, Work, done_aside
 from spark_replication.mirror.columns import Table
 from spark_replication.mirror.history import (
     HISTORY,
@@ -36,6 +37,8 @@ from spark_replication.mirror.history import (
     is_due,
     retention,
 )
+from spark_replication.mirror.object_store import PATIENCE, StoreOptions
+from spark_replication.mirror.paths import is_remote
 from spark_replication.mirror.reading import rows_of
 
 OWNER = "spark_replication.cluster_id"
@@ -55,8 +58,9 @@ Live = TypeVar("Live")
 class DeltaFile(Generic[Live]):
     """Not thread-safe: one thread writes. Others may write the same table, in this process or another."""
 
-    def __init__(self, table: Table[Live], uri: str, cluster_id: str) -> None:
+    def __init__(self, table: Table[Live], uri: str, cluster_id: str, store: StoreOptions = PATIENCE) -> None:
         self.uri = uri
+        self._store = dict(store)
         self._table = table
         self._cluster_id = cluster_id
         self._open: DeltaTable | None = None
@@ -122,6 +126,34 @@ class DeltaFile(Generic[Live]):
 
     def forget(self, zxid: int) -> None:
         """Tombstones up to there."""
+        if not self._aside("forget", zxid):
+            self.forget_here(zxid)
+
+    def tidy(self, history_bytes: int) -> None:
+        """Small files become large ones, and what is older than the history that is kept goes (M3)."""
+        self._writes = 0  # if it fails, it is tried again after as many
+        if not self._aside("tidy", history_bytes):
+            self.tidy_here(history_bytes)
+
+    def _aside(self, work: Work, argument: int) -> bool:
+        """Done by another process, where the table is in an object store."""
+        if not is_remote(self.uri):
+            return False
+        self._open = None
+        done_aside(
+            Task(
+                table=self._table.name,
+                uri=self.uri,
+                cluster_id=self._cluster_id,
+                store=self._store,
+                work=work,
+                argument=argument,
+            )
+        )
+        return True
+
+    def forget_here(self, zxid: int) -> None:
+        """As `forget`, by this process."""
 
         def raise_low_water(opened: DeltaTable) -> None:
             if _low_water(opened) < zxid:
@@ -133,15 +165,15 @@ class DeltaFile(Generic[Live]):
         self._written(raise_low_water)
         self._written(delete)
 
-    def tidy(self, history_bytes: int) -> None:
-        """Small files become large ones, and what is older than the history that is kept goes (M3)."""
+    def tidy_here(self, history_bytes: int) -> None:
+        """As `tidy`, by this process."""
 
         def compact(opened: DeltaTable) -> None:
             opened.optimize.compact(commit_properties=_ONCE, writer_properties=_SMALL)
 
         def keep(opened: DeltaTable) -> None:
             properties = opened.metadata().configuration
-            wanted = retention(_files(opened), history_bytes, datetime.now(UTC))
+            wanted = retention(self._files(opened), history_bytes, datetime.now(UTC))
             due = {name: time for name, time in wanted.items() if is_due(from_interval(properties.get(name)), time)}
             if due:
                 told = {name: as_interval(time) for name, time in due.items()}
@@ -152,7 +184,6 @@ class DeltaFile(Generic[Live]):
             opened.create_checkpoint()
             opened.cleanup_metadata()
 
-        self._writes = 0  # if it fails, it is tried again after as many
         self._written(compact)
         self._written(keep)
         self._written(remove)
@@ -179,7 +210,7 @@ class DeltaFile(Generic[Live]):
     def _opened(self) -> DeltaTable:
         if self._open is None:
             try:
-                found = DeltaTable(self.uri)
+                found = DeltaTable(self.uri, storage_options=self._store)
             except TableNotFoundError:
                 found = self._created()
             self._claim(found)
@@ -201,6 +232,7 @@ class DeltaFile(Generic[Live]):
                 **{name: as_interval(HISTORY) for name in (RETENTION_OF_DATA, RETENTION_OF_LOG)},
             },
             raise_if_key_not_exists=False,
+            storage_options=self._store,
         )
 
     def _claim(self, found: DeltaTable) -> None:
@@ -227,6 +259,11 @@ class DeltaFile(Generic[Live]):
         if missing:
             found.alter.add_columns(missing)
 
+    def _files(self, opened: DeltaTable) -> list[StoredFile]:
+        folder = PyFileSystem(DeltaStorageHandler(opened.table_uri, self._store))
+        found = folder.get_file_info(FileSelector("", recursive=True))
+        return [StoredFile(each.path, each.size, each.mtime) for each in found if each.type is FileType.File]
+
     @contextlib.contextmanager
     def _translated(self) -> Iterator[None]:
         try:
@@ -250,8 +287,3 @@ def _names(found: DeltaTable) -> list[str]:
 
 def _low_water(opened: DeltaTable) -> int:
     return int(opened.metadata().configuration.get(LOW_WATER) or -1)
-
-
-def _files(opened: DeltaTable) -> list[StoredFile]:
-    found = PyFileSystem(DeltaStorageHandler(opened.table_uri)).get_file_info(FileSelector("", recursive=True))
-    return [StoredFile(each.path, each.size, each.mtime) for each in found if each.type is FileType.File]

@@ -23,8 +23,8 @@ _OTHERS = ("topic", "partition", "broker", "became", "zxid", "number")
 class EventsFile:
     """status: where whoever wrote the tables before says which events' rows are in them."""
 
-    def __init__(self, path: str, cluster_id: str, controller_epoch: int, status: DeltaFile[Any]) -> None:
-        self.file = DeltaFile(EVENTS, EVENTS.path(path), cluster_id)
+    def __init__(self, file: DeltaFile[Any], cluster_id: str, controller_epoch: int, status: DeltaFile[Any]) -> None:
+        self.file = file
         self._status = status
         self._chain = Chain(cluster_id, controller_epoch)
         self._read_of: DeltaTable | None = None

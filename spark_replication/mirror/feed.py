@@ -16,21 +16,23 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 from deltalake import DeltaTable
 
+from spark_replication.config import Settings
 from spark_replication.core.controller.news import News
 from spark_replication.errors import ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.mirror.chain import Part, Seen, Vanished
 from spark_replication.mirror.columns import Key, Table
 from spark_replication.mirror.comparing import Shown, compared
 from spark_replication.mirror.delta_file import NOT_ALL, DeltaFile, stored_columns
+from spark_replication.mirror.events import EVENTS
 from spark_replication.mirror.events_file import EventsFile, look_in
 from spark_replication.mirror.latest import Latest, TableBatch
 from spark_replication.mirror.latest_rows import Batch, LatestRows
+from spark_replication.mirror.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.status import STATUS, StatusRow
 from spark_replication.model import TopicPartition
 from spark_replication.process.clock import now_ms
 
 BACKOFF_S_FIRST = 0.5
-BACKOFF_S_MAX = 30.0
 CLOSE_TIMEOUT_S = 3.0
 TIDY_S = 3_600.0
 STATUS_S_MIN = 0.5  # between two rows of the status
@@ -48,37 +50,28 @@ class Teller(NamedTuple):
 
 
 class MirrorThread:
-    """A ports.MirrorFeed that writes the tables below `path`: at once, and then at most every `interval_ms`; and of
-    them `status` after a write, and at least every `heartbeat_ms`.
+    """A ports.MirrorFeed that writes the tables below `path`: at once, and then at most every mirror.interval.ms; and
+    of them `status` after a write, and at least every mirror.heartbeat.ms.
 
     An error is logged once, and the write tried again with what has changed meanwhile, until `close`.
     """
 
-    def __init__(
-        self,
-        path: str,
-        teller: Teller,
-        *,
-        interval_ms: int,
-        heartbeat_ms: int,
-        history_bytes: int,
-        events_ms: int,
-    ) -> None:
+    def __init__(self, path: str, teller: Teller, settings: Settings, store: StoreOptions = PATIENCE) -> None:
+        def file_of(table: Table[Any]) -> DeltaFile[Any]:
+            return DeltaFile(table, table.path(path), teller.cluster_id, store)
+
         self._teller = teller
         self._cluster_id = cluster_id = teller.cluster_id
         self._path = path
-        self._status = DeltaFile(STATUS, STATUS.path(path), cluster_id)
-        self._interval_s = interval_ms / 1_000
-        self._heartbeat_ms = heartbeat_ms
-        self._history_bytes = history_bytes
-        self._events_ms = events_ms
+        self._status = file_of(STATUS)
+        self._settings = settings
         self._status_told_s = self._status_due_s = time.monotonic()
         self._moved = threading.Condition()  # guards everything below
         self._rows = LatestRows(cluster_id, teller.controller_epoch)
-        self._files = [(rows, DeltaFile(rows.table, rows.table.path(path), cluster_id)) for rows in self._rows.tables]
+        self._files = [(rows, file_of(rows.table)) for rows in self._rows.tables]
         self._file_of = {rows.table.name: file for rows, file in self._files}
         self._event = -1  # all up to this number are written, and so are the rows that they are of
-        self._events = EventsFile(path, cluster_id, teller.controller_epoch, self._status)
+        self._events = EventsFile(file_of(EVENTS), cluster_id, teller.controller_epoch, self._status)
         # Tellings are counted, to know which of them a write has covered.
         self._told = 0
         self._writing_up_to = 0
@@ -87,6 +80,7 @@ class MirrorThread:
         self._wants_all = False
         self._closing = False
         self._last_try = False
+        self._problems: tuple[str, ...] = ()
         self._ended = False
         self._error: ReplicationError | None = None
         self._thread = threading.Thread(target=self._run, name="mirror", daemon=True)
@@ -106,6 +100,14 @@ class MirrorThread:
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._tell(lambda now_ms: self._rows.confirmed(partition, topic_id, leader_epoch, now_ms))
+
+    def heed(self, problems: Sequence[str]) -> None:
+        """What keeps the cluster from health, as it is now: `status` tells it."""
+        with self._moved:
+            if self._problems != (told := tuple(problems)):
+                self._problems = told
+                self._status_is_due()
+                self._moved.notify_all()
 
     @property
     def pending(self) -> int:
@@ -179,17 +181,19 @@ class MirrorThread:
 
     def _run(self) -> None:
         backoff_s = BACKOFF_S_FIRST
+        interval_s = self._settings.mirror_interval_ms / 1_000
         tidy_at_s = time.monotonic() + TIDY_S
         try:
             # Brokers are still starting: the tables can be made meanwhile.
             self._succeeds(self._open, 0)
             while (batch := self._next_batch()) is not None:
-                if self._write(batch) and self._tell_status():
+                written = self._write(batch)
+                if self._tell_status() and written:
                     backoff_s = BACKOFF_S_FIRST
-                    self._wait(lambda: self._closing or self._flushing > 0, self._interval_s)
+                    self._wait(lambda: self._closing or self._flushing > 0, interval_s)
                 else:
                     self._wait(lambda: self._closing, backoff_s)
-                    backoff_s = min(2 * backoff_s, BACKOFF_S_MAX)
+                    backoff_s = max(backoff_s, min(2 * backoff_s, self._settings.mirror_heartbeat_ms / 1_000))
                 is_time = time.monotonic() >= tidy_at_s
                 self._tidy(is_due=is_time)
                 if is_time:
@@ -232,14 +236,20 @@ class MirrorThread:
 
         if not self._succeeds(write, sum(map(len, batch.tables.values()))):
             return False
+        if self._error is not None:  # said before anybody who waits for the rows goes on
+            log.info("the mirror at %s is written again", self._path)
         with self._moved:
+            self._error = None
             self._rows.written()
             if not self._events.is_behind:
                 self._event = self._rows.facts.last_number
             self._written = self._writing_up_to
+            self._status_is_due()
             self._moved.notify_all()
-        self._status_due_s = min(self._status_due_s, self._status_told_s + STATUS_S_MIN)
         return True
+
+    def _status_is_due(self) -> None:
+        self._status_due_s = min(self._status_due_s, self._status_told_s + STATUS_S_MIN)
 
     def _write_table(self, rows: Latest[Any], file: DeltaFile[Any], batch: TableBatch[Any]) -> None:
         whole = batch.whole
@@ -250,13 +260,15 @@ class MirrorThread:
             file.forget(whole.zxid)
 
     def _tell_status(self) -> bool:
-        """If it is due; not before this controller has written everything for the first time."""
+        """If it is due, though the other tables cannot be written: it says so. Not before this controller has written
+        everything for the first time."""
         if time.monotonic() < self._status_due_s:
             return True
+        heartbeat_ms = self._settings.mirror_heartbeat_ms
         with self._moved:
-            zxid = self._rows.written_zxid
+            zxid, problems = self._rows.written_zxid, self._problems
         if zxid < 0:
-            self._status_due_s = time.monotonic() + self._heartbeat_ms / 1_000
+            self._status_due_s = time.monotonic() + heartbeat_ms / 1_000
             return True
         row = StatusRow(
             cluster_id=self._cluster_id,
@@ -266,12 +278,13 @@ class MirrorThread:
             event=self._event,
             as_of_ms=now_ms(),
             lag_ms=self.lag_ms(),
-            heartbeat_ms=self._heartbeat_ms,
+            heartbeat_ms=heartbeat_ms,
+            problems=problems,
         )
         if not self._succeeds(lambda: self._status.merge(lambda _opened: STATUS.rows([row], [])), 0):
             return False
         self._status_told_s = time.monotonic()
-        self._status_due_s = self._status_told_s + self._heartbeat_ms / 1_000
+        self._status_due_s = self._status_told_s + heartbeat_ms / 1_000
         return True
 
     def _succeeds(self, write: Callable[[], None], count: int) -> bool:
@@ -285,10 +298,6 @@ class MirrorThread:
             log.exception("the mirror met an error that nobody expected: please report")
             self._failed(StorageFailed(f"the mirror at {self._path} was not written: {error!r}"), count)
             return False
-        if self._error is not None:  # said before anybody who waits for the rows goes on
-            log.info("the mirror at %s is written again", self._path)
-            with self._moved:
-                self._error = None
         return True
 
     def _failed(self, error: ReplicationError, count: int) -> None:
@@ -332,9 +341,9 @@ class MirrorThread:
         try:
             for file in (*(file for _, file in self._files), self._events.file, self._status):
                 if is_due or file.is_untidy:
-                    file.tidy(self._history_bytes)
+                    file.tidy(self._settings.mirror_history_bytes)
             if is_due:
-                self._events.expire(self._events_ms)
+                self._events.expire(self._settings.mirror_events_retention_ms)
         except ReplicationError as error:
             log.warning("%s; it is tidied later", error)
         except Exception:

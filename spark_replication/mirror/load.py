@@ -11,6 +11,7 @@ from deltalake.exceptions import DeltaError
 from spark_replication.mirror.brokers import BROKERS
 from spark_replication.mirror.columns import Table
 from spark_replication.mirror.events import EVENTS
+from spark_replication.mirror.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.reading import rows_of
 from spark_replication.mirror.status import STATUS
@@ -33,9 +34,8 @@ UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 def read_table(name: str, path: str, *, columns: list[str] | None = None, timeout_ms: int | None = None) -> pa.Table:
     """One row each of what exists; the columns' comments say what they mean. timeout_ms: of each request to an object
     store, none of which is tried again."""
-    store = None if timeout_ms is None else {"timeout": f"{timeout_ms}ms", "max_retries": "0"}
-    opened = DeltaTable(TABLES[name].path(path), storage_options=store)
-    return rows_of(opened, columns, "NOT deleted")
+    store = PATIENCE if timeout_ms is None else {"timeout": f"{timeout_ms}ms", "max_retries": "0"}
+    return rows_of(_opened(TABLES[name], path, store), columns, "NOT deleted")
 
 
 def reason_of(error: Exception) -> str:
@@ -49,12 +49,16 @@ def read_partitions(path: str) -> pa.Table:
 
 def read_events(path: str, where: str | None = None) -> pa.Table:
     """In the order in which they were told. where: as mirror.reading makes it."""
-    return rows_of(DeltaTable(EVENTS.path(path)), where=where).sort_by("number")
+    return rows_of(_opened(EVENTS, path), where=where).sort_by("number")
 
 
 def read_status(path: str) -> pa.Table:
     """One row, once a controller has written the tables: how far they are, and who writes them."""
-    return rows_of(DeltaTable(STATUS.path(path)))
+    return rows_of(_opened(STATUS, path))
+
+
+def _opened(table: Table[Any], path: str, store: StoreOptions = PATIENCE) -> DeltaTable:
+    return DeltaTable(table.path(path), storage_options=dict(store))
 
 
 def load_table(spark: SparkSession, table: Table[Any], path: str) -> DataFrame:

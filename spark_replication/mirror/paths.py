@@ -22,4 +22,8 @@ def mirror_path(named: str | None = None) -> str:
     """The mirror.path of a cluster; None: below the default data directory. A relative path begins at this process's
     working directory, and is made absolute: executors have another one."""
     path = DEFAULT_PATH if named is None else named
-    return path if _SCHEME.match(path) else str(Path(path).absolute())
+    return path if is_remote(path) else str(Path(path).absolute())
+
+
+def is_remote(path: str) -> bool:
+    return _SCHEME.match(path) is not None

@@ -14,7 +14,8 @@ from spark_replication.mirror.columns import UTC_TIME, Column, Table
 
 class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     """zxid: all that the controller has told up to there is in the tables, and so are the rows that events are of, up
-    to the number `event`. lag_ms: for how long the oldest change that is not has waited."""
+    to the number `event`. lag_ms: for how long the oldest change that is not has waited. problems: what keeps the
+    cluster from health, the worst first."""
 
     cluster_id: str
     controller: str
@@ -24,6 +25,7 @@ class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
     as_of_ms: int
     lag_ms: int
     heartbeat_ms: int
+    problems: tuple[str, ...]
 
 
 class _Column(Column[StatusRow], frozen=True):
@@ -52,5 +54,11 @@ STATUS = Table[StatusRow](
         ),
         _Column("lag_ms", pa.int64(), "for how long the oldest change has waited", lambda row: row.lag_ms),
         _Column("heartbeat_ms", pa.int64(), "this row is renewed as often, at least", lambda row: row.heartbeat_ms),
+        _Column(
+            "problems",
+            pa.list_(pa.string()),
+            "what keeps the cluster from health, the worst first; partitions are counted, and their tables have them",
+            lambda row: list(row.problems),
+        ),
     ),
 )

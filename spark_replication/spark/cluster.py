@@ -167,7 +167,12 @@ class SparkCluster:
             settings=self.settings,
             security=self.security,
             mirror_path=self.mirror_path,
-            retinue=Retinue(partial(self._took_over, address), self._stood_down, self._fleet.dead_thread),
+            retinue=Retinue(
+                partial(self._took_over, address),
+                self._stood_down,
+                self._fleet.dead_thread,
+                lambda seen: [*self._problems_of_zookeeper(), *self._problems(seen)],
+            ),
             actions=self._fleet.actions,
         )
         self._driver.start()
@@ -355,11 +360,10 @@ class SparkCluster:
 
     def status(self) -> Status:
         seen = self._seen()
-        kept = [] if self._zookeeper is None else self._zookeeper.problems()
         mirror = None if self._driver is None else self._driver.mirror
         return Status(
             controller_epoch=None if seen is None else seen[1],
-            problems=(*kept, *self._health(seen)),
+            problems=(*self._problems_of_zookeeper(), *self._health(seen)),
             guardians=self._fleet.guarded,
             silent_guardians=tuple(self._fleet.silent()),
             submissions=self._fleet.submissions,
@@ -376,6 +380,9 @@ class SparkCluster:
                 metadata, controller_epoch = self._driver.ask(_described)
                 return self._driver.with_surroundings(metadata), controller_epoch
         return None
+
+    def _problems_of_zookeeper(self) -> list[str]:
+        return [] if self._zookeeper is None else self._zookeeper.problems()
 
     def _health(self, seen: tuple[Metadata, int] | None) -> list[str]:
         return self._away() if seen is None else self._problems(seen[0])
@@ -452,7 +459,7 @@ class SparkCluster:
             is_dead = self._zookeeper is not None and not self._zookeeper.pids
             if epoch is not None and still_commands(epoch, self._connected(self._address()), dead=is_dead):
                 self._fleet.dismiss(order)
-                shut_down_unguarded(driver, epoch, self.security)
+                shut_down_unguarded(driver, epoch)
             elif epoch is not None:
                 order = "leave"
             self._on_dismissal = order

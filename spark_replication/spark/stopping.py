@@ -12,7 +12,6 @@ from spark_replication.live.controller.host import ControllerHost
 from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.guarding import Shutdown
 from spark_replication.transport.actions import call
-from spark_replication.transport.security import Security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
@@ -48,7 +47,7 @@ def still_commands(epoch: int, connect: Callable[[], Session], *, dead: bool) ->
     return True
 
 
-def shut_down_unguarded(driver: ControllerHost, epoch: int, security: Security) -> None:
+def shut_down_unguarded(driver: ControllerHost, epoch: int) -> None:
     """Brokers whose guardian was gone when it should have stopped them."""
     order = Shutdown(controller_epoch=epoch, attempt=LAST_ATTEMPT)
     deadline = time.monotonic() + TIMEOUT_S
@@ -63,6 +62,6 @@ def shut_down_unguarded(driver: ControllerHost, epoch: int, security: Security) 
         for found in registered.values():
             if found.address not in asked:
                 asked.add(found.address)
-                with contextlib.suppress(ReplicationError), security.client(found.address) as client:
+                with contextlib.suppress(ReplicationError), driver.security.client(found.address) as client:
                     call(client, SHUTDOWN, order, REQUEST_TIMEOUT_MS)
         time.sleep(POLL_S)

@@ -16,7 +16,7 @@ import msgspec
 from deltalake import write_deltalake
 
 from spark_replication.admin.bench.replicate import Progress
-from spark_replication.config import Settings
+from spark_replication.config import settings_from
 from spark_replication.core.controller.news import Complete, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ
 from spark_replication.errors import RequestTimedOut
@@ -105,15 +105,11 @@ class _Told:
 
     def __init__(self, directory: str, partitions: int) -> None:
         self.path = str(Path(directory) / "mirror")
-        settings = Settings()
         self._zxid = 1
         self._mirror = MirrorThread(
             self.path,
             Teller("bench", controller_epoch=1, address="127.0.0.1:1"),
-            interval_ms=0,
-            heartbeat_ms=settings.mirror_heartbeat_ms,
-            history_bytes=settings.mirror_history_bytes,
-            events_ms=settings.mirror_events_retention_ms,
+            settings_from({"mirror.interval.ms": 1}),
         )
         everything = tuple(PartitionNews(_command(number, 0), 1, 1) for number in range(partitions))
         self._write(lambda: self._mirror.tell(News(partitions=everything, complete=Complete(1, ALL_READ))))

@@ -28,31 +28,28 @@ from spark_replication.core.controller.events import (
     BrokerDeathReported,
     Event,
     LogInfoRead,
-    ReplicasFailed,
     Requested,
     TookOver,
 )
-from spark_replication.core.controller.health import described
+from spark_replication.core.controller.health import described, problems
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.writes import Group, GroupAnswer
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
 from spark_replication.live.controller.command_sender import CommandSender
+from spark_replication.live.controller.concerns import Concerns
+from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, replicas_failed
 from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.actions import ADMIN_REQUESTS, BROKER_DIED, DISK_FAILED, METADATA, REBUILD_MIRROR
-from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.mirroring import RebuildMirror
 from spark_replication.messages.records import Refusal
-from spark_replication.messages.requests import (
-    Request,
-    RequestAnswer,
-)
+from spark_replication.messages.requests import Request, RequestAnswer
 from spark_replication.mirror.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
 from spark_replication.mirror.feed import MirrorThread, Teller
-from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicPartition
+from spark_replication.mirror.object_store import read_store_options
 from spark_replication.process.clock import now_ms
 from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import ActionServer, Handled, handled, handled_of
@@ -77,11 +74,13 @@ class Retinue(NamedTuple):
     """Who works for a controller while it commands.
 
     `took_over(cluster_id, epoch, address)` (where it serves) and `stood_down()` are called on the driver's
-    thread, in turn; the latter once another may command. dead_thread(): which thread of theirs has died."""
+    thread, in turn; the latter once another may command. dead_thread(): which thread of theirs has died. problems(): of
+    what this description knows, its partitions aside, and of theirs; at once."""
 
     took_over: Callable[[str, int, str], None] = lambda _cluster_id, _epoch, _address: None
     stood_down: Callable[[], None] = lambda: None
     dead_thread: Callable[[], str] = lambda: ""
+    problems: Callable[[Metadata], Sequence[str]] = lambda metadata: problems(metadata, frozenset())
 
 
 NOBODY = Retinue()
@@ -107,8 +106,10 @@ class ControllerHost:
         self._name = name
         self._host = host
         self._settings = settings
-        self._security = security
+        self._cluster_id = ""  # until it was read
+        self.security = security.of_cluster(lambda: self._cluster_id)
         self._mirror_path = mirror_path
+        self._store_options = read_store_options(settings)
         self._mirror: MirrorThread | None = None
         self._mirrors_closing: list[threading.Thread] = []
         self._retinue = retinue
@@ -128,7 +129,7 @@ class ControllerHost:
         self._requests = itertools.count(1)
         self._owed: dict[int, Future[Reply]] = {}
         self._asked_below_admin: dict[int, str] = {}
-        self._server = ActionServer(host, [*self._actions(), *actions], security=security)
+        self._server = ActionServer(host, [*self._actions(), *actions], security=self.security)
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -278,18 +279,18 @@ class ControllerHost:
                 self._retinue.stood_down()
 
     def _command(self, store: ControllerStore, loaded: LoadedCluster, deposed: threading.Event) -> None:
+        self._cluster_id = loaded.cluster_id
         mirror = self._mirror = MirrorThread(
             self._mirror_path,
             Teller(loaded.cluster_id, loaded.controller_epoch, self.address),
-            interval_ms=self._settings.mirror_interval_ms,
-            heartbeat_ms=self._settings.mirror_heartbeat_ms,
-            history_bytes=self._settings.mirror_history_bytes,
-            events_ms=self._settings.mirror_events_retention_ms,
+            self._settings,
+            self._store_options,
         )
+        concerns = Concerns(lambda seen: self._retinue.problems(self.with_surroundings(seen)), mirror.heed)
         sender = CommandSender(
             timeout_ms=self._settings.request_timeout_ms,
-            security=self._security,
-            news=_News(self._post, self._post_log_info, mirror.confirmed),
+            security=self.security,
+            news=NewsOfBrokers(self._post, self._post_log_info, mirror.confirmed),
         )
         loop = ControllerLoop(
             loaded,
@@ -310,7 +311,7 @@ class ControllerHost:
             self._active.set()
             self._guards = True
             self._retinue.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
-            self._work(loop, store, sender, lambda: any(each.is_set() for each in ends))
+            self._work(loop, store, sender, concerns, lambda: any(each.is_set() for each in ends))
         finally:
             self._active.clear()
             self._loop = None
@@ -328,7 +329,12 @@ class ControllerHost:
         closing.start()
 
     def _work(
-        self, loop: ControllerLoop, store: ControllerStore, sender: CommandSender, is_over: Callable[[], bool]
+        self,
+        loop: ControllerLoop,
+        store: ControllerStore,
+        sender: CommandSender,
+        concerns: Concerns,
+        is_over: Callable[[], bool],
     ) -> None:
         tick_at_s = time.monotonic() + TICK_S
         while not is_over():
@@ -343,6 +349,7 @@ class ControllerHost:
                     raise RuntimeError(f"its thread {dead} died of an error")
                 self._take_log_infos(loop)
                 loop.tick(now_ms())
+                concerns.look(loop.cluster)
                 tick_at_s = time.monotonic() + TICK_S
 
     def _take_log_infos(self, loop: ControllerLoop) -> None:
@@ -420,7 +427,7 @@ class ControllerHost:
     def _disk_failed(self, told: DiskFailed) -> Done:
         if not self.active:
             raise self._not_controller()
-        self._post(_failed(told.broker_id, told.broker_epoch, told.replicas))
+        self._post(replicas_failed(told.broker_id, told.broker_epoch, told.replicas))
         return Done()
 
     def _rebuild_mirror(self, _asked: RebuildMirror) -> Done:
@@ -441,39 +448,6 @@ class ControllerHost:
             zookeeper_silent_ms=math.ceil(self.zookeeper_silent_s() * 1000),
             mirror_error="" if error is None else error.message,
         )
-
-
-class _News:
-    """command_sender.BrokerNews, as events for the loop."""
-
-    def __init__(
-        self,
-        post: Callable[[Event], None],
-        post_log_info: Callable[[LogInfoRead], None],
-        confirmed: Callable[[TopicPartition, str, int], None],
-    ) -> None:
-        self._post = post
-        self._post_log_info = post_log_info
-        self._confirmed = confirmed
-
-    def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
-        self._confirmed(partition, topic_id, leader_epoch)
-
-    def suspected(self, broker: BrokerId, registration: Registration) -> None:
-        log.warning("broker %d at %s refuses connections: it seems to be dead", broker, registration.address)
-        self._post(BrokerDeathReported(broker, registration.incarnation))
-
-    def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
-        self._post_log_info(LogInfoRead(broker, answer))
-
-    def failed(self, broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> None:
-        self._post(_failed(broker, epoch, replicas))
-
-
-def _failed(broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> ReplicasFailed:
-    names = ", ".join(str(each.partition) for each in replicas)
-    log.error("broker %d cannot keep %s: its disk refuses", broker, names)
-    return ReplicasFailed(broker, epoch, replicas)
 
 
 def _refusal(error: ReplicationError) -> Refusal:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from spark_replication.config import Settings
+from spark_replication.config import settings_from
 from spark_replication.core.controller.news import Complete, News, PartitionNews
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.messages.commands import PartitionCommand
@@ -90,14 +90,8 @@ def write_partitions(path: str, *live: PartitionRow, dead: Sequence[Gone] = ()) 
 
 
 def thread(path: str, teller: Teller, *, interval_ms: int = 1, heartbeat_ms: int = 60_000) -> MirrorThread:
-    settings = Settings()
     return MirrorThread(
-        path,
-        teller,
-        interval_ms=interval_ms,
-        heartbeat_ms=heartbeat_ms,
-        history_bytes=settings.mirror_history_bytes,
-        events_ms=settings.mirror_events_retention_ms,
+        path, teller, settings_from({"mirror.interval.ms": interval_ms, "mirror.heartbeat.ms": heartbeat_ms})
     )
 
 

@@ -247,7 +247,14 @@ def test_a_table_that_cannot_be_written_is_not_said_to_be_fresh(path: str, start
     Path(PARTITIONS.path(path)).write_text("a file where the folder should be")
     mirror.tell(changed((command("orders", leader_epoch=3), 31)))
     wait_for(lambda: mirror.error is not None)
-    assert status(path)["zxid"] == 20
+    mirror.heed(["the table cannot be written"])
+    wait_for(lambda: status(path)["problems"] == ["the table cannot be written"])
+    assert (status(path)["zxid"], mirror.error is None) == (20, False)
+    Path(PARTITIONS.path(path)).unlink()
+    mirror.heed([])
+    mirror.tell(everything(32, (command("orders", leader_epoch=3), 31)))
+    wait_for(lambda: status(path)["zxid"] == 32)
+    assert (status(path)["problems"], mirror.error) == ([], None)
 
 
 @pytest.mark.parametrize("fails", ["open", "tidy"])

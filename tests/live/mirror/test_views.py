@@ -98,6 +98,7 @@ def write_topic_and_status(path: str) -> None:
         as_of_ms=1_000,
         lag_ms=0,
         heartbeat_ms=10_000,
+        problems=(),
     )
     write(path, STATUS, [status])
     write(path, EVENTS, LED)

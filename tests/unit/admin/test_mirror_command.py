@@ -45,11 +45,13 @@ def test_tables_that_nobody_writes_any_more_are_told_from_fresh_ones(
         as_of_ms=now_ms() - age_ms,
         lag_ms=0,
         heartbeat_ms=10_000,
+        problems=("broker 3 is not registered",),
     )
     DeltaFile(STATUS, STATUS.path(str(tmp_path)), CLUSTER).merge(lambda _opened: STATUS.rows([row], []))
     listed = run("mirror", "status", "--path", tmp_path, "--format=json")
     (found,) = json.loads(listed.out)
     assert (listed.exit, found["zxid"], found["controller_epoch"], found["fresh"]) == (exit_code, 20, 4, not exit_code)
+    assert found["problems"] == ["broker 3 is not registered"]
 
 
 def test_a_broker_is_of_no_topic(run: Run, tmp_path: Path) -> None:

@@ -299,7 +299,7 @@ def test_the_last_number_outlives_tidying(events: DeltaFile[EventRow], monkeypat
 
 def test_events_are_kept_for_a_time(tmp_path: Path) -> None:
     status = DeltaFile(STATUS, str(tmp_path / "status"), CLUSTER)
-    file = EventsFile(str(tmp_path), CLUSTER, 1, status)
+    file = EventsFile(DeltaFile(EVENTS, str(tmp_path / "events"), CLUSTER), CLUSTER, 1, status)
     now = now_ms()
     rows = [event(1, at_ms=now - 3_600_000), event(2, at_ms=now - 60_000), event(3, at_ms=now)]
     file.file.append(lambda _opened, _last: (EVENTS.rows(rows, []), 3))

@@ -24,6 +24,7 @@ FIRST = StatusRow(
     as_of_ms=1_000,
     lag_ms=0,
     heartbeat_ms=10_000,
+    problems=("broker 3 is not registered",),
 )
 
 

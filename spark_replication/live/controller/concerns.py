@@ -1,0 +1,41 @@
+"""What keeps the cluster from health, in few words, for the mirror's `status`: its other tables have the rest."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.health import described, metrics
+from spark_replication.messages.descriptions import Metadata
+
+LOOK_S = 1.0  # each costs a look at every partition
+
+_COUNTED = {
+    "offline_partitions": "partitions without a leader",
+    "under_min_isr_partitions": "partitions with fewer replicas in sync than acks=all needs",
+    "manual_leader_election_required_partitions": "partitions that wait for an election by hand",
+}
+
+
+class Concerns:
+    """others: what is wrong besides partitions, of a description that has none; tell: who wants to know. For the
+    controller's thread: neither of them may wait for anything."""
+
+    def __init__(self, others: Callable[[Metadata], Sequence[str]], tell: Callable[[Sequence[str]], None]) -> None:
+        self._others = others
+        self._tell = tell
+        self._due_s = 0.0
+
+    def look(self, cluster: ClusterState) -> None:
+        """At times, however often it is called."""
+        now_s = time.monotonic()
+        if now_s >= self._due_s:
+            self._due_s = now_s + LOOK_S
+            self._tell((*self._others(described(cluster, (), None)), *counted(cluster)))
+
+
+def counted(cluster: ClusterState) -> list[str]:
+    """The worst first."""
+    found = metrics(cluster)
+    return [f"{what}: {found[name]}" for name, what in _COUNTED.items() if found[name]]

@@ -1,0 +1,74 @@
+"""Work on a table in an object store, done by a process of its own: `python -m spark_replication.mirror.aside`.
+
+Where delta-rs changes a table's properties, and where it lists files, it keeps Python's lock while it waits for the
+network. On a controller's thread that would stop its other threads as well, and a store that does not answer would cost
+it its ZooKeeper session.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import Any, Literal
+
+import msgspec
+
+from spark_replication.errors import ReplicationError, StorageFailed
+
+TIMEOUT_S = 600.0
+
+Work = Literal["forget", "tidy"]
+
+
+class Task(msgspec.Struct, frozen=True, kw_only=True):
+    """DeltaFile's `work`, with its argument. It comes by standard input: `store` may hold secrets."""
+
+    table: str
+    uri: str
+    cluster_id: str
+    store: dict[str, str]
+    work: Work
+    argument: int
+
+
+def done_aside(task: Task) -> None:
+    """StorageFailed: it was not done, or not all of it."""
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "spark_replication.mirror.aside"],
+            input=msgspec.json.encode(task),
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise StorageFailed(f"{task.uri} did not {task.work} within {TIMEOUT_S:.0f} s: it is tried again") from error
+    if ended.returncode:
+        said = ended.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {ended.returncode}"]
+        raise StorageFailed(f"{task.uri} did not {task.work}: {said[-1]}")
+
+
+def main() -> int:
+    from spark_replication.mirror.brokers import BROKERS
+    from spark_replication.mirror.delta_file import DeltaFile
+    from spark_replication.mirror.events import EVENTS
+    from spark_replication.mirror.partitions import PARTITIONS
+    from spark_replication.mirror.status import STATUS
+    from spark_replication.mirror.topics import TOPICS
+
+    task = msgspec.json.decode(sys.stdin.buffer.read(), type=Task)
+    tables = {table.name: table for table in (PARTITIONS, BROKERS, TOPICS, EVENTS, STATUS)}
+    file: DeltaFile[Any] = DeltaFile(tables[task.table], task.uri, task.cluster_id, task.store)
+    try:
+        if task.work == "forget":
+            file.forget_here(task.argument)
+        else:
+            file.tidy_here(task.argument)
+    except ReplicationError as error:
+        sys.stderr.write(f"{error.message}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,49 @@
+"""How tables are reached that lie in an object store (S3, Azure, Google Cloud, or what speaks like one of them).
+
+Rules:
+- The writer has delta-rs' options from mirror.storage.file; what is not there, delta-rs finds in the environment
+  (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …) or in the machine's role. Readers have the environment alone: a bootstrap, a
+  LeaderTable that is pickled and a table hold no secret.
+- The store must refuse to put an object that is there already (S3: If-None-Match): that is how of two controllers that
+  write one version of a table the later learns of the other.
+- A store that does not answer is given up soon. Whoever writes tries again, with what has changed meanwhile.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+
+from spark_replication.config import Settings
+from spark_replication.errors import InvalidConfig
+from spark_replication.mirror.paths import is_remote
+from spark_replication.process.named_files import read_named
+
+StoreOptions = Mapping[str, str]
+
+PATIENCE: StoreOptions = {"timeout": "20s", "connect_timeout": "5s", "max_retries": "2", "retry_timeout": "20s"}
+
+_FILE = "mirror.storage.file"
+
+
+def read_store_options(settings: Settings) -> StoreOptions:
+    path = settings.mirror_storage_file
+    if not path:
+        return PATIENCE
+    if not is_remote(settings.mirror_path):
+        raise InvalidConfig(
+            f"{_FILE} is set, and mirror.path={settings.mirror_path} names no object store, such as s3a://bucket/folder"
+        )
+    text = read_named(_FILE, path, secret=True)
+    try:
+        given = tomllib.loads(text.decode())
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise InvalidConfig(f"{_FILE}={path} is no TOML: {error}") from error
+    nested = sorted(name for name, value in given.items() if isinstance(value, dict | list))
+    if nested:
+        raise InvalidConfig(f"{_FILE}={path} has tables or lists ({', '.join(nested)}): each option is one value")
+    return {**PATIENCE, **{name: _as_text(value) for name, value in given.items()}}
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
