@@ -20,15 +20,14 @@ import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
 from spark_replication.config import settings_from
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.mirror.columns import Key
-from spark_replication.mirror.events import face_of, subject_of
-from spark_replication.mirror.load import TABLES, read_events, read_partitions, read_status, read_table
+from spark_replication.mirror.load import TABLES, read_events, read_status
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.reading import is_one_of
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA as NUMBERS
 from tests.live.cluster.history import Load
+from tests.live.cluster.mirror_checks import assert_agrees, assert_chains, commands_after, shown, verify
 from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -36,44 +35,6 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 SCHEMA = pa.schema([("id", pa.int64())])
 KILLS = 20
 CONFIG = {"zookeeper.session.ms": 6_000}
-
-
-def verify(cluster: sr.LocalCluster, *options: str, wait_s: int = 30) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "spark_replication", "mirror", "verify", "-b", cluster.zookeeper]
-    command += ["--path", cluster.mirror_path, "--wait", str(wait_s), *options]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def assert_agrees(cluster: sr.LocalCluster) -> None:
-    told = verify(cluster)
-    assert told.returncode == 0, told.stdout + told.stderr
-
-
-def shown(cluster: sr.LocalCluster, topic: str) -> int:
-    topics: list[str] = read_partitions(cluster.mirror_path)["topic"].to_pylist()
-    return topics.count(topic)
-
-
-def assert_chains(cluster: sr.LocalCluster, topics: str) -> None:
-    """The events of each row follow each other without a gap, and end with what the tables show. topics: how their
-    names begin; of others somebody may have changed rows by hand."""
-    ends: dict[tuple[str, Key], str | None] = {}
-    for event in read_events(cluster.mirror_path).to_pylist():
-        subject = subject_of(event)
-        if subject is not None and (event["topic"] or topics).startswith(topics):
-            assert ends.get(subject) == event["was"], event
-            ends[subject] = event["became"]
-    for name, table in TABLES.items():
-        assert table.tells is not None
-        rows = read_table(name, cluster.mirror_path).to_pylist()
-        for row in (row for row in rows if row.get("topic", topics).startswith(topics)):
-            found = face_of(ends.pop((name, tuple(row[column] for column in table.key))))
-            assert found == {column: row[column] for column in table.tells.columns}
-    assert set(ends.values()) <= {None}
-
-
-def commands_after(cluster: sr.LocalCluster, pid: int) -> bool:
-    return cluster.controller_pid not in (None, pid) and not cluster.problems()
 
 
 def test_the_table_follows_brokers_and_topics(cluster: sr.LocalCluster, name: str) -> None:
