@@ -13,6 +13,7 @@ from kazoo.security import ACL, ANYONE_ID_UNSAFE, Permissions
 
 import spark_replication as sr
 from spark_replication.errors import CorruptState, ReplicationError, RequestTimedOut
+from spark_replication.mirror.load import read_status
 from spark_replication.model import TopicPartition
 from spark_replication.zk import paths
 from spark_replication.zk.session import Session
@@ -119,7 +120,12 @@ def _stands_in_problems(cluster: sr.LocalCluster) -> None:
         told = cluster.admin.describe_cluster().unreadable
         return all(any(path in each for each in told) for path in wanted)
 
+    def shown() -> bool:
+        (status,) = read_status(cluster.mirror_path).to_pylist()
+        return all(any(path in each for each in status["problems"]) for path in wanted)
+
     _until(told, "every one of them is told")
+    _until(shown, "and who has only the tables reads of it")
     with pytest.raises(RequestTimedOut, match="cannot be read"):
         cluster.wait_healthy(2)
 
