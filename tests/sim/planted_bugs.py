@@ -121,7 +121,8 @@ PLANTED_BUGS = (
             "        if command.broker_epoch not in (None, self.me.epoch):\n",
             "        if False:\n",
         ),
-        seed=181,
+        profile="drawn",
+        seed=24_630,
     ),
     bug(
         "drop replicas and write the final assignment in two steps",
@@ -353,7 +354,8 @@ PLANTED_BUGS = (
         "            self._refused.add(command.topic_partition, now_ms)\n",
         "",
         "followers_catch_up",
-        seed=1_680_466_776,
+        profile="drawn",
+        seed=4048,
     ),
     bug(
         "take any sequence of an unknown producer, and read on after a refusal",

@@ -23,7 +23,7 @@ from spark_replication.core.law.writes import (
     StoredPartition,
 )
 from spark_replication.core.replica.replica import Leading, Me
-from spark_replication.engine.broker_loop import Assigned, BrokerLoop
+from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
@@ -102,7 +102,6 @@ class BrokerProcess(Process):
         self._on_registered = registered
         self._ticks = 0
         self._attempt = 0
-        self._reading_hidden = False
         self.incarnation = f"{host.broker}-{host.lives}"
         self._proof: int | None = None
         self.links = Links(self)
@@ -197,26 +196,13 @@ class BrokerProcess(Process):
 
     def _read_hidden(self) -> None:
         me, topics = self.loop.me, self.loop.hidden.topics
-        if me is None or not topics or self._reading_hidden:
+        if me is None or not topics or not self.session.connected or self.session.expired:
             return
-        self._reading_hidden = True
-
-        def assigned() -> Assigned:
-            store = self._zookeeper.store
-            found = [c for c in self._readable_commands() if c.topic in topics and self.broker in c.replicas]
-            hidden = store.unreadable
-            return found, replace(
-                hidden,
-                topics=hidden.topics & topics,
-                partitions=frozenset(partition for partition in hidden.partitions if partition.topic in topics),
-            )
-
-        def read(answer: Assigned | Lost) -> None:
-            self._reading_hidden = False
-            if not isinstance(answer, Lost):
-                self.loop.read_hidden(me, answer, self.clock_ms())
-
-        self.session.request("reads what was hidden", assigned, read)
+        hidden = self._zookeeper.store.unreadable
+        partitions = frozenset(partition for partition in hidden.partitions if partition.topic in topics)
+        found = [c for c in self._readable_commands() if c.topic in topics and self.broker in c.replicas]
+        unreadable = replace(hidden, topics=hidden.topics & topics, partitions=partitions)
+        self.loop.read_hidden(me, (found, unreadable), self.clock_ms())
 
     def _connect(self) -> Session:
         return self._zookeeper.connect(self, self._gone)
