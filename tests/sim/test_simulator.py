@@ -43,6 +43,7 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str, seeds: range) -> 
         ),  # records that only a log of an earlier epoch still held: that one gives way
         (2236076732, DEFAULT),  # a reassignment that was to be completed together with one that met another write
         (2645763540, DEFAULT),  # news of the simulator's that were deleted although nobody had heard of them
+        (915972247, DEFAULT),  # garbage that the simulator's controller met, and was told of only if it was there still
         (577217113, DEFAULT),  # a command that knew nothing of what its leader had written, where it could not be read
         (3141619752, DEFAULT),  # a dead process's registration that the simulator took although another had come since
         (943162, DEFAULT),  # a throttled copy that took longer than the run waited for it

@@ -24,7 +24,7 @@ from spark_replication.core.controller.events import (
 )
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
-from spark_replication.core.law.unreadable import Unreadable
+from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Deposed, Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import ReplicationError
@@ -191,12 +191,14 @@ class Commanding:
         answers: list[GroupAnswer] = []
         waiting = list(groups)
         zookeeper, world = self.candidate.zookeeper, self.candidate.world
+        met = ALL_READ
 
         def send_next() -> None:
             if not waiting:
                 if not self.over:
                     then(answers)
-                    self._tell_garbage(groups, answers)
+                    if met.reasons:
+                        self.candidate.handle(PartitionsRead({}, met))
                 return
             size = world.between(1, GROUPS_PER_MULTI_MAX)
             multi, waiting[:] = waiting[:size], waiting[size:]
@@ -205,8 +207,10 @@ class Commanding:
         def attempt(multi: list[Group], known: list[GroupAnswer]) -> None:
             # What a lost answer leaves open is found out by reading: the outcome of the first attempt counts.
             def operate() -> list[GroupAnswer]:
+                nonlocal met
                 if not known:
                     known.extend(zookeeper.commit(self.controller_epoch, group) for group in multi)
+                    met |= self._garbage_met(multi, known)
                 return known
 
             def answered(answer: list[GroupAnswer] | Lost) -> None:
@@ -226,17 +230,15 @@ class Commanding:
 
         send_next()
 
-    def _tell_garbage(self, groups: Sequence[Group], answers: Sequence[GroupAnswer]) -> None:
-        """A write of ours met it."""
+    def _garbage_met(self, groups: Sequence[Group], answers: Sequence[GroupAnswer]) -> Unreadable:
+        """By writes of ours that were refused now."""
         refused = [group for group, answer in zip(groups, answers, strict=True) if isinstance(answer, Refused)]
         writes = [write for group in refused for write in group]
         store = self.candidate.zookeeper.store
         topics = [write for write in writes if isinstance(write, TopicWrite) and write.topic in store.topics]
         hidden = store.unreadable.topics.intersection(write.topic for write in topics)
         garbage = self.candidate.zookeeper.garbage_in(w.partition for w in writes if isinstance(w, PartitionWrite))
-        garbage |= Unreadable(reasons=dict.fromkeys(sorted(hidden), "garbage"), topics=hidden)
-        if garbage.reasons:
-            self.candidate.handle(PartitionsRead({}, garbage))
+        return garbage | Unreadable(reasons=dict.fromkeys(sorted(hidden), "garbage"), topics=hidden)
 
     def look_again(self) -> None:
         """Whoever has met garbage, and hears of it once it is mended, finds out with the next look."""
