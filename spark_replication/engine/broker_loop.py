@@ -344,6 +344,8 @@ class BrokerLoop:
 
     def _apply(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         partition = command.topic_partition
+        if self.hidden.hides(partition):
+            raise NotReady(f"this broker could not read {partition} in ZooKeeper, and does not know it yet: retry")
         if self._is_over(command, me):
             return
         self._learn((command,), {})
@@ -361,8 +363,8 @@ class BrokerLoop:
             replica.command(command, me, now_ms)
 
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
-        """It comes too late, or too early, or is of an assignment that this broker is known to have left."""
-        if self._late.is_late(command) or self.hidden.hides(command.topic_partition):
+        """It comes too late, or is of an assignment that this broker is known to have left."""
+        if self._late.is_late(command):
             return True
         known = self._known.get(command.topic_partition)
         same_topic = known is not None and known.topic_id == command.topic_id

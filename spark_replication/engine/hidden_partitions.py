@@ -2,7 +2,7 @@
 
 An earlier life of the broker may have written there what no controller has heard of. By a controller's command it
 would lead with an ISR that is over, and acknowledge what a member of the ISR does not have. So no command about any of
-them is carried out until the broker has read it itself.
+them is carried out until the broker has read it itself: it is NOT_READY for them, and is told again.
 """
 
 from __future__ import annotations

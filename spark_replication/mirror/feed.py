@@ -283,8 +283,11 @@ class MirrorThread:
         )
         if not self._succeeds(lambda: self._status.merge(lambda _opened: STATUS.rows([row], [])), 0):
             return False
-        self._status_told_s = time.monotonic()
-        self._status_due_s = self._status_told_s + heartbeat_ms / 1_000
+        with self._moved:
+            self._status_told_s = time.monotonic()
+            self._status_due_s = self._status_told_s + heartbeat_ms / 1_000
+            if self._problems != problems:  # since that row was made
+                self._status_is_due()
         return True
 
     def _succeeds(self, write: Callable[[], None], count: int) -> bool:

@@ -508,8 +508,8 @@ PLANTED_BUGS = (
     bug(
         "carry out what is commanded about what could not be read",
         "engine/broker_loop.py",
-        " or self.hidden.hides(command.topic_partition):\n",
-        ":\n",
+        "        if self.hidden.hides(partition):\n",
+        "        if False:\n",
         *LOSS,
         seed=577217113,
     ),

@@ -536,7 +536,7 @@ def test_no_command_is_carried_out_about_what_could_not_be_read_until_it_was() -
     story.registered(FOLLOWED, me=again, unreadable=hidden)
     assert story.loop.hidden.topics == {"foo", "bar"}
     answer = story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED), 0)
-    assert (answer.errors, story.parts()) == ({"foo-0": NONE, "foo-1": NONE}, {FOO_1: "Following"})
+    assert (answer.errors, story.parts()) == ({"foo-0": NotReady.code, "foo-1": NONE}, {FOO_1: "Following"})
     newer = command(state(1, [1, 2, 3]), 9, replicas=(1, 2, 3))
     story.loop.read_hidden(ME, ([newer], ALL_READ), 0)  # by an earlier registration
     story.loop.read_hidden(again, ([], hidden), 0)
@@ -546,7 +546,7 @@ def test_no_command_is_carried_out_about_what_could_not_be_read_until_it_was() -
     assert isinstance(part, Leading)
     assert (sorted(part.state.isr), part.partition_epoch) == ([1, 2, 3], 9)
     assert story.loop.hidden.topics == {"bar"}
-    story.loop.leader_and_isr(leader_and_isr(LED), 0)
+    assert story.loop.leader_and_isr(leader_and_isr(LED), 0).errors == {"foo-0": NONE}
     assert story.loop.replica(FOO).part is part, "it comes too late"
     story.registered(newer, me=Me(1, 2, 0))
     assert story.loop.hidden.topics == frozenset()
