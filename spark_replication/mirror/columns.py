@@ -100,6 +100,11 @@ class Table(Generic[Live]):
     def path(self, mirror_path: str) -> str:
         return f"{mirror_path.rstrip('/')}/{self.name}"
 
+    @property
+    def keeps_versions(self) -> bool:
+        """Its rows change, and somebody may ask what they were."""
+        return self.tells is not None
+
     @cached_property
     def schema(self) -> pa.Schema:
         return pa.schema([column.field for column in self.columns])

@@ -173,7 +173,9 @@ class DeltaFile(Generic[Live]):
 
         def keep(opened: DeltaTable) -> None:
             properties = opened.metadata().configuration
-            wanted = retention(self._files(opened), history_bytes, datetime.now(UTC))
+            wanted = retention(
+                self._files(opened), history_bytes, datetime.now(UTC), keeps_versions=self._table.keeps_versions
+            )
             due = {name: time for name, time in wanted.items() if is_due(from_interval(properties.get(name)), time)}
             if due:
                 told = {name: as_interval(time) for name, time in due.items()}

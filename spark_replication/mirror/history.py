@@ -1,6 +1,6 @@
 """How long what earlier versions of a table were made of is kept: for HISTORY, or, of a table that changes a lot, as
 long as it takes no more than so many bytes. Half of these are for files of rows, half for the log that tells of them.
-Pure.
+Of a table whose last version says what the earlier ones said, files of rows have a tenth of their half. Pure.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ class StoredFile(NamedTuple):
     written: datetime
 
 
-def retention(files: Iterable[StoredFile], bytes_max: int, now: datetime) -> dict[str, timedelta]:
-    """Of a table with these files, by the names of its properties."""
+def retention(
+    files: Iterable[StoredFile], bytes_max: int, now: datetime, *, keeps_versions: bool = True
+) -> dict[str, timedelta]:
+    """Of a table with these files, by the names of its properties. keeps_versions: see columns.Table."""
+    data_bytes_max = bytes_max // (2 if keeps_versions else 20)
     log: list[StoredFile] = []
     data: list[StoredFile] = []
     for file in files:
         (log if file.path.startswith(LOG) else data).append(file)
     return {
-        RETENTION_OF_DATA: max(DATA_AT_LEAST, _kept(data, bytes_max // 2, now)),
+        RETENTION_OF_DATA: max(DATA_AT_LEAST, _kept(data, data_bytes_max, now)),
         RETENTION_OF_LOG: max(LOG_AT_LEAST, _kept(log, bytes_max // 2, now)),
     }
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import zlib
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing
 import pyarrow as pa
 import pyarrow.compute as pc
 from deltalake.exceptions import TableNotFoundError
@@ -72,11 +74,8 @@ class LeaderTable:
 
     def partition_of(self, topic: str, keys: pa.Array) -> pa.Array:
         """Of each key its partition, as Producer.send chooses it for `key_bytes` of it."""
-        numbers = list(self._partitions(topic))
-        distinct = key_bytes(keys).dictionary_encode()
-        # Arrow has no CRC-32. Python computes it, once for each distinct key.
-        chosen = [numbers[zlib.crc32(key) % len(numbers)] for key in distinct.dictionary.to_pylist()]
-        return pa.array(chosen, pa.int32()).take(distinct.indices)
+        numbers = np.array(list(self._partitions(topic)), np.int32)
+        return pa.array(numbers[crc32_of(key_bytes(keys)) % len(numbers)])
 
     def route(self, topic: str, partition: int) -> Leader | None:
         """None: nobody has confirmed yet that it leads. Any broker knows as soon as one has."""
@@ -124,6 +123,16 @@ def key_bytes(keys: pa.Array) -> pa.Array:
     if not columns:
         raise InvalidRequest("a key of no column: name one at least")
     return pc.binary_join_element_wise(*columns, pa.scalar(SEPARATOR, pa.large_binary()))
+
+
+def crc32_of(keys: pa.Array) -> numpy.typing.NDArray[np.uint32]:
+    """Of each, as `core.routing` and Spark's crc32() have it. Arrow has none: it is computed once a distinct key, in a
+    loop of C's."""
+    distinct = keys.dictionary_encode()
+    values = distinct.dictionary
+    found = np.fromiter(map(zlib.crc32, values.to_pylist()), np.uint32, len(values))
+    crcs: numpy.typing.NDArray[np.uint32] = found[distinct.indices.to_numpy(zero_copy_only=False)]
+    return crcs
 
 
 def _bytes_of_column(column: pa.Array) -> pa.Array:

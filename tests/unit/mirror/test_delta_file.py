@@ -291,7 +291,7 @@ def test_who_appends_knows_what_others_appended_in_the_meantime(events: DeltaFil
 def test_the_last_number_outlives_tidying(events: DeltaFile[EventRow], monkeypatch: pytest.MonkeyPatch) -> None:
     append(events, 1)
     append(events, 2)
-    monkeypatch.setattr(delta_file, "retention", lambda *_: {RETENTION_OF_LOG: timedelta(0)})
+    monkeypatch.setattr(delta_file, "retention", lambda *_, **_named: {RETENTION_OF_LOG: timedelta(0)})
     events.tidy(0)
     assert append(DeltaFile(EVENTS, events.uri, CLUSTER), 2, 3) == [2]
     assert numbers_in(events) == [1, 2, 3]

@@ -43,6 +43,12 @@ def test_of_a_busy_table_the_newest_files_that_there_is_room_for_are_kept() -> N
     assert kept == {RETENTION_OF_DATA: timedelta(seconds=500), RETENTION_OF_LOG: timedelta(seconds=50_000)}
 
 
+def test_files_of_a_table_whose_last_version_says_it_all_have_a_tenth_of_that() -> None:
+    files = [*(data(1, 100 * age) for age in range(10)), *(log(1, 1_000 * age) for age in range(60))]
+    kept = retention(files, 100, NOW, keeps_versions=False)
+    assert kept == {RETENTION_OF_DATA: timedelta(seconds=500), RETENTION_OF_LOG: timedelta(seconds=50_000)}
+
+
 def test_whoever_reads_a_version_has_time_to_end() -> None:
     files = [data(1_000, 3), log(1_000, 3)]
     assert retention(files, 100, NOW) == {RETENTION_OF_DATA: DATA_AT_LEAST, RETENTION_OF_LOG: LOG_AT_LEAST}
