@@ -11,16 +11,18 @@ if TYPE_CHECKING:
     from spark_replication.client.local_reader import LocalReader
     from spark_replication.client.producer import Producer
     from spark_replication.client.reader import Reader
+    from spark_replication.client.sender import Identity
     from spark_replication.core.moves.moves import Plan
     from spark_replication.live.local_cluster import LocalCluster
     from spark_replication.mirror.routing import LeaderTable
     from spark_replication.spark.cluster import SparkCluster
     from spark_replication.spark.leaders import with_leader
-    from spark_replication.spark.views import register
+    from spark_replication.spark.registering import register
     from spark_replication.transport.security import Security
 
 __all__ = [
     "Admin",
+    "Identity",
     "LeaderTable",
     "LocalCluster",
     "LocalReader",
@@ -36,6 +38,7 @@ __all__ = [
 
 _HOMES = {
     "Admin": "spark_replication.client.admin",
+    "Identity": "spark_replication.client.sender",
     "LeaderTable": "spark_replication.mirror.routing",
     "LocalCluster": "spark_replication.live.local_cluster",
     "LocalReader": "spark_replication.client.local_reader",
@@ -44,7 +47,7 @@ _HOMES = {
     "Reader": "spark_replication.client.reader",
     "Security": "spark_replication.transport.security",
     "SparkCluster": "spark_replication.spark.cluster",
-    "register": "spark_replication.spark.views",
+    "register": "spark_replication.spark.registering",
     "with_leader": "spark_replication.spark.leaders",
 }
 

@@ -181,7 +181,8 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         Milliseconds, Meta(description="the mirror's status is renewed as often, at least, whatever happens")
     ] = field(name="mirror.heartbeat.ms", default=10_000)
     mirror_history_bytes: Annotated[
-        Bytes, Meta(description="of each table, what earlier versions of the last 7 days may take; else less is kept")
+        Bytes,
+        Meta(description="of each table, what earlier versions of the last 7 days may take, half of it their log"),
     ] = field(name="mirror.history.bytes", default=20 << 20)
     mirror_events_retention_ms: Annotated[
         int, Meta(ge=60_000, description="events of the mirror are kept for so long")

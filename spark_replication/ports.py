@@ -17,6 +17,7 @@ from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
+from spark_replication.messages.ranges import Piece
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 
 
@@ -46,6 +47,7 @@ class PreparedBatch(msgspec.Struct, frozen=True):
     """A producer's batch, serialised once and outside any lock: `message` is what disks and followers get.
 
     schema: the message of the schema that it was serialised with, and that the segment begins with which takes it.
+    any_order: see messages.records.BatchMetadata.
     """
 
     rows: int
@@ -55,6 +57,7 @@ class PreparedBatch(msgspec.Struct, frozen=True):
     producer: int = -1
     producer_epoch: int = -1
     sequence: int = -1
+    any_order: bool = False
 
 
 class BatchPlace(msgspec.Struct, frozen=True):
@@ -185,6 +188,9 @@ class ReplicaLog(Protocol):
 
     def bytes_from(self, offset: Offset) -> int:
         """How many bytes of batches, or a little more, a reader at `offset` has not got yet."""
+
+    def pieces(self, start: Offset, end: Offset, piece_bytes: int) -> tuple[Piece, ...]:
+        """[start, end) in pieces of about so many bytes."""
 
     def begin_epoch(self, epoch: int) -> None:
         """On disk before it returns: `epoch` starts at the log's end (F3)."""

@@ -23,7 +23,7 @@ from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.put_stream import LeaderStreams
 from spark_replication.client.routes import Routes
-from spark_replication.client.sender import Ack, Acks, Sender, SenderSettings
+from spark_replication.client.sender import Ack, Acks, Identity, Sender, SenderSettings
 from spark_replication.core.replica.producers import REMEMBERED
 from spark_replication.errors import InvalidRequest, Overloaded, ReplicationError, RequestTimedOut, SchemaMismatch
 from spark_replication.messages.records import PRODUCER_ID_BITS
@@ -52,6 +52,8 @@ class Producer:
     1 KiB; each has its own answer all the same. 0: every send is a batch of its own. linger_ms: how long a batch that
     is not full waits for more; 0: not at all, unless others are in flight.
     in_flight_batches_max, in_flight_bytes_max: what a partition may have without an answer; `send` waits beyond that.
+    identity: the numbers of a program that sends the same again after a crash. Each send is a batch of its own then,
+    and with one that fails all that were sent to its partition after it fail, too.
     Callbacks of futures run on the producer's threads: they must not wait.
     A program that ends without close() waits here all the same, and its log says what was not acknowledged then.
     """
@@ -67,6 +69,7 @@ class Producer:
         in_flight_bytes_max: int = IN_FLIGHT_BYTES_MAX,
         linger_ms: int = LINGER_MS,
         batch_bytes: int = BATCH_BYTES,
+        identity: Identity | None = None,
     ) -> None:
         if acks not in ("all", 0, 1):
             raise InvalidRequest(f'acks={acks!r}: it is "all", 1 or 0')
@@ -92,7 +95,8 @@ class Producer:
         self._lock = threading.Lock()
         self._senders: dict[TopicPartition, Sender] = {}
         self._closed = False
-        self._producer_id = secrets.randbits(PRODUCER_ID_BITS)
+        self._is_fixed = identity is not None
+        self._identity = identity or Identity(producer=secrets.randbits(PRODUCER_ID_BITS))
         self._process = OwnProcess("Producer")
         _OPEN.add(self)
 
@@ -178,7 +182,7 @@ class Producer:
                 if len(self._senders) >= PARTITIONS_MAX:
                     raise Overloaded(f"one producer writes to at most {PARTITIONS_MAX} partitions: open another")
                 self._senders[partition] = Sender(
-                    partition, self._routes, self._streams, self._producer_id, self._settings
+                    partition, self._routes, self._streams, self._identity, self._settings, is_fixed=self._is_fixed
                 )
             return self._senders[partition]
 

@@ -23,12 +23,15 @@ from pyarrow import flight
 
 from spark_replication.client.deadline import Deadline, back_off_s
 from spark_replication.client.own_process import OwnProcess
+from spark_replication.client.ranges import Found, found_ranges
 from spark_replication.client.routes import Routes
 from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
 from spark_replication.core.replica.read_start import asked_start
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, OffsetOutOfRange, ReplicationError
+from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.ranges import WantedRange
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import AtTime, BrokerId, NamedOffset, Offset
 from spark_replication.storage.batches import are_versions, filled
@@ -114,6 +117,17 @@ class Reader:
             columns=None if columns is None else tuple(columns),
         )
         return _in_one_schema(self._read(ticket))
+
+    def topic(self, name: str) -> TopicMetadata:
+        """As a broker tells of it now. UnknownTopicOrPartition: there is none."""
+        self._process.require()
+        self._routes.stale_topic(name)
+        return self._routes.await_topic(name, Deadline(self._deadline_ms))
+
+    def ranges(self, wanted: Sequence[WantedRange]) -> Found:
+        """Which offsets there are, by partition, and where ranges of them are best cut, as their leaders say."""
+        self._process.require()
+        return found_ranges(self._routes, wanted, Deadline(self._deadline_ms))
 
     def close(self) -> None:
         """Ends every read, from whatever thread. Nothing to do in a fork."""

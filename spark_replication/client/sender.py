@@ -24,7 +24,7 @@ import pyarrow as pa
 from spark_replication.client.deadline import Deadline, back_off_s
 from spark_replication.client.put_stream import AT_ONCE, Answer, Lane, LeaderStreams, Outgoing
 from spark_replication.client.routes import Routes
-from spark_replication.client.window import Failed, Pending, Send, Window
+from spark_replication.client.window import Failed, FixedWindow, Pending, Send, Window
 from spark_replication.errors import (
     BatchTooLarge,
     BrokerNotAvailable,
@@ -61,6 +61,18 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
     last_offset: Offset
 
 
+class Identity(msgspec.Struct, frozen=True, kw_only=True):
+    """Under which numbers a producer's batches are stored, each partition's from 0 on. Whoever sends the same batches
+    under the same numbers again is acknowledged, and they are stored once.
+
+    A later epoch fences the ones before. any_order: a batch that is sent again may have its rows in another order.
+    """
+
+    producer: int
+    epoch: int = 0
+    any_order: bool = False
+
+
 class SenderSettings(msgspec.Struct, frozen=True, kw_only=True):
     acks: Acks
     deadline_ms: int
@@ -74,28 +86,31 @@ Settled = list[tuple[Send[Ack], Ack | ReplicationError]]
 
 
 class Sender:
-    """producer_id: all senders of a producer share it."""
+    """identity: all senders of a producer share it. is_fixed: its numbers are somebody's own, and never changed."""
 
     def __init__(
         self,
         partition: TopicPartition,
         routes: Routes,
         streams: LeaderStreams,
-        producer_id: int,
+        identity: Identity,
         settings: SenderSettings,
+        *,
+        is_fixed: bool = False,
     ) -> None:
         self.partition = partition
         self._routes = routes
         self._streams = streams
-        self._producer_id = producer_id
+        self._identity = identity
         self._settings = settings
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)  # send() waits for it
         self._attention = threading.Condition(self._lock)  # the watching thread
-        self._window: Window[Ack] = Window(
-            batches_max=settings.in_flight_batches_max,
-            bytes_max=settings.in_flight_bytes_max,
-            batch_bytes=settings.batch_bytes,
+        batches_max, bytes_max = settings.in_flight_batches_max, settings.in_flight_bytes_max
+        self._window: Window[Ack] = (
+            FixedWindow(batches_max=batches_max, bytes_max=bytes_max, epoch=identity.epoch)
+            if is_fixed
+            else Window(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=settings.batch_bytes)
         )
         self._lane: Lane | None = None
         self._trouble: ReplicationError | None = None  # since the last acknowledgement
@@ -143,6 +158,10 @@ class Sender:
             self._room.wait(deadline.remaining_s)
         if self._closing:
             raise InvalidRequest("this producer is closed: open another")
+        if isinstance(self._window, FixedWindow) and self._window.over:
+            raise InvalidRequest(
+                f"a batch for {self.partition} has failed, and this one would have its number: begin anew"
+            )
         if expired != self._expired or not self._window.has_room(send):
             raise Overloaded(
                 f"the batches for {self.partition} that fill the window had no answer within "
@@ -299,9 +318,10 @@ class Sender:
             batch,
             BatchMetadata(
                 acks=self._settings.acks,
-                producer=self._producer_id,
+                producer=self._identity.producer,
                 epoch=lane.epoch,
                 sequence=sequence,
+                any_order=self._identity.any_order,
                 partition=self.partition.partition,
             ),
         )

@@ -87,8 +87,8 @@ class Window(Generic[Result]):
     batch_bytes: sends are joined up to this size; a larger one goes by itself.
     """
 
-    def __init__(self, *, batches_max: int, bytes_max: int, batch_bytes: int) -> None:
-        self.epoch = 0
+    def __init__(self, *, batches_max: int, bytes_max: int, batch_bytes: int, epoch: int = 0) -> None:
+        self.epoch = epoch
         self._batches_max = batches_max
         self._bytes_max = bytes_max
         self._batch_bytes = batch_bytes
@@ -273,3 +273,40 @@ class Window(Generic[Result]):
         first = self._pending.popleft()
         self._bytes -= first.bytes
         return first
+
+
+class FixedWindow(Window[Result]):
+    """Its numbers mean something to whoever gave them: the n-th send of an epoch is batch n, now and when the same is
+    sent again by another process. So nothing is joined and nothing numbered anew: with what fails for good, all behind
+    it fails, and the window is over."""
+
+    def __init__(self, *, batches_max: int, bytes_max: int, epoch: int) -> None:
+        super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0, epoch=epoch)
+        self.over = False
+
+    def refused(
+        self, *, retriable: bool, out_of_order: bool, forgotten: bool, of_content: bool, maybe_written: bool
+    ) -> list[Failed]:
+        if not retriable:
+            self.first.maybe_written |= maybe_written
+            return self._end(self._of_stream()[1:])
+        return super().refused(
+            retriable=True, out_of_order=False, forgotten=False, of_content=False, maybe_written=maybe_written
+        )
+
+    def expire(self, now_s: float) -> list[Failed]:
+        return [] if now_s < self.first_live_deadline_s else self._end(self._of_stream())
+
+    def fail_all(self) -> list[Failed]:
+        return self._end(self._of_stream())
+
+    def _end(self, sent: list[Pending[Result]]) -> list[Failed]:
+        """sent: those that may be written, for all that is known."""
+        self.over = True
+        self.epoch += 1  # streams of this one are of no use
+        for pending in sent:
+            pending.maybe_written = True
+        failed = [Failed(send, pending.maybe_written) for pending in self._pending for send in pending.live]
+        self._sent = 0
+        self._keep([])
+        return failed

@@ -38,7 +38,11 @@ class NumberedLog:
         if batch.producer < 0:
             return None
         return self._producers.check(
-            batch.producer, batch.producer_epoch, batch.sequence, rows=batch.rows, crc=batch.crc
+            batch.producer,
+            batch.producer_epoch,
+            batch.sequence,
+            rows=batch.rows,
+            crc=None if batch.any_order else batch.crc,
         )
 
     def append(self, batch: PreparedBatch, *, leader_epoch: Epoch, timestamp_ms: int) -> Place:

@@ -26,6 +26,7 @@ from spark_replication.messages.guarding import (
     Shutdown,
 )
 from spark_replication.messages.mirroring import RebuildMirror
+from spark_replication.messages.ranges import DescribeRanges, FoundRanges
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
     AddPartitions,
@@ -56,6 +57,7 @@ METADATA = Action("metadata", DescribeTopics, Metadata)
 
 # Of a broker.
 INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId)
+DESCRIBE_RANGES = Action("describe_ranges", DescribeRanges, FoundRanges)
 DESCRIBE_REPLICAS = Action("describe_replicas", DescribeReplicas, ReplicaSizes)
 RENEW_LEASE = Action("renew_lease", RenewLease, LeaseAnswer)
 SHUTDOWN = Action("shutdown", Shutdown, Done)

@@ -19,10 +19,11 @@ from spark_replication.model import (
     require,
 )
 
-PRODUCER_ID_BITS = 63  # random ones: nobody has to remember which ids were given
+PRODUCER_ID_BITS = 62  # random ones: nobody has to remember which ids were given
+KEPT_PRODUCER = 1 << PRODUCER_ID_BITS  # set in the ids of producers that may come back after any time
 
 
-class BatchMetadata(Part, frozen=True, kw_only=True):
+class BatchMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     """What a producer says beside a batch; none of it = acks=all, not idempotent.
 
     partition: named by each batch of a topic's stream, and by none of a partition's.
@@ -30,9 +31,11 @@ class BatchMetadata(Part, frozen=True, kw_only=True):
 
     partition: PartitionNumber | None = None
     acks: Literal["all", 0, 1] = "all"
-    producer: Count | None = None  # of PRODUCER_ID_BITS
+    producer: Count | None = None  # of PRODUCER_ID_BITS, and perhaps KEPT_PRODUCER
     epoch: Epoch = 0
     sequence: Count | None = None
+    # Sent again, it may have its rows in another order.
+    any_order: bool = False
 
     def __post_init__(self) -> None:
         require((self.producer is None) == (self.sequence is None), "producer and sequence come together")

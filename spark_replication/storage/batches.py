@@ -143,6 +143,7 @@ def prepare(
     producer: int = -1,
     producer_epoch: int = -1,
     sequence: int = -1,
+    any_order: bool = False,
 ) -> PreparedBatch:
     """`batch` as the topic keeps it, in its newest version; SchemaMismatch or BatchTooLarge if it cannot."""
     if batch.num_rows == 0:
@@ -177,6 +178,7 @@ def prepare(
         producer=producer,
         producer_epoch=producer_epoch,
         sequence=sequence,
+        any_order=any_order,
     )
 
 

@@ -124,6 +124,11 @@ def place_of_offset(entries: Buffer, offset: Offset) -> int:
     )
 
 
+def count_to(entries: Buffer, end: Offset) -> int:
+    """How many batches begin below `end`."""
+    return min(place_of_offset(entries, end - 1) + 1, len(entries) // ENTRY_BYTES)
+
+
 def place_of_time(entries: Buffer, timestamp_ms: int) -> int:
     """Of the first batch before which every batch was appended earlier than `timestamp_ms`."""
     places = range(len(entries) // ENTRY_BYTES)

@@ -40,6 +40,7 @@ from spark_replication.storage.index import (
     IndexEntry,
     as_array,
     count_below,
+    count_to,
     decode_entries,
     entry_at,
     place_of_offset,
@@ -117,7 +118,7 @@ class StoredSegment:
         """Whole batches, from the one that holds `start` to the last that begins below `end`: many at once, since what
         a small one costs is Python. verify: their checksums, too, and one at a time, so that what is sound is given."""
         first = place_of_offset(self._index, start)
-        beyond = min(place_of_offset(self._index, end - 1) + 1, self._count)
+        beyond = count_to(self._index, end)
         if first >= beyond:
             return
         schema = self.schema

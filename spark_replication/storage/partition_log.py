@@ -28,6 +28,7 @@ from spark_replication.config import TopicSettings
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.errors import CorruptLog, CorruptState, OffsetOutOfRange, StorageFailed
+from spark_replication.messages.ranges import Piece
 from spark_replication.model import Offset
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, Records
 from spark_replication.storage.batches import check_data, schema_from_bytes
@@ -42,6 +43,7 @@ from spark_replication.storage.index import (
     whole_prefix,
 )
 from spark_replication.storage.log_flush import LogFlush
+from spark_replication.storage.pieces import cut
 from spark_replication.storage.recovery import (
     Recovered,
     RecoveryReport,
@@ -180,6 +182,11 @@ class PartitionLog:
         with self._disk("read"):
             within = segment.bytes_from(offset)
         return within + sum(newer.data_bytes for newer in self._segments if newer.base > segment.base)
+
+    def pieces(self, start: Offset, end: Offset, piece_bytes: int) -> tuple[Piece, ...]:
+        with self._disk("read"):
+            within = [each for each in self._segments if each.end > start and each.base < end]
+            return cut((each.batches_between(start, end) for each in within), end, piece_bytes)
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
         """Of the first batch that was appended at this time or later; log_end if none was.

@@ -35,6 +35,7 @@ from spark_replication.storage.index import (
     place_of_time,
     timestamp_max_at,
 )
+from spark_replication.storage.pieces import Batches, batches_between
 from spark_replication.storage.segment_memory import SegmentMemory
 
 DATA, INDEX = ".arrow", ".index"
@@ -168,6 +169,9 @@ class Segment:
         entries = self._entries()
         place = place_of_offset(entries, offset)
         return self.data_bytes - entry_at(entries, place).position if place < len(entries) // ENTRY_BYTES else 0
+
+    def batches_between(self, start: Offset, end: Offset) -> Batches:
+        return batches_between(self._entries(), start, end)
 
     def boundary(self, offset: Offset) -> Offset:
         """Where the batch that holds `offset` starts; `end` if it is past them all."""

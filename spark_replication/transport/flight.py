@@ -17,6 +17,7 @@ from pyarrow import flight
 
 from spark_replication.config import Settings
 from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.engine.found_ranges import found_range
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     InvalidRequest,
@@ -40,6 +41,7 @@ from spark_replication.messages.descriptions import (
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.ranges import DescribeRanges, FoundRanges
 from spark_replication.messages.records import PRODUCER_ID_BITS, InitProducer, ProducerId, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.process.load import Load
@@ -80,6 +82,10 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         _require_ready(broker)
         return broker.replica_sizes(request)
 
+    def ranges(request: DescribeRanges) -> FoundRanges:
+        _require_ready(broker)
+        return FoundRanges(ranges=tuple(found_range(broker.replica, wanted) for wanted in request.ranges))
+
     def shutdown(request: Shutdown) -> Done:
         services.shut_down(request)
         return Done()
@@ -95,6 +101,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         handled(actions.STOP_REPLICA, broker.stop_replica),
         handled(actions.GET_REPLICA_LOG_INFO, broker.replica_log_info),
         handled(actions.DESCRIBE_REPLICAS, replica_sizes),
+        handled(actions.DESCRIBE_RANGES, ranges),
         handled(actions.RENEW_LEASE, services.renew_lease),
         handled(actions.SHUTDOWN, shutdown),
     ]

@@ -265,6 +265,7 @@ class PutStream:
             producer=_NO_PRODUCER if asked.producer is None else asked.producer,
             producer_epoch=_NO_PRODUCER if asked.producer is None else asked.epoch,
             sequence=_NO_PRODUCER if asked.sequence is None else asked.sequence,
+            any_order=asked.any_order,
         )
 
 

@@ -383,7 +383,7 @@ PLANTED_BUGS = (
     bug(
         "acknowledge whatever comes under a number that is known",
         "core/replica/producers.py",
-        "        if known.batches[index * _WORDS + 1] != size:\n",
+        "        if size >> _CRC_BITS != rows or (crc is not None and size & _CRC_MASK != crc):\n",
         "        if False:\n",
         ACKED,
         seed=39,

@@ -14,6 +14,7 @@ p, epoch e and sequence s is told, by what is remembered of p:
 | e, last at s - 1 | s | stored |
 | e, last below s - 1 | s | OUT_OF_ORDER: one is missing |
 | e, with s's place | s, the same rows and CRC | that place |
+| e, with s's place | s, as many rows, and they may be in any order | that place |
 | e, with s's place | s, other rows or CRC | INVALID_PRODUCER_EPOCH, maybe_written: it is another batch |
 | e, s older than all places | s | INVALID_PRODUCER_EPOCH, maybe_written: stored once, nobody knows where |
 
@@ -27,6 +28,8 @@ Rules:
   reports what it has sent before as maybe written (client.window).
 - `expire_ms` is longer than any producer sends a batch again for: the first batch of one that was forgotten meanwhile
   would be stored a second time.
+- A producer with KEPT_PRODUCER in its id may send its last batch again after any time, as a query does that was stopped
+  for a week: no time expires it. There may be count_max of these beside the others.
 """
 
 from __future__ import annotations
@@ -34,10 +37,12 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Iterable
+from itertools import chain
 
 import msgspec
 
 from spark_replication.errors import InvalidProducerEpoch, OutOfOrderSequence, UnknownProducerId
+from spark_replication.messages.records import KEPT_PRODUCER
 from spark_replication.model import Offset
 
 REMEMBERED = 256  # batches of a producer epoch that are recognised when sent again: as many as may be in flight
@@ -50,6 +55,7 @@ _WORDS = 2  # of a batch: its base offset, and its rows above its CRC
 _BATCH_BYTES = 8 * _WORDS
 _PRODUCER_BYTES = 36  # of a KnownProducer at most, as msgpack, without its batches
 _CRC_BITS = 32
+_CRC_MASK = (1 << _CRC_BITS) - 1
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -103,13 +109,15 @@ class _Written:
 class Producers:
     """What each idempotent producer last wrote to one partition; `wrote`, `truncated` and `trimmed` alone change it.
 
-    _known: who was silent longest comes first. _forgotten: of somebody nothing is remembered, who may have written.
+    _known, _kept: who was silent longest comes first; the latter are those with KEPT_PRODUCER. _forgotten: of somebody
+    nothing is remembered, who may have written.
     """
 
     def __init__(self, log_start: Offset = 0, *, expire_ms: int = EXPIRE_MS, count_max: int = COUNT_MAX) -> None:
         self.expire_ms = expire_ms
         self.count_max = count_max
         self._known: OrderedDict[int, _Written] = OrderedDict()
+        self._kept: OrderedDict[int, _Written] = OrderedDict()
         self._newest_ms = 0
         self._forgotten = log_start > 0
 
@@ -121,16 +129,17 @@ class Producers:
             batches = array("q", each.batches)
             found = _Written(each.epoch, each.last_sequence, each.last_ms, batches, None).below(log_start)
             if found is not None:
-                producers._known[each.producer] = found
+                producers._beside(each.producer)[each.producer] = found
                 producers._newest_ms = max(producers._newest_ms, each.last_ms)
         return producers
 
     def __len__(self) -> int:
-        return len(self._known)
+        return len(self._known) + len(self._kept)
 
-    def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int) -> Place | None:
-        """None: this batch is the next. A place: it was stored there. Else an error that changes nothing."""
-        known = self._known.get(producer)
+    def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int | None) -> Place | None:
+        """None: this batch is the next. A place: it was stored there. Else an error that changes nothing. crc: None if
+        the rows of a batch that comes again may be in another order."""
+        known = self._beside(producer).get(producer)
         if known is None or epoch > known.epoch:
             if sequence == 0:
                 return None
@@ -149,9 +158,12 @@ class Producers:
             raise OutOfOrderSequence(
                 f"producer {producer} sent batch {sequence} after {known.last_sequence}: one was lost"
             )
-        return self._stored(known, producer, sequence, size=(rows << _CRC_BITS) | crc)
+        return self._stored(known, producer, sequence, rows=rows, crc=crc)
 
-    def _stored(self, known: _Written, producer: int, sequence: int, *, size: int) -> Place:
+    def _beside(self, producer: int) -> OrderedDict[int, _Written]:
+        return self._kept if producer & KEPT_PRODUCER else self._known
+
+    def _stored(self, known: _Written, producer: int, sequence: int, *, rows: int, crc: int | None) -> Place:
         index = known.count - 1 - (known.last_sequence - sequence)
         if index < 0:
             raise InvalidProducerEpoch(
@@ -159,7 +171,8 @@ class Producers:
                 "forgotten. Look whether it is there, and start anew",
                 maybe_written=True,
             )
-        if known.batches[index * _WORDS + 1] != size:
+        size = known.batches[index * _WORDS + 1]
+        if size >> _CRC_BITS != rows or (crc is not None and size & _CRC_MASK != crc):
             raise InvalidProducerEpoch(
                 f"producer {producer} sent another batch {sequence} than the one that is stored: somebody else has "
                 "this id, or the topic's settings have changed since. Look whether it is there, and start anew",
@@ -170,9 +183,10 @@ class Producers:
     def wrote(
         self, producer: int, epoch: int, sequence: int, place: Place, *, crc: int = 0, timestamp_ms: int = 0
     ) -> None:
-        known = self._known.get(producer)
+        those = self._beside(producer)
+        known = those.get(producer)
         if known is None or epoch != known.epoch:
-            known = self._known[producer] = _Written(epoch, sequence - 1, 0, array("q"), _recent(known))
+            known = those[producer] = _Written(epoch, sequence - 1, 0, array("q"), _recent(known))
         if sequence != known.last_sequence + 1:
             del known.batches[:]  # a log of a release that took any sequence
         known.last_sequence = sequence
@@ -181,27 +195,29 @@ class Producers:
         if len(known.batches) > REMEMBERED * _WORDS:
             del known.batches[:_WORDS]
         self._newest_ms = known.last_ms = max(self._newest_ms, timestamp_ms)
-        self._known.move_to_end(producer)
+        those.move_to_end(producer)
         self._forget_silent()
 
     def _forget_silent(self) -> None:
-        while True:
-            silent_longest = next(iter(self._known))
-            expired = self._known[silent_longest].last_ms + self.expire_ms < self._newest_ms
-            if not expired and len(self._known) <= self.count_max:
-                return
-            del self._known[silent_longest]
-            self._forgotten = True
+        for those in (self._known, self._kept):
+            while those:
+                silent_longest = next(iter(those))
+                expired = those is self._known and those[silent_longest].last_ms + self.expire_ms < self._newest_ms
+                if not expired and len(those) <= self.count_max:
+                    break
+                del those[silent_longest]
+                self._forgotten = True
 
     def truncated(self, end: Offset) -> None:
         """What was cut off never happened. A producer of whom nothing remembered is left is forgotten."""
-        for producer, known in list(self._known.items()):
-            kept = known.below(end)
-            if kept is None:
-                del self._known[producer]
-                self._forgotten = self._forgotten or known.last_sequence >= REMEMBERED
-            else:
-                self._known[producer] = kept
+        for those in (self._known, self._kept):
+            for producer, known in list(those.items()):
+                kept = known.below(end)
+                if kept is None:
+                    del those[producer]
+                    self._forgotten = self._forgotten or known.last_sequence >= REMEMBERED
+                else:
+                    those[producer] = kept
 
     def trimmed(self) -> None:
         """The log has lost its head. Whoever is remembered stays so."""
@@ -210,11 +226,12 @@ class Producers:
     def below(self, offset: Offset) -> list[KnownProducer]:
         """What is known of the batches below `offset`, within BELOW_BYTES_MAX: of many producers fewer batches each, of
         too many those that wrote last."""
-        share = BELOW_BYTES_MAX // max(1, len(self._known)) - _PRODUCER_BYTES
+        share = BELOW_BYTES_MAX // max(1, len(self)) - _PRODUCER_BYTES
         words_max = _WORDS * max(1, share // _BATCH_BYTES)
         found: list[KnownProducer] = []
         bytes_left = BELOW_BYTES_MAX
-        for producer, each in reversed(self._known.items()):
+        # Of what does not fit those go that are the least likely to come back.
+        for producer, each in chain(reversed(self._kept.items()), reversed(self._known.items())):
             known = each.below(offset)
             if known is not None:
                 batches = known.batches[-words_max:].tobytes()

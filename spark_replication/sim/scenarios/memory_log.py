@@ -15,6 +15,7 @@ from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.retention import SegmentSize
 from spark_replication.decoding import from_msgpack
 from spark_replication.errors import OffsetOutOfRange, StorageFailed
+from spark_replication.messages.ranges import Piece
 from spark_replication.model import Offset
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch, StoredSlice
 from spark_replication.sim.world.faulty_files import InMemory
@@ -100,6 +101,10 @@ class MemoryLog:
 
     def bytes_from(self, offset: Offset) -> int:
         return self.log_end - offset
+
+    def pieces(self, start: Offset, end: Offset, piece_bytes: int) -> tuple[Piece, ...]:
+        ends = [*range(start + piece_bytes, end, piece_bytes), end]
+        return tuple(Piece(end=each, bytes=each - before) for before, each in pairwise([start, *ends]))
 
     def begin_epoch(self, epoch: int) -> None:
         self.epochs = self.epochs.begun(epoch, self.log_end)

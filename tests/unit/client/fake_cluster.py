@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 import pyarrow as pa
+from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.core.replica.producers import Place, Producers
@@ -27,7 +28,7 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_REPLICAS, METADATA
+from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_RANGES, DESCRIBE_REPLICAS, METADATA
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
@@ -37,6 +38,7 @@ from spark_replication.messages.descriptions import (
     TopicMetadata,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
 from spark_replication.messages.records import (
     Ack,
     AnswersTogether,
@@ -258,6 +260,9 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 )
             elif action.type == DESCRIBE_REPLICAS.name:
                 answer = self._sizes(from_json(body, DescribeReplicas))
+            elif action.type == DESCRIBE_RANGES.name:
+                wanted = from_json(body, DescribeRanges).ranges
+                answer = FoundRanges(ranges=tuple(self._range(each) for each in wanted))
             elif action.type == ADMIN_REQUESTS[CreateTopic].name:
                 answer = self._create(from_json(body, CreateTopic))
             elif action.type in REQUESTS:
@@ -265,6 +270,14 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             else:
                 raise InvalidRequest(f"no action {action.type}")
             return [to_json(answer)]
+
+    def _range(self, wanted: WantedRange) -> FoundRange:
+        log = self.cluster.logs[wanted.topic_partition]
+        found = FoundRange(topic=wanted.topic, partition=wanted.partition, topic_id="id")
+        if log.leader != self.id:
+            return replace(found, error=NotLeader.code, message="another leads")
+        start = start_of(wanted.beginning, log_start=log.start, end=log.end, offset_of_time=log.offset_of_time)
+        return replace(found, log_start=log.start, high_watermark=log.end, start=start, end=log.end)
 
     def _sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
         found = self.cluster.sizes.get(self.id, ReplicaSizes(replicas=()))

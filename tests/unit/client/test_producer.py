@@ -13,10 +13,11 @@ import pytest
 from spark_replication.client import producer as producers
 from spark_replication.client import sender as senders
 from spark_replication.client.producer import BATCH_BYTES, Producer
-from spark_replication.client.sender import SEND_BYTES, Ack
+from spark_replication.client.sender import SEND_BYTES, Ack, Identity
 from spark_replication.core.replica.producers import Producers
 from spark_replication.errors import (
     BatchTooLarge,
+    InvalidProducerEpoch,
     InvalidRequest,
     LeaderNotAvailable,
     NotEnoughReplicas,
@@ -513,3 +514,39 @@ def test_a_producer_that_was_forgotten_goes_on_in_another_epoch(cluster: FakeClu
         assert [future.result(WAIT_S).base_offset for future in futures] == list(range(3, 9))
     assert cluster.log().numbers == list(range(9))
     assert {stored.metadata.epoch for stored in cluster.log().batches[3:]} == {1}
+
+
+def under(cluster: FakeCluster, *values: int, epoch: int = 3, any_order: bool = False) -> list[Future[Ack]]:
+    """What a program sends under numbers of its own, a batch for each of these."""
+    identity = Identity(producer=77, epoch=epoch, any_order=any_order)
+    with Producer(cluster.bootstrap, deadline_ms=15_000, identity=identity) as producer:
+        return [producer.send("orders", numbers(value)) for value in values]
+
+
+def test_what_is_sent_again_under_its_owners_numbers_is_stored_once(cluster: FakeCluster) -> None:
+    first = [future.result(WAIT_S) for future in under(cluster, 1, 2, 3)]
+    assert [future.result(WAIT_S) for future in under(cluster, 1, 2, 3, 4)][:3] == first
+    log = cluster.log("orders", 0)
+    assert log.numbers == [1, 2, 3, 4], "each send is a batch of its own"
+    assert [(each.metadata.epoch, each.metadata.sequence) for each in log.batches] == [(3, 0), (3, 1), (3, 2), (3, 3)]
+
+
+def test_under_its_owners_numbers_an_earlier_epoch_is_fenced(cluster: FakeCluster) -> None:
+    under(cluster, 1, epoch=4)
+    (late,) = under(cluster, 1, epoch=3)
+    with pytest.raises(InvalidProducerEpoch, match="epoch 3 is fenced by 4"):
+        late.result(WAIT_S)
+
+
+def test_with_a_batch_that_fails_under_its_owners_number_all_behind_it_fails(cluster: FakeCluster) -> None:
+    cluster.refuse = lambda batch, _metadata: BatchTooLarge("too large") if batch.column(0).to_pylist() == [2] else None
+    identity = Identity(producer=77)
+    with Producer(cluster.bootstrap, deadline_ms=15_000, identity=identity) as producer:
+        sent = [producer.send("orders", numbers(value)) for value in (1, 2, 3)]
+        assert sent[0].result(WAIT_S).base_offset == 0
+        for future in sent[1:]:
+            with pytest.raises(ReplicationError):
+                future.result(WAIT_S)
+        with pytest.raises(InvalidRequest, match="this one would have its number"):
+            producer.send("orders", numbers(4))
+    assert cluster.log("orders", 0).numbers == [1]

@@ -14,7 +14,7 @@ from spark_replication.client import sender as senders
 from spark_replication.client.deadline import Deadline
 from spark_replication.client.put_stream import Answer, Lane, LeaderStream, LeaderStreams
 from spark_replication.client.routes import Routes
-from spark_replication.client.sender import Ack, Sender, SenderSettings
+from spark_replication.client.sender import Ack, Identity, Sender, SenderSettings
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, NotEnoughReplicas
 from spark_replication.model import TopicPartition
@@ -70,7 +70,7 @@ class OneRoute:
 
 def sender_of(streams: OneStream, routes: OneRoute | None = None) -> Sender:
     asked = cast(Routes, routes or OneRoute())
-    return Sender(TopicPartition("orders", 0), asked, cast(LeaderStreams, streams), 7, SETTINGS)
+    return Sender(TopicPartition("orders", 0), asked, cast(LeaderStreams, streams), Identity(producer=7), SETTINGS)
 
 
 def sent_on(lane: Lane, number: int) -> int | None:

@@ -6,7 +6,7 @@ from concurrent.futures import Future
 
 import pytest
 
-from spark_replication.client.window import Failed, Send, Window
+from spark_replication.client.window import Failed, FixedWindow, Send, Window
 
 Numbered = list[tuple[str, int | None, bool]]  # names of the sends, sequence, maybe_written
 
@@ -37,15 +37,13 @@ def names(failed: list[Failed]) -> list[tuple[str, bool]]:
     return [(each.send.batch, each.maybe_written) for each in failed]
 
 
+def told(kind: str, *, maybe_written: bool = False) -> dict[str, bool]:
+    kinds = {"retriable": "passes", "out_of_order": "order", "forgotten": "forgotten", "of_content": "content"}
+    return {**{name: kind == each for name, each in kinds.items()}, "maybe_written": maybe_written}
+
+
 def refuse(of: Window[None], kind: str, *, maybe_written: bool = False) -> str:
-    failed = of.refused(
-        retriable=kind == "passes",
-        out_of_order=kind == "order",
-        forgotten=kind == "forgotten",
-        of_content=kind == "content",
-        maybe_written=maybe_written,
-    )
-    return "".join(each.send.batch for each in failed)
+    return "".join(each.send.batch for each in of.refused(**told(kind, maybe_written=maybe_written)))
 
 
 def test_numbers_are_given_with_the_first_sending_and_kept() -> None:
@@ -248,3 +246,44 @@ def test_what_waits_to_be_joined_expires_alone() -> None:
     assert (batches.epoch, state(batches)) == (0, [("b", None, False)])
     batches.add(one("c", 9, size=2), 0.0)
     assert state(batches) == [("bc", None, False)], "its room is there again"
+
+
+def fixed(*names: str, sent: int = 0, deadline_s: float = 100.0) -> FixedWindow[None]:
+    made: FixedWindow[None] = FixedWindow(batches_max=10, bytes_max=100, epoch=6)
+    for name in names:
+        made.add(one(name, deadline_s), 0.0)
+    send(made, sent)
+    return made
+
+
+def test_numbers_that_are_somebodys_own_are_those_of_the_sends_and_stay_through_whatever_passes() -> None:
+    batches = fixed("a", "b", "c", sent=2)
+    assert refuse(batches, "passes") == ""
+    assert (batches.epoch, state(batches)) == (6, [("a", 0, False), ("b", 1, True), ("c", None, False)])
+    batches.interrupted()
+    assert (send(batches, 3), batches.epoch, batches.over) == ([0, 1, 2], 6, False)
+
+
+@pytest.mark.parametrize("kind", ["order", "forgotten", "content"])
+@pytest.mark.parametrize("maybe_written", [False, True])
+def test_with_what_fails_for_good_under_such_a_number_all_behind_it_fails(kind: str, *, maybe_written: bool) -> None:
+    batches = fixed("a", "b", "c", sent=2)
+    assert names(batches.refused(**told(kind, maybe_written=maybe_written))) == [
+        ("a", maybe_written),
+        ("b", True),
+        ("c", False),
+    ]
+    assert (batches.over, len(batches)) == (True, 0)
+
+
+def test_with_what_is_out_of_time_all_behind_it_fails() -> None:
+    batches = fixed("a", "b", sent=1, deadline_s=5)
+    assert (batches.expire(4.9), batches.over) == ([], False)
+    assert names(batches.expire(5)) == [("a", True), ("b", False)]
+    assert batches.over
+    assert batches.epoch != 6, "the stream is left: its answers are of batches that are here no more"
+
+
+def test_a_window_that_is_failed_as_a_whole_is_over() -> None:
+    batches = fixed("a", "b", sent=1)
+    assert (names(batches.fail_all()), batches.over) == ([("a", True), ("b", False)], True)

@@ -13,6 +13,7 @@ from spark_replication.core.replica.producers import (
     Producers,
 )
 from spark_replication.errors import InvalidProducerEpoch, OutOfOrderSequence, ReplicationError, UnknownProducerId
+from spark_replication.messages.records import KEPT_PRODUCER
 
 CRC = (1 << 32) - 1
 
@@ -189,3 +190,48 @@ def test_a_log_of_a_release_that_took_any_sequence_is_known_from_there_on() -> N
     assert check(producers, 7, 0, 5) == place(5)
     with pytest.raises(InvalidProducerEpoch):
         check(producers, 7, 0, 4)
+
+
+def test_a_batch_whose_rows_may_be_in_any_order_has_its_place_whatever_its_crc() -> None:
+    assert wrote(3).check(7, 0, 1, rows=10, crc=None) == place(1)
+
+
+@pytest.mark.parametrize("rows", [9, 11])
+def test_in_any_order_they_must_be_as_many(rows: int) -> None:
+    with pytest.raises(InvalidProducerEpoch, match="another batch 1"):
+        wrote(3).check(7, 0, 1, rows=rows, crc=None)
+
+
+KEPT = KEPT_PRODUCER | 7
+
+
+def kept_and_ordinary(count_max: int = 10) -> Producers:
+    """Both were silent for longer than producers are remembered."""
+    producers = Producers(expire_ms=100, count_max=count_max)
+    for number, producer in enumerate((KEPT, 7)):
+        producers.wrote(producer, 5, 0, place(number), crc=CRC, timestamp_ms=1)
+    producers.wrote(8, 0, 0, place(2), crc=CRC, timestamp_ms=1_000)
+    return producers
+
+
+def test_who_may_come_back_after_any_time_is_not_forgotten_for_silence() -> None:
+    producers = kept_and_ordinary()
+    assert check(producers, KEPT, 5, 0) == place(0)
+    assert check(producers, 7, 5, 0) is None, "forgotten: it would be stored a second time"
+
+
+def test_retention_and_a_cut_leave_who_may_come_back_as_they_leave_others() -> None:
+    producers = kept_and_ordinary()
+    assert check(reopened(producers, 30), KEPT, 5, 0) == place(0)
+    producers.truncated(0)
+    assert check(producers, KEPT, 5, 0) is None
+    assert len(producers) == 0
+
+
+def test_there_is_a_bound_for_those_who_may_come_back_and_it_is_theirs_alone() -> None:
+    producers = kept_and_ordinary(count_max=2)
+    for other in (1, 2):
+        producers.wrote(KEPT_PRODUCER | other, 0, 0, place(2 + other), crc=CRC, timestamp_ms=1_001)
+    assert [check(producers, KEPT_PRODUCER | each, 0, 0) for each in (1, 2)] == [place(3), place(4)]
+    assert check(producers, KEPT, 5, 0) is None, "silent longest"
+    assert check(producers, 8, 0, 0) == place(2)

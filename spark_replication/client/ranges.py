@@ -1,0 +1,63 @@
+"""Which offsets partitions have, and where ranges of them are best cut, as their leaders say: a call to each leader."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+
+from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.routes import ASK_MS, Routes
+from spark_replication.core.routing import Route
+from spark_replication.errors import InvalidRequest, ReplicationError, error_of
+from spark_replication.messages.actions import DESCRIBE_RANGES
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.ranges import DescribeRanges, FoundRange, WantedRange
+from spark_replication.model import TopicPartition
+
+Found = dict[TopicPartition, FoundRange]
+_Asked = dict[Route, WantedRange]
+
+
+def found_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> Found:
+    """One of each partition at most. What a leader cannot tell now is asked for again, until the deadline."""
+    found: Found = {}
+
+    def ask() -> Found:
+        missing = [each for each in wanted if each.topic_partition not in found]
+        errors: list[ReplicationError] = []
+        for address, asked in _by_leader(routes, missing, deadline).items():
+            for route, outcome in _told(routes, address, asked, deadline):
+                if isinstance(outcome, FoundRange):
+                    found[outcome.topic_partition] = outcome
+                else:
+                    errors.append(outcome)
+                    if outcome.stale_routes:
+                        routes.stale(route)
+        if errors:
+            raise min(errors, key=lambda error: error.retriable)
+        return found
+
+    return persistently(ask, deadline)
+
+
+def _by_leader(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> dict[str, _Asked]:
+    asked: dict[str, _Asked] = defaultdict(dict)
+    for each in wanted:
+        route = routes.route(each.topic, each.partition, deadline)
+        asked[route.address][route] = each
+    return asked
+
+
+def _told(
+    routes: Routes, address: str, asked: _Asked, deadline: Deadline
+) -> Iterator[tuple[Route, FoundRange | ReplicationError]]:
+    request = DescribeRanges(ranges=tuple(asked.values()))
+    try:
+        ranges = routes.call(address, DESCRIBE_RANGES, request, deadline.within_ms(ASK_MS)).ranges
+    except ReplicationError as error:
+        yield from ((route, error) for route in asked)
+        return
+    if [each.topic_partition for each in ranges] != [each.topic_partition for each in asked.values()]:
+        raise InvalidRequest(f"{address} was asked for {len(asked)} ranges of offsets and answered others: upgrade it")
+    for route, each in zip(asked, ranges, strict=True):
+        yield route, each if each.error == NONE else error_of(each.error, each.message)

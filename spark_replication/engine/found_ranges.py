@@ -1,0 +1,39 @@
+"""What a leader tells of a range of its log, for whoever plans a read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import ReplicationError
+from spark_replication.messages.ranges import FoundRange, WantedRange
+from spark_replication.model import TopicPartition
+
+
+def found_range(replica_of: Callable[[TopicPartition], ReplicaLoop], wanted: WantedRange) -> FoundRange:
+    try:
+        replica = replica_of(wanted.topic_partition)
+        with replica.guard:
+            return _found(replica, wanted)
+    except ReplicationError as error:
+        return FoundRange(topic=wanted.topic, partition=wanted.partition, error=error.code, message=error.message)
+
+
+def _found(replica: ReplicaLoop, wanted: WantedRange) -> FoundRange:
+    high_watermark = replica.leading().high_watermark
+    log = replica.log
+    start = replica.start_of(wanted.beginning)
+    end = high_watermark if wanted.to is None else min(wanted.to, high_watermark)
+    # What is there of it.
+    first, last = max(start, log.log_start), max(end, log.log_start)
+    return FoundRange(
+        topic=wanted.topic,
+        partition=wanted.partition,
+        topic_id=replica.topic_id,
+        log_start=log.log_start,
+        high_watermark=high_watermark,
+        start=start,
+        end=end,
+        bytes=max(0, log.bytes_from(first) - log.bytes_from(last)),
+        pieces=log.pieces(first, last, wanted.piece_bytes) if wanted.piece_bytes and first < last else (),
+    )

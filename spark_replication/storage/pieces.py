@@ -1,0 +1,40 @@
+"""Where a range of stored batches is cut into pieces of about so many bytes, from the index alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy
+
+from spark_replication.messages.ranges import Piece
+from spark_replication.model import Offset
+from spark_replication.storage.index import as_array, count_to, place_of_offset
+
+PIECES_MAX = 10_000
+
+Numbers = numpy.ndarray[Any, Any]
+Batches = tuple[Numbers, Numbers]  # the offset after each batch, and its bytes
+
+
+def batches_between(entries: bytes | bytearray, start: Offset, end: Offset) -> Batches:
+    """Of those that hold an offset of [start, end)."""
+    # A copy: a bytearray that is being looked at cannot grow.
+    found = as_array(bytes(entries))[place_of_offset(entries, start) : count_to(entries, end)]
+    return found["last_offset"] + 1, found["bytes"].astype(numpy.int64)
+
+
+def cut(batches: Iterable[Batches], end: Offset, piece_bytes: int) -> tuple[Piece, ...]:
+    """Each piece ends with a batch, the last one at `end`, and is larger than piece_bytes by less than a batch.
+    PIECES_MAX at most: then they are larger."""
+    found = list(batches)
+    if not sum(len(sizes) for _, sizes in found):
+        return ()
+    ends = numpy.concatenate([ends for ends, _ in found])
+    bytes_up_to = numpy.concatenate([sizes for _, sizes in found]).cumsum()
+    piece_bytes = max(piece_bytes, 1, -(-int(bytes_up_to[-1]) // PIECES_MAX))
+    piece_of = (bytes_up_to - 1) // piece_bytes
+    last = numpy.append(numpy.flatnonzero(numpy.diff(piece_of)), len(ends) - 1)
+    sizes = numpy.diff(bytes_up_to[last], prepend=0)
+    ends = numpy.minimum(ends[last], end)
+    return tuple(Piece(end=each, bytes=size) for each, size in zip(ends.tolist(), sizes.tolist(), strict=True))

@@ -1,0 +1,82 @@
+"""What a leader tells of a range of its log; and that nobody else tells anything."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from spark_replication.engine.found_ranges import found_range
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.errors import UnknownTopicOrPartition
+from spark_replication.messages.ranges import FoundRange, Piece, WantedRange
+from spark_replication.model import TopicPartition
+from tests.unit.core.stories import FOO, FOO_ID
+from tests.unit.engine.replica.story import Story, follower
+
+ROWS = 10
+
+
+def led() -> Story:
+    """Ten records that a follower has, too, but for the last."""
+    story = Story().told()
+    for _ in range(ROWS):
+        story.produce()
+    story.fetch(2, ROWS - 1)
+    return story
+
+
+def ask(story: Story, partition: int = 0, **wanted: Any) -> FoundRange:
+    replicas = {FOO: story.loop}
+
+    def replica(named: TopicPartition) -> ReplicaLoop:
+        if named not in replicas:
+            raise UnknownTopicOrPartition(f"{named} is not here")
+        return replicas[named]
+
+    return found_range(replica, WantedRange(topic=FOO.topic, partition=partition, **wanted))
+
+
+def found(start: int, end: int, **others: Any) -> FoundRange:
+    known: dict[str, Any] = {"topic_id": FOO_ID, "high_watermark": ROWS - 1, "bytes": max(0, end - start), **others}
+    return FoundRange(topic="foo", partition=0, start=start, end=end, **known)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ({}, found(0, 9)),
+        ({"start": "earliest"}, found(0, 9)),
+        ({"start": "latest"}, found(9, 9)),
+        ({"start": 3}, found(3, 9)),
+        ({"start": 3, "to": 5}, found(3, 5)),
+        ({"start": 3, "to": 50}, found(3, 9)),
+        ({"start": 20}, found(20, 9)),  # whoever has read that far hears that there is less
+        ({"start": 3, "to": 8, "piece_bytes": 3}, found(3, 8, pieces=(Piece(end=6, bytes=3), Piece(end=8, bytes=2)))),
+        ({"start": 9, "piece_bytes": 3}, found(9, 9)),
+    ],
+)
+def test_a_range_ends_at_the_high_watermark(wanted: dict[str, Any], expected: FoundRange) -> None:
+    assert ask(led(), **wanted) == expected
+
+
+def test_what_retention_has_removed_is_asked_for_in_vain_and_it_is_told_so() -> None:
+    story = led()
+    story.log.rows_per_segment = 2
+    story.log.forget(4)
+    assert ask(story, start=1) == found(1, 9, log_start=4, bytes=5)
+    assert ask(story, start="earliest") == found(4, 9, log_start=4)
+
+
+def test_who_does_not_lead_it_tells_nothing_of_it() -> None:
+    told = ask(follower((0, 4, 3)))
+    assert (told.error, told.end) == ("NOT_LEADER_OR_FOLLOWER", 0)
+    assert told.message
+    told = ask(led(), 5)
+    assert (told.error, told.partition) == ("UNKNOWN_TOPIC_OR_PARTITION", 5)
+
+
+def test_a_disk_that_fails_is_told_of() -> None:
+    story = led()
+    story.log.failing = frozenset({"read"})
+    assert ask(story).error == "KAFKA_STORAGE_ERROR"
