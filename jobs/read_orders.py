@@ -1,7 +1,9 @@
 """Orders of a topic, added up by partition: what is there, or with --follow what comes, until Ctrl-C.
 
 python jobs/read_orders.py --bootstrap zk://127.0.0.1:2181/spark_replication --from latest --follow
-spark-submit jobs/read_orders.py --bootstrap host:port --from 2026-11-21T10:00:00Z
+spark-submit jobs/read_orders.py --bootstrap zk://127.0.0.1:2181/spark_replication --into /data/orders --follow
+
+--into: a stream of them into a Delta table, as a Spark job. Stopped or killed, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -17,7 +19,14 @@ from typing import cast, get_args
 
 import spark_replication as sr
 from spark_replication.admin.cli.listing import show
-from spark_replication.admin.jobs.job_options import add_bootstrap, add_settings, parser_of, rate, security_of
+from spark_replication.admin.jobs.job_options import (
+    add_bootstrap,
+    add_settings,
+    parser_of,
+    rate,
+    security_of,
+    settings_of,
+)
 from spark_replication.admin.jobs.order_load import TOPIC
 from spark_replication.admin.jobs.order_reading import OrderReading, Start, Sum
 from spark_replication.core.replica.read_start import time_in_ms
@@ -30,6 +39,8 @@ def main() -> int:
     stopping = Event()
     on_stop_signals(stopping.set)
     try:
+        if options.into:
+            return stream(options, stopping)
         security = security_of(options)
         with closing(sr.Admin(options.bootstrap, security=security)) as admin:
             (topic,) = admin.describe_topics([options.topic])
@@ -46,6 +57,26 @@ def main() -> int:
     return 0
 
 
+def stream(options: argparse.Namespace, stopping: Event) -> int:
+    from spark_replication.admin.jobs.order_pipeline import orders_into, session
+
+    start = options_of(options.start)
+    with session("read orders", options.bootstrap, settings_of(options)) as spark:
+        into = orders_into(spark, options.into, topic=options.topic, options=start, follow=options.follow)
+        into.run(stopping, tell_rows)
+    print(f"{into.rows} rows of {options.topic} are in {options.into}")
+    return 0
+
+
+def options_of(start: Start) -> dict[str, str]:
+    """Of the source."""
+    if start.time_ms is not None:
+        return {"startingTimestamp": str(start.time_ms)}
+    if isinstance(start.offset, int):
+        raise sr.errors.InvalidRequest(f"--from {start.offset} --into: a table begins at earliest, latest or a time")
+    return {"startingOffsets": start.offset}
+
+
 def arguments() -> argparse.Namespace:
     parser = parser_of(__doc__)
     add_bootstrap(parser)
@@ -60,6 +91,7 @@ def arguments() -> argparse.Namespace:
         help="an offset, earliest, latest, or a time as 2026-11-21T10:00:00Z (default: earliest)",
     )
     parser.add_argument("--follow", "-f", action="store_true", help="go on with what comes, until Ctrl-C")
+    parser.add_argument("--into", metavar="PATH", help="a Delta table, by Spark; needs no --partition")
     parser.add_argument("--format", choices=("table", "json"), default="table", help="of the sums at the end")
     return parser.parse_args()
 
@@ -75,6 +107,10 @@ def start(text: str) -> Start:
         raise argparse.ArgumentTypeError(
             f"{text!r} is no offset, no name and no time with a zone, such as 2026-11-21T10:00:00Z"
         ) from error
+
+
+def tell_rows(rows: int, behind: int) -> None:
+    sys.stderr.write(f"{rows} rows read, {behind} behind\n")
 
 
 def tell(sums: Sequence[Sum]) -> None:

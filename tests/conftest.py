@@ -69,7 +69,9 @@ class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist ha
         if live or not rest:
             return nodeid
         folder = rest.partition("/")[0]
-        return folder if folder in ("spark", "mirror") else "processes"
+        if folder in ("mirror", "datasource"):
+            return "session"
+        return folder if folder == "spark" else "processes"
 
 
 @pytest.hookimpl(optionalhook=True)

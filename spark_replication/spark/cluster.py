@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -116,6 +117,7 @@ class SparkCluster:
         self._driver: ControllerHost | None = None
         self._admin: Admin | None = None
         self._found_brokers = False
+        self._registering = threading.Thread(target=self._register, name="register", daemon=True)
         self.failure: SparkGone | None = None  # why this driver commands no more, and never will
 
     @classmethod
@@ -159,6 +161,7 @@ class SparkCluster:
             address = self._zookeeper.address
         self._look_around(address)
         self._require_wanted()
+        self._registering.start()
         self._driver = ControllerHost(
             address,
             name=f"driver {os.getpid()}",
@@ -181,6 +184,9 @@ class SparkCluster:
         controller_epoch = self._driver.wait_active()
         active_since_ms = now_ms()
         self._wait_started()
+        while self._registering.is_alive():
+            self._require_wanted()
+            self._registering.join(POLL_S)
         self._admin = Admin(self.zookeeper, security=self.security)
         file = ClusterFile(
             bootstrap=self.bootstrap,
@@ -190,6 +196,15 @@ class SparkCluster:
             active_since_ms=active_since_ms,
         )
         write_cluster_file(self.directory, file)
+
+    def _register(self) -> None:
+        """The session's queries know this cluster. Beside the start, which has other things to wait for."""
+        from spark_replication.spark.registering import register_format, security_options
+
+        try:
+            register_format(self._spark, {"bootstrap": self.zookeeper, **security_options(self.settings)})
+        except Exception:
+            log.exception("queries of this session must call sr.register(spark, bootstrap=…) themselves")
 
     def _look_around(self, address: str) -> None:
         """What cannot work is an error now, not a driver that stands by, or guardians that fail: a ZooKeeper that does

@@ -26,9 +26,8 @@ LEADERSHIPS = ("topic", "partition", "leader", "leader_epoch", "kind", "why", "b
 LEADERLESS = ("topic", "partition", "waiting_for", "replicas", "elr", "last_known_leader", "changed_at")
 
 
-def register(spark: SparkSession, *, mirror: str | None = None) -> None:
-    """Make temporary views of the tables below `mirror` (the mirror.path of a cluster; None: below the default data
-    directory), in place of earlier views of the same names:
+def register_views(spark: SparkSession, path: str) -> None:
+    """Make temporary views of the tables below this path, in place of earlier views of the same names:
 
     | view | its rows |
     | --- | --- |
@@ -44,7 +43,6 @@ def register(spark: SparkSession, *, mirror: str | None = None) -> None:
     | not_preferred | another leads than the first replica |
 
     InvalidRequest: the session has no Delta, or there are no tables."""
-    path = mirror_path(mirror)
     with readable(spark, path):
         partitions = load_partitions(spark, path)
         views = {

@@ -1,0 +1,90 @@
+"""Orders through Spark: a batch of them into a topic, and a stream of them from it into a Delta table."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Event
+from typing import Any
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+
+from spark_replication.admin.jobs.order_load import PENNIES
+from spark_replication.config import Settings
+from spark_replication.errors import InvalidRequest, error_of_text
+from spark_replication.spark.datasource.data_source import FORMAT
+from spark_replication.spark.registering import register_format, security_options
+from spark_replication.spark.session import build_session, end_session, submitted_master
+
+TOLD_EVERY_S = 1
+
+
+@contextmanager
+def session(name: str, bootstrap: str, settings: Settings) -> Iterator[SparkSession]:
+    """That of spark-submit, or one of this machine, which knows the cluster."""
+    before = signal.getsignal(signal.SIGINT)
+    spark = build_session(name, submitted_master() or "local[*]")
+    signal.signal(signal.SIGINT, before)  # Spark has taken Ctrl-C for itself
+    try:
+        register_format(spark, {"bootstrap": bootstrap, **security_options(settings)})
+        yield spark
+    finally:
+        end_session(spark)
+
+
+def load_orders(spark: SparkSession, topic: str, rows: int) -> None:
+    """As many tasks as there are slots write them, each order to the partition of its id. At once, with acks=all."""
+    orders = spark.range(rows).select(
+        "id",
+        sql.expr("unix_millis(current_timestamp())").alias("at_ms"),
+        (sql.col("id") % PENNIES / 100).alias("amount"),
+    )
+    with_our_errors(lambda: orders.write.format(FORMAT).options(topic=topic, partitionBy="id").mode("append").save())
+
+
+def orders_into(spark: SparkSession, table: str, *, topic: str, options: dict[str, str], follow: bool) -> OrderStream:
+    orders = with_our_errors(lambda: spark.readStream.format(FORMAT).options(topic=topic, **options).load())
+    return OrderStream(orders, table, follow=follow)
+
+
+class OrderStream:
+    """Each order is in the table once: where it was stopped, or killed, it goes on from its checkpoint there."""
+
+    def __init__(self, orders: DataFrame, table: str, *, follow: bool) -> None:
+        writer = orders.writeStream.format("delta").option("checkpointLocation", f"{table}/_checkpoints/orders")
+        self._query = (writer if follow else writer.trigger(availableNow=True)).start(table)
+        self.rows = 0
+
+    def run(self, stopping: Event, tell: Callable[[int, int], None]) -> None:
+        """Until its end, or until it is to stop. tell: how many rows it has read, and how many it is behind."""
+        told = -1
+        while not with_our_errors(lambda: self._query.awaitTermination(TOLD_EVERY_S)) and not stopping.is_set():
+            told = self._tell(told, tell)
+        self._tell(told, tell)
+        self._query.stop()
+
+    def _tell(self, told: int, tell: Callable[[int, int], None]) -> int:
+        behind = 0
+        for each in self._query.recentProgress:
+            progress: dict[str, Any] = json.loads(each.json)
+            if progress["batchId"] > told:
+                told = progress["batchId"]
+                self.rows += progress["numInputRows"]
+            behind = sum(((progress["sources"][0]["latestOffset"] or {}).get("behind") or {}).values())
+        tell(self.rows, behind)
+        return told
+
+
+def with_our_errors(do: Callable[[], Any]) -> Any:
+    """What a broker or our source says is ours again, and what Spark says is one sentence."""
+    try:
+        return do()
+    except PySparkException as error:
+        # What a task or a planner raised is the last line but for Spark's SQLSTATE, below where it was raised.
+        lines = str(error).splitlines() or [type(error).__name__]
+        ours = next((found for line in lines if (found := error_of_text(line)) is not None), None)
+        raise ours or InvalidRequest(lines[0]) from error

@@ -1,0 +1,87 @@
+"""A batch: from where to where is decided once, as the query is planned."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from spark_replication.errors import InvalidRequest
+from spark_replication.messages.ranges import FoundRange
+from spark_replication.model import AtTime, NamedOffset, Offset
+from spark_replication.spark.datasource.filters import EVERYTHING, Pushed, pushed
+from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.positions import Place, Position, place_of, refuse_others
+from spark_replication.spark.datasource.tasks import Task, planned, rows_wanted
+from spark_replication.spark.datasource.topic import Topic
+
+
+class BatchReader(DataSourceReader):
+    """Spark pickles it for its tasks."""
+
+    def __init__(self, options: LogOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = schema
+        self._pushed = EVERYTHING
+
+    def partitions(self) -> list[InputPartition]:
+        topic = Topic(self._options)
+        found = topic.metadata()
+        rows = rows_wanted(found, self._options, self._schema, self._pushed)
+        every = [command.partition for command in found.partitions]
+        for position in (self._options.starting, self._options.ending):
+            refuse_others(position, every, topic.name)
+        numbers = [number for number in every if self._pushed.has_partition(number)]
+        starts, ends = _starts_and_ends(topic, rows.topic_id, numbers, self._options)
+        if self._pushed.time_start_ms is not None:
+            after = AtTime(self._pushed.time_start_ms)
+            late = topic.found(dict.fromkeys(numbers, after), topic_id=rows.topic_id)
+            starts = {number: max(starts[number], late[number].start) for number in numbers}
+        starts, ends = _within(self._pushed, starts, ends)
+        # A list of none would have Spark make one task, with a partition of its own.
+        return planned(topic, rows, starts, ends, self._options.min_partitions) or [Task((), rows)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        assert isinstance(partition, Task)
+        return partition.read(self._options, self._schema)
+
+
+class FilteringReader(BatchReader):
+    """Of a session whose Spark pushes conditions down: it refuses a reader that would take them where it does not."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
+        if not self._options.include_metadata:
+            return filters
+        self._pushed, left = pushed(filters)
+        return left
+
+
+Offsets = dict[int, Offset]
+
+
+def _starts_and_ends(topic: Topic, topic_id: str, numbers: list[int], options: LogOptions) -> tuple[Offsets, Offsets]:
+    def found(position: Position, otherwise: NamedOffset) -> dict[int, FoundRange]:
+        places: dict[int, Place | AtTime] = {
+            number: place_of(position, number, otherwise=otherwise) for number in numbers
+        }
+        return topic.found(places, topic_id=topic_id)
+
+    last = found(options.ending, "latest")
+    first = found(options.starting, "earliest")
+    for each in (*first.values(), *last.values()):
+        if each.start > each.high_watermark:
+            raise InvalidRequest(
+                f"{each.topic_partition}: offset {each.start} was asked for, and {each.high_watermark} is the end of "
+                "what is committed: begin and end there at most"
+            )
+    starts = {number: topic.kept_from(each) for number, each in first.items()}
+    return starts, {number: each.start for number, each in last.items()}
+
+
+def _within(wanted: Pushed, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
+    starts = {number: max(start, wanted.offset_start) for number, start in starts.items()}
+    if wanted.offset_end is None:
+        return starts, ends
+    return starts, {number: min(end, wanted.offset_end) for number, end in ends.items()}

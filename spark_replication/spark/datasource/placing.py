@@ -1,0 +1,56 @@
+"""Which partition a row goes to: by its key, by its own _partition, or all of a task's to one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing
+import pyarrow as pa
+
+from spark_replication.errors import InvalidRequest
+from spark_replication.mirror.routing import crc32_of, key_bytes
+from spark_replication.spark.datasource.types import PARTITION
+
+
+class Placing:
+    """partitions: those of the topic. by: columns of the key; none: by task. task: which of the query's tasks it is."""
+
+    def __init__(self, topic: str, partitions: Sequence[int], by: Sequence[str], task: int) -> None:
+        self._topic = topic
+        self._partitions = np.array(sorted(partitions))
+        self._by = list(by)
+        self._of_task = int(self._partitions[task % len(self._partitions)])
+
+    def parts(self, batch: pa.RecordBatch, stored: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """stored: the same rows, as they go into the log. Of each partition its rows, in their order."""
+        if not batch.num_rows:
+            return
+        targets = self._targets(batch)
+        if targets is None:
+            yield self._of_task, stored
+            return
+        order = np.argsort(targets, kind="stable")
+        sorted_rows = stored.take(pa.array(order))
+        found, firsts = np.unique(targets[order], return_index=True)
+        for target, first, end in zip(found.tolist(), firsts.tolist(), [*firsts.tolist()[1:], len(order)], strict=True):
+            yield target, sorted_rows.slice(first, end - first)
+
+    def _targets(self, batch: pa.RecordBatch) -> numpy.typing.NDArray[np.int64] | None:
+        if self._by:
+            columns = [batch.column(name) for name in self._by]
+            key = columns[0] if len(columns) == 1 else pa.StructArray.from_arrays(columns, names=self._by)
+            return np.take(self._partitions, crc32_of(key_bytes(key)) % len(self._partitions))
+        if PARTITION not in batch.schema.names:
+            return None
+        named = batch.column(PARTITION)
+        if named.null_count:
+            raise InvalidRequest(f"{named.null_count} rows have no {PARTITION}: give each the number of a partition")
+        targets: numpy.typing.NDArray[np.int64] = named.to_numpy(zero_copy_only=False).astype(np.int64)
+        others = np.setdiff1d(targets, self._partitions)
+        if len(others):
+            raise InvalidRequest(
+                f"{PARTITION} is {others[:5].tolist()} in some rows, and {self._topic} has the partitions "
+                f"{self._partitions.tolist()}: name these"
+            )
+        return targets

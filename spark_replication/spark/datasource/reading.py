@@ -1,0 +1,79 @@
+"""A task: the rows of its ranges as Arrow batches of Spark's schema. Small stored batches are joined: one of Spark's
+costs more than a few rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+import numpy as np
+import pyarrow as pa
+
+from spark_replication.client.reader import LogBatch
+from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
+from spark_replication.spark.datasource.planning import Range
+from spark_replication.spark.datasource.topic import Topic
+from spark_replication.spark.datasource.types import (
+    LEADER_EPOCH,
+    METADATA,
+    OFFSET,
+    PARTITION,
+    TIMESTAMP,
+    TOPIC,
+    as_schema,
+)
+
+JOINED_ROWS = 64 << 10
+JOINED_BYTES = 4 << 20
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a topic is wanted."""
+
+    topic_id: str
+    #: The topic's columns that are read: one at least, since a batch without any would not say how many rows it has.
+    columns: tuple[str, ...]
+    #: Whether columns of METADATA's names are METADATA's.
+    include_metadata: bool
+    pushed: Pushed = EVERYTHING
+
+
+def rows_of(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """schema: as Spark has the columns."""
+    for together in _joined(_batches(topic, rows, ranges, schema)):
+        yield together[0] if len(together) == 1 else pa.concat_batches(together)
+
+
+def _batches(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for each in ranges:
+        for found in topic.read(each.partition, each.start, each.end, rows.columns, topic_id=rows.topic_id):
+            if rows.pushed.has_time(found.timestamp):
+                told = _told(found, topic.name, each.partition) if rows.include_metadata else {}
+                columns = [told[name] if name in told else found.batch.column(name) for name in schema.names]
+                yield as_schema(columns, schema)
+
+
+def _told(found: LogBatch, topic: str, partition: int) -> dict[str, pa.Array]:
+    """The columns of METADATA."""
+    same = {TOPIC: topic, PARTITION: partition, TIMESTAMP: found.timestamp * 1_000, LEADER_EPOCH: found.leader_epoch}
+    columns = {
+        name: pa.repeat(pa.scalar(value, METADATA.field(name).type), found.batch.num_rows)
+        for name, value in same.items()
+    }
+    return {**columns, OFFSET: pa.array(np.arange(found.base_offset, found.last_offset + 1))}
+
+
+def _joined(found: Iterator[pa.RecordBatch]) -> Iterator[list[pa.RecordBatch]]:
+    together: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in found:
+        taken = pa.ipc.get_record_batch_size(batch)
+        if together and (rows + batch.num_rows > JOINED_ROWS or size + taken > JOINED_BYTES):
+            yield together
+            together, rows, size = [], 0, 0
+        together.append(batch)
+        rows += batch.num_rows
+        size += taken
+    if together:
+        yield together

@@ -1,0 +1,91 @@
+"""What a reader gives to its tasks, and what all readers share: the topic's columns, and the planning of ranges."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.types import StructType
+
+from spark_replication.errors import InvalidRequest
+from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.model import Offset
+from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
+from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.planning import Range, in_tasks, piece_bytes, pieces_of
+from spark_replication.spark.datasource.reading import Rows, rows_of
+from spark_replication.spark.datasource.topic import Topic
+from spark_replication.spark.datasource.types import METADATA, arrow_schema, spark_schema
+from spark_replication.storage.batches import projected, topic_schema
+
+
+@dataclass(frozen=True)
+class Task(InputPartition):
+    """Spark pickles it."""
+
+    ranges: tuple[Range, ...]
+    rows: Rows
+
+    def read(self, options: LogOptions, schema: StructType) -> Iterator[pa.RecordBatch]:
+        return rows_of(Topic(options), self.rows, self.ranges, arrow_schema(schema))
+
+
+def topic_columns(found: TopicMetadata, options: LogOptions) -> StructType:
+    """The schema of a topic, as Spark has it."""
+    columns = projected(_arrow_columns(found), options.columns)
+    return spark_schema(found.name, columns, include_metadata=options.include_metadata)
+
+
+def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, pushed: Pushed = EVERYTHING) -> Rows:
+    """schema: what Spark wants of it; InvalidRequest names what somebody has asked for that is not there."""
+    there = projected(_arrow_columns(found), options.columns)
+    names = schema.fieldNames()
+    # Of a column that nobody asks for it does not matter whether Spark can have it.
+    asked = pa.schema([field for field in there if field.name in names])
+    known = {field.name: field for field in spark_schema(found.name, asked, include_metadata=options.include_metadata)}
+    for field in schema:
+        if field.name not in known:
+            has = ", ".join([*there.names, *(METADATA.names if options.include_metadata else ())])
+            raise InvalidRequest(f"{found.name} has no column {field.name!r}, it has {has}: name these")
+        if known[field.name].dataType != field.dataType:
+            raise InvalidRequest(
+                f"column {field.name!r} of {found.name} is {known[field.name].dataType.simpleString()}, not "
+                f"{field.dataType.simpleString()}: leave out .schema(…), and cast it"
+            )
+    columns = tuple(name for name in names if not (options.include_metadata and name in METADATA.names))
+    return Rows(
+        topic_id=found.topic_id,
+        columns=columns or tuple(there.names[:1]),
+        include_metadata=options.include_metadata,
+        pushed=pushed,
+    )
+
+
+def planned(
+    topic: Topic, rows: Rows, starts: Mapping[int, Offset], ends: Mapping[int, Offset], min_partitions: int | None
+) -> list[InputPartition]:
+    """The same tasks for the same ends: the same stored batches are there, whoever leads."""
+    there = {partition: start for partition, start in starts.items() if start < ends[partition]}
+    if not there:
+        return []
+    wanted_ends = {partition: ends[partition] for partition in there}
+    size = piece_bytes(0, None)
+    if min_partitions is not None:
+        whole = topic.found(there, topic_id=rows.topic_id, ends=wanted_ends)
+        size = piece_bytes(sum(each.bytes for each in whole.values()), min_partitions)
+    found = topic.found(there, topic_id=rows.topic_id, ends=wanted_ends, piece_bytes=dict.fromkeys(there, size))
+    for each in found.values():
+        topic.kept_from(each)
+    ranges = [
+        one
+        for partition in sorted(there)
+        for one in pieces_of(partition, there[partition], ends[partition], found[partition].pieces)
+    ]
+    together = {} if min_partitions is None else {"together_bytes": 0}
+    return [Task(task, rows) for task in in_tasks(ranges, **together)]
+
+
+def _arrow_columns(found: TopicMetadata) -> pa.Schema:
+    return topic_schema(found.config).newest

@@ -1,0 +1,82 @@
+"""A topic's columns as Spark has them, and batches cast to that: what Spark's Arrow reader takes, and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pyarrow as pa
+from pyspark.errors import PySparkException
+from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
+from pyspark.sql.types import StructField, StructType
+
+from spark_replication.errors import InvalidRequest
+
+#: Types that Spark lacks, and what holds each of their values.
+_HELD_BY = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.float16(): pa.float32(),
+    pa.string_view(): pa.string(),
+    pa.binary_view(): pa.binary(),
+    pa.date64(): pa.date32(),
+}
+
+TOPIC, PARTITION, OFFSET, TIMESTAMP, LEADER_EPOCH = "_topic", "_partition", "_offset", "_timestamp", "_leader_epoch"
+_UTC_TIME = pa.timestamp("us", tz="UTC")
+#: What includeMetadata adds, behind the topic's columns.
+METADATA = pa.schema(
+    [
+        pa.field(TOPIC, pa.string(), nullable=False),
+        pa.field(PARTITION, pa.int32(), nullable=False),
+        pa.field(OFFSET, pa.int64(), nullable=False),
+        pa.field(TIMESTAMP, _UTC_TIME, nullable=False),
+        pa.field(LEADER_EPOCH, pa.int32(), nullable=False),
+    ]
+)
+
+
+def spark_schema(topic: str, columns: pa.Schema, *, include_metadata: bool) -> StructType:
+    """InvalidRequest names the first column that Spark cannot have."""
+    fields = [StructField(field.name, _spark_type(topic, field), field.nullable) for field in columns]
+    if not include_metadata:
+        return StructType(fields)
+    taken = sorted(set(METADATA.names) & set(columns.names))
+    if taken:
+        raise InvalidRequest(
+            f"{topic} has columns {taken} of its own: read it without includeMetadata, or without them"
+        )
+    return StructType([*fields, *(StructField(each.name, from_arrow_type(each.type), False) for each in METADATA)])
+
+
+def _spark_type(topic: str, field: pa.Field):  # type: ignore[no-untyped-def]
+    try:
+        return from_arrow_type(_HELD_BY.get(field.type, field.type))
+    except PySparkException as error:
+        raise InvalidRequest(
+            f"column {field.name!r} of {topic} is {field.type}, which Spark cannot have: leave it out with the option "
+            "columns"
+        ) from error
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """As batches are to have it, on their way to Spark."""
+    return to_arrow_schema(schema, timezone="UTC")
+
+
+def as_schema(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
+    """Columns that are of their types already are taken as they are."""
+    cast = [_cast(column, field) for column, field in zip(columns, schema, strict=True)]
+    return pa.RecordBatch.from_arrays(cast, schema=schema)
+
+
+def _cast(column: pa.Array, field: pa.Field) -> pa.Array:
+    if column.type == field.type:
+        return column
+    try:
+        return column.cast(field.type)
+    except pa.ArrowException as error:
+        raise InvalidRequest(
+            f"column {field.name!r} is {column.type}, and does not fit {field.type}: {error}"
+        ) from error

@@ -1,0 +1,64 @@
+"""`sr.register`: a session that knows the format, and the tables as views."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from spark_replication.client.bootstrap import parse_bootstrap
+from spark_replication.config import Settings
+from spark_replication.errors import InvalidRequest
+from spark_replication.live.guarding.guardian import overrides_of
+from spark_replication.mirror.paths import mirror_path
+from spark_replication.model import Scalar
+from spark_replication.spark.datasource.data_source import ReplicatedLog
+from spark_replication.spark.datasource.options import SECURITY, as_options
+from spark_replication.spark.views import register_views
+
+FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
+
+
+def register(spark: SparkSession, bootstrap: str | None = None, *, mirror: str | None = None) -> None:
+    """`format("replicated_log")`, for queries that name no bootstrap and no mirror themselves; and, of the tables below
+    `mirror` (the mirror.path of a cluster), the views of `views.register_views`. Without either: the tables below the
+    default data directory.
+
+    InvalidRequest: the session has no Delta, or there are no tables. InvalidConfig: this is no bootstrap."""
+    if bootstrap is not None:
+        parse_bootstrap(bootstrap)
+    path = mirror_path(mirror) if mirror is not None or bootstrap is None else None
+    if path is not None:
+        register_views(spark, path)
+    register_format(spark, {"bootstrap": bootstrap, "mirror": None if bootstrap is not None else path})
+
+
+def security_options(settings: Settings) -> dict[str, Scalar]:
+    """How queries speak to brokers of these settings: what is secret stays in the files that they name."""
+    return {name: value for name, value in overrides_of(settings).items() if name.startswith(SECURITY)}
+
+
+def require_our_python(command: str) -> None:
+    """InvalidRequest: the Python that Spark starts for tasks and plans does not have this package, so that every query
+    would fail, and not say why. command: as Spark starts it."""
+    found = shutil.which(command)
+    if found is None or Path(found).absolute().parent == Path(sys.executable).absolute().parent:
+        return
+    asked = subprocess.run([found, "-c", "import spark_replication"], capture_output=True, check=False, cwd="/")
+    if asked.returncode:
+        raise InvalidRequest(
+            f"Spark starts {found}, which does not have this package: set PYSPARK_PYTHON={sys.executable} before the "
+            "session is made, or activate its environment"
+        )
+
+
+def register_format(spark: SparkSession, defaults: Mapping[str, Scalar | None]) -> None:
+    """defaults: options of queries that do not name them."""
+    require_our_python(spark.sparkContext.pythonExec)
+    spark.conf.set(FILTER_PUSHDOWN, "true")
+    told = type("RegisteredLog", (ReplicatedLog,), {"defaults": as_options(defaults)})
+    spark.dataSource.register(told)

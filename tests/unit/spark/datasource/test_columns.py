@@ -1,0 +1,149 @@
+"""Columns on their way to Spark and back."""
+
+from __future__ import annotations
+
+import base64
+import decimal
+import zlib
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+from pyspark.sql.types import StructType
+
+from spark_replication.errors import InvalidRequest, SchemaMismatch
+from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.model import TopicConfig
+from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.placing import Placing
+from spark_replication.spark.datasource.sink_schema import SinkSchema
+from spark_replication.spark.datasource.tasks import rows_wanted, topic_columns
+from spark_replication.spark.datasource.types import METADATA, arrow_schema, as_schema, spark_schema
+from spark_replication.storage.batches import schema_to_bytes
+
+COLUMNS = pa.schema(
+    [pa.field("id", pa.int64(), nullable=False), pa.field("small", pa.uint8()), ("text", pa.large_string())]
+)
+
+
+def topic(columns: pa.Schema = COLUMNS) -> TopicMetadata:
+    told = base64.b64encode(schema_to_bytes(columns)).decode()
+    return TopicMetadata(name="orders", topic_id="id", config=TopicConfig(schema=told), partitions=())
+
+
+def rows(told: str) -> StructType:
+    found = StructType()
+    for column in told.split(", "):
+        name, kind = column.split()
+        found.add(name, kind)
+    return found
+
+
+def test_a_topics_columns_are_those_of_spark_that_hold_each_of_their_values() -> None:
+    found = spark_schema("orders", COLUMNS, include_metadata=False)
+    assert found.simpleString() == "struct<id:bigint,small:smallint,text:string>"
+    assert [field.nullable for field in found] == [False, True, True]
+    wide = pa.schema([("a", pa.uint64()), ("b", pa.timestamp("ns", "UTC")), ("c", pa.date64()), ("d", pa.float16())])
+    assert spark_schema("orders", wide, include_metadata=False).simpleString() == (
+        "struct<a:decimal(20,0),b:timestamp,c:date,d:float>"
+    )
+
+
+def test_metadata_comes_behind_them() -> None:
+    found = spark_schema("orders", COLUMNS, include_metadata=True)
+    assert found.fieldNames() == [*COLUMNS.names, *METADATA.names]
+    with pytest.raises(InvalidRequest, match=r"\['_offset'\] of its own"):
+        spark_schema("orders", pa.schema([("_offset", pa.int64())]), include_metadata=True)
+
+
+def test_a_column_that_spark_cannot_have_is_named() -> None:
+    odd = pa.schema([("id", pa.int64()), ("span", pa.month_day_nano_interval())])
+    with pytest.raises(InvalidRequest, match="column 'span' of orders is month_day_nano_interval"):
+        spark_schema("orders", odd, include_metadata=False)
+
+
+def test_a_column_that_spark_cannot_have_is_in_nobodys_way_who_leaves_it_out() -> None:
+    odd = topic(pa.schema([("span", pa.month_day_nano_interval()), ("id", pa.int64())]))
+    options = LogOptions(topic="orders", bootstrap="a:1", security={}, columns=("id",))
+    schema = topic_columns(odd, options)
+    assert schema.simpleString() == "struct<id:bigint>"
+    assert rows_wanted(odd, options, schema).columns == ("id",)
+    with pytest.raises(InvalidRequest, match="column 'span'"):
+        topic_columns(odd, replace(options, columns=None))
+    with pytest.raises(InvalidRequest, match="has no column 'more', it has id: name these"):
+        rows_wanted(odd, options, rows("more long"))
+
+
+def test_batches_are_cast_to_what_spark_takes_and_to_nothing_less() -> None:
+    wanted = arrow_schema(rows("small short, big decimal(20,0)"))
+    found = as_schema([pa.array([1, None], pa.uint8()), pa.array([(1 << 64) - 1, 2], pa.uint64())], wanted)
+    assert found.schema == wanted
+    assert found.to_pydict() == {"small": [1, None], "big": [decimal.Decimal((1 << 64) - 1), decimal.Decimal(2)]}
+    with pytest.raises(InvalidRequest, match="column 'id' is int64, and does not fit uint8"):
+        as_schema([pa.array([300])], pa.schema([("id", pa.uint8())]))
+
+
+@pytest.mark.parametrize(
+    ("ddl", "said"),
+    [
+        ("id string, small short, text string", "column 'id' is string, and bigint in orders: cast it"),
+        (
+            "id long, small short, text string, more integer",
+            "column 'more' is not in orders, which has id, small, text",
+        ),
+        ("small short, text string", "column 'id' of orders takes no nulls, and is not in the rows"),
+        ("id long, _partition string", "column '_partition' is not in orders"),
+        ("id long, _offset long", "column '_offset' is not in orders"),
+    ],
+)
+def test_rows_that_do_not_fit_are_refused_before_any_task_starts(ddl: str, said: str) -> None:
+    with pytest.raises(SchemaMismatch, match=said):
+        SinkSchema.of(topic(), rows(ddl), ())
+
+
+def test_a_key_must_be_there() -> None:
+    with pytest.raises(SchemaMismatch, match="partitionBy names 'region'"):
+        SinkSchema.of(topic(), rows("id long"), ("region",))
+
+
+def test_rows_are_stored_in_the_topics_order_with_nulls_where_they_have_nothing() -> None:
+    sink = SinkSchema.of(topic(), rows("text string, id long, _partition integer"), ())
+    batch = pa.record_batch({"text": ["a"], "id": [7], "_partition": pa.array([1], pa.int32())})
+    assert sink.as_stored(batch).to_pydict() == {"id": [7], "small": [None], "text": ["a"]}
+    assert sink.as_stored(batch).schema == COLUMNS
+
+
+def placed(
+    batch: pa.RecordBatch, *by: str, task: int = 0, partitions: tuple[int, ...] = (0, 1, 3)
+) -> dict[int, list[int]]:
+    placing = Placing("orders", partitions, by, task)
+    return {target: part.column("id").to_pylist() for target, part in placing.parts(batch, batch)}
+
+
+IDS = pa.record_batch({"id": pa.array(range(6)), "text": pa.array([None, "a", "b", "c", "xy", "e"])})
+
+
+def test_by_key_rows_go_where_a_producer_sends_that_key_in_their_order() -> None:
+    partitions = (0, 1, 3)
+    expected: dict[int, list[int]] = {}
+    for number, text in enumerate(IDS.column("text").to_pylist()):
+        expected.setdefault(partitions[zlib.crc32((text or "").encode()) % 3], []).append(number)
+    assert placed(IDS, "text") == expected
+    assert len(placed(IDS, "text", "id")) > 1
+
+
+def test_without_a_key_a_tasks_rows_stay_together() -> None:
+    assert placed(IDS) == {0: list(range(6))}
+    assert placed(IDS, task=5) == {3: list(range(6))}
+    assert placed(IDS.slice(0, 0)) == {}
+
+
+def test_rows_may_name_their_partitions() -> None:
+    named = pa.record_batch({"id": pa.array(range(4)), "_partition": pa.array([3, 0, 3, 1], pa.int8())})
+    assert placed(named) == {0: [1], 1: [3], 3: [0, 2]}
+    for wrong, said in (
+        ([2, 0], r"_partition is \[2\] in some rows, and orders has the partitions \[0, 1, 3\]"),
+        ([None, 0], "1 rows have no _partition"),
+    ):
+        with pytest.raises(InvalidRequest, match=said):
+            placed(pa.record_batch({"id": pa.array([1, 2]), "_partition": pa.array(wrong, pa.int32())}))
