@@ -189,6 +189,42 @@ def mirror_command(
     _show_figures(mirror.LAG_COLUMNS, _told(mirror.lag(partitions, changed, writes, _progress)), output)
 
 
+@bench.command(name="spark")
+@click.option("--rows", type=click.IntRange(min=1), default=2_000_000, show_default=True)
+@click.option("--partitions", type=click.IntRange(1, 1_000), default=12, show_default=True)
+@click.option("--master", default="local[2]", show_default=True, help="of Spark")
+@click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="after one that does not count"
+)
+@click.option("--triggers", type=click.IntRange(min=1), help="instead: so many micro-batches of one row")
+@click.option("--kafka", help="host:port of a Kafka that runs, with topics that are made as they are written to")
+@click.option("--kafka-jars", default="", help="of Spark's connector for it, separated by commas")
+@output
+def spark_command(
+    *,
+    rows: int,
+    partitions: int,
+    master: str,
+    rounds: int,
+    triggers: int | None,
+    kafka: str | None,
+    kafka_jars: str,
+    output: Format,
+) -> None:
+    """Rows through Spark, batch and stream, read and written: a topic beside Parquet files and, if one runs, Kafka."""
+    from spark_replication.admin.bench import spark  # pyspark is heavy
+
+    peer = None if kafka is None else spark.Kafka(kafka, kafka_jars)
+    if triggers is not None:
+        measured_triggers = spark.triggers(triggers, master=master, kafka=peer, progress=_progress)
+        _show_figures(spark.TRIGGER_COLUMNS, _told(measured_triggers), output)
+        return
+    measured = spark.measure(
+        rows=rows, partitions=partitions, master=master, rounds=rounds, kafka=peer, progress=_progress
+    )
+    _show_figures(spark.COLUMNS_SHOWN, _told(measured), output)
+
+
 def _progress(line: str) -> None:
     click.echo(line, err=True)
 
