@@ -126,6 +126,7 @@ class FirstSeen:
 
     def __init__(self, session: Session, path: str, is_so: Callable[[Node | None], bool]) -> None:
         self.at_s: float | None = None
+        self.node: Node | None = None
         self._is_so = is_so
         self._path = path
         if not NodeWatch(session, path, self._read).wait_first(SEEN_TIMEOUT_S):
@@ -138,7 +139,7 @@ class FirstSeen:
 
     def _read(self, node: Node | None) -> None:
         if self.at_s is None and self._is_so(node):
-            self.at_s = time.time()
+            self.at_s, self.node = time.time(), node
 
 
 class ControllerLog:

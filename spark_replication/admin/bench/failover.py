@@ -31,8 +31,9 @@ from spark_replication.admin.bench.cluster import (
 )
 from spark_replication.admin.bench.replicate import BROKERS, Progress
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.model import BrokerId, TopicPartition, encode
+from spark_replication.model import BrokerId, PartitionState, TopicPartition, decode, encode
 from spark_replication.zk import paths
+from spark_replication.zk.operations import Node
 from spark_replication.zk.session import Session
 
 
@@ -79,12 +80,14 @@ def failover(partitions: int, session_ms: int, progress: Progress) -> Iterator[F
 
 def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress: Progress) -> Figures:
     before = stored(session)
-    victim = before[TopicPartition(TOPIC, 0)].state.leader
+    first = TopicPartition(TOPIC, 0)
+    victim = before[first].state.leader
     assert victim is not None, "a healthy cluster's partitions are led"
     led = {partition for partition, found in before.items() if found.state.leader == victim}
     told_by = "report" if reported else "session"
     progress(f"broker {victim} is lost, which leads {len(led)} of {len(before)} partitions; told by {told_by}")
     gone = FirstSeen(session, paths.broker_id(victim), lambda node: node is None)
+    elected = FirstSeen(session, paths.leader_and_isr(first), partial(_is_led_by_another, first, victim))
     log = ControllerLog(cluster.directory / "controller" / "log")
     killed_s = time.time()
     if reported:
@@ -92,7 +95,11 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress
     else:
         os.kill(cluster.brokers[victim].pid, signal.SIGSTOP)
     gone_s = gone.wait("is gone")
-    eventually(partial(_have_confirmed, log, BROKERS - 1), "all new leaders have confirmed")
+    elected.wait("has another leader")
+    assert elected.node is not None, "it is led"
+    confirmed = partial(first_told, log, elected.node.modified_ms / 1_000)
+    eventually(lambda: len(confirmed()) == BROKERS - 1, "all new leaders have confirmed")
+    active_s = max(confirmed().values())
     write_to_each(cluster, {partition: found.state for partition, found in stored(session).items() if partition in led})
     written_s = time.time()
     after = stored(session)
@@ -112,7 +119,7 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress
         changed=len(changed),
         gone_ms=round(1_000 * (gone_s - killed_s)),
         elected_ms=round(1_000 * (max(after[partition].at_s for partition in led) - killed_s)),
-        active_ms=round(1_000 * (max(_first_told(log).values()) - killed_s)),
+        active_ms=round(1_000 * (active_s - killed_s)),
         written_ms=round(1_000 * (written_s - killed_s)),
         stored_ms=round(1_000 * (stored_s - killed_s)),
         sequential_ms=round(1_000 * sequential_s),
@@ -121,14 +128,15 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress
     )
 
 
-def _have_confirmed(log: ControllerLog, brokers: int) -> bool:
-    """Each that lives is told of what it leads now, before anything else."""
+def _is_led_by_another(partition: TopicPartition, victim: BrokerId, node: Node | None) -> bool:
+    return node is not None and decode(node.data, PartitionState, str(partition)).leader != victim
+
+
+def first_told(log: ControllerLog, since_s: float) -> dict[BrokerId, float]:
+    """Each that lives is told of what it leads now, before anything else. What it was told before the election it may
+    answer at any time until then."""
     log.read()
-    return len(_first_told(log)) == brokers
-
-
-def _first_told(log: ControllerLog) -> dict[BrokerId, float]:
-    return {told.broker: told.at_s for told in reversed(log.told)}
+    return {told.broker: told.at_s for told in reversed(log.told) if told.at_s >= since_s}
 
 
 def _check(victim: BrokerId, led: set[TopicPartition], after: dict[TopicPartition, Stored]) -> None:
