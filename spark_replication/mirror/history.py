@@ -1,6 +1,7 @@
 """How long what earlier versions of a table were made of is kept: for HISTORY, or, of a table that changes a lot, as
 long as it takes no more than so many bytes. Half of these are for files of rows, half for the log that tells of them.
-Of a table whose last version says what the earlier ones said, files of rows have a tenth of their half. Pure.
+Of a table whose last version says what the earlier ones said, files of rows have a tenth of their half. Each write
+lists the log, so that has no more than so many files, whatever their size. Pure.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ HISTORY = timedelta(days=7)
 # Whoever reads a version, or writes on it, has so long to end.
 DATA_AT_LEAST = timedelta(seconds=10)
 LOG_AT_LEAST = timedelta(minutes=1)
+# A write to a table whose log has 3,000 takes 1.7 times as long as with 300, with 1,000 1.2 times.
+LOG_FILES_MAX = 2_000
 
 LOG = "_delta_log/"
 RETENTION_OF_DATA = "delta.deletedFileRetentionDuration"
@@ -36,7 +39,7 @@ def retention(
         (log if file.path.startswith(LOG) else data).append(file)
     return {
         RETENTION_OF_DATA: max(DATA_AT_LEAST, _kept(data, data_bytes_max, now)),
-        RETENTION_OF_LOG: max(LOG_AT_LEAST, _kept(log, bytes_max // 2, now)),
+        RETENTION_OF_LOG: max(LOG_AT_LEAST, _kept(log, bytes_max // 2, now, LOG_FILES_MAX)),
     }
 
 
@@ -57,10 +60,10 @@ def from_interval(text: str | None) -> timedelta | None:
     return timedelta(seconds=int(words[1]))
 
 
-def _kept(files: list[StoredFile], bytes_max: int, now: datetime) -> timedelta:
+def _kept(files: list[StoredFile], bytes_max: int, now: datetime, count_max: int | None = None) -> timedelta:
     left = bytes_max
-    for file in sorted(files, key=lambda each: each.written, reverse=True):
+    for number, file in enumerate(sorted(files, key=lambda each: each.written, reverse=True)):
         left -= file.size
-        if left < 0:
+        if left < 0 or number == count_max:
             return min(HISTORY, max(timedelta(), now - file.written))
     return HISTORY

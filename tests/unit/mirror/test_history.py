@@ -11,6 +11,7 @@ from spark_replication.mirror.history import (
     DATA_AT_LEAST,
     HISTORY,
     LOG_AT_LEAST,
+    LOG_FILES_MAX,
     RETENTION_OF_DATA,
     RETENTION_OF_LOG,
     StoredFile,
@@ -47,6 +48,13 @@ def test_files_of_a_table_whose_last_version_says_it_all_have_a_tenth_of_that() 
     files = [*(data(1, 100 * age) for age in range(10)), *(log(1, 1_000 * age) for age in range(60))]
     kept = retention(files, 100, NOW, keeps_versions=False)
     assert kept == {RETENTION_OF_DATA: timedelta(seconds=500), RETENTION_OF_LOG: timedelta(seconds=50_000)}
+
+
+def test_of_a_log_of_many_small_files_only_so_many_are_kept() -> None:
+    kept = retention([log(0, 100 * age) for age in range(LOG_FILES_MAX)], 100, NOW)
+    assert kept[RETENTION_OF_LOG] == HISTORY
+    kept = retention([log(0, 100 * age) for age in range(LOG_FILES_MAX + 1)], 100, NOW)
+    assert kept[RETENTION_OF_LOG] == timedelta(seconds=100 * LOG_FILES_MAX)
 
 
 def test_whoever_reads_a_version_has_time_to_end() -> None:
