@@ -70,7 +70,6 @@ class MirrorThread:
         self._rows = LatestRows(cluster_id, teller.controller_epoch)
         self._files = [(rows, file_of(rows.table)) for rows in self._rows.tables]
         self._file_of = {rows.table.name: file for rows, file in self._files}
-        self._event = -1  # all up to this number are written, and so are the rows that they are of
         self._events = EventsFile(file_of(EVENTS), cluster_id, teller.controller_epoch, self._status)
         # Tellings are counted, to know which of them a write has covered.
         self._told = 0
@@ -220,9 +219,10 @@ class MirrorThread:
                 self._moved.wait(left_s)
             if self._last_try or not self._rows.waiting:
                 return None
-            self._last_try = self._closing
-            self._writing_up_to = self._told
-            return self._rows.take()
+            batch = self._rows.take()
+            self._last_try = self._closing and batch.is_all
+            self._writing_up_to = self._told if batch.is_all else self._written
+            return batch
 
     def _write(self, batch: Batch) -> bool:
         if batch is NOTHING_TO_WRITE:
@@ -240,9 +240,7 @@ class MirrorThread:
             log.info("the mirror at %s is written again", self._path)
         with self._moved:
             self._error = None
-            self._rows.written()
-            if not self._events.is_behind:
-                self._event = self._rows.facts.last_number
+            self._rows.written(is_behind=self._events.is_behind)
             self._written = self._writing_up_to
             self._status_is_due()
             self._moved.notify_all()
@@ -261,12 +259,14 @@ class MirrorThread:
 
     def _tell_status(self) -> bool:
         """If it is due, though the other tables cannot be written: it says so. Not before this controller has written
-        everything for the first time."""
+        everything for the first time. While much waits, no sooner than with the heartbeat."""
         if time.monotonic() < self._status_due_s:
             return True
         heartbeat_ms = self._settings.mirror_heartbeat_ms
         with self._moved:
-            zxid, problems = self._rows.written_zxid, self._problems
+            if self._rows.much_waits and time.monotonic() < self._status_told_s + heartbeat_ms / 1_000:
+                return True
+            zxid, event, problems = self._rows.written_zxid, self._rows.written_event, self._problems
         if zxid < 0:
             self._status_due_s = time.monotonic() + heartbeat_ms / 1_000
             return True
@@ -275,7 +275,7 @@ class MirrorThread:
             controller=self._teller.address,
             controller_epoch=self._teller.controller_epoch,
             zxid=zxid,
-            event=self._event,
+            event=event,
             as_of_ms=now_ms(),
             lag_ms=self.lag_ms(),
             heartbeat_ms=heartbeat_ms,

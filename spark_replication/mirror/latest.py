@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
@@ -59,6 +60,8 @@ class Latest(Generic[Live]):
         # Since when, oldest first: what is to be written next, and what is being written.
         self._waiting: dict[Key, int] = {}
         self._writing: dict[Key, int] = {}
+        # Of those that wait, in whose change nothing is that events tell of.
+        self._quiet: dict[Key, int] = {}
         self._whole: Whole | None = None
         self._writing_whole: Whole | None = None
 
@@ -69,6 +72,11 @@ class Latest(Generic[Live]):
     @property
     def pending(self) -> int:
         return len(self._waiting.keys() | self._writing.keys())
+
+    @property
+    def quiet(self) -> int:
+        """Of what waits, how much may go before all else does."""
+        return len(self._quiet) if self._whole is None else 0
 
     def pending_since_ms(self) -> int | None:
         """When the oldest change that is not in the table yet was told."""
@@ -110,14 +118,29 @@ class Latest(Generic[Live]):
         known = self._rows.get(key)
         if known is None or known.zxid != row.zxid:
             self._facts.changed(self.table, key, known, row, now_ms)
+            self._quiet.pop(key, None)
+        elif key not in self._waiting:
+            self._quiet[key] = now_ms
         self._rows[key] = row
         self._waiting.setdefault(key, now_ms)
 
     def take(self) -> TableBatch[Live]:
         """What waits is being written from now on, until `written` or `failed`."""
-        assert not self._writing, "one write at a time (M2)"
-        self._writing, self._waiting = self._waiting, {}
+        self._begin(self._waiting)
         self._writing_whole, self._whole = self._whole, None
+        return self._batch()
+
+    def take_quiet(self) -> TableBatch[Live]:
+        """As `take`, of those alone in whose change nothing is that events tell of."""
+        self._begin(self._quiet)
+        return self._batch()
+
+    def _begin(self, keys: Iterable[Key]) -> None:
+        assert not self._writing, "one write at a time (M2)"
+        self._writing = {key: self._waiting.pop(key) for key in list(keys)}
+        self._quiet = {}
+
+    def _batch(self) -> TableBatch[Live]:
         rows = [self._rows[key] for key in self._writing]
         gone = [row for row in rows if isinstance(row, Gone)]
         return TableBatch([row for row in rows if not isinstance(row, Gone)], gone, self._writing_whole)

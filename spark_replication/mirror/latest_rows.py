@@ -16,31 +16,49 @@ from spark_replication.mirror.latest_partitions import LatestPartitions
 from spark_replication.mirror.topics import TOPICS, TopicRow
 from spark_replication.model import TopicPartition
 
+MUCH = 1_000  # rows that take so long to write that others are not to wait for them
+
 
 class Batch(NamedTuple):
     """facts: they go first. tables: what goes into one write of each, by its name, in this order: where a leader is,
-    before who leads."""
+    before who leads. is_all: nothing else waits."""
 
     facts: list[Fact]
     tables: dict[str, TableBatch[Any]]
+    is_all: bool = True
 
 
 class LatestRows:
-    """Not thread-safe. Bounded by the number of partitions, topics and brokers, and by facts.FACTS_MAX."""
+    """Not thread-safe. Bounded by the number of partitions, topics and brokers, and by facts.FACTS_MAX.
 
-    def __init__(self, cluster_id: str, controller_epoch: int) -> None:
+    Of much that waits, what leaders have confirmed goes first: pipelines route by it, and no event tells of it. What
+    waits besides goes next, whatever was confirmed meanwhile; and, once a write has failed, together with all else."""
+
+    def __init__(self, cluster_id: str, controller_epoch: int, *, much: int = MUCH) -> None:
         self._cluster_id = cluster_id
+        self._much = much
         self.facts = facts = Facts(controller_epoch)
         self._partitions = LatestPartitions(cluster_id, facts)
         self._brokers = Latest(BROKERS, cluster_id, facts)
         self._topics = Latest(TOPICS, cluster_id, facts)
         self.tables: tuple[Latest[Any], ...] = (self._brokers, self._topics, self._partitions)
         self._told_zxid = self._writing_zxid = self._written_zxid = -1
+        self._written_event = -1
+        self._all_next = False
 
     @property
     def written_zxid(self) -> int:
         """All that was told up to there is in the tables."""
         return self._written_zxid
+
+    @property
+    def written_event(self) -> int:
+        """The events up to this number are in their table, and so are the rows that they are of."""
+        return self._written_event
+
+    @property
+    def much_waits(self) -> bool:
+        return self.pending > self._much
 
     @property
     def waiting(self) -> bool:
@@ -90,17 +108,25 @@ class LatestRows:
                 table.put(each.key, each, now_ms)
 
     def take(self) -> Batch:
-        """What waits is being written from now on, until `written` or `failed`."""
+        """It is being written from now on, until `written` or `failed`."""
+        quiet = sum(table.quiet for table in self.tables)
+        self._all_next = not self._all_next and quiet > 0 and self.pending - quiet > self._much
+        if self._all_next:  # so this is not all
+            return Batch([], {table.table.name: table.take_quiet() for table in self.tables}, is_all=False)
         self._writing_zxid = self._told_zxid
         return Batch(self.facts.take(), {table.table.name: table.take() for table in self.tables})
 
-    def written(self) -> None:
+    def written(self, *, is_behind: bool) -> None:
+        """is_behind: the tables do not show yet what those who wrote events before have told."""
         self._written_zxid = self._writing_zxid
+        if not is_behind:
+            self._written_event = self.facts.last_number
         self.facts.written()
         for table in self.tables:
             table.written()
 
     def failed(self) -> None:
+        self._all_next = True
         self.facts.failed()
         for table in self.tables:
             table.failed()

@@ -1,8 +1,9 @@
 """A broker that leads a third of all partitions is killed: until every change is stored, every new leader has
-confirmed, and every one of them has acknowledged a write.
+confirmed, every one of them has acknowledged a write, and the Delta tables show all of them as leaders.
 
 Nobody who is measured is asked anything meanwhile. ZooKeeper tells afterwards when each leaderAndISR was written; the
-controller's log when each broker's answer came; the first writes begin when the last answer has come.
+controller's log when each broker's answer came; the table's own history what it showed since when. The first writes
+begin when the last answer has come: as many files are made then as there are partitions, beside the tables.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from functools import partial
 
 import msgspec
+from deltalake import DeltaTable
 
 from spark_replication.admin.bench.cluster import (
     HEALTHY_TIMEOUT_S,
@@ -31,7 +33,9 @@ from spark_replication.admin.bench.cluster import (
 )
 from spark_replication.admin.bench.replicate import BROKERS, Progress
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.model import BrokerId, PartitionState, TopicPartition, decode, encode
+from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.reading import rows_of
+from spark_replication.model import BrokerId, Epoch, PartitionState, TopicPartition, decode, encode
 from spark_replication.zk import paths
 from spark_replication.zk.operations import Node
 from spark_replication.zk.session import Session
@@ -39,9 +43,9 @@ from spark_replication.zk.session import Session
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
     """Milliseconds since the kill. gone: its registration; elected: the last new leader is stored, for all that the
-    dead one `led`; active: the last of these has confirmed; written: each has acknowledged a write to all replicas in
-    sync; stored: the last of the `changed` leaderAndISRs, shrunken ISRs of living leaders, too. rejoined_s: of the
-    broker, once started again.
+    dead one `led`; active: the last of these has confirmed; shown: the table says so of each; written: each has
+    acknowledged a write to all replicas in sync; stored: the last of the `changed` leaderAndISRs, shrunken ISRs of
+    living leaders, too. rejoined_s: of the broker, once started again.
 
     sequential_ms: as many conditional writes one at a time; ratio: of that and what storing took.
     """
@@ -53,7 +57,8 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     gone_ms: int
     elected_ms: int
     active_ms: int
-    written_ms: int
+    shown_ms: int
+    written_ms: int | None
     stored_ms: int
     sequential_ms: int
     ratio: float
@@ -63,7 +68,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = Figures.__struct_fields__
 
 
-def failover(partitions: int, session_ms: int, progress: Progress) -> Iterator[Figures]:
+def failover(partitions: int, session_ms: int, progress: Progress, *, writes: bool = True) -> Iterator[Figures]:
     """With a death report, then with the session timeout alone; each time it is the leader of partition 0.
 
     For the latter it is stopped, not killed, as if its host were lost: its guardian sees nothing, and no connection is
@@ -73,12 +78,12 @@ def failover(partitions: int, session_ms: int, progress: Progress) -> Iterator[F
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
         make_topic(cluster, partitions, progress)
         for reported in (True, False):
-            yield _killed(cluster, session, reported=reported, progress=progress)
+            yield _killed(cluster, session, reported=reported, writes=writes, progress=progress)
             cluster.admin.elect_leaders("preferred")
             cluster.wait_healthy(HEALTHY_TIMEOUT_S)
 
 
-def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress: Progress) -> Figures:
+def _killed(cluster: LocalCluster, session: Session, *, reported: bool, writes: bool, progress: Progress) -> Figures:
     before = stored(session)
     first = TopicPartition(TOPIC, 0)
     victim = before[first].state.leader
@@ -100,8 +105,14 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress
     confirmed = partial(first_told, log, elected.node.modified_ms / 1_000)
     eventually(lambda: len(confirmed()) == BROKERS - 1, "all new leaders have confirmed")
     active_s = max(confirmed().values())
-    write_to_each(cluster, {partition: found.state for partition, found in stored(session).items() if partition in led})
-    written_s = time.time()
+    states = {partition: found.state for partition, found in stored(session).items() if partition in led}
+    written_s = None
+    if writes:
+        write_to_each(cluster, states)
+        written_s = time.time()
+    shown_s = confirmed_in_table_s(
+        cluster.mirror_path, {partition: state.leader_epoch for partition, state in states.items()}
+    )
     after = stored(session)
     changed = [found for partition, found in after.items() if found.state != before[partition].state]
     _check(victim, led, after)
@@ -120,7 +131,8 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, progress
         gone_ms=round(1_000 * (gone_s - killed_s)),
         elected_ms=round(1_000 * (max(after[partition].at_s for partition in led) - killed_s)),
         active_ms=round(1_000 * (active_s - killed_s)),
-        written_ms=round(1_000 * (written_s - killed_s)),
+        shown_ms=round(1_000 * (shown_s - killed_s)),
+        written_ms=None if written_s is None else round(1_000 * (written_s - killed_s)),
         stored_ms=round(1_000 * (stored_s - killed_s)),
         sequential_ms=round(1_000 * sequential_s),
         ratio=round(sequential_s / max(stored_s - gone_s, 0.001), 1),
@@ -137,6 +149,29 @@ def first_told(log: ControllerLog, since_s: float) -> dict[BrokerId, float]:
     answer at any time until then."""
     log.read()
     return {told.broker: told.at_s for told in reversed(log.told) if told.at_s >= since_s}
+
+
+def confirmed_in_table_s(mirror_path: str, leader_epochs: Mapping[TopicPartition, Epoch]) -> float:
+    """When the table came to show that the leader of each at this epoch has confirmed."""
+    table = DeltaTable(PARTITIONS.path(mirror_path))
+
+    def shows_all() -> bool:
+        rows = rows_of(table, ["topic", "partition", "active_epoch"], "NOT deleted").to_pylist()
+        shown = {TopicPartition(row["topic"], row["partition"]): row["active_epoch"] for row in rows}
+        return all(shown.get(partition) == epoch for partition, epoch in leader_epochs.items())
+
+    def newest_shows_all() -> bool:
+        table.update_incremental()
+        return shows_all()
+
+    eventually(newest_shows_all, "the table shows every new leader as confirmed")
+    shown_s = 0.0
+    for commit in table.history():  # the newest first
+        table.load_as_version(commit["version"])
+        if not shows_all():
+            break
+        shown_s = commit["timestamp"] / 1_000
+    return shown_s
 
 
 def _check(victim: BrokerId, led: set[TopicPartition], after: dict[TopicPartition, Stored]) -> None:

@@ -29,6 +29,7 @@ TOPIC = "bench"
 REPLICAS = (1, 2, 3)
 WRITE_TIMEOUT_S = 60.0
 SAID_EVERY_S = 10.0
+SAMPLE = 100
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
@@ -44,7 +45,7 @@ class Lag(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition changed in each. first_ms, last_ms: the median of the first and of the last tenth."""
+    """One partition changed in each. first_ms, last_ms: the median of the first and of the last hundred."""
 
     partitions: int
     commits: int
@@ -87,8 +88,7 @@ def commits(partitions: int, count: int, progress: Progress) -> Commits:
                 mb, files = _size(told.path)
                 progress(f"{number + 1} commits: {mb} MB in {files} files, the last took {took_ms[-1]:.0f} ms")
         mb, files = _size(told.path)
-        tenth = max(1, count // 10)
-        first_ms, last_ms = statistics.median(took_ms[:tenth]), statistics.median(took_ms[-tenth:])
+        first_ms, last_ms = statistics.median(took_ms[:SAMPLE]), statistics.median(took_ms[-SAMPLE:])
         return Commits(
             partitions=partitions,
             commits=count,

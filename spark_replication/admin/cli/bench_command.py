@@ -130,16 +130,17 @@ session_ms = click.option(
 @bench.command(name="failover")
 @partitions_of_one_topic
 @session_ms
+@click.option("--no-writes", is_flag=True, help="nobody writes, so that tables are written with nothing beside it")
 @output
-def failover_command(partitions: int, session_ms: int, output: Format) -> None:
+def failover_command(*, partitions: int, session_ms: int, no_writes: bool, output: Format) -> None:
     """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
-    found = _told(failover.failover(partitions, session_ms, progress=_progress))
+    found = _told(failover.failover(partitions, session_ms, _progress, writes=not no_writes))
     _show_figures(failover.COLUMNS, found, output)
     if output == "table":
         click.echo(
             "ms since the loss. gone: its registration; elected: each new leader is stored; active: each confirmed; "
-            "written: each partition that it led has acknowledged a write; stored: all changes, others' too; "
-            "ratio: of sequential and what storing took."
+            "shown: the Delta table says so of each; written: each partition that it led has acknowledged a write; "
+            "stored: all changes, others' too; ratio: of sequential and what storing took."
         )
 
 

@@ -35,6 +35,7 @@ LATE = 0.05
 FAILS = 0.05
 STORED_ALL_THE_SAME = 0.5  # of what fails
 RETRY_MS = (100, 400)
+MUCH = 1  # as a thousand rows are to the real one
 
 
 class MirrorTable:
@@ -153,7 +154,7 @@ class MirrorWriter:
         self.wants_all = False
         self._tables = tables
         self._process = process
-        self._rows = LatestRows("simulated", controller_epoch)
+        self._rows = LatestRows("simulated", controller_epoch, much=MUCH)
         self._chain = Chain("simulated", controller_epoch)
         self._read_at = -1
         self._news: deque[News] = deque()
@@ -238,9 +239,8 @@ class MirrorWriter:
     def _next(self, left: Iterator[tuple[Latest[Any], TableBatch[Any]]]) -> None:
         found = next(left, None)
         if found is None:
-            self._rows.written()
-            if not self._chain.is_behind:
-                self._tables.events.shown = max(self._tables.events.shown, self._rows.facts.last_number)
+            self._rows.written(is_behind=self._chain.is_behind)
+            self._tables.events.shown = max(self._tables.events.shown, self._rows.written_event)
             self._go_on(BEGIN_MS)
         else:
             self._write(*found, left)

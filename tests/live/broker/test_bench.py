@@ -42,6 +42,7 @@ pytestmark = pytest.mark.live
                 "gone_ms",
                 "elected_ms",
                 "active_ms",
+                "shown_ms",
                 "written_ms",
                 "stored_ms",
                 "sequential_ms",

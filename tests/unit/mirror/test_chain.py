@@ -40,7 +40,7 @@ class Controller:
     def written(self) -> None:
         self.chain.written()
         self.rows.facts.written()
-        self.rows.written()
+        self.rows.written(is_behind=False)
 
     def _look(self, table: Table[Any], keys: Collection[Key] | None) -> dict[Key, Seen]:
         if table is not PARTITIONS:

@@ -48,7 +48,7 @@ def test_what_is_told_again_or_only_confirmed_is_no_fact() -> None:
     told(rows, 1, 11)
     rows.take()
     rows.facts.written()
-    rows.written()
+    rows.written(is_behind=False)
     told(rows, 1, 11)
     partition = command(leader_epoch=1)
     rows.confirmed(partition.topic_partition, partition.topic_id, 1, 200)

@@ -55,7 +55,7 @@ def test_the_newest_of_several_changes_is_written() -> None:
 def test_what_is_told_again_is_not_written_again() -> None:
     rows = rows_with(1, 10)
     rows.take()
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(changed((command(leader_epoch=1), 10)), 200)
     assert (rows.waiting, rows.pending, rows.pending_since_ms()) == (False, 0, None)
 
@@ -64,13 +64,13 @@ def test_with_everything_what_was_written_is_compared_again_and_nothing_older() 
     rows = rows_with(2, 10)
     rows.confirmed(ORDERS_3, TOPIC_ID, 2, 150)
     rows.take()
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(everything(20, (command(leader_epoch=2), 10), (command("payments"), 7)), 200)
     batch = taken(rows)
     assert [(row.command.topic, row.active_epoch) for row in batch.live] == [("orders", 2), ("payments", -1)]
     assert batch.whole is not None
     assert batch.whole.zxid == 20
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(everything(21, (command(leader_epoch=1), 9)), 300)
     assert taken(rows).live == []
     assert taken(rows).whole is None
@@ -100,7 +100,7 @@ def test_a_confirmation_may_come_before_the_decision_is_told() -> None:
     rows.confirmed(ORDERS_3, TOPIC_ID, 2, 250)
     rows.confirmed(ORDERS_3, TOPIC_ID, 1, 260)  # by the leader before: it is late
     assert only(rows).active_epoch == 0
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(changed((command(leader_epoch=2), 11)), 300)
     assert only(rows).active_epoch == 2
 
@@ -109,10 +109,10 @@ def test_a_word_of_the_next_topic_of_that_name_is_kept_until_that_is_told() -> N
     rows = rows_with(0, 10)
     rows.confirmed(ORDERS_3, "second", 0, 260)
     assert only(rows).active_epoch == -1
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(changed((command(leader_epoch=1), 11)), 300)
     assert only(rows).active_epoch == -1
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(changed((command(topic_id="second", leader_epoch=0), 12)), 400)
     assert only(rows).active_epoch == 0
 
@@ -121,7 +121,7 @@ def test_a_confirmation_of_another_topic_or_an_older_epoch_says_nothing() -> Non
     rows = rows_with(5, 10)
     rows.confirmed(ORDERS_3, "an earlier one", 5, 150)
     assert only(rows).active_epoch == -1
-    rows.written()
+    rows.written(is_behind=False)
     rows.confirmed(ORDERS_3, TOPIC_ID, 6, 160)
     rows.tell(News(removed=((ORDERS_3, 11),)), 170)
     rows.tell(changed((command(topic_id="second", leader_epoch=9), 12)), 200)
@@ -146,7 +146,7 @@ def test_a_deleted_topic_is_written_as_gone_and_then_forgotten() -> None:
     assert [row.command.topic for row in batch.live] == ["payments"]
     assert [replace(each, told_ms=0) for each in batch.gone] == [gone("orders", 3, 11)]
     assert knows(rows, ORDERS_3)
-    rows.written()
+    rows.written(is_behind=False)
     rows.confirmed(ORDERS_3, TOPIC_ID, 4, 220)
     assert (rows.pending, knows(rows, ORDERS_3)) == (0, False)
 
@@ -155,11 +155,11 @@ def test_a_removed_partition_is_written_as_gone_and_may_come_again() -> None:
     rows = rows_with(4, 10)
     rows.tell(News(removed=((ORDERS_3, 10),)), 110)  # older than what is known
     assert only(rows).zxid == 10
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(News(removed=((ORDERS_3, 11), (TopicPartition("orders", 9), 11))), 120)
     batch = taken(rows)
     assert (batch.live, [replace(each, told_ms=0) for each in batch.gone]) == ([], [gone("orders", 3, 11)])
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(changed((command(leader_epoch=5), 12)), 200)
     assert only(rows).zxid == 12
 
@@ -169,7 +169,7 @@ def test_what_is_gone_and_comes_again_during_a_write_stays_known() -> None:
     rows.tell(News(removed=((ORDERS_3, 11),)), 110)
     rows.take()
     rows.tell(changed((command(leader_epoch=5), 12)), 200)
-    rows.written()
+    rows.written(is_behind=False)
     assert (knows(rows, ORDERS_3), only(rows).zxid) == (True, 12)
 
 
@@ -200,7 +200,7 @@ def test_what_changes_during_a_write_is_written_next() -> None:
     rows.take()
     rows.tell(changed((command(leader_epoch=2), 11)), 200)
     assert (rows.waiting, rows.pending, rows.pending_since_ms()) == (True, 1, 100)
-    rows.written()
+    rows.written(is_behind=False)
     assert (rows.pending, rows.pending_since_ms()) == (1, 200)
     assert only(rows).zxid == 11
 
@@ -220,7 +220,7 @@ def test_a_failed_whole_set_is_a_whole_set_when_it_is_tried_again() -> None:
     first = taken(rows)
     rows.failed()
     assert (rows.waiting, taken(rows)) == (True, first)
-    rows.written()
+    rows.written(is_behind=False)
     assert not rows.waiting
 
 
@@ -230,7 +230,7 @@ def test_since_when_it_leads_stays_while_the_leader_epoch_does() -> None:
         rows.tell(News(partitions=(PartitionNews(command(leader_epoch=leader_epoch), zxid, at_ms),)), 9_000)
         row = only(rows)
         assert (row.at_ms, row.leader_since_ms) == (at_ms, {5: 1_000, 6: 3_000}[leader_epoch])
-        rows.written()
+        rows.written(is_behind=False)
 
 
 def test_why_there_is_no_leader_goes_with_the_row() -> None:
@@ -261,7 +261,7 @@ def brokers(zxid: int, *found: tuple[int, Registration, int], hidden: int | None
 
 def written_brokers(rows: LatestRows) -> list[tuple[int, int | None, str, int]]:
     batch = rows.take().tables[BROKERS.name]
-    rows.written()
+    rows.written(is_behind=False)
     told = BROKERS.rows(batch.live, batch.gone).to_pylist()
     return [(row["broker"], row["port"], row["state"], row["zxid"]) for row in told]
 
@@ -309,7 +309,7 @@ def test_a_topic_is_told_as_its_later_node_says_and_goes_with_its_partitions() -
     batch = rows.take()
     (found,) = TOPICS.rows(batch.tables[TOPICS.name].live, []).to_pylist()
     assert (found["topic"], found["partitions"], found["settings"]) == ("orders", 2, '{"retention.ms":12}')
-    rows.written()
+    rows.written(is_behind=False)
     rows.tell(News(deleted=(("orders", 13),)), 200)
     gone_now = rows.take()
     assert [
@@ -318,3 +318,65 @@ def test_a_topic_is_told_as_its_later_node_says_and_goes_with_its_partitions() -
         (("orders",), 13),
         (("orders", 0), 13),
     ]
+
+
+def of_two_confirmed(*, much: int) -> LatestRows:
+    """Partition 0 is written and confirmed since; 1 and 2 have changed."""
+    rows = LatestRows(CLUSTER, 1, much=much)
+    rows.tell(changed((command(partition=0, leader_epoch=6), 10), (command(partition=1), 11)), 100)
+    rows.take()
+    rows.written(is_behind=False)
+    rows.confirmed(TopicPartition("orders", 0), TOPIC_ID, 4, 150)
+    rows.tell(changed((command(partition=1, leader_epoch=5), 12), (command(partition=2), 13)), 200)
+    return rows
+
+
+def partitions(batch: TableBatch[PartitionRow]) -> list[int]:
+    return [row.command.partition for row in batch.live]
+
+
+def test_of_much_that_waits_what_leaders_confirmed_goes_first_and_then_everything() -> None:
+    rows = of_two_confirmed(much=1)
+    first = rows.take()
+    assert (first.facts, first.is_all, partitions(first.tables[PARTITIONS.name])) == ([], False, [0])
+    written, event = rows.written_zxid, rows.written_event
+    rows.confirmed(TopicPartition("orders", 0), TOPIC_ID, 5, 250)
+    rows.written(is_behind=False)
+    assert (rows.written_zxid, rows.written_event) == (written, event), "the others are not there yet"
+    rows.confirmed(TopicPartition("orders", 0), TOPIC_ID, 6, 260)
+    then = rows.take()
+    assert (len(then.facts), then.is_all, partitions(then.tables[PARTITIONS.name])) == (2, True, [1, 2, 0])
+    rows.written(is_behind=False)
+    assert (rows.written_zxid, rows.written_event, rows.waiting) == (13, rows.facts.last_number, False)
+
+
+def test_of_a_little_that_waits_all_goes_at_one_time() -> None:
+    batch = of_two_confirmed(much=2).take()
+    assert (batch.is_all, sorted(partitions(batch.tables[PARTITIONS.name]))) == (True, [0, 1, 2])
+
+
+def test_what_an_event_tells_of_does_not_go_before_it() -> None:
+    rows = of_two_confirmed(much=0)
+    rows.tell(changed((command(partition=0, leader_epoch=7), 14)), 300)
+    rows.confirmed(TopicPartition("orders", 0), TOPIC_ID, 7, 350)
+    batch = rows.take()
+    assert (len(batch.facts), batch.is_all) == (3, True)
+
+
+def test_what_is_to_be_compared_goes_at_one_time() -> None:
+    rows = of_two_confirmed(much=0)
+    rows.tell(everything(20, (command(partition=0, leader_epoch=6), 10)), 300)
+    assert rows.take().is_all
+
+
+def test_after_a_write_that_failed_all_goes_at_one_time() -> None:
+    rows = of_two_confirmed(much=0)
+    assert not rows.take().is_all
+    rows.failed()
+    batch = rows.take()
+    assert (batch.is_all, sorted(partitions(batch.tables[PARTITIONS.name]))) == (True, [0, 1, 2])
+    rows.failed()
+    rows.confirmed(TopicPartition("orders", 1), TOPIC_ID, 5, 350)
+    assert rows.take().is_all, "its event may not be there"
+    rows.written(is_behind=True)
+    assert (rows.written_zxid, rows.written_event) == (13, 4_294_967_298), "what was written before this one's facts"

@@ -51,12 +51,12 @@ def test_all_is_written_up_to_the_highest_that_was_told_before_the_write() -> No
     rows.tell(everything(20, (command("orders", 0), 10)), 100)
     rows.take()
     rows.tell(changed((command("orders", 1), 25)), 200)
-    rows.written()
+    rows.written(is_behind=False)
     assert rows.written_zxid == 20
     rows.take()
     rows.failed()
     assert rows.written_zxid == 20
     rows.tell(News(removed=((TopicPartition("orders", 0), 31),), deleted=(("payments", 30),)), 300)
     rows.take()
-    rows.written()
+    rows.written(is_behind=False)
     assert rows.written_zxid == 31
