@@ -5,6 +5,9 @@ have them in another order. It is of a producer for each query and task, whose e
 
 A batch's task makes as many appends as its rows need, of a producer for each write and task. Where one is enough, a
 second attempt may have its rows in another order. Where it is not, they must come as they did, or the task fails.
+
+Numbers are a task's, so whatever is repeated under them must have the same tasks. Adaptive execution joins and splits
+tasks as it finds sizes of data and a number of processors: it is refused where it could do so.
 """
 
 from __future__ import annotations
@@ -31,6 +34,7 @@ from spark_replication.spark.datasource.sink_schema import SinkSchema
 APPEND_BYTES = 1 << 20  # from so many on, what a batch's task has for a partition is sent
 
 QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # of Spark's, in each task of a stream
+ADAPTIVE, ADAPTIVE_STREAMS = "spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled"
 
 Parts = dict[int, list[pa.RecordBatch]]
 
@@ -56,6 +60,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise InvalidRequest(
                 "Spark does not say which query and micro-batch this is: write a stream by writeStream"
             )
+        _require_same_tasks(task, ADAPTIVE_STREAMS, "a micro-batch", "sr.register does so")
         identity = Identity(
             producer=producer_id(query, task.partitionId()) | KEPT_PRODUCER, epoch=int(batch), any_order=True
         )
@@ -95,6 +100,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._write_id = write_id
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
+        if self._options.write_id is not None:
+            _require_same_tasks(_task(), ADAPTIVE, "a write with a writeId", "for this session")
         task = _task().partitionId()
         number = producer_id(self._write_id, task)
         waiting: Parts = defaultdict(list)
@@ -132,6 +139,15 @@ class BatchWriter(DataSourceArrowWriter):
 def producer_id(*named: object) -> int:
     digest = hashlib.blake2b("\x1f".join(map(str, named)).encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> (64 - PRODUCER_ID_BITS)
+
+
+def _require_same_tasks(task: TaskContext, setting: str, repeated: str, how: str) -> None:
+    """A task knows the settings of its session that somebody has set; these are on unless somebody has."""
+    if all(task.getLocalProperty(name) != "false" for name in (ADAPTIVE, setting)):
+        raise InvalidRequest(
+            f"{repeated} may be repeated, and Spark's adaptive execution would give it other tasks then, so that rows "
+            f"were written twice: set {setting}=false ({how})"
+        )
 
 
 def _placed(

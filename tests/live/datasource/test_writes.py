@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from shutil import copytree
 
@@ -16,10 +17,29 @@ from pyspark.sql.types import StructType
 
 import spark_replication as sr
 from spark_replication.spark.datasource.data_source import ReplicatedLog
-from spark_replication.spark.datasource.writing import BatchWriter, StreamWriter, Written
+from spark_replication.spark.datasource.writing import ADAPTIVE, ADAPTIVE_STREAMS, BatchWriter, StreamWriter, Written
 from tests.live.datasource.stories import SCHEMA, Topic, ended
 
+# Of Spark's session, as long as a block lasts.
+Settings = Callable[[Mapping[str, str]], AbstractContextManager[None]]
+
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def settings(spark: SparkSession) -> Settings:
+    @contextmanager
+    def settings(told: Mapping[str, str]) -> Iterator[None]:
+        before = {name: spark.conf.get(name, None) for name in told}
+        for name, value in told.items():
+            spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, old in before.items():
+                spark.conf.unset(name) if old is None else spark.conf.set(name, old)
+
+    return settings
 
 
 def some(spark: SparkSession, count: int, tasks: int = 4) -> DataFrame:
@@ -79,11 +99,12 @@ def test_what_does_not_fit_is_refused_before_any_task_starts_or_with_its_column(
     assert topic.ids() == []
 
 
-def test_a_write_that_is_made_again_under_its_id_is_there_once(topic: Topic) -> None:
+def test_a_write_that_is_made_again_under_its_id_is_there_once(topic: Topic, settings: Settings) -> None:
     rows = some(topic.spark, 100)
-    for _ in range(2):
-        topic.write(rows, writeId="load-1", partitionBy="id")
-    topic.write(rows.limit(3), writeId="load-2")
+    with settings({ADAPTIVE: "false"}):
+        for _ in range(2):
+            topic.write(rows, writeId="load-1", partitionBy="id")
+        topic.write(rows.limit(3), writeId="load-2")
     assert Counter(topic.ids()) == {**dict.fromkeys(range(100), 1), **dict.fromkeys(range(3), 2)}
 
 
@@ -214,3 +235,50 @@ def test_a_micro_batch_that_is_too_large_for_one_append_names_the_settings(topic
     assert topic.ids() == []
     topic.written(source.stream(maxRecordsPerTrigger=40), tmp_path / "another")
     assert topic.ids() == list(range(180))
+
+
+def test_a_micro_batch_that_is_repeated_on_a_cluster_of_another_size_has_the_same_tasks(
+    topic: Topic, tmp_path: Path, settings: Settings
+) -> None:
+    """Adaptive execution would join shuffled partitions until there are as few as the cluster has processors."""
+    source = topic.another("source")
+    source.fill(*range(0, 500, 100), rows=100)
+
+    def copied(processors: int) -> None:
+        few = {"minPartitionNum": processors, "minPartitionSize": 1}
+        with settings({f"spark.sql.adaptive.coalescePartitions.{name}": str(value) for name, value in few.items()}):
+            topic.written(source.stream().repartition("id"), tmp_path, partitionBy="id")
+
+    copied(1)
+    uncommitted(tmp_path)
+    copied(4)
+    assert topic.ids() == list(range(500))
+
+
+def test_without_register_adaptive_execution_of_streams_is_refused_before_anything_is_written(
+    topic: Topic, tmp_path: Path, settings: Settings
+) -> None:
+    source = topic.another("source")
+    source.fill(0)
+    with (
+        settings({ADAPTIVE_STREAMS: "true"}),
+        pytest.raises(PySparkException, match=rf"set {ADAPTIVE_STREAMS}=false \(sr.register does so\)"),
+    ):
+        topic.written(source.stream(), tmp_path)
+    assert topic.ids() == []
+    with settings({ADAPTIVE_STREAMS: "true", ADAPTIVE: "false"}):
+        topic.written(source.stream(), tmp_path)
+    assert topic.ids() == list(range(10))
+
+
+def test_a_write_with_an_id_is_refused_where_it_could_have_other_tasks_the_next_time(
+    topic: Topic, settings: Settings
+) -> None:
+    rows = some(topic.spark, 100)
+    with pytest.raises(PySparkException, match=f"set {ADAPTIVE}=false"):
+        topic.write(rows, writeId="one")
+    assert topic.ids() == []
+    topic.write(rows)
+    with settings({ADAPTIVE: "false"}):
+        topic.write(rows, writeId="one")
+    assert len(topic.ids()) == 200
