@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from py4j.protocol import Py4JError
-from pyspark import SparkConf
+from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkException, PySparkRuntimeError
 from pyspark.sql import SparkSession
 
@@ -20,6 +20,8 @@ from spark_replication.process.java import COMPILE_QUICKLY, find_java
 
 DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 LOOPBACK = "127.0.0.1"
+GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose JVM runs
+UNTOLD_MASTER = "local[*]"  # what spark-submit takes where nobody names one
 CLASSES = "spark-classes.jsa"  # in the virtual environment: what Spark loads, as Java has parsed it (`make setup`)
 JVM_END_TIMEOUT_S = 20.0
 
@@ -32,7 +34,7 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
     running = SparkSession.getActiveSession()
     if running is not None and DELTA_EXTENSION not in (running.conf.get("spark.sql.extensions", "") or ""):
         raise StartFailed("a Spark session without Delta runs in this process: stop it first, or build it here")
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # set by spark-submit, whose JVM runs
+    if GATEWAY not in os.environ:
         find_java("Spark")
     # Executors on this host must run the Python that has the project's packages.
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
@@ -139,5 +141,10 @@ def _local_settings(master: str) -> dict[str, str]:
 
 
 def submitted_master() -> str | None:
-    """The master that spark-submit was told; None: this is a plain Python process."""
-    return SparkConf().get("spark.master") if "SPARK_ENV_LOADED" in os.environ else None
+    """The master that spark-submit was told, by its options or a file of settings; None: it was told none, or this is a
+    plain Python process."""
+    if GATEWAY not in os.environ:
+        return None
+    SparkContext._ensure_initialized()  # until then a SparkConf knows nothing of what the JVM was told
+    master = SparkConf().get("spark.master")
+    return None if master == UNTOLD_MASTER else master

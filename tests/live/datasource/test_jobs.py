@@ -87,3 +87,12 @@ def test_a_job_that_cannot_work_says_so_in_one_sentence(cluster: sr.LocalCluster
     assert "error: UNKNOWN_TOPIC_OR_PARTITION: nobody knows a topic 'no-such-topic': check its name" in errors
     assert "SQLSTATE" not in errors
     assert "Traceback" not in errors
+
+
+@pytest.mark.parametrize(("told", "master"), [(("--master", "spark://127.0.0.1:1"), "spark://127.0.0.1:1"), ((), None)])
+def test_a_job_runs_where_spark_submit_was_told_to(told: tuple[str, ...], master: str | None, tmp_path: Path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text("from spark_replication.spark.session import submitted_master\nprint(submitted_master())\n")
+    script = str(Path(sys.prefix) / "bin" / "spark-submit")
+    code, output, errors = ended(started(script, *told, str(job)))
+    assert (code, output) == (0, f"{master}\n"), errors
