@@ -32,7 +32,8 @@ class LatestRows:
     """Not thread-safe. Bounded by the number of partitions, topics and brokers, and by facts.FACTS_MAX.
 
     Of much that waits, what leaders have confirmed goes first: pipelines route by it, and no event tells of it. What
-    waits besides goes next, whatever was confirmed meanwhile; and, once a write has failed, together with all else."""
+    waits besides goes next, whatever was confirmed meanwhile. All goes together once a write has failed, and while a
+    broker's row waits: that a leader has confirmed is never shown before where it is."""
 
     def __init__(self, cluster_id: str, controller_epoch: int, *, much: int = MUCH) -> None:
         self._cluster_id = cluster_id
@@ -109,7 +110,7 @@ class LatestRows:
 
     def take(self) -> Batch:
         """It is being written from now on, until `written` or `failed`."""
-        quiet = sum(table.quiet for table in self.tables)
+        quiet = 0 if self._brokers.pending else sum(table.quiet for table in self.tables)
         self._all_next = not self._all_next and quiet > 0 and self.pending - quiet > self._much
         if self._all_next:  # so this is not all
             return Batch([], {table.table.name: table.take_quiet() for table in self.tables}, is_all=False)

@@ -369,6 +369,13 @@ def test_what_is_to_be_compared_goes_at_one_time() -> None:
     assert rows.take().is_all
 
 
+def test_where_a_leader_is_goes_before_what_it_has_confirmed() -> None:
+    rows = of_two_confirmed(much=0)
+    rows.tell(brokers(15, (1, registered(9001), 15)), 300)
+    batch = rows.take()
+    assert (batch.is_all, len(batch.tables[BROKERS.name])) == (True, 1)
+
+
 def test_after_a_write_that_failed_all_goes_at_one_time() -> None:
     rows = of_two_confirmed(much=0)
     assert not rows.take().is_all
