@@ -102,26 +102,33 @@ class BatchWriter(DataSourceArrowWriter):
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
         if self._options.write_id is not None:
             _require_same_tasks(_task(), ADAPTIVE, "a write with a writeId", "for this session")
+        sent: list[Future[Ack]] = []
+        with ExitStack() as producers:
+            try:
+                self._send_all(iterator, producers, sent)
+            except InvalidRequest:
+                _written(sent, self._why)  # behind a batch that has failed all are refused, and that one says why
+                raise
+            return _written(sent, self._why)
+
+    def _send_all(self, iterator: Iterator[pa.RecordBatch], producers: ExitStack, sent: list[Future[Ack]]) -> None:
         task = _task().partitionId()
         number = producer_id(self._write_id, task)
         waiting: Parts = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
         several: set[int] = set()  # partitions that one append is not enough for
-        sent: list[Future[Ack]] = []
-        with ExitStack() as producers:
-            open_producer = _once(lambda: producers.enter_context(_producer(self._options, Identity(producer=number))))
-            for target, part in _in_slices(_placed(iterator, self._sink, self._options, task)):
-                if waiting[target] and sizes[target] + part.nbytes > APPEND_BYTES:
-                    several.add(target)
-                    sent.append(self._send(open_producer(), target, waiting.pop(target)))
-                    sizes[target] = 0
-                waiting[target].append(part)
-                sizes[target] += part.nbytes
-            sent += [self._send(open_producer(), each, waiting.pop(each)) for each in sorted(several)]
-            if waiting:
-                loose = producers.enter_context(_producer(self._options, Identity(producer=number, any_order=True)))
-                sent += [self._send(loose, each, parts) for each, parts in waiting.items()]
-            return _written(sent, self._why)
+        open_producer = _once(lambda: producers.enter_context(_producer(self._options, Identity(producer=number))))
+        for target, part in _in_slices(_placed(iterator, self._sink, self._options, task)):
+            if waiting[target] and sizes[target] + part.nbytes > APPEND_BYTES:
+                several.add(target)
+                sent.append(self._send(open_producer(), target, waiting.pop(target)))
+                sizes[target] = 0
+            waiting[target].append(part)
+            sizes[target] += part.nbytes
+        sent += [self._send(open_producer(), each, waiting.pop(each)) for each in sorted(several)]
+        if waiting:
+            loose = producers.enter_context(_producer(self._options, Identity(producer=number, any_order=True)))
+            sent += [self._send(loose, each, parts) for each, parts in waiting.items()]
 
     def _send(self, producer: Producer, target: int, parts: list[pa.RecordBatch]) -> Future[Ack]:
         return producer.send(self._sink.topic, pa.concat_batches(parts), partition=target)
