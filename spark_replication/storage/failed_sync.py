@@ -5,14 +5,16 @@ the next process reads them all from the page cache. It writes them once more be
 kernel takes them for changed, and the sync is about them, too. The file need not be on the disk itself: after a loss of
 power only what is there counts.
 
-A disk may refuse this word, too. Then the broker's directory has to say it, by the proof that is no longer there.
+A disk may refuse this word, too. Then the broker's directory has to say it, by the proof that is no longer there. And a
+process may be killed before it has written it: the next one takes every byte above the recovery point for such, unless
+nobody flushes the log (then no sync is believed, and none has failed).
 
 sync_failed.json      5c7cfb21 {"v":1,"flushed_end":310}
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from spark_replication.errors import CorruptState
@@ -49,10 +51,10 @@ def read_failed_sync(files: Files, folder: Path) -> Offset | None:
         return 0
 
 
-def write_again(files: Files, paths: Iterable[Path]) -> None:
-    for path in paths:
-        for position in range(0, files.size(path) or 0, _WRITTEN_BYTES):
-            files.write(path, files.read(path, _WRITTEN_BYTES, position), position)
+def write_again(files: Files, path: Path, position: int) -> None:
+    """From there on."""
+    for start in range(position, files.size(path) or 0, _WRITTEN_BYTES):
+        files.write(path, files.read(path, _WRITTEN_BYTES, start), start)
 
 
 def forget_failed_sync(files: Files, folder: Path) -> None:

@@ -11,10 +11,12 @@ from spark_replication.storage.files import Files
 
 
 class LogFlush:
-    """ports.Flush. end: how far the log is on the disk once it was performed; under the partition's lock."""
+    """ports.Flush. end: how far the log is on the disk once it was performed; under the partition's lock. bytes: what
+    its last segment had as this began."""
 
-    def __init__(self, files: Files, paths: list[Path], folders: list[Path], end: Offset) -> None:
+    def __init__(self, files: Files, paths: list[Path], folders: list[Path], end: Offset, bytes: int) -> None:
         self.end = end
+        self.bytes = bytes
         self._files = files
         self._paths = paths
         self._folders = folders

@@ -10,7 +10,8 @@ Rules:
 - A write that fails is cut away again, before the next one at the latest.
 - What was cut is on the disk before anything is written in its place (storage.cuts).
 - After a failed sync, or a truncation that failed half-way, the log is offline: it serves what it has and takes no
-  more. The next process is told of a failed sync (storage.failed_sync).
+  more. The next process is told of a failed sync (storage.failed_sync). One that was killed may have had no time to
+  tell: of a log that is flushed, what lies above the recovery point is written again before a sync counts for it.
 - The history of an epoch is in its file before the epoch's first bytes are visible (F3).
 """
 
@@ -53,6 +54,8 @@ from spark_replication.storage.segment import Segment
 from spark_replication.storage.state_files import read_checked, write_checked
 
 PRODUCERS_FILE = "producers.msgpack"
+# So much of a segment, and what was not flushed, is read and written again by the process after one that was killed.
+POINT_BYTES = 8 << 20
 
 log = logging.getLogger(__name__)
 
@@ -88,10 +91,8 @@ class PartitionLog:
         self._flushed_end = self._log_start
         self._folders_unflushed = {self._folder, self._folder.parent}
         self._flushing: LogFlush | None = None
-        if recovered.flushed_end_before is not None:
-            with self._disk("opening"):
-                write_again(self._files, self._paths_from(recovered.flushed_end_before))
-                forget_failed_sync(self._files, self._folder)
+        self._point_bytes = 0  # of the last segment, as the recovery point rose last
+        self._settle_failed_syncs(recovered.flushed_end_before)
 
     @property
     def log_start(self) -> Offset:
@@ -305,9 +306,12 @@ class PartitionLog:
             self._sync_failed(failed)
         elif flush is not None:
             self._flushed_end = max(self._flushed_end, flush.end)
-            # Once a segment: a file written with every flush would cost more than it saves.
-            if self._segments and self._recovery_point.offset < self._segments[-1].base <= self._flushed_end:
+            # Once a segment, and in so many bytes: a file written with every flush would cost more than it saves.
+            bases = [segment.base for segment in self._segments[-1:]]
+            has_begun = any(self._recovery_point.offset < base <= self._flushed_end for base in bases)
+            if has_begun or flush.bytes - self._point_bytes >= POINT_BYTES:
                 self._recovery_point.rise_to(self._flushed_end)
+                self._point_bytes = flush.bytes
 
     def flush(self) -> None:
         self._refuse_if_offline()
@@ -323,11 +327,13 @@ class PartitionLog:
     def _due_for_flush(self) -> LogFlush:
         paths = self._paths_from(self._flushed_end)
         folders, self._folders_unflushed = self._folders_unflushed, set()
-        return LogFlush(self._files, paths, sorted(folders, reverse=True), self._log_end)
+        segment_bytes = self._segments[-1].data_bytes if self._segments else 0
+        return LogFlush(self._files, paths, sorted(folders, reverse=True), self._log_end, segment_bytes)
 
     def _not_flushed_from(self, end: Offset) -> None:
         """What was there, and was perhaps flushed, has been cut: others will come in its place."""
         self._flushed_end = min(self._flushed_end, end)
+        self._point_bytes = 0
         if self._flushing is not None:
             self._flushing.end = min(self._flushing.end, end)
 
@@ -337,10 +343,28 @@ class PartitionLog:
             self._offline = failed.message
             save_failed_sync(self._files, self._folder, self._flushed_end, self._distrust)
 
+    def _settle_failed_syncs(self, flushed_end_before: Offset | None) -> None:
+        """Of an earlier process: one that it has told of, or that it was killed before it could tell of."""
+        doubtful_from = flushed_end_before
+        if doubtful_from is None and self._settings.flush != "none":
+            doubtful_from = self._recovery_point.offset
+        if doubtful_from is None or (flushed_end_before is None and doubtful_from >= self._log_end):
+            return
+        with self._disk("opening"):
+            for segment in self._segments_from(doubtful_from):
+                is_whole = segment.base >= doubtful_from  # with what heads it
+                kept = 0 if is_whole else segment.data_bytes - segment.bytes_from(doubtful_from)
+                write_again(self._files, segment.data_path, kept)
+                write_again(self._files, segment.index_path, 0)
+            if flushed_end_before is not None:
+                forget_failed_sync(self._files, self._folder)
+
+    def _segments_from(self, offset: Offset) -> list[Segment]:
+        """Those that end behind it."""
+        return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.end) :]
+
     def _paths_from(self, offset: Offset) -> list[Path]:
-        """Of the segments that end behind it."""
-        segments = self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.end) :]
-        return [path for segment in segments for path in (segment.data_path, segment.index_path)]
+        return [path for each in self._segments_from(offset) for path in (each.data_path, each.index_path)]
 
     def _settle_cuts(self) -> None:
         """Before a write."""

@@ -113,6 +113,37 @@ def test_what_the_next_process_vouches_for_is_on_the_disk(segment_bytes: int) ->
     assert lost > 10, "the sync that failed has lost something"
 
 
+@pytest.mark.parametrize("segment_bytes", [1, 1 << 20])
+def test_a_process_that_is_killed_before_it_can_tell_of_a_failed_sync_leaves_the_next_in_no_error(
+    segment_bytes: int,
+) -> None:
+    lost = 0
+    for seed in range(60):
+        files = FaultyFiles()
+        files.make_folder(FOLDER)
+        log = log_in(FOLDER, files=files, segment_bytes=segment_bytes, flush="always")
+        log.begin_epoch(0)
+        append(log)
+        log.flush()
+        append(log)
+        files.failing = random.Random(seed)
+        flush = log.begin_flush()
+        assert flush is not None
+        with pytest.raises(StorageFailed):
+            flush.perform()  # and there its process ends
+        files.failing = None
+        without, again = copy.deepcopy(files), log_in(FOLDER, files=files, segment_bytes=segment_bytes, flush="always")
+        assert again.recovery.lossless
+        again.flush()
+        assert again.flushed_end == 4
+        files.lose_power(random.Random(seed))
+        assert read_rows(log_in(FOLDER, files=files)) == list(range(4))
+        without.sync_folder(FOLDER)
+        without.lose_power(random.Random(seed))
+        lost += log_in(FOLDER, files=without).log_end < 4
+    assert lost > 10, "the sync that failed has lost something"
+
+
 @pytest.mark.parametrize("takes_the_word", [True, False])
 def test_where_the_disk_takes_no_word_of_it_the_proof_of_a_clean_start_is_to_go(
     open_log: Open, files: FailingFiles, *, takes_the_word: bool

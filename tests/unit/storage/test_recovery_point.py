@@ -10,6 +10,7 @@ import pytest
 
 from spark_replication.errors import StorageFailed
 from spark_replication.sim.world.faulty_files import FaultyFiles
+from spark_replication.storage import partition_log
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.recovery_point import RECOVERY_POINT_FILE, RecoveryPoint
@@ -190,6 +191,23 @@ def test_it_is_written_once_a_segment(open_log: Open, tmp_path: Path) -> None:
     assert written[:1] == [0]
     assert len(written) == len(segments), "the first segment needs none"
     assert all(written_at <= flushed_end for flushed_end, written_at in found)
+
+
+def test_within_a_segment_it_is_written_once_in_so_many_bytes(
+    open_log: Open, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a process after one that was killed has little to read, and to write again."""
+    log = begun(open_log(segment_bytes=1 << 20), 1)
+    batch_bytes = log.bytes_from(0)
+    monkeypatch.setattr(partition_log, "POINT_BYTES", 3 * batch_bytes)
+    found = []
+    for _ in range(11):
+        append(log)
+        flush(log)
+        found.append((log.flushed_end // 2, point(tmp_path / "leader") // 2))
+    assert len(log.segments()) == 1
+    assert [written for _, written in found] == [0, 3, 3, 3, 6, 6, 6, 9, 9, 9, 12]
+    assert [flushed for flushed, _ in found] == list(range(2, 13))
 
 
 def test_a_flush_that_fails_leaves_it(open_log: Open, tmp_path: Path) -> None:
