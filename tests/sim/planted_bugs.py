@@ -308,8 +308,8 @@ PLANTED_BUGS = (
     bug(
         "vouch after a restart for what a failed sync has lost",
         "storage/partition_log.py",
-        "            save_failed_sync(self._files, self._folder, self._flushed_end, self._distrust)\n",
-        "            pass\n",
+        "                write_again(self._files, segment.data_path, kept)\n",
+        "                pass\n",
         *LOSS,
         MATCH,
         profile="syncs",
