@@ -63,8 +63,8 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str, seeds: range) -> 
         (1000000550, DEFAULT),  # a leadership of a registration that was over when its reading came
         (1680466639, DEFAULT),  # a retry of a batch that retention had removed before the present history began
         (1414218550, DEFAULT),  # a low-water mark of the mirror that rose over what nobody could read
-        (1362675912, DEFAULT),  # a process killed before it could tell of a sync that had failed
         (374964676, DEFAULT),  # the same
+        (1362675912, DEFAULT),  # a process killed before it could tell of a sync that had failed
         (1414218349, DEFAULT),  # a deposed leader that a command from before its own last ISR write brought back
         (2718287304, DEFAULT),  # one whose disk was well again, but had been so before the last leader was lost
         (4067632359, DEFAULT),  # an empty log that every command put aside, so that its replica was never in sync

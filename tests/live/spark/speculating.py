@@ -20,7 +20,7 @@ from spark_replication.spark.session import build_session
 
 ROWS = 4_000
 TASKS = 4
-# 1 KiB a row: more than one append of a batch has, in each task.
+# Of a task and partition all rows are one append, which goes as the attempt's rows end: both attempts send it.
 TEXT = "repeat('x', 1000) AS text"
 HANGS_S = 90
 EAGER = {

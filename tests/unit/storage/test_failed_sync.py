@@ -86,18 +86,24 @@ def test_a_disk_that_does_not_take_it_again_opens_nothing(open_log: Open, files:
     assert (again.recovery.lossless, again.log_end) == (False, 4), "the doubt has outlived the attempt"
 
 
+def about_to_fail(segment_bytes: int, seed: int) -> tuple[FaultyFiles, PartitionLog]:
+    """Two rows are on the disk, and two are not; the next sync fails, and loses what the seed says."""
+    files = FaultyFiles()
+    files.make_folder(FOLDER)
+    log = log_in(FOLDER, files=files, segment_bytes=segment_bytes, flush="always")
+    log.begin_epoch(0)
+    append(log)
+    log.flush()
+    append(log)
+    files.failing = random.Random(seed)
+    return files, log
+
+
 @pytest.mark.parametrize("segment_bytes", [1, 1 << 20])
 def test_what_the_next_process_vouches_for_is_on_the_disk(segment_bytes: int) -> None:
     lost = 0
     for seed in range(60):
-        files = FaultyFiles()
-        files.make_folder(FOLDER)
-        log = log_in(FOLDER, files=files, segment_bytes=segment_bytes, flush="always")
-        log.begin_epoch(0)
-        append(log)
-        log.flush()
-        append(log)
-        files.failing = random.Random(seed)
+        files, log = about_to_fail(segment_bytes, seed)
         with pytest.raises(StorageFailed):
             log.flush()
         files.failing = None
@@ -119,14 +125,7 @@ def test_a_process_that_is_killed_before_it_can_tell_of_a_failed_sync_leaves_the
 ) -> None:
     lost = 0
     for seed in range(60):
-        files = FaultyFiles()
-        files.make_folder(FOLDER)
-        log = log_in(FOLDER, files=files, segment_bytes=segment_bytes, flush="always")
-        log.begin_epoch(0)
-        append(log)
-        log.flush()
-        append(log)
-        files.failing = random.Random(seed)
+        files, log = about_to_fail(segment_bytes, seed)
         flush = log.begin_flush()
         assert flush is not None
         with pytest.raises(StorageFailed):
