@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -47,14 +47,16 @@ class Job:
         assert self.process.poll() is None, f"it ended before {moment.name}: {self.says()}"
         return moment.has_come(self, began)
 
-    def left(self) -> list[int]:
-        """Its own and all their children, by what they were given: Spark, Python workers, ZooKeeper, brokers."""
+    def left(self) -> dict[int, bytes]:
+        """Its own and all their children, by what they were given: Spark, Python workers, ZooKeeper, brokers. With the
+        command of each, read once: another look may find that it has ended."""
         mark = os.fsencode(self.data)
-        found = []
+        found = {}
         for path in Path("/proc").glob("[0-9]*"):
             try:
-                if mark in (path / "environ").read_bytes() or mark in (path / "cmdline").read_bytes():
-                    found.append(int(path.name))
+                command = (path / "cmdline").read_bytes()
+                if mark in command or mark in (path / "environ").read_bytes():
+                    found[int(path.name)] = command
             except OSError:
                 continue
         return found
@@ -64,7 +66,8 @@ class Job:
         code = self.process.wait(STOP_TIMEOUT_S)
         deadline = time.monotonic() + END_TIMEOUT_S
         while left := self.left():
-            assert time.monotonic() < deadline, f"left behind are {[_told(pid) for pid in left]}: {self.says()}"
+            told = [_told(*found) for found in left.items()]
+            assert time.monotonic() < deadline, f"left behind are {told}: {self.says()}"
             time.sleep(POLL_S)
         return code
 
@@ -78,12 +81,8 @@ class Job:
         self.press_ctrl_c()
 
 
-def _told(pid: int) -> str:
-    try:
-        command = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
-        return f"{pid} of {Path(f'/proc/{pid}/stat').read_text().split()[3]}: {command[:300]}"
-    except OSError:
-        return f"{pid}, which ends just now"
+def _told(pid: int, command: bytes) -> str:
+    return f"{pid}: {command.replace(bytes(1), b' ').decode(errors='replace')[:300]}"
 
 
 @contextmanager
@@ -105,7 +104,8 @@ def started(directory: Path, log: Path) -> Iterator[Job]:
         yield job
     finally:
         for pid in job.left():
-            os.kill(pid, signal.SIGKILL)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
         process.wait()
 
 
@@ -135,7 +135,7 @@ def after(seconds: float) -> Callable[[Job, float], bool]:
 
 
 def has_a_jvm(job: Job, _began: float) -> bool:
-    return any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in job.left())
+    return any(b"java" in command for command in job.left().values())
 
 
 def moments(seed: int) -> list[Moment]:
