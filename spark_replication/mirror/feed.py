@@ -50,8 +50,8 @@ class Teller(NamedTuple):
 
 
 class MirrorThread:
-    """A ports.MirrorFeed that writes the tables below `path`: at once, and then at most every mirror.interval.ms; and
-    of them `status` after a write, and at least every mirror.heartbeat.ms.
+    """A ports.MirrorFeed that writes the tables below `path`: at once, and then at most every mirror.interval.ms,
+    unless much waits; and of them `status` after a write, and at least every mirror.heartbeat.ms.
 
     An error is logged once, and the write tried again with what has changed meanwhile, until `close`.
     """
@@ -189,7 +189,7 @@ class MirrorThread:
                 written = self._write(batch)
                 if self._tell_status() and written:
                     backoff_s = BACKOFF_S_FIRST
-                    self._wait(lambda: self._closing or self._flushing > 0, interval_s)
+                    self._wait(lambda: self._closing or self._flushing > 0 or self._rows.much_waits, interval_s)
                 else:
                     self._wait(lambda: self._closing, backoff_s)
                     backoff_s = max(backoff_s, min(2 * backoff_s, self._settings.mirror_heartbeat_ms / 1_000))
@@ -232,7 +232,9 @@ class MirrorThread:
             parts = [Part(rows, batch.tables[rows.table.name], partial(self._knows, rows)) for rows, _ in self._files]
             self._events_written(self._events.write(batch.facts, parts, self._look))
             for rows, file in self._files:
-                self._write_table(rows, file, batch.tables[rows.table.name])
+                with self._moved:
+                    told = self._rows.with_confirmed(rows, batch.tables[rows.table.name])
+                self._write_table(rows, file, told)
 
         if not self._succeeds(write, sum(map(len, batch.tables.values()))):
             return False

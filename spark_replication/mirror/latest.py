@@ -135,6 +135,12 @@ class Latest(Generic[Live]):
         self._begin(self._quiet)
         return self._batch()
 
+    def goes_too(self, key: Key) -> None:
+        """What the row is by now goes into the write that is under way."""
+        assert key in self._writing
+        self._waiting.pop(key, None)
+        self._quiet.pop(key, None)
+
     def _begin(self, keys: Iterable[Key]) -> None:
         assert not self._writing, "one write at a time (M2)"
         self._writing = {key: self._waiting.pop(key) for key in list(keys)}

@@ -10,7 +10,7 @@ import msgspec
 from spark_replication.core.controller.news import PartitionNews
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.mirror.facts import Facts
-from spark_replication.mirror.latest import Latest
+from spark_replication.mirror.latest import Latest, TableBatch
 from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
 from spark_replication.model import TopicPartition
 
@@ -55,6 +55,11 @@ class LatestPartitions(Latest[PartitionRow]):
         elif known.active_epoch < leader_epoch:
             self.put(partition, msgspec.structs.replace(known, active_epoch=leader_epoch, told_ms=now_ms), now_ms)
 
+    def with_confirmed(self, batch: TableBatch[PartitionRow]) -> TableBatch[PartitionRow]:
+        """`batch`, which is being written, with what leaders have confirmed since it was taken. Where nothing else has
+        changed, that waits no longer."""
+        return msgspec.structs.replace(batch, live=[self._with_confirmed(row) for row in batch.live])
+
     def deleted(self, topic: str, zxid: int, now_ms: int) -> None:
         """One look at every partition; topics are deleted rarely."""
         for key in [known for known in self.existing() if known[0] == topic]:
@@ -64,6 +69,16 @@ class LatestPartitions(Latest[PartitionRow]):
     def _of(self, partition: TopicPartition, topic_id: str) -> PartitionRow | None:
         known = self._rows.get(partition)
         return known if isinstance(known, PartitionRow) and known.command.topic_id == topic_id else None
+
+    def _with_confirmed(self, row: PartitionRow) -> PartitionRow:
+        partition = row.command.topic_partition
+        newest = self._of(partition, row.command.topic_id)
+        if newest is None or not row.active_epoch < newest.active_epoch <= row.command.state.leader_epoch:
+            return row
+        if newest.zxid == row.zxid:
+            self.goes_too(partition)
+            return newest
+        return msgspec.structs.replace(row, active_epoch=newest.active_epoch)
 
     def _confirmed_ahead(self, partition: TopicPartition, command: PartitionCommand) -> int:
         """Once it is told what it is of, or of what came later, it has been heard."""

@@ -32,8 +32,8 @@ class LatestRows:
     """Not thread-safe. Bounded by the number of partitions, topics and brokers, and by facts.FACTS_MAX.
 
     Of much that waits, what leaders have confirmed goes first: pipelines route by it, and no event tells of it. What
-    waits besides goes next, whatever was confirmed meanwhile. All goes together once a write has failed, and while a
-    broker's row waits: that a leader has confirmed is never shown before where it is."""
+    waits besides goes next, with whatever was confirmed meanwhile. All goes together once a write has failed, and while
+    a broker's row waits: that a leader has confirmed is never shown before where it is."""
 
     def __init__(self, cluster_id: str, controller_epoch: int, *, much: int = MUCH) -> None:
         self._cluster_id = cluster_id
@@ -116,6 +116,13 @@ class LatestRows:
             return Batch([], {table.table.name: table.take_quiet() for table in self.tables}, is_all=False)
         self._writing_zxid = self._told_zxid
         return Batch(self.facts.take(), {table.table.name: table.take() for table in self.tables})
+
+    def with_confirmed(self, rows: Latest[Any], batch: TableBatch[Any]) -> TableBatch[Any]:
+        """`batch` of what was taken, with what leaders have confirmed since: it is about to be written, and the tables
+        before it are."""
+        if rows is not self._partitions or self._brokers.waiting:
+            return batch
+        return self._partitions.with_confirmed(batch)
 
     def written(self, *, is_behind: bool) -> None:
         """is_behind: the tables do not show yet what those who wrote events before have told."""

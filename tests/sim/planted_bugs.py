@@ -483,6 +483,29 @@ PLANTED_BUGS = (
         "            self._quiet.pop(key, None)\n",
         "",
         CHAIN,
+        seed=309,
+    ),
+    bug(
+        "show a row that changes while an earlier one of it is being written, before its event",
+        "mirror/latest_partitions.py",
+        "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
+        "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
+        CHAIN,
+    ),
+    bug(
+        "say of an earlier leader that it has confirmed what a later one has",
+        "mirror/latest_partitions.py",
+        "if newest is None or not row.active_epoch < newest.active_epoch <= row.command.state.leader_epoch:",
+        "if newest is None or not row.active_epoch < newest.active_epoch:",
+        "mirror_never_ahead",
+    ),
+    bug(
+        "let go what has changed besides, once it says what its leader has confirmed",
+        "mirror/latest_partitions.py",
+        "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
+        "        self.goes_too(partition)\n",
+        "mirror_converges",
+        CHAIN,
     ),
     bug(
         "let go what waits beside what leaders have confirmed",
@@ -491,6 +514,7 @@ PLANTED_BUGS = (
         "        self._writing, self._waiting = {key: self._waiting[key] for key in keys}, {}\n",
         "mirror_converges",
         CHAIN,
+        seed=1362,
     ),
     bug(
         "forget what happened once it could not be written",

@@ -84,6 +84,8 @@ class MirrorTable:
         self.version += 1
         self._looked_at(self._table, told)
         self.rows[key] = _with_confirmed(told, stored)
+        if isinstance(told, PartitionRow) and told.active_epoch > told.command.state.leader_epoch:
+            raise InvariantBroken("mirror_never_ahead", f"{key} is shown as confirmed before it is elected: {told}")
         if told.zxid < self._highest.get(key, -1):
             raise InvariantBroken(
                 "mirror_never_ahead",
@@ -252,7 +254,7 @@ class MirrorWriter:
         version = table.version
         told = compared(
             rows.table,
-            batch,
+            self._rows.with_confirmed(rows, batch),
             table.shown(),
             knows=rows.knows,
             cluster_id="simulated",

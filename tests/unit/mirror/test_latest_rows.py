@@ -387,3 +387,81 @@ def test_after_a_write_that_failed_all_goes_at_one_time() -> None:
     assert rows.take().is_all, "its event may not be there"
     rows.written(is_behind=True)
     assert (rows.written_zxid, rows.written_event) == (13, 4_294_967_298), "what was written before this one's facts"
+
+
+def about_to_be_written(rows: LatestRows, batch: TableBatch[PartitionRow]) -> list[tuple[int, int, int]]:
+    """Of each row: the partition, its zxid, and what its leader has confirmed."""
+    (table,) = [table for table in rows.tables if table.table is PARTITIONS]
+    told = rows.with_confirmed(table, batch)
+    assert (told.gone, told.whole) == (batch.gone, batch.whole)
+    return [(row.command.partition, row.zxid, row.active_epoch) for row in told.live]
+
+
+def test_what_is_about_to_be_written_says_what_its_leader_has_confirmed_since_and_that_waits_no_more() -> None:
+    rows = rows_with(4, 10)
+    batch = taken(rows)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 150)
+    assert about_to_be_written(rows, batch) == [(3, 10, 4)]
+    assert about_to_be_written(rows, batch) == [(3, 10, 4)], "another writer was there first: it is made again"
+    assert rows.pending_since_ms() == 100
+    rows.written(is_behind=False)
+    assert not rows.waiting
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 160)
+    assert not rows.waiting
+
+
+def test_if_that_write_fails_what_was_confirmed_waits_again() -> None:
+    rows = rows_with(4, 10)
+    batch = taken(rows)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 150)
+    about_to_be_written(rows, batch)
+    rows.failed()
+    assert only(rows).active_epoch == 4
+
+
+def test_what_has_changed_besides_waits_for_its_event() -> None:
+    rows = rows_with(4, 10)
+    batch = taken(rows)
+    rows.tell(changed((command(leader_epoch=4), 11)), 120)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 150)
+    assert about_to_be_written(rows, batch) == [(3, 10, 4)]
+    rows.written(is_behind=False)
+    row = only(rows)
+    assert (row.zxid, row.active_epoch) == (11, 4)
+
+
+def test_a_row_does_not_say_that_a_later_leader_has_confirmed() -> None:
+    rows = rows_with(4, 10)
+    batch = taken(rows)
+    rows.tell(changed((command(leader_epoch=5), 11)), 120)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 5, 150)
+    assert about_to_be_written(rows, batch) == [(3, 10, -1)]
+
+
+def test_a_row_of_an_earlier_topic_says_nothing_of_what_was_confirmed_in_the_next() -> None:
+    rows = rows_with(4, 10)
+    batch = taken(rows)
+    rows.tell(changed((command(topic_id="second", leader_epoch=4), 11)), 120)
+    rows.confirmed(ORDERS_3, "second", 4, 150)
+    assert about_to_be_written(rows, batch) == [(3, 10, -1)]
+    rows.tell(News(deleted=(("orders", 12),)), 160)
+    assert about_to_be_written(rows, batch) == [(3, 10, -1)]
+
+
+def test_while_a_brokers_row_waits_what_is_about_to_be_written_says_no_more_than_it_did() -> None:
+    rows = rows_with(4, 10)
+    batch = taken(rows)
+    rows.tell(brokers(11, (1, registered(9001), 11)), 120)
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 150)
+    assert about_to_be_written(rows, batch) == [(3, 10, -1)]
+
+
+def test_brokers_that_were_taken_are_in_their_table_before() -> None:
+    rows = rows_with(4, 10)
+    rows.tell(brokers(11, (1, registered(9001), 11)), 120)
+    batch = rows.take()
+    rows.confirmed(ORDERS_3, TOPIC_ID, 4, 150)
+    (table, *_) = rows.tables
+    assert table.table is BROKERS
+    assert rows.with_confirmed(table, batch.tables[BROKERS.name]) is batch.tables[BROKERS.name]
+    assert about_to_be_written(rows, batch.tables[PARTITIONS.name]) == [(3, 10, 4)]
