@@ -6,11 +6,11 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
 
-from spark_replication.client.reader import LogBatch
+from spark_replication.client.log_batch import LogBatch, log_batches
 from spark_replication.core.replica.read_start import asked_start
 from spark_replication.errors import InvalidRequest
 from spark_replication.model import NamedOffset, Offset
-from spark_replication.storage.mapped_log import MappedLog
+from spark_replication.storage.stored_log import StoredLog
 
 
 class LocalReader:
@@ -23,7 +23,7 @@ class LocalReader:
 
     def __init__(self, folder: str | Path) -> None:
         self._folder = Path(folder)
-        self._log = MappedLog(self._folder)
+        self._log = StoredLog(self._folder, mapped=True)
 
     def read(
         self,
@@ -50,14 +50,4 @@ class LocalReader:
         high_watermark = self._log.high_watermark
         end = None if uncommitted else high_watermark
         found = self._log.read(asked, stop, end=end, columns=columns, verify=verify)
-        return (
-            LogBatch(
-                batch=batch,
-                base_offset=first,
-                last_offset=first + batch.num_rows - 1,
-                leader_epoch=leader_epoch,
-                timestamp=timestamp_ms,
-                high_watermark=high_watermark,
-            )
-            for first, leader_epoch, timestamp_ms, batch in found
-        )
+        return log_batches(found, high_watermark)

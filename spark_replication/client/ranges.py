@@ -40,6 +40,14 @@ def found_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadli
     return persistently(ask, deadline)
 
 
+def range_at(routes: Routes, address: str, wanted: WantedRange, deadline: Deadline) -> FoundRange:
+    """As the replica there tells it. Raises why it does not."""
+    (found,) = _answered(routes, address, [wanted], deadline)
+    if found.error != NONE:
+        raise error_of(found.error, found.message)
+    return found
+
+
 def _by_leader(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> dict[str, _Asked]:
     asked: dict[str, _Asked] = defaultdict(dict)
     for each in wanted:
@@ -51,13 +59,20 @@ def _by_leader(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline
 def _told(
     routes: Routes, address: str, asked: _Asked, deadline: Deadline
 ) -> Iterator[tuple[Route, FoundRange | ReplicationError]]:
-    request = DescribeRanges(ranges=tuple(asked.values()))
     try:
-        ranges = routes.call(address, DESCRIBE_RANGES, request, deadline.within_ms(ASK_MS)).ranges
+        ranges = _answered(routes, address, list(asked.values()), deadline)
     except ReplicationError as error:
         yield from ((route, error) for route in asked)
         return
-    if [each.topic_partition for each in ranges] != [each.topic_partition for each in asked.values()]:
-        raise InvalidRequest(f"{address} was asked for {len(asked)} ranges of offsets and answered others: upgrade it")
     for route, each in zip(asked, ranges, strict=True):
         yield route, each if each.error == NONE else error_of(each.error, each.message)
+
+
+def _answered(
+    routes: Routes, address: str, wanted: Sequence[WantedRange], deadline: Deadline
+) -> tuple[FoundRange, ...]:
+    request = DescribeRanges(ranges=tuple(wanted))
+    ranges = routes.call(address, DESCRIBE_RANGES, request, deadline.within_ms(ASK_MS)).ranges
+    if [each.topic_partition for each in ranges] != [each.topic_partition for each in wanted]:
+        raise InvalidRequest(f"{address} was asked for {len(wanted)} ranges of offsets and answered others: upgrade it")
+    return ranges

@@ -1,7 +1,7 @@
 """Reads a partition in the order of its offsets, going on at the next offset when a stream ends or a leader is lost.
 
-Who prefers a follower reads from one, and then from the leader what that one lacks: a follower knows of the high
-watermark later. It is never asked twice in a row for what it did not give.
+Who prefers another replica than the leader reads from one, and then from the leader what that one lacks: a follower
+knows of the high watermark later. It is never asked twice in a row for what it did not give.
 
 Invariant: what is handed out continues what was handed out before, whatever brokers send: what lies below the next
 offset is cut off, and a gap is an error.
@@ -9,21 +9,23 @@ offset is cut off, and a gap is an error.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Literal
 
-import msgspec
 import pyarrow as pa
 from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.client.deadline import Deadline, back_off_s
+from spark_replication.client.log_batch import LogBatch
+from spark_replication.client.nearby import from_files, has_files, is_nearby
 from spark_replication.client.own_process import OwnProcess
-from spark_replication.client.ranges import Found, found_ranges
+from spark_replication.client.ranges import Found, found_ranges, range_at
 from spark_replication.client.routes import Routes
 from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
 from spark_replication.core.replica.read_start import asked_start
@@ -34,7 +36,7 @@ from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.ranges import WantedRange
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import AtTime, BrokerId, NamedOffset, Offset
-from spark_replication.storage.batches import are_versions, filled
+from spark_replication.storage.batches import are_versions, filled, topic_schema
 from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
@@ -42,31 +44,19 @@ FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing n
 STREAM_MS = 10_000  # a stream this old is opened anew: so a leader that hangs is found out, whatever it has sent before
 
 
-Preference = Literal["leader", "follower"] | BrokerId
+Preference = Literal["leader", "follower", "near"] | BrokerId
 _GoOn = tuple[Offset, bool]
 
-
-class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """batch: a pyarrow.RecordBatch, whose rows have the offsets from base_offset to last_offset.
-
-    timestamp: when its leader appended it, in ms since 1970. high_watermark: exclusive; a new leader may show a lower
-    one for a while.
-    """
-
-    batch: pa.RecordBatch
-    base_offset: Offset
-    last_offset: Offset
-    leader_epoch: int
-    timestamp: int
-    high_watermark: Offset
+log = logging.getLogger(__name__)
 
 
 class Reader:
     """Thread-safe; a forked process makes its own. deadline_ms: how long a partition that cannot be read is tried for,
     each time. security: settings by name (security.mode, …), or a Security.
 
-    prefer: whom to read from, as long as that one is in sync and answers: "leader", any "follower", or the broker of
-    this id. Every read gives the same, whoever is preferred.
+    prefer: whom to read from, as long as that one is in sync and answers: "leader", any "follower", the broker of this
+    id, or who is "near": on this host, and there from its files where this process may read them. Every read gives the
+    same, whoever is preferred.
     """
 
     def __init__(
@@ -77,8 +67,8 @@ class Reader:
         prefer: Preference = "leader",
         deadline_ms: int = DEADLINE_MS,
     ) -> None:
-        if prefer not in ("leader", "follower") and not (isinstance(prefer, int) and prefer >= 0):
-            raise InvalidRequest(f'prefer={prefer!r}: it is "leader", "follower" or the id of a broker')
+        if prefer not in ("leader", "follower", "near") and not (isinstance(prefer, int) and prefer >= 0):
+            raise InvalidRequest(f'prefer={prefer!r}: it is "leader", "follower", "near" or the id of a broker')
         self._prefer = prefer
         self._routes = Routes(bootstrap, Security.of(security))
         self._deadline_ms = deadline_ms
@@ -97,6 +87,7 @@ class Reader:
         start_time: datetime | int | None = None,
         follow: bool = False,
         columns: Sequence[str] | None = None,
+        topic_id: str | None = None,
     ) -> Iterator[LogBatch]:
         """From `start` on, up to `stop` (exclusive). Without follow it ends at the high watermark; with it, it waits
         for more until the reader or the generator is closed. All batches have the columns that the topic had as it
@@ -104,6 +95,8 @@ class Reader:
 
         start: an offset, "earliest" (what retention has left) or "latest" (only what comes). In its place start_time,
         a datetime with a time zone or ms since 1970: from the first batch on that was appended then or later.
+
+        topic_id: of the topic that is meant: nothing is read of another one that has its name.
         """
         self._process.require()
         asked = asked_start(start, start_time, stop)
@@ -115,6 +108,7 @@ class Reader:
             to=stop,
             max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
             columns=None if columns is None else tuple(columns),
+            topic_id=topic_id,
         )
         return _in_one_schema(self._read(ticket))
 
@@ -155,10 +149,10 @@ class Reader:
         self._routes.await_topic(ticket.topic, deadline, ticket.partition)
         offset = began = self._beginning(ticket, deadline)
         while not self._closed.is_set() and (ticket.to is None or offset < ticket.to):
-            follower = None if leaders_turn else self._follower(ticket, deadline)
-            if follower is not None:
+            replica = None if leaders_turn else self._preferred(ticket, deadline)
+            if replica is not None:
                 before = offset
-                offset, leaders_turn = yield from self._from_follower(ticket, offset, follower)
+                offset, leaders_turn = yield from self._from_replica(ticket, offset, replica, deadline)
                 if offset > before:
                     failures, deadline = 0, Deadline(self._deadline_ms)
                 continue
@@ -184,30 +178,63 @@ class Reader:
                 else:
                     self._recover(error, route, failures, deadline)
 
-    def _follower(self, ticket: ReadTicket, deadline: Deadline) -> str | None:
+    def _preferred(self, ticket: ReadTicket, deadline: Deadline) -> str | None:
+        """The address of a replica in sync; None: the leader is to be read from as ever."""
         if self._prefer == "leader":
             return None
         try:
             followers = self._routes.followers(ticket.topic, ticket.partition, deadline)
         except ReplicationError:
             return None  # asking for the leader finds out what is wrong, and tries again
+        if self._prefer == "near":
+            return self._near(ticket, followers, deadline)
         if self._prefer == "follower":
             known = [followers[broker] for broker in sorted(followers)]
             return known[ticket.partition % len(known)] if known else None
         return followers.get(self._prefer)
 
-    def _from_follower(self, ticket: ReadTicket, offset: Offset, address: str) -> Generator[LogBatch, None, _GoOn]:
+    def _near(self, ticket: ReadTicket, followers: Mapping[BrokerId, str], deadline: Deadline) -> str | None:
+        addresses = [*followers.values()]
+        with suppress(ReplicationError):  # there is none now
+            addresses.insert(0, self._routes.route(ticket.topic, ticket.partition, deadline).address)
+        return next(filter(is_nearby, addresses), None)
+
+    def _from_replica(
+        self, ticket: ReadTicket, offset: Offset, address: str, deadline: Deadline
+    ) -> Generator[LogBatch, None, _GoOn]:
         """What it gives. Returned: where to go on, and whether the leader is to be asked there."""
-        gave = False
+        began = offset
         try:
-            for found in self._stream(replace(ticket, any_replica=True), offset, address):
-                offset = found.last_offset + 1
-                gave = True
-                yield found
+            if self._prefer == "near":
+                for found in self._from_files(ticket, offset, address, deadline):
+                    offset = found.last_offset + 1
+                    yield found
+            if ticket.to is None or offset < ticket.to:
+                for found in self._stream(replace(ticket, any_replica=True), offset, address):
+                    offset = found.last_offset + 1
+                    yield found
         except ReplicationError:
             self._routes.stale_topic(ticket.topic)  # whatever it is, the leader says it, too, or makes up for it
-            return offset, not gave
-        return offset, not gave or not ticket.max_wait_ms
+            return offset, offset == began
+        return offset, offset == began or not ticket.max_wait_ms
+
+    def _from_files(self, ticket: ReadTicket, offset: Offset, address: str, deadline: Deadline) -> Iterator[LogBatch]:
+        """What the replica there has in its files, if these are here. Whatever is wrong with them, the rest may come
+        from a broker."""
+        wanted = WantedRange(topic=ticket.topic, partition=ticket.partition, start=offset, to=ticket.to, files=True)
+        try:
+            topic = self._routes.topic(ticket.topic, deadline)
+            found = range_at(self._routes, address, wanted, deadline)
+            if found.topic_id == (ticket.topic_id or topic.topic_id) and has_files(found):
+                yield from self._unless_closed(from_files(found, ticket.columns, topic_schema(topic.config).newest))
+        except ReplicationError as error:
+            log.info("%s-%d is read over the network, not from files: %s", ticket.topic, ticket.partition, error)
+
+    def _unless_closed(self, found: Iterator[LogBatch]) -> Iterator[LogBatch]:
+        for each in found:
+            if self._closed.is_set():
+                return
+            yield each
 
     def _beginning(self, ticket: ReadTicket, deadline: Deadline) -> Offset:
         """Where a read begins that names a place or a time: its leader says so, whoever is read from then, and is asked

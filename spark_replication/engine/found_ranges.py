@@ -1,4 +1,4 @@
-"""What a leader tells of a range of its log, for whoever plans a read."""
+"""What a replica tells of a range of its log, for whoever plans a read, or reads its files."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def found_range(replica_of: Callable[[TopicPartition], ReplicaLoop], wanted: Wan
 
 
 def _found(replica: ReplicaLoop, wanted: WantedRange) -> FoundRange:
-    high_watermark = replica.leading().high_watermark
+    high_watermark = replica.committed_end(any_replica=wanted.files)
     log = replica.log
-    start = replica.start_of(wanted.beginning)
+    start = replica.start_of(wanted.beginning, any_replica=wanted.files)
     end = high_watermark if wanted.to is None else min(wanted.to, high_watermark)
     # What is there of it.
     first, last = max(start, log.log_start), max(end, log.log_start)

@@ -376,14 +376,14 @@ class ReplicaLoop:
     def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False) -> Records | None:
         """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet). Of a follower only if any
         replica will do: its high watermark lags behind."""
-        end = replica.readable_end(self._committed_end(any_replica=any_replica), offset, self.view)
+        end = replica.readable_end(self.committed_end(any_replica=any_replica), offset, self.view)
         return self.log.find(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
 
     def start_of(self, start: Start, *, any_replica: bool = False) -> Offset:
-        end = self._committed_end(any_replica=any_replica)
+        end = self.committed_end(any_replica=any_replica)
         return start_of(start, log_start=self.log.log_start, end=end, offset_of_time=self.log.offset_of_time)
 
-    def _committed_end(self, *, any_replica: bool) -> Offset:
+    def committed_end(self, *, any_replica: bool) -> Offset:
         served = self.part.served if any_replica and isinstance(self.part, Following) else None
         return self.leading().high_watermark if served is None else served
 

@@ -19,7 +19,9 @@ from spark_replication.model import (
 
 
 class WantedRange(Part, frozen=True, kw_only=True):
-    """`start` and from_time as a ReadTicket has them; `to` is exclusive, None: the high watermark."""
+    """`start` and from_time as a ReadTicket has them; `to` is exclusive, None: the high watermark.
+
+    files: for who would read them from there. Any replica tells it, as far as it knows records to be committed."""
 
     topic: str
     partition: PartitionNumber
@@ -28,6 +30,7 @@ class WantedRange(Part, frozen=True, kw_only=True):
     to: Offset | None = None
     # Of a piece, about. 0: no pieces are asked for.
     piece_bytes: Count = 0
+    files: bool = False
 
     def __post_init__(self) -> None:
         require(
@@ -55,9 +58,19 @@ class Piece(Part, frozen=True, kw_only=True):
     bytes: Count
 
 
+class ReplicaFolder(Part, frozen=True, kw_only=True):
+    """Of one boot of a host, and there the only one of its device and inode."""
+
+    path: str
+    boot_id: str
+    device: Count
+    inode: Count
+
+
 class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     """The range is [start, end): an offset that was asked for stays as it is, even below log_start. `end` is at most
-    the high watermark. bytes: about what it takes as it is stored."""
+    the high watermark. bytes: about what it takes as it is stored. folder: of the replica that tells it, if its files
+    were asked for and it knows where they are."""
 
     topic: str
     partition: PartitionNumber
@@ -68,6 +81,7 @@ class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     end: Offset = 0
     bytes: Count = 0
     pieces: tuple[Piece, ...] = ()
+    folder: ReplicaFolder | None = None
     # NONE, or why this one cannot be told.
     error: str = NONE
     message: str = ""

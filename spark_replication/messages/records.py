@@ -69,6 +69,7 @@ class ReadTicket(Part, frozen=True, kw_only=True):
     `from` (an offset, "earliest" or "latest") or from_time, in ms since 1970; neither: from 0. What a stream that does
     not begin at an offset gives first is a batch without rows: its base_offset says where it begins.
     any_replica: a follower serves it, too, as far as it knows records to be committed; its leader may know more.
+    topic_id: of the topic that is meant; None: of whichever has this name.
     """
 
     topic: str
@@ -79,6 +80,7 @@ class ReadTicket(Part, frozen=True, kw_only=True):
     max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=300_000)] = 0
     columns: tuple[str, ...] | None = None
     any_replica: bool = False
+    topic_id: str | None = None
 
     def __post_init__(self) -> None:
         require(

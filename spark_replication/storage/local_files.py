@@ -59,7 +59,7 @@ class LocalLogs:
         with suppress(OSError):  # a full disk has no room for it: `quarantine` tries again
             self._quarantine.make()
         reports: list[RecoveryReport] = []
-        folders = [self._folder(partition, topic_id) for partition, topic_id in self.found()]
+        folders = [self.folder(partition, topic_id) for partition, topic_id in self.found()]
         for folder in folders:
             try:
                 self._recovered[folder] = self._made_whole(folder)
@@ -74,7 +74,7 @@ class LocalLogs:
 
     def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> PartitionLog:
         """The replica's log; its `recovery` says what was found. One that `recover` has not seen is recovered now."""
-        folder = self._folder(partition, topic_id)
+        folder = self.folder(partition, topic_id)
         # Once only: after a close the files are read again, since somebody may have written in between.
         recovered = self._recovered.pop(folder, None)
         if recovered is None:
@@ -98,7 +98,7 @@ class LocalLogs:
 
     def quarantine(self, partition: TopicPartition, topic_id: str, *, asked: bool) -> None:
         """A replica that is not there is out of service already."""
-        folder = self._folder(partition, topic_id)
+        folder = self.folder(partition, topic_id)
         self._recovered.pop(folder, None)
         try:
             self._quarantine.put(folder, asked=asked, now_ms=self._now_ms())
@@ -144,7 +144,8 @@ class LocalLogs:
             high_watermarks=self._high_watermarks,
         )
 
-    def _folder(self, partition: TopicPartition, topic_id: str) -> Path:
+    def folder(self, partition: TopicPartition, topic_id: str) -> Path:
+        """Whether or not it is there."""
         name = f"{partition}.{topic_id}"
         match = _REPLICA_FOLDER.fullmatch(name)
         # A name that would not be found again, or that leaves the directory, must not be made.

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import Protocol
 
+import msgspec
 from pyarrow import flight
 
 from spark_replication.config import Settings
@@ -39,9 +40,9 @@ from spark_replication.messages.descriptions import (
     ReplicaSizes,
     TopicMetadata,
 )
-from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.envelope import NONE, Done, from_json, to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
-from spark_replication.messages.ranges import DescribeRanges, FoundRanges
+from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, ReplicaFolder, WantedRange
 from spark_replication.messages.records import PRODUCER_ID_BITS, InitProducer, ProducerId, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.process.load import Load
@@ -61,6 +62,9 @@ class BrokerServices(Protocol):
     """What a broker process answers besides its engine."""
 
     def controller_address(self) -> str | None: ...
+    def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
+        """Where that replica's files are."""
+
     def renew_lease(self, request: RenewLease) -> LeaseAnswer: ...
     def shut_down(self, request: Shutdown) -> None: ...
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
@@ -84,7 +88,13 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
 
     def ranges(request: DescribeRanges) -> FoundRanges:
         _require_ready(broker)
-        return FoundRanges(ranges=tuple(found_range(broker.replica, wanted) for wanted in request.ranges))
+        return FoundRanges(ranges=tuple(map(a_range, request.ranges)))
+
+    def a_range(wanted: WantedRange) -> FoundRange:
+        found = found_range(broker.replica, wanted)
+        if not wanted.files or found.error != NONE:
+            return found
+        return msgspec.structs.replace(found, folder=services.folder(found.topic_partition, found.topic_id))
 
     def shutdown(request: Shutdown) -> Done:
         services.shut_down(request)

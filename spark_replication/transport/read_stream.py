@@ -126,6 +126,11 @@ class ReadStream:
     def _find(self, bytes_max: int) -> tuple[Records | None, Offset]:
         replica = self._replica_of()
         with replica.guard:
+            if self._ticket.topic_id not in (None, replica.topic_id):
+                raise UnknownTopicOrPartition(
+                    f"{replica.partition} is of topic_id {replica.topic_id} here, not {self._ticket.topic_id}: the "
+                    "topic was made again, or this broker is yet to hear of that"
+                )
             if self._offset == UNDECIDED:
                 self._offset = replica.start_of(self._ticket.start, any_replica=self._ticket.any_replica)
             high_watermark = replica.high_watermark

@@ -71,7 +71,12 @@ def _rows_wanted(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True)
 @_rows_wanted
 @click.option("--column", "-c", "chosen", multiple=True, help="show this column only; may be given several times")
-@click.option("--prefer", default="leader", show_default=True, help="leader, follower or a broker's id")
+@click.option(
+    "--prefer",
+    default="leader",
+    show_default=True,
+    help="leader, follower, near (on this host, from its files where they may be read) or a broker's id",
+)
 @click.option("--follow", "-f", is_flag=True, help="wait until there are as many rows")
 @click.option("--max-rows", type=click.IntRange(min=1), default=ROWS_SHOWN, show_default=True)
 def consume(

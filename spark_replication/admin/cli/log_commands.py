@@ -19,8 +19,8 @@ from spark_replication.admin.cli.log_files import (
     verify,
 )
 from spark_replication.errors import StorageFailed
-from spark_replication.storage.mapped_log import bases_in
 from spark_replication.storage.segment import DATA, INDEX
+from spark_replication.storage.stored_log import bases_in
 
 SHOWN_MAX = 1_000
 

@@ -1,4 +1,4 @@
-"""The files of a replica's log: which there are, and whether they hold. Read as storage.mapped_log has it, but without
+"""The files of a replica's log: which there are, and whether they hold. Read as storage.stored_log has it, but without
 a map: a disk that fails is to be reported, and would end a process that has mapped it.
 """
 
@@ -18,8 +18,8 @@ from spark_replication.storage.epochs_file import EPOCHS_FILE, read_epochs
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.high_watermarks import HIGH_WATERMARKS_FILE, read_high_watermarks
 from spark_replication.storage.index import ENTRY_BYTES, IndexEntry, decode_entries
-from spark_replication.storage.mapped_log import MappedLog, StoredSegment, bases_in, segments_in
 from spark_replication.storage.segment import DATA, INDEX, index_path
+from spark_replication.storage.stored_log import StoredLog, StoredSegment, bases_in, segments_in
 
 _FILES = LocalFiles(open_files_max=1)
 
@@ -84,7 +84,7 @@ def _verified(folder: Path, committed: Offset) -> Verified:
     found = Verified(folder=str(folder))
     epochs: list[tuple[int, Offset]] = []
     try:
-        found.start = found.end = MappedLog(folder).log_start
+        found.start = found.end = StoredLog(folder, mapped=False).log_start
         places = [base for base in bases_in(folder) if base >= found.start]  # those below are on their way out
         for segment in segments_in(folder, places, found.start, mapped=False):
             _verify_segment(segment, found, epochs, is_last=segment.base == places[-1])

@@ -39,6 +39,7 @@ from spark_replication.messages.actions import DISK_FAILED
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.ranges import ReplicaFolder
 from spark_replication.model import BrokerId, DirectoryIdentity, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
 from spark_replication.process.loopback import port_again
@@ -57,6 +58,7 @@ from spark_replication.storage.broker_directory import (
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.flush_threads import FlushThreads
 from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.replica_folder import replica_folder
 from spark_replication.storage.reserve import RESERVE_FILE
 from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.actions import call
@@ -153,6 +155,9 @@ class BrokerLife:
             self._loop.initialized(told, lambda: self._store.read_assigned(self._options.broker_id))
         except ReplicationError as error:
             log.info("what is no longer assigned stays until the next INIT or registration: %s", error)
+
+    def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
+        return replica_folder(self._logs.folder(partition, topic_id))
 
     def controller_address(self) -> str | None:
         controller = self._store.controller()

@@ -44,6 +44,8 @@ class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
     columns: tuple[str, ...] | None = None
     include_metadata: bool = False
     fail_on_data_loss: bool = True
+    #: From replicas on a task's own host, and there from their files where it may read them.
+    local_reads: bool = True
     min_partitions: int | None = None
     max_records_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
@@ -73,6 +75,7 @@ def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream
         columns=taken("columns", _names),
         include_metadata=taken("includeMetadata", _flag) or False,
         fail_on_data_loss=taken("failOnDataLoss", _flag) is not False,
+        local_reads=taken("localReads", _flag) is not False,
         min_partitions=taken("minPartitions", _count),
         max_records_per_trigger=taken("maxRecordsPerTrigger", _count),
         max_bytes_per_trigger=taken("maxBytesPerTrigger", _count),
@@ -93,6 +96,7 @@ NAMES = (
     "columns",
     "includeMetadata",
     "failOnDataLoss",
+    "localReads",
     "minPartitions",
     "maxRecordsPerTrigger",
     "maxBytesPerTrigger",

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from spark_replication.client.reader import LogBatch
+from spark_replication.client.log_batch import LogBatch
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
 from spark_replication.spark.datasource.planning import Range
 from spark_replication.spark.datasource.topic import Topic

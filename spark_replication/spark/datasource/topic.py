@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TypeVar
 
 from spark_replication.client.deadline import Deadline, back_off_s
-from spark_replication.client.reader import LogBatch, Reader
+from spark_replication.client.log_batch import LogBatch
+from spark_replication.client.reader import Preference, Reader
 from spark_replication.errors import InvalidRequest, OffsetOutOfRange
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange, WantedRange
@@ -110,7 +111,7 @@ class Topic:
             (found,) = self.found({partition: offset}, topic_id=topic_id).values()
             before = offset = min(end, self.kept_from(found))
             try:
-                for batch in self._reader.read(self.name, partition, offset, end, columns=columns):
+                for batch in self._reader.read(self.name, partition, offset, end, columns=columns, topic_id=topic_id):
                     offset = batch.last_offset + 1
                     yield batch
             except OffsetOutOfRange:  # retention was faster: looked at with the next turn
@@ -135,7 +136,10 @@ _readers: dict[tuple[object, ...], Reader] = {}
 def _reader_of(options: LogOptions) -> Reader:
     """Spark gives the next task to the same process: connecting anew would take longer than a small task. A fork makes
     its own."""
-    key = (os.getpid(), options.bootstrap, options.deadline_ms, *sorted(options.security.items()))
+    prefer: Preference = "near" if options.local_reads else "leader"
+    key = (os.getpid(), options.bootstrap, prefer, options.deadline_ms, *sorted(options.security.items()))
     if key not in _readers:
-        _readers[key] = Reader(options.bootstrap, security=options.security or None, deadline_ms=options.deadline_ms)
+        _readers[key] = Reader(
+            options.bootstrap, security=options.security or None, prefer=prefer, deadline_ms=options.deadline_ms
+        )
     return _readers[key]

@@ -16,8 +16,9 @@ import pytest
 from pyarrow import flight
 
 import spark_replication as sr
-from spark_replication.client.reader import LogBatch, Preference
-from spark_replication.errors import OffsetOutOfRange
+from spark_replication.client.log_batch import LogBatch
+from spark_replication.client.reader import Preference
+from spark_replication.errors import InvalidRequest, OffsetOutOfRange, UnknownTopicOrPartition
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -57,7 +58,7 @@ def offsets(reader: sr.Reader, **asked: Any) -> list[int]:
     return [each.base_offset for each in reader.read(TOPIC, **asked)]
 
 
-@pytest.mark.parametrize("prefer", ["leader", "follower"])
+@pytest.mark.parametrize("prefer", ["leader", "follower", "near"])
 def test_a_read_starts_at_a_time(cluster: sr.LocalCluster, stored: list[LogBatch], prefer: Preference) -> None:
     everything = [each.base_offset for each in stored]
     with sr.Reader(cluster.bootstrap, prefer=prefer) as reader:
@@ -108,6 +109,42 @@ def test_every_brokers_files_give_the_same(cluster: sr.LocalCluster, stored: lis
         assert found == stored
         assert list(reader.read(start_time=stored[2].timestamp)) == stored[2:]
         assert [each.batch for each in reader.read(start=15, stop=22)] == [rows(15).slice(0, 5), rows(20).slice(0, 2)]
+
+
+def test_who_is_near_is_read_from_its_files_and_needs_no_stream(
+    cluster: sr.LocalCluster, stored: list[LogBatch], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sr.Reader, "_stream", _no_stream)
+    with sr.Reader(cluster.bootstrap, prefer="near", deadline_ms=5_000) as reader:
+        assert list(reader.read(TOPIC, stop=40)) == stored
+        assert [each.batch for each in reader.read(TOPIC, start=15, stop=22)] == [
+            rows(15).slice(0, 5),
+            rows(20).slice(0, 2),
+        ]
+    with sr.Reader(cluster.bootstrap, deadline_ms=5_000) as reader, pytest.raises(AssertionError):
+        list(reader.read(TOPIC, stop=40))
+
+
+def _no_stream(*_asked: object) -> Iterator[LogBatch]:
+    raise AssertionError("over the network")
+
+
+@pytest.mark.parametrize("prefer", ["leader", "near"])
+def test_what_does_not_belong_to_the_topic_that_is_meant_is_not_read(
+    cluster: sr.LocalCluster, stored: list[LogBatch], prefer: Preference
+) -> None:
+    (described,) = cluster.admin.describe_topics([TOPIC])
+    with sr.Reader(cluster.bootstrap, prefer=prefer, deadline_ms=1_000) as reader:
+        assert list(reader.read(TOPIC, stop=40, topic_id=described.topic_id)) == stored
+        with pytest.raises(UnknownTopicOrPartition, match="not another"):
+            list(reader.read(TOPIC, stop=40, topic_id="another"))
+
+
+def test_a_column_that_there_is_not_is_refused_whoever_is_asked(
+    cluster: sr.LocalCluster, stored: list[LogBatch]
+) -> None:
+    with sr.Reader(cluster.bootstrap, prefer="near") as reader, pytest.raises(InvalidRequest, match="column 'none'"):
+        list(reader.read(TOPIC, stop=40, columns=["none"]))
 
 
 def test_from_the_latest_on_only_what_comes_is_read(cluster: sr.LocalCluster) -> None:

@@ -56,6 +56,15 @@ def test_a_read_begins_and_ends_where_it_is_told(topic: Topic) -> None:
             topic.ids(startingOffsets=wrong)
 
 
+def test_whether_files_are_read_or_brokers_are_asked_the_rows_are_the_same(topic: Topic) -> None:
+    topic.fill(*range(0, 300, 10))
+    from_files, from_brokers = (
+        topic.rows(includeMetadata=True, localReads=near).orderBy("id").toArrow() for near in (True, False)
+    )
+    assert from_files.num_rows == 300
+    assert from_files.equals(from_brokers)
+
+
 def test_only_the_columns_that_are_wanted_are_read(topic: Topic) -> None:
     topic.fill(0)
     assert topic.rows(columns="text,id").columns == ["text", "id"]

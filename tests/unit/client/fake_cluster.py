@@ -131,6 +131,8 @@ class FakeCluster:
         self.refuse: Callable[[pa.RecordBatch, BatchMetadata], ReplicationError | None] = lambda _batch, _metadata: None
         self.before_answer: Callable[[FakeBroker], None] = lambda _broker: None
         self.before_read: Callable[[FakeBroker, StoredBatch], None] = lambda _broker, _stored: None
+        # What a replica says of its files.
+        self.before_range: Callable[[FakeBroker, FoundRange], FoundRange] = lambda _broker, found: found
         self.before_beginning: Callable[[FakeBroker], None] = lambda _broker: None
         self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
         self.sizes: dict[int, ReplicaSizes | ReplicationError] = {}  # what each broker says of its logs
@@ -273,11 +275,13 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def _range(self, wanted: WantedRange) -> FoundRange:
         log = self.cluster.logs[wanted.topic_partition]
-        found = FoundRange(topic=wanted.topic, partition=wanted.partition, topic_id="id")
-        if log.leader != self.id:
+        found = FoundRange(topic=wanted.topic, partition=wanted.partition, topic_id=f"id-{wanted.topic}")
+        if log.leader != self.id and not wanted.files:
             return replace(found, error=NotLeader.code, message="another leads")
-        start = start_of(wanted.beginning, log_start=log.start, end=log.end, offset_of_time=log.offset_of_time)
-        return replace(found, log_start=log.start, high_watermark=log.end, start=start, end=log.end)
+        end = log.end_at(self.id)
+        start = start_of(wanted.beginning, log_start=log.start, end=end, offset_of_time=log.offset_of_time)
+        found = replace(found, log_start=log.start, high_watermark=end, start=start, end=min(end, wanted.to or end))
+        return self.cluster.before_range(self, found) if wanted.files else found
 
     def _sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
         found = self.cluster.sizes.get(self.id, ReplicaSizes(replicas=()))

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pytest
 
 from spark_replication.client.deadline import Deadline
-from spark_replication.client.reader import LogBatch, Preference, Reader, _in_one_schema
+from spark_replication.client.log_batch import LogBatch
+from spark_replication.client.reader import Preference, Reader, _in_one_schema
 from spark_replication.errors import (
     BrokerNotAvailable,
     CorruptLog,

@@ -1,4 +1,4 @@
-"""What a leader tells of a range of its log; and that nobody else tells anything."""
+"""What a leader tells of a range of its log, and what others do: nothing, but to who would read their files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_replication.errors import UnknownTopicOrPartition
 from spark_replication.messages.ranges import FoundRange, Piece, WantedRange
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID
-from tests.unit.engine.replica.story import Story, follower
+from tests.unit.engine.replica.story import Story, fetched, follower
 
 ROWS = 10
 
@@ -66,6 +66,17 @@ def test_what_retention_has_removed_is_asked_for_in_vain_and_it_is_told_so() -> 
     story.log.forget(4)
     assert ask(story, start=1) == found(1, 9, log_start=4, bytes=5)
     assert ask(story, start="earliest") == found(4, 9, log_start=4)
+
+
+def test_of_its_files_a_follower_tells_as_much_as_it_serves() -> None:
+    leader, story = Story((0, 4, 3)).told(), follower((0, 1, 3))
+    assert ask(story, files=True).error == "NOT_LEADER_OR_FOLLOWER", "its leader has not seen its log"
+    fetched(story, leader, high_watermark=4)
+    told = ask(story, files=True, to=50)
+    assert (told.error, told.topic_id, told.start, told.end, told.high_watermark) == ("NONE", FOO_ID, 0, 4, 4)
+    assert ask(story, files=True, start="latest").start == 4
+    assert ask(story).error == "NOT_LEADER_OR_FOLLOWER"
+    assert ask(led(), files=True) == found(0, 9)
 
 
 def test_who_does_not_lead_it_tells_nothing_of_it() -> None:

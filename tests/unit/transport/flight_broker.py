@@ -18,11 +18,13 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.ranges import ReplicaFolder
 from spark_replication.messages.records import ProducerId, ReadTicket
 from spark_replication.model import TopicConfig, TopicPartition
 from spark_replication.storage.files import LocalFiles
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.storage.local_files import LocalLogs
+from spark_replication.storage.replica_folder import replica_folder
 from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.security import NO_SECURITY, Security
@@ -34,6 +36,12 @@ ORDERS = TopicPartition("orders", 0)
 
 class NoServices:
     """A broker that nobody guards."""
+
+    def __init__(self, logs: LocalLogs) -> None:
+        self._logs = logs
+
+    def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
+        return replica_folder(self._logs.folder(partition, topic_id))
 
     def controller_address(self) -> str | None:
         return None
@@ -80,7 +88,7 @@ class FlightBroker:
         me = Me(1, 0, 0)
         self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, 0, settings={})
         self.server = BrokerFlightServer(
-            "127.0.0.1", self._loop, NoServices(), settings=self.settings, security=security, now_ms=lambda: 0
+            "127.0.0.1", self._loop, NoServices(self._logs), settings=self.settings, security=security, now_ms=lambda: 0
         )
 
     @property

@@ -11,7 +11,7 @@ import pytest
 from pyarrow import flight
 
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import InvalidRequest
+from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.envelope import from_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import TopicPartition
@@ -127,6 +127,15 @@ def test_batches_of_the_streams_own_schema_are_views_of_the_slice(replica: Repli
     first, second = (batch for batch, _ in stream.batches())
     distance = second.column("row").buffers()[1].address - first.column("row").buffers()[1].address
     assert distance == len(records.data) // 2, "both lie where one read has put them"
+
+
+def test_only_the_topic_that_is_meant_is_read(replica: ReplicaLoop) -> None:
+    everything = read(replica, SCHEMA)
+    assert read(replica, SCHEMA, topic_id=replica.topic_id) == everything
+    with pytest.raises(UnknownTopicOrPartition, match=f"of topic_id {replica.topic_id} here, not another"):
+        read(replica, SCHEMA, topic_id="another")
+    with pytest.raises(UnknownTopicOrPartition):
+        read(replica, SCHEMA, topic_id="another", any_replica=True)
 
 
 def test_a_topic_that_was_made_again_is_not_read_with_the_schema_of_the_old_one(replica: ReplicaLoop) -> None:

@@ -26,6 +26,7 @@ class CutMeanwhile:
         broker.produce(ORDERS, 3)
         self._replica = broker.replicas[ORDERS]
         self.guard = self._replica.guard
+        self.topic_id = self._replica.topic_id
         self.high_watermark: Offset = self._replica.high_watermark
         self.looks = 0
 

@@ -7,7 +7,8 @@ Rules:
   removes it. Data it removes whole, which a map outlives.
 - Data is mapped as far as the index says, once the file is known to be that long. Who looks into a map behind the end
   of a file that was cut since, or onto a disk that fails, is ended by the kernel (SIGBUS), which nobody can catch.
-  Below the high watermark only an unclean election makes a broker cut; whoever looks for damage does not map.
+  Below the high watermark only an unclean election makes a broker cut. Whoever looks for damage, or must not be ended
+  by it, does not map: what is read is a copy, and what cannot be read is an error.
 - What lies on the disk may be damaged: whatever does not hold is CorruptLog or CorruptState. But only `verify` looks at
   the rows, by their CRC-32C: without it damaged ones are handed out as they are.
 """
@@ -116,20 +117,34 @@ class StoredSegment:
 
     def runs(self, start: Offset, end: Offset, *, verify: bool) -> Iterator[Run]:
         """Whole batches, from the one that holds `start` to the last that begins below `end`: many at once, since what
-        a small one costs is Python. verify: their checksums, too, and one at a time, so that what is sound is given."""
+        a small one costs is Python. verify: their checksums, too. Of a run with damage what is sound before it is
+        given."""
         first = place_of_offset(self._index, start)
         beyond = count_to(self._index, end)
         if first >= beyond:
             return
-        schema = self.schema
-        for records in self._slices(first, beyond, bytes_max=1 if verify else RUN_BYTES):
+        for records in self._slices(first, beyond, bytes_max=RUN_BYTES):
             try:
-                if verify:
-                    check_data(records)
-                batches = _decoded(records, schema, validate=verify)
+                found = self._run(records, verify=verify)
+            except CorruptLog as error:
+                count = len(records.entries) // ENTRY_BYTES
+                if count > 1:
+                    yield from self._one_by_one(first, first + count, verify=verify)
+                raise CorruptLog(f"segment {self.base:020}: {error.message}") from error
+            first += len(found[1])
+            yield found
+
+    def _one_by_one(self, first: int, beyond: int, *, verify: bool) -> Iterator[Run]:
+        for records in self._slices(first, beyond, bytes_max=1):
+            try:
+                yield self._run(records, verify=verify)
             except CorruptLog as error:
                 raise CorruptLog(f"segment {self.base:020}: {error.message}") from error
-            yield records, batches
+
+    def _run(self, records: LogSlice, *, verify: bool) -> Run:
+        if verify:
+            check_data(records)
+        return records, _decoded(records, self.schema, validate=verify)
 
     def _slices(self, first: int, beyond: int, *, bytes_max: int) -> Iterator[LogSlice]:
         """Of the entries from `first` to below `beyond`; at least one entry each."""
@@ -215,11 +230,12 @@ def bases_in(folder: Path) -> list[Offset]:
         raise StorageFailed(f"{folder} cannot be read: {error}. Name the folder of a partition") from error
 
 
-class MappedLog:
-    """The batches of a partition's folder, without a copy: each is a view of its segment's map, and keeps it."""
+class StoredLog:
+    """The batches of a partition's folder. mapped: each is a view of its segment's map, and keeps that: no copy."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, mapped: bool) -> None:
         self._folder = folder
+        self._mapped = mapped
 
     @property
     def log_start(self) -> Offset:
@@ -248,12 +264,14 @@ class MappedLog:
         *,
         end: Offset | None,
         columns: Sequence[str] | None = None,
+        newest: pa.Schema | None = None,
         verify: bool = False,
     ) -> Iterator[Found]:
         """Batches, cut to what was asked for.
 
-        end: of what may be seen; None: of what is there. Every batch has the schema of its own segment, unless columns
-        are named: then those of the last segment, of which an older one may have less, and gives nulls.
+        end: of what may be seen; None: of what is there. newest: the schema that the batches get, of which those of
+        older segments may have less, and give nulls. Without it each has the schema of its own segment, unless columns
+        are named: then it is the last segment's.
         """
         bases = bases_in(self._folder)
         log_start = self.log_start
@@ -268,15 +286,23 @@ class MappedLog:
         )
         if first < log_start or (first > end and first > self._log_end(bases, log_start)):
             raise OffsetOutOfRange(f"offset {first} is outside the log in {self._folder}, which is from {log_start} on")
-        return self._read(bases, first, end if stop is None else min(end, stop), columns, verify=verify)
+        return self._read(bases, first, end if stop is None else min(end, stop), columns, newest, verify=verify)
 
     def _read(
-        self, bases: Sequence[Offset], offset: Offset, end: Offset, columns: Sequence[str] | None, *, verify: bool
+        self,
+        bases: Sequence[Offset],
+        offset: Offset,
+        end: Offset,
+        columns: Sequence[str] | None,
+        newest: pa.Schema | None,
+        *,
+        verify: bool,
     ) -> Iterator[Found]:
         if offset >= end:
             return
         try:
-            newest = self._last(bases).schema if columns is not None else None
+            if newest is None and columns is not None:
+                newest = self._last(bases).schema
             wanted = projected(newest, columns) if newest is not None else None
             for segment in self._segments(bases, offset):
                 choose = None
@@ -306,11 +332,11 @@ class MappedLog:
         """From the one that holds `offset` on."""
         place = max(0, bisect_right(bases, offset) - 1)
         found = bases[place:]
-        return segments_in(self._folder, found, min(offset, found[0]) if found else offset, mapped=True)
+        return segments_in(self._folder, found, min(offset, found[0]) if found else offset, mapped=self._mapped)
 
     def _offset_of_time(self, time_ms: int, bases: Sequence[Offset], log_start: Offset, end: Offset) -> Offset:
         """Cost: the indexes of the segments up to the one that has it."""
-        for segment in segments_in(self._folder, bases, log_start, mapped=True):
+        for segment in segments_in(self._folder, bases, log_start, mapped=self._mapped):
             offset = segment.offset_of_time(time_ms)
             if offset is not None:
                 return offset
@@ -322,7 +348,7 @@ class MappedLog:
     def _last(self, bases: Sequence[Offset]) -> StoredSegment:
         """The newest with batches; one that is being made has none yet."""
         for base in reversed(bases):
-            segment = StoredSegment(self._folder, base, epoch=NO_EPOCH, mapped=True)
+            segment = StoredSegment(self._folder, base, epoch=NO_EPOCH, mapped=self._mapped)
             if segment.end > base:
                 return segment
             segment.check_whole()
@@ -331,7 +357,7 @@ class MappedLog:
     def _log_end(self, bases: Sequence[Offset], log_start: Offset) -> Offset:
         if not bases:
             return log_start
-        last = StoredSegment(self._folder, bases[-1], epoch=NO_EPOCH, mapped=True)
+        last = StoredSegment(self._folder, bases[-1], epoch=NO_EPOCH, mapped=self._mapped)
         last.check_whole()
         return last.end
 
@@ -350,7 +376,7 @@ def _choice(segment: StoredSegment, newest: pa.Schema, wanted: pa.Schema) -> Cal
     """What makes of its batches what is wanted of the newest version, with nulls for columns that came later."""
     stored = segment.schema
     if not are_versions(stored, newest):
-        raise CorruptLog(f"segment {segment.base:020}: its schema is no earlier version of the last segment's")
+        raise CorruptLog(f"segment {segment.base:020}: its schema is no earlier version of the newest one")
     places = [newest.get_field_index(name) for name in wanted.names]
     if max(places, default=-1) < len(stored):
         return lambda batch: batch.select(places)

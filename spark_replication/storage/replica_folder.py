@@ -1,0 +1,34 @@
+"""Where a replica's files are, told so that who is on the same host finds the very same folder there, or nothing.
+
+A path alone may mean an old copy on another host, or what a container has there. Of one boot of one kernel there is one
+file system of a number, and one folder of a number in it.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+from spark_replication.messages.ranges import ReplicaFolder
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+
+
+def replica_folder(path: Path) -> ReplicaFolder | None:
+    """None: there is no such folder, or nobody could tell it from another."""
+    path = path.absolute()
+    try:
+        found = path.stat()
+        boot_id = _boot_id()
+    except OSError:
+        return None
+    return ReplicaFolder(path=str(path), boot_id=boot_id, device=found.st_dev, inode=found.st_ino)
+
+
+def is_here(folder: ReplicaFolder) -> bool:
+    return replica_folder(Path(folder.path)) == folder
+
+
+@cache
+def _boot_id() -> str:
+    return _BOOT_ID.read_text().strip()
