@@ -58,6 +58,8 @@ class LatestPartitions(Latest[PartitionRow]):
     def with_confirmed(self, batch: TableBatch[PartitionRow]) -> TableBatch[PartitionRow]:
         """`batch`, which is being written, with what leaders have confirmed since it was taken. Where nothing else has
         changed, that waits no longer."""
+        if not self._waiting:
+            return batch
         return msgspec.structs.replace(batch, live=[self._with_confirmed(row) for row in batch.live])
 
     def deleted(self, topic: str, zxid: int, now_ms: int) -> None:

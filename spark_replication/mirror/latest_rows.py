@@ -15,6 +15,7 @@ from spark_replication.mirror.latest import Latest, TableBatch, Whole
 from spark_replication.mirror.latest_partitions import LatestPartitions
 from spark_replication.mirror.topics import TOPICS, TopicRow
 from spark_replication.model import TopicPartition
+from spark_replication.process.uncollected import uncollected
 
 MUCH = 1_000  # rows that take so long to write that others are not to wait for them
 
@@ -85,8 +86,9 @@ class LatestRows:
         for name, topic in news.topics:
             told = TopicRow(cluster_id=self._cluster_id, name=name, topic=topic, told_ms=now_ms)
             self._topics.changed(told, now_ms, again=again)
-        for each in news.partitions:
-            self._partitions.tell(each, now_ms, again=again)
+        with uncollected():
+            for each in news.partitions:
+                self._partitions.tell(each, now_ms, again=again)
         for partition, zxid in news.removed:
             self._partitions.gone(partition, zxid, now_ms)
         for name, zxid in news.deleted:
@@ -119,7 +121,7 @@ class LatestRows:
 
     def with_confirmed(self, rows: Latest[Any], batch: TableBatch[Any]) -> TableBatch[Any]:
         """`batch` of what was taken, with what leaders have confirmed since: it is about to be written, and the tables
-        before it are."""
+        before it are. This is what is written then, however often it is tried: what it says waits no longer."""
         if rows is not self._partitions or self._brokers.waiting:
             return batch
         return self._partitions.with_confirmed(batch)

@@ -245,7 +245,8 @@ class MirrorWriter:
             self._tables.events.shown = max(self._tables.events.shown, self._rows.written_event)
             self._go_on(BEGIN_MS)
         else:
-            self._write(*found, left)
+            rows, batch = found
+            self._write(rows, self._rows.with_confirmed(rows, batch), left)
 
     def _write(
         self, rows: Latest[Any], batch: TableBatch[Any], left: Iterator[tuple[Latest[Any], TableBatch[Any]]]
@@ -254,7 +255,7 @@ class MirrorWriter:
         version = table.version
         told = compared(
             rows.table,
-            self._rows.with_confirmed(rows, batch),
+            batch,
             table.shown(),
             knows=rows.knows,
             cluster_id="simulated",
