@@ -18,7 +18,7 @@ class LocalReader:
 
     Batches are views of the files, and may outlive the reader. A file that is cut while it is looked at, or whose disk
     fails, ends this process (SIGBUS): below the high watermark no broker cuts, but after an unclean election. Who needs
-    to be safe from that reads over the network (`Reader`).
+    to be safe from that, or does not know where the files are, has `Reader(prefer="near")`, which copies.
     """
 
     def __init__(self, folder: str | Path) -> None:
