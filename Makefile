@@ -1,8 +1,8 @@
 # make run     start a cluster here (ARGS="--brokers 5" passes options on)
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, under a minute
-# make test    linters and all tests, and 2,000 seeds of the simulator that nobody has tried
-# make fresh   2,000 such seeds alone, about 3 minutes (FROM=N begins where another run did)
+# make test    linters and all tests, and 2,250 seeds of the simulator that nobody has tried
+# make fresh   these seeds alone, about 3 minutes (FROM=N begins where another run did)
 # make setup   what every target needs; done once, and again when a pinned version changes
 # make clean   remove what was built (the data in .data/ stays)
 

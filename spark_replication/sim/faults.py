@@ -106,11 +106,13 @@ LASTING = {
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """A mix: how often each kind comes beside the others, and how many there are in a run."""
+    """A mix: how often each kind comes beside the others, and how many there are in a run. queries: they write, and
+    nobody else."""
 
     weights: Mapping[str, int]
     faults: tuple[int, int] = (9, 21)
     story_ms: int = 3_000
+    queries: bool = False
 
 
 def _mix(*heavy: Mapping[str, int], by: int = 6) -> Profile:
@@ -136,6 +138,7 @@ PROFILES: Mapping[str, Profile] = {
     "controller": _mix(CONTROLLER),
     "admin": _mix(ADMIN),
     "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
+    "queries": Profile(KINDS, queries=True),
 }
 DRAWN = "drawn"  # a mix of each seed's own: what breaks may need faults to meet that nobody has thought of together
 MIXES = (*PROFILES, DRAWN)

@@ -55,9 +55,16 @@ def run_seed(
     seed: int, profile: str = DEFAULT, *, faults: Sequence[Fault] | None = None, traced: bool = False
 ) -> Result:
     """One run, of the seed's own schedule or of another."""
-    planned = schedule(seed, profile_of(profile, seed)) if faults is None else list(faults)
+    mix = profile_of(profile, seed)
+    planned = schedule(seed, mix) if faults is None else list(faults)
     world = World(seed, traced=traced)
-    cluster = SimulatedCluster(world, brokers=4 if seed % 5 else 3, candidates=2, settings=_settings(seed))
+    cluster = SimulatedCluster(
+        world,
+        brokers=4 if seed % 5 else 3,
+        candidates=2,
+        settings=_settings(seed),
+        queries=None if not mix.queries else "jobs" if seed % 2 else "streams",
+    )
     failure: Failure | None = None
     try:
         _tell(cluster, planned)

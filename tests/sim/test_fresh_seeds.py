@@ -12,6 +12,7 @@ import sys
 
 import pytest
 
+from spark_replication.sim.faults import DEFAULT
 from tests.conftest import FRESH_SEEDS_FROM
 
 SHARES = 8
@@ -20,12 +21,12 @@ SEEDS = 250  # of each share: all of them take one core about 5 minutes
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("share", range(SHARES))
-def test_fresh_seeds_break_nothing(share: int) -> None:
+@pytest.mark.parametrize(("share", "profile"), [*((share, DEFAULT) for share in range(SHARES)), (SHARES, "queries")])
+def test_fresh_seeds_break_nothing(share: int, profile: str) -> None:
     first = int(os.environ[FRESH_SEEDS_FROM]) + share * SEEDS
     # It takes what the tests beside it leave of the processors: those have deadlines.
     command = ["nice", sys.executable, "-m", "spark_replication", "sim", "--json", "--jobs", "1"]
-    command += ["--seeds", f"{first}..{first + SEEDS - 1}"]
+    command += ["--profile", profile, "--seeds", f"{first}..{first + SEEDS - 1}"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert ended.returncode in (0, 1), ended.stderr
     report = json.loads(ended.stdout)

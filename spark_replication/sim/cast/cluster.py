@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from spark_replication.config import settings_from
 from spark_replication.core.controller.events import BrokerDeathReported, Event, ReplicasFailed, Requested
 from spark_replication.messages.requests import CreateTopic, Request
@@ -11,6 +13,7 @@ from spark_replication.sim.cast.clients import Client, Cluster, Producer, Reader
 from spark_replication.sim.cast.controllers import Candidate
 from spark_replication.sim.cast.mirror import MirrorTables
 from spark_replication.sim.cast.pipelined import PipelinedProducer
+from spark_replication.sim.cast.queries import EXPIRE_MS, Query
 from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.world.disk import HEADS, SCHEMAS
 from spark_replication.sim.world.network import Network
@@ -30,15 +33,26 @@ SETTINGS: dict[str, Scalar] = {
     "flush.interval.ms": 200,
     "log.retention.check.interval.ms": 300,
 }
+OF_STREAMS: dict[str, Scalar] = {"producer.id.expiration.ms": EXPIRE_MS}
+QUERIES = 3
 TOPIC = "orders"
 GUARDIAN_MS = (2, 60)
 
 
 class SimulatedCluster:
-    def __init__(self, world: World, *, brokers: int, candidates: int, settings: dict[str, Scalar]) -> None:
+    def __init__(
+        self,
+        world: World,
+        *,
+        brokers: int,
+        candidates: int,
+        settings: dict[str, Scalar],
+        queries: Literal["streams", "jobs"] | None = None,
+    ) -> None:
+        """queries: they write, and nobody else."""
         self.world = world
         self.network = Network(world)
-        self.settings = settings_from(SETTINGS, settings)
+        self.settings = settings_from(SETTINGS, settings, OF_STREAMS if queries == "streams" else {})
         self.store = WatchedStore(self.settings)
         self.hosts = {broker: Host(broker) for broker in range(1, brokers + 1)}
         self.checkers = Checkers(world, self.store, self.hosts, flushed=self.settings.flush == "always")
@@ -54,9 +68,12 @@ class SimulatedCluster:
             brokers=self.living,
             topics=self.partitions,
         )
-        acks: tuple[int | str, ...] = ("all", "all", "all", 1, 0)
+        acks: tuple[int | str, ...] = () if queries else ("all", "all", "all", 1, 0)
         self.producers = [Producer(number, self.cluster, acks=asked) for number, asked in enumerate(acks)]
-        self.pipelined = [PipelinedProducer(number, self.cluster) for number in range(2)]
+        self.pipelined = [PipelinedProducer(number, self.cluster) for number in range(0 if queries else 2)]
+        self.queries = [
+            Query(number, self.cluster, are_jobs=queries == "jobs") for number in range(QUERIES if queries else 0)
+        ]
         self.readers = [Reader(0, self.cluster)]
         world.check = self.checkers.after_event
 
@@ -77,7 +94,7 @@ class SimulatedCluster:
 
     @property
     def clients(self) -> tuple[Client, ...]:
-        return (*self.producers, *self.pipelined, *self.readers)
+        return (*self.producers, *self.pipelined, *self.queries, *self.readers)
 
     # Processes
 

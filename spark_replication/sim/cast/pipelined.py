@@ -1,4 +1,4 @@
-"""A pipelining producer: the window and the refusals that ship, over simulated streams.
+"""Pipelining producers: the window and the refusals that ship, over simulated streams.
 
 As client.sender does it: all that the window gives goes out at once; an answer that is no acknowledgement ends the
 lane, and the next one sends again what is left, over the same stream if that still goes to the leader.
@@ -66,63 +66,41 @@ class Lane:
         self.early: dict[int, Place | ReplicationError] = {}
 
 
-class PipelinedProducer(Client):
-    """One partition at a time. It becomes another producer once all that the last one has sent is answered."""
+class Pipeline(Client):
+    """To one partition at a time, by one producer: whoever begins gives it a window, and looks at it again and again
+    (`_look`). any_order: as BatchMetadata has it."""
 
-    def __init__(self, number: int, cluster: Cluster) -> None:
-        super().__init__(f"w{number}", cluster)
-        self._number = number
-        self._lives = 0
-        self._target: TopicPartition | None = None
-        self._begin_life()
+    any_order = False
+    _target: TopicPartition | None = None
 
-    def _begin_life(self) -> None:
-        self._id = FIRST_ID * (self._number + 1) + self._lives
-        self._lives += 1
-        self._sends = 0
-        self._window: Window[None] = Window(batches_max=IN_FLIGHT_MAX, bytes_max=1 << 20, batch_bytes=0)
+    def _begin(self, producer: int, window: Window[None]) -> None:
+        self._id = producer
+        self._window = window
         self._lane: Lane | None = None
         self._stream: PutStream | None = None
         self._not_before_ms = 0
         self._progress_ms = 0
 
-    def start(self) -> None:
-        self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
+    def _add(self, content: bytes) -> bool:
+        """False: there is no room for it."""
+        send: Send[None] = Send(
+            batch=content,
+            kind=None,
+            rows=1,
+            bytes=len(content),
+            deadline_s=(self.world.now_ms + DEADLINE_MS) / 1000,
+            future=Future(),
+        )
+        if not self._window.has_room(send):
+            return False
+        self._window.add(send, self.world.now_ms / 1000)
+        self._window.close_last()
+        return True
 
-    def _tick(self) -> None:
-        there = self.cluster.topics()
-        if self._target not in there and there:
-            self._begin_life()
-            self._target = there[self._number % len(there)]
-        if self._target in there:
-            self._send_some()
-            self._expire()
-            self._look_at_lane()
-            self._pump()
-        if not self.stopped or self._window:
-            self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
-
-    def _send_some(self) -> None:
-        if self.stopped or not self.world.chance(SENDS_PROBABILITY):
-            return
-        if not self._window and self.world.chance(ANOTHER_PROBABILITY):
-            self._begin_life()
-        for _ in range(self.world.between(1, SENDS_TOGETHER_MAX)):
-            kind = TOO_LARGE if self.world.chance(TOO_LARGE_PROBABILITY) else b""
-            content = b"w%d.%d%s" % (self._id, self._sends, kind)
-            send: Send[None] = Send(
-                batch=content,
-                kind=None,
-                rows=1,
-                bytes=len(content),
-                deadline_s=(self.world.now_ms + DEADLINE_MS) / 1000,
-                future=Future(),
-            )
-            if not self._window.has_room(send):
-                return
-            self._sends += 1
-            self._window.add(send, self.world.now_ms / 1000)
-            self._window.close_last()
+    def _look(self) -> None:
+        self._expire()
+        self._look_at_lane()
+        self._pump()
 
     def _expire(self) -> None:
         self._window.expire(self.world.now_ms / 1000)
@@ -165,7 +143,12 @@ class PipelinedProducer(Client):
 
     def _transmit(self, lane: Lane, target: TopicPartition, content: bytes, sequence: int) -> None:
         metadata = BatchMetadata(
-            producer=self._id, epoch=lane.epoch, sequence=sequence, partition=target.partition, acks="all"
+            producer=self._id,
+            epoch=lane.epoch,
+            sequence=sequence,
+            partition=target.partition,
+            acks="all",
+            any_order=self.any_order,
         )
         lane.owed.append(sequence)
         lane.stream.open = lane.stream.forth.send(
@@ -213,7 +196,7 @@ class PipelinedProducer(Client):
         assert metadata.sequence is not None
         head = topic_schema(leader.loop.config(target.topic)).head
         numbers = metadata.producer, metadata.epoch, metadata.sequence
-        batch = PreparedBatch(1, content, crc32c(content), head, *numbers)
+        batch = PreparedBatch(1, content, crc32c(content), head, *numbers, any_order=metadata.any_order)
         replica = leader.loop.replica(target)
         offset = replica.log.log_end
         replica.produce(batch, acks="all", now_ms=leader.clock_ms(), acknowledge=acknowledge)
@@ -248,3 +231,46 @@ class PipelinedProducer(Client):
             self.reload(self._target.topic)
         if error.retriable:
             self._not_before_ms = self.world.now_ms + self.world.between(*RETRY_MS)
+
+
+class PipelinedProducer(Pipeline):
+    """It becomes another producer once all that the last one has sent is answered."""
+
+    def __init__(self, number: int, cluster: Cluster) -> None:
+        super().__init__(f"w{number}", cluster)
+        self._number = number
+        self._lives = 0
+        self._begin_life()
+
+    def _begin_life(self) -> None:
+        self._begin(
+            FIRST_ID * (self._number + 1) + self._lives,
+            Window(batches_max=IN_FLIGHT_MAX, bytes_max=1 << 20, batch_bytes=0),
+        )
+        self._lives += 1
+        self._sends = 0
+
+    def start(self) -> None:
+        self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
+
+    def _tick(self) -> None:
+        there = self.cluster.topics()
+        if self._target not in there and there:
+            self._begin_life()
+            self._target = there[self._number % len(there)]
+        if self._target in there:
+            self._send_some()
+            self._look()
+        if not self.stopped or self._window:
+            self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
+
+    def _send_some(self) -> None:
+        if self.stopped or not self.world.chance(SENDS_PROBABILITY):
+            return
+        if not self._window and self.world.chance(ANOTHER_PROBABILITY):
+            self._begin_life()
+        for _ in range(self.world.between(1, SENDS_TOGETHER_MAX)):
+            kind = TOO_LARGE if self.world.chance(TOO_LARGE_PROBABILITY) else b""
+            if not self._add(b"w%d.%d%s" % (self._id, self._sends, kind)):
+                return
+            self._sends += 1

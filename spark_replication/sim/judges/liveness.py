@@ -79,10 +79,17 @@ def _leader(cluster: SimulatedCluster, partition: TopicPartition) -> BrokerId | 
 
 
 def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
-    for check in (_leads_again, _reassigned, _caught_up, _routes, _mirrored):
+    for check in (_leads_again, _reassigned, _caught_up, _routes, _mirrored, _queries_are_through):
         found = check(cluster)
         if found is not None:
             return found
+    return None
+
+
+def _queries_are_through(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    for query in cluster.queries:
+        if not query.is_through:
+            return "queries_get_on", f"{query.name} has a micro-batch that is not through"
     return None
 
 

@@ -1,0 +1,200 @@
+"""Queries and jobs that write as spark.datasource.writing does: what is repeated has the numbers that it had.
+
+A query has tasks, each with its partition. All of a micro-batch are through before the next begins. A task may be tried
+again, or beside another attempt of it, and the whole micro-batch once more by a driver that was started again: at once,
+or after longer than brokers remember other producers. Of attempts that nobody waits for some go on.
+
+A job's tasks make several appends each, in the same order each time; the next batch is another job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from spark_replication.client.window import FixedWindow
+from spark_replication.errors import ReplicationError
+from spark_replication.messages.records import KEPT_PRODUCER
+from spark_replication.model import TopicPartition
+from spark_replication.sim.cast.clients import Client, Cluster
+from spark_replication.sim.cast.pipelined import IN_FLIGHT_MAX, TICK_MS, Pipeline
+from spark_replication.sim.judges.story import ATTEMPT
+
+TASKS = 2
+APPENDS = 3  # of a job's task
+BATCHES_MAX = 10_000
+AGAIN_MS = (10, 120)
+NEXT_MS = (20, 200)
+LONG_MS = (800, 1_500)
+SPECULATES = 0.02  # at a tick
+STARTS_AGAIN = 0.02
+REPEATS = 0.3  # a micro-batch that was through
+STAYS_AWAY = 0.3  # for long, before that
+GOES_ON = 0.5
+EXPIRE_MS = 300  # of other producers, in the log's time
+FIRST_ID = 1_000_000
+
+
+class Append(NamedTuple):
+    """What a task sends, and under which numbers. any_order: see BatchMetadata."""
+
+    producer: int
+    epoch: int
+    contents: list[bytes]
+    any_order: bool
+
+
+class Attempt(Pipeline):
+    def __init__(
+        self,
+        name: str,
+        cluster: Cluster,
+        target: TopicPartition,
+        append: Append,
+        done: Callable[[Attempt], None],
+    ) -> None:
+        """done: called once, whatever came of it."""
+        super().__init__(name, cluster)
+        self._target = target
+        self._done = done
+        self._is_over = self.is_written = False
+        self.any_order = append.any_order
+        self._fixed: FixedWindow[None] = FixedWindow(batches_max=IN_FLIGHT_MAX, bytes_max=1 << 20, epoch=append.epoch)
+        self._begin(append.producer, self._fixed)
+        for content in append.contents:
+            self._add(content)
+
+    def start(self) -> None:
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._target not in self.cluster.topics():
+            self._end()
+        if not self._is_over:
+            self._look()
+            self._look_whether_over()
+            self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
+
+    def _look_whether_over(self) -> None:
+        if self._fixed.over or not self._fixed:
+            self.is_written = not self._fixed.over
+            self._end()
+
+    def _end(self) -> None:
+        if not self._is_over:
+            self._is_over = True
+            self._done(self)
+
+    def _refused(self, error: ReplicationError) -> None:
+        super()._refused(error)
+        self._look_whether_over()
+
+
+class Query(Client):
+    """Whoever makes one after its topic is gone makes another, with a checkpoint of its own."""
+
+    def __init__(self, number: int, cluster: Cluster, *, are_jobs: bool) -> None:
+        super().__init__(f"q{number}", cluster)
+        self._are_jobs = are_jobs
+        self._number = number
+        self._lives = 0
+        self._attempts = 0
+        self._batch = 0
+        self._repeats = False
+        self._next_ms = 0
+        self._targets: list[TopicPartition] = []
+        self._left: dict[int, list[Attempt]] = {}  # tasks that are not through, with what works at them
+
+    @property
+    def is_through(self) -> bool:
+        """Nothing is begun and not done."""
+        return not self._left and not self._repeats
+
+    def start(self) -> None:
+        self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
+
+    def _tick(self) -> None:
+        there = self.cluster.topics()
+        if not self._targets or not set(self._targets) <= set(there):
+            self._make(there)
+        elif self._left:
+            self._go_on()
+        elif self.world.now_ms >= self._next_ms and (self._repeats or not self.stopped):
+            self._begin_batch()
+        if not self.stopped or not self.is_through:
+            self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
+
+    def _make(self, there: Sequence[TopicPartition]) -> None:
+        self._leave()
+        self._lives += 1
+        self._batch, self._repeats = 0, False
+        self._targets = [there[(self._number + task) % len(there)] for task in range(TASKS)] if there else []
+
+    def _begin_batch(self) -> None:
+        if self._repeats:
+            self.world.counts["query_repeated"] += 1
+        else:
+            self._batch += 1
+        self._left = {task: [] for task in range(TASKS)}
+        for task in range(TASKS):
+            self._try(task)
+
+    def _go_on(self) -> None:
+        """With a batch."""
+        if self.world.chance(STARTS_AGAIN):
+            self.world.counts["query_started_again"] += 1
+            self._leave()  # and it will not know of any task that was through
+            self._repeats, self._next_ms = True, self.world.now_ms + self.world.between(*AGAIN_MS)
+            return
+        for task, attempts in self._left.items():
+            if not attempts or (len(attempts) == 1 and self.world.chance(SPECULATES)):
+                self._try(task)
+
+    def _leave(self) -> None:
+        """Those who work for it: some are not reached."""
+        for attempts in self._left.values():
+            for attempt in attempts:
+                if not self.world.chance(GOES_ON):
+                    attempt.ended()
+        self._left = {}
+
+    def _try(self, task: int) -> None:
+        self._attempts += 1
+        left = self._left
+
+        def done(attempt: Attempt) -> None:
+            if left is self._left and task in left:
+                left[task].remove(attempt)
+                if attempt.is_written:
+                    self._through(task)
+
+        append = self._appends_of_job(task) if self._are_jobs else self._append_of_stream(task)
+        attempt = Attempt(f"{self.name}/{self._attempts}", self.cluster, self._targets[task], append, done)
+        self._left[task].append(attempt)
+        attempt.start()
+
+    def _append_of_stream(self, task: int) -> Append:
+        """What it holds comes in another order each time: other bytes."""
+        producer = FIRST_ID * (self._number + 1) + TASKS * self._lives + task
+        content = b"%s%s%d" % (self._content(task), ATTEMPT, self._attempts)
+        return Append(producer | KEPT_PRODUCER, self._batch, [content], any_order=True)
+
+    def _appends_of_job(self, task: int) -> Append:
+        producer = FIRST_ID * (self._number + 1) + BATCHES_MAX * self._lives + TASKS * self._batch + task
+        contents = [b"%s.%d" % (self._content(task), number) for number in range(APPENDS)]
+        return Append(producer, 0, contents, any_order=False)
+
+    def _content(self, task: int) -> bytes:
+        return b"%s.%d.%d.%d" % (self.name.encode(), self._lives, task, self._batch)
+
+    def _through(self, task: int) -> None:
+        for attempt in self._left.pop(task):
+            if not self.world.chance(GOES_ON):
+                attempt.ended()
+        if self._left:
+            return
+        self.world.counts["query_batches"] += 1
+        self._repeats = not self._repeats and self.world.chance(REPEATS)
+        stays_away = self._repeats and not self._are_jobs and self.world.chance(STAYS_AWAY)
+        waits = LONG_MS if stays_away else NEXT_MS
+        self._next_ms = self.world.now_ms + self.world.between(*waits)
