@@ -26,6 +26,7 @@ from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.core.moves.moves import Plan
 from spark_replication.core.moves.planning import Goal, plan_for
 from spark_replication.errors import (
+    InvalidRequest,
     LeaderNotAvailable,
     NotController,
     ReplicationError,
@@ -54,7 +55,7 @@ from spark_replication.messages.requests import (
     WidenTopic,
 )
 from spark_replication.model import BrokerId, How, Scalar
-from spark_replication.storage.batches import stored_schema
+from spark_replication.storage.batches import schema_of_text, stored_schema
 from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
@@ -91,6 +92,11 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Scalar]
     schema: str = ""
     schema_version: int = 0
+
+    @property
+    def arrow_schema(self) -> pa.Schema:
+        """`schema`, as create_topic takes it."""
+        return schema_of_text(self.schema, f"the description of {self.name}")
 
 
 class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,7 +143,7 @@ class Admin:
         """Returns once every partition has a leader that brokers know of."""
         request = CreateTopic(
             name=name,
-            schema=_schema_text(stored_schema(schema)),
+            schema=_schema_text(schema),
             partitions=partitions,
             replication_factor=replication_factor,
             config=dict(config),
@@ -149,7 +155,7 @@ class Admin:
     def widen_topic(self, name: str, schema: pa.Schema) -> TopicDescription:
         """The topic's schema is this one from now on: its own, with nullable columns after the last. Batches of earlier
         versions are taken, and shown, with nulls in them. Returns once every broker that answers knows of it."""
-        request = WidenTopic(topic=name, schema=_schema_text(stored_schema(schema)))
+        request = WidenTopic(topic=name, schema=_schema_text(schema))
         deadline = Deadline(self._deadline_ms)
         self._ask(request, deadline)
         told = self._told(name, deadline)
@@ -459,7 +465,13 @@ class Admin:
 
 
 def _schema_text(schema: pa.Schema) -> str:
-    return base64.b64encode(schema.serialize().to_pybytes()).decode("ascii")
+    """As a topic has it."""
+    if not isinstance(schema, pa.Schema):
+        raise InvalidRequest(
+            f"a topic's schema is a pyarrow.Schema, and this is a {type(schema).__name__}: another topic's is its "
+            "description's arrow_schema, a DataFrame's pyspark.sql.pandas.types.to_arrow_schema(df.schema)"
+        )
+    return base64.b64encode(stored_schema(schema).serialize().to_pybytes()).decode("ascii")
 
 
 def _described(topic: TopicMetadata) -> TopicDescription:

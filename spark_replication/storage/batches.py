@@ -84,14 +84,14 @@ class TopicSchema:
 
 @lru_cache(SCHEMAS_REMEMBERED)
 def _topic_schema(text: str, earlier_columns: tuple[int, ...]) -> TopicSchema:
-    return TopicSchema(_schema_of_text(text, "a topic's config"), earlier_columns)
+    return TopicSchema(schema_of_text(text, "a topic's config"), earlier_columns)
 
 
 def topic_schema(config: TopicConfig) -> TopicSchema:
     return _topic_schema(config.schema, config.earlier_columns)
 
 
-def _schema_of_text(text: str, source: str) -> pa.Schema:
+def schema_of_text(text: str, source: str) -> pa.Schema:
     try:
         message = base64.b64decode(text, validate=True)
     except ValueError as error:
@@ -102,10 +102,10 @@ def _schema_of_text(text: str, source: str) -> pa.Schema:
 def schema_change(before: str, after: str) -> SchemaChange:
     """What core asks about the schema that a topic has, and the one that it is to have; both as IPC, base64."""
     try:
-        new = _schema_of_text(after, "the request")
+        new = schema_of_text(after, "the request")
     except ReplicationError as error:
         raise InvalidSchema(f"there is no schema in it: {error.message}") from error
-    old = _schema_of_text(before, "a topic's config")
+    old = schema_of_text(before, "a topic's config")
     difference = _first_difference(_first_columns(new, len(old)), old, of="the new schema")
     difference = difference or _first_unfit(new, len(old))
     return SchemaChange(columns_before=len(old), columns_after=len(new), difference=difference)

@@ -81,6 +81,22 @@ def test_a_topic_is_created_and_described(cluster: FakeCluster, admin: Admin) ->
     assert admin.describe_topics([]) == []
 
 
+def test_a_topic_is_made_as_another_one_is(cluster: FakeCluster, admin: Admin) -> None:
+    (orders,) = admin.describe_topics(["orders"])
+    assert orders.arrow_schema == SCHEMA
+    assert admin.create_topic("copy", orders.arrow_schema, partitions=1).schema == orders.schema
+
+
+@pytest.mark.parametrize("schema", ["id:int64", None, {"id": "int64"}])
+def test_what_is_no_arrow_schema_is_refused_with_where_to_get_one(
+    cluster: FakeCluster, admin: Admin, schema: object
+) -> None:
+    for ask in (admin.create_topic, admin.widen_topic):
+        with pytest.raises(InvalidRequest, match=r"a pyarrow\.Schema, and this is a .*arrow_schema.*to_arrow_schema"):
+            ask("orders", schema)
+    assert cluster.received == []
+
+
 def test_a_dictionary_column_is_created_as_it_is_stored(cluster: FakeCluster, admin: Admin) -> None:
     admin.create_topic("words", pa.schema([("word", pa.dictionary(pa.int8(), pa.string()))]), partitions=1)
     with pytest.raises(InvalidRequest, match="holds a dictionary"):
