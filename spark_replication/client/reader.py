@@ -220,13 +220,14 @@ class Reader:
 
     def _from_files(self, ticket: ReadTicket, offset: Offset, address: str, deadline: Deadline) -> Iterator[LogBatch]:
         """What the replica there has in its files, if these are here. Whatever is wrong with them, the rest may come
-        from a broker."""
+        from its broker; but from one that does not even tell of them, nothing will."""
         wanted = WantedRange(topic=ticket.topic, partition=ticket.partition, start=offset, to=ticket.to, files=True)
+        topic = self._routes.topic(ticket.topic, deadline)
+        found = range_at(self._routes, address, wanted, deadline)
+        if found.topic_id != (ticket.topic_id or topic.topic_id) or not has_files(found):
+            return
         try:
-            topic = self._routes.topic(ticket.topic, deadline)
-            found = range_at(self._routes, address, wanted, deadline)
-            if found.topic_id == (ticket.topic_id or topic.topic_id) and has_files(found):
-                yield from self._unless_closed(from_files(found, ticket.columns, topic_schema(topic.config).newest))
+            yield from self._unless_closed(from_files(found, ticket.columns, topic_schema(topic.config).newest))
         except ReplicationError as error:
             log.info("%s-%d is read over the network, not from files: %s", ticket.topic, ticket.partition, error)
 
