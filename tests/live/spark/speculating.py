@@ -20,8 +20,9 @@ from spark_replication.spark.session import build_session
 
 ROWS = 4_000
 TASKS = 4
-# Of a task and partition all rows are one append, which goes as the attempt's rows end: both attempts send it.
-TEXT = "repeat('x', 1000) AS text"
+# 1.5 MB of a task and partition: in a batch two appends, of which the first goes before the attempt hangs and the other
+# as its rows end; in a stream one. Both attempts send all of them.
+TEXT = "repeat('x', 3000) AS text"
 HANGS_S = 90
 EAGER = {
     "spark.speculation": "true",
