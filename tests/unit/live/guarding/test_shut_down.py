@@ -50,13 +50,13 @@ def broker(directory: Path, then: str = "sys.exit()") -> Iterator[subprocess.Pop
         lock.release()
 
 
-def shut_down(directory: Path) -> None:
+def shut_down(directory: Path, timeout_s: float = 1.0) -> None:
     assignment = Assignment(
         log_directory=str(directory.parent), cluster_id="ours", zookeeper="", host="127.0.0.1", overrides={}
     )
     settings = settings_from({"controlled.shutdown.timeout.ms": 1})
     guardian = Guardian(1, assignment, Lease(*MINE), settings=settings, security=NO_SECURITY, report=lambda _died: None)
-    guardian.shut_down(timeout_s=1.0)
+    guardian.shut_down(timeout_s)
 
 
 def lease_of(held: tuple[int, int]) -> bytes:
@@ -73,7 +73,7 @@ def test_the_present_guardian_ends_a_broker_that_hangs(directory: Path, held: tu
     with broker(directory) as process:
         if held is not None:
             (directory / LEASE_FILE).write_bytes(lease_of(held))
-        shut_down(directory)
+        shut_down(directory, WAIT_S)
         assert process.wait(WAIT_S) == 0
 
 
