@@ -96,6 +96,15 @@ class LocalLogs:
         matches = [match for name in names if (match := _REPLICA_FOLDER.fullmatch(name))]
         return [(TopicPartition.parse(match["partition"]), match["topic_id"]) for match in matches]
 
+    def folder(self, partition: TopicPartition, topic_id: str) -> Path:
+        """Whether or not it is there."""
+        name = f"{partition}.{topic_id}"
+        match = _REPLICA_FOLDER.fullmatch(name)
+        # A name that would not be found again, or that leaves the directory, must not be made.
+        if "/" in name or match is None or (match["partition"], match["topic_id"]) != (str(partition), topic_id):
+            raise InvalidRequest(f"{name!r} cannot name a replica's folder")
+        return self._directory / name
+
     def quarantine(self, partition: TopicPartition, topic_id: str, *, asked: bool) -> None:
         """A replica that is not there is out of service already."""
         folder = self.folder(partition, topic_id)
@@ -143,12 +152,3 @@ class LocalLogs:
             memory=self._memory,
             high_watermarks=self._high_watermarks,
         )
-
-    def folder(self, partition: TopicPartition, topic_id: str) -> Path:
-        """Whether or not it is there."""
-        name = f"{partition}.{topic_id}"
-        match = _REPLICA_FOLDER.fullmatch(name)
-        # A name that would not be found again, or that leaves the directory, must not be made.
-        if "/" in name or match is None or (match["partition"], match["topic_id"]) != (str(partition), topic_id):
-            raise InvalidRequest(f"{name!r} cannot name a replica's folder")
-        return self._directory / name

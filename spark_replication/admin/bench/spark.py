@@ -1,8 +1,7 @@
 """Rows through Spark: read from a topic and written to one, beside Parquet files of the same rows in the same session,
 and beside Kafka by its own connector where one runs.
 
-What is read goes to Spark's `noop`, which takes every column of every row and keeps none. Beside it: as many rows that
-Python workers have in memory, which is as fast as any source in Python can be.
+What is read goes to Spark's `noop`, which takes every column of every row and keeps none.
 """
 
 from __future__ import annotations
@@ -32,7 +31,6 @@ COLUMNS = "id long, at_ms long, amount double, text string"
 TEXT = "sha1(CAST(id AS STRING))"  # 40 characters that no compression takes away
 ROW_BYTES = 8 + 8 + 8 + 4 + 40
 LOOK_S = 0.02
-MADE_ROWS = 64 << 10
 # As a user's session that goes on for long: ours compile quickly, which is for short ones.
 COMPILED = {"spark.driver.defaultJavaOptions": "-XX:+TieredCompilation"}
 
@@ -164,25 +162,10 @@ class _Bench:
             "parquet": lambda _number: _taken(self.spark.read.schema(COLUMNS).parquet(source)),
             "log": lambda _number: _taken(log()),
             "log, no files": lambda _number: _taken(log(localReads="false")),
-            "from memory": lambda _number: _taken(self._from_memory()),
         }
         if self.kafka is not None:
             ways["kafka"] = lambda _number: _taken(self._of_kafka(self.spark.read).load())
         return ways
-
-    def _from_memory(self) -> DataFrame:
-        """As many rows that Python workers have already: what Spark itself takes to get them from there."""
-        rows = self.rows // self.partitions
-
-        def made(asked: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for _ in asked:
-                numbers = pa.array(range(min(rows, MADE_ROWS)))
-                columns = [numbers, numbers, numbers.cast(pa.float64()), pa.array(["x" * 40] * len(numbers))]
-                batch = pa.record_batch(columns, schema=SCHEMA)
-                for first in range(0, rows, MADE_ROWS):
-                    yield batch.slice(0, min(MADE_ROWS, rows - first))
-
-        return self.spark.range(0, self.partitions, 1, self.partitions).mapInArrow(made, COLUMNS)
 
     def _streams(self, source: str) -> dict[str, Callable[[int], Any]]:
         def streamed(rows: DataFrame, number: int) -> None:
