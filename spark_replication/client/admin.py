@@ -15,6 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.health import Health, health_of
 from spark_replication.client.replica_sizes import (
     ReassignmentDescription,
     bytes_of,
@@ -24,7 +25,7 @@ from spark_replication.client.replica_sizes import (
 )
 from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.core.moves.moves import Plan
-from spark_replication.core.moves.planning import Goal, plan_for
+from spark_replication.core.moves.planning import Goal, named_partition, plan_for
 from spark_replication.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -35,11 +36,11 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from spark_replication.messages.actions import ADMIN_REQUESTS, METADATA, REBUILD_MIRROR
+from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_EVENTS, METADATA, REBUILD_MIRROR
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
 from spark_replication.messages.envelope import Done
-from spark_replication.messages.mirroring import RebuildMirror
+from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent, ToldEvents
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
@@ -324,6 +325,43 @@ class Admin:
                 for broker, registration in sorted(metadata.brokers.items())
             ),
         )
+
+    def health(self) -> Health:
+        """A verdict, and its reasons: each with what set it off, and the command that mends it."""
+        metadata = self._told_best(None, Deadline(self._deadline_ms))
+
+        def told(asked: DescribeEvents) -> tuple[ToldEvent, ...]:
+            try:
+                return self._events(asked, Deadline(ASK_MS))
+            except ReplicationError:
+                return ()  # that the mirror lags is among the reasons; a cause is worth less than the verdict
+
+        return health_of(metadata, told)
+
+    def events(
+        self,
+        *,
+        partitions: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        brokers: Sequence[BrokerId] = (),
+        cause: str | None = None,
+        last: int = 50,
+    ) -> list[ToldEvent]:
+        """What happened, the newest last, as the mirror's events tell it: about any of these, or about anything."""
+        asked = DescribeEvents(
+            partitions=tuple(map(named_partition, partitions)),
+            topics=tuple(topics),
+            brokers=tuple(brokers),
+            cause=cause,
+            last=last,
+        )
+        return [*self._events(asked, Deadline(self._deadline_ms))]
+
+    def _events(self, asked: DescribeEvents, deadline: Deadline) -> tuple[ToldEvent, ...]:
+        def ask() -> ToldEvents:
+            return self._routes.call(self._controller(deadline), DESCRIBE_EVENTS, asked, deadline.within_ms(TRY_MS))
+
+        return persistently(ask, deadline).events
 
     def rebuild_mirror(self) -> None:
         """The controller compares the mirror's tables with everything it knows, and writes what they lack: after

@@ -349,7 +349,7 @@ class LocalCluster:
             view = self._controllers_view()
         except ReplicationError as error:
             return [str(error)]
-        return [*self._ended(view.brokers), *problems(regarded(view), frozenset(self._guardians))]
+        return [*self._ended(view.brokers), *map(str, problems(regarded(view), frozenset(self._guardians)))]
 
     def _ended(self, registered: Collection[BrokerId]) -> list[str]:
         """Those whose end the controller has yet to hear of."""

@@ -25,7 +25,7 @@ from spark_replication.messages.guarding import (
     RenewLease,
     Shutdown,
 )
-from spark_replication.messages.mirroring import RebuildMirror
+from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.ranges import DescribeRanges, FoundRanges
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
@@ -71,6 +71,7 @@ BROKER_DIED = Action("broker_died", BrokerDied, Done)
 DISK_FAILED = Action("disk_failed", DiskFailed, Done)
 GUARDING = Action("guarding", Guarding, GuardingAnswer)
 REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done)
+DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents)
 
 _COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
     action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)

@@ -13,7 +13,7 @@ from spark_replication.mirror.columns import Table
 from spark_replication.mirror.events import EVENTS
 from spark_replication.mirror.object_store import PATIENCE, StoreOptions
 from spark_replication.mirror.partitions import PARTITIONS
-from spark_replication.mirror.reading import rows_of
+from spark_replication.mirror.reading import last_rows_of, rows_of
 from spark_replication.mirror.status import STATUS
 from spark_replication.mirror.topics import TOPICS
 
@@ -47,9 +47,13 @@ def read_partitions(path: str) -> pa.Table:
     return read_table(PARTITIONS.name, path)
 
 
-def read_events(path: str, where: str | None = None) -> pa.Table:
-    """In the order in which they were told. where: as mirror.reading makes it."""
-    return rows_of(_opened(EVENTS, path), where=where).sort_by("number")
+def read_events(
+    path: str, where: str | None = None, last: int | None = None, store: StoreOptions = PATIENCE
+) -> pa.Table:
+    """In the order in which they were told. where: as mirror.told_events makes it. last: so many of them, at most."""
+    opened = _opened(EVENTS, path, store)
+    found = rows_of(opened, where=where) if last is None else last_rows_of(opened, "number", last, where)
+    return found.sort_by("number")
 
 
 def read_status(path: str) -> pa.Table:

@@ -17,7 +17,19 @@ _ARROW_HAS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 def rows_of(opened: DeltaTable, columns: Iterable[str] | None = None, where: str | None = None) -> pa.Table:
     """Of the version that is open. where: SQL, of what the functions below make."""
     wanted = "*" if columns is None else ", ".join(map(named, columns))
-    query = f"SELECT {wanted} FROM rows" if where is None else f"SELECT {wanted} FROM rows WHERE {where}"
+    return _found(opened, f"SELECT {wanted} FROM rows{_only(where)}")
+
+
+def last_rows_of(opened: DeltaTable, column: str, count: int, where: str | None = None) -> pa.Table:
+    """The rows with the highest values of `column`, in no order."""
+    return _found(opened, f"SELECT * FROM rows{_only(where)} ORDER BY {named(column)} DESC LIMIT {count}")
+
+
+def _only(where: str | None) -> str:
+    return "" if where is None else f" WHERE {where}"
+
+
+def _found(opened: DeltaTable, query: str) -> pa.Table:
     found = pa.table(QueryBuilder().register("rows", opened).execute(query))
     fields = [field.with_type(_ARROW_HAS.get(field.type, field.type)) for field in found.schema]
     return found.cast(pa.schema(fields))

@@ -419,7 +419,7 @@ class SparkCluster:
         found.extend(
             f"broker {broker} does not start: {each.trouble}" for broker, each in guarded.items() if each.trouble
         )
-        return found + health.problems(metadata, frozenset(guarded))
+        return [*found, *map(str, health.problems(metadata, frozenset(guarded)))]
 
     def _shortages(self, metadata: Metadata) -> list[str]:
         return shortages(

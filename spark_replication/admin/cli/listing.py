@@ -6,7 +6,9 @@ listing is to be.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from pathlib import Path
 from typing import Any, Literal
@@ -15,7 +17,9 @@ import click
 import msgspec
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from spark_replication.admin.cli.terminal import harmless, harmless_json
 from spark_replication.client.bootstrap import FORMS
 from spark_replication.client.settings_file import read_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment
@@ -48,6 +52,38 @@ _config = click.option(
 _set = click.option("--set", "assigned", multiple=True, metavar="NAME=VALUE", help="a setting, over the file's")
 
 
+_watch = click.option(
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(min=0.2),
+    metavar="SECONDS",
+    help="again and again, this often, until Ctrl-C",
+)
+
+
+def watched(command: Callable[..., None]) -> Callable[..., None]:
+    """With --watch the command is run again and again. What goes wrong, or an exit code, does not end it."""
+
+    @_watch
+    @wraps(command)
+    def run(*arguments: Any, watch_s: float | None, **others: Any) -> None:
+        if watch_s is None:
+            command(*arguments, **others)
+            return
+        with suppress(KeyboardInterrupt):
+            while True:
+                click.clear()  # nothing, where it is no terminal
+                try:
+                    command(*arguments, **others)
+                except click.exceptions.Exit:
+                    pass
+                except ReplicationError as error:
+                    tell_error(error)
+                time.sleep(watch_s)
+
+    return run
+
+
 def security(command: Callable[..., None]) -> Callable[..., None]:
     """Passes `security`, of --config, the environment and --set."""
 
@@ -70,28 +106,37 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Forma
     found = [list(row) for row in rows]
     if output == "json":
         named = [dict(zip(columns, row, strict=True)) for row in found]
-        click.echo(msgspec.json.format(msgspec.json.encode(named, enc_hook=str), indent=2).decode())
+        show_json(named)
         return
     table = Table()
     for name in columns:
-        table.add_column(name.replace("_", " "), overflow="fold")
+        table.add_column(Text(harmless(name.replace("_", " "))), overflow="fold")
     for row in found:
         table.add_row(*(_cell(value) for value in row))
     console = Console()
     (console if console.is_terminal else Console(width=WIDE)).print(table)
 
 
+def show_json(value: Any) -> None:
+    click.echo(harmless_json(msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2).decode()))
+
+
+def tell_error(error: ReplicationError | str) -> None:
+    click.echo(f"error: {harmless(str(error))}", err=True)
+
+
 def tell_refused(refused: Mapping[str, ReplicationError]) -> None:
     """What of a request was refused: a line each on stderr, and exit 1, if there is any."""
     for name, error in refused.items():
-        click.echo(f"error: {name}: {error}", err=True)
+        tell_error(f"{name}: {error}")
     if refused:
         raise click.exceptions.Exit(1)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: Any) -> Text:
+    """Not as rich's markup: a name may look like it."""
     if value is None:
-        return ""
+        return Text()
     if isinstance(value, (list, tuple)):
-        return ", ".join(map(str, value))
-    return str(value)
+        return Text(harmless(", ".join(map(str, value))))
+    return Text(harmless(str(value)))

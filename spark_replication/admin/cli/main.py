@@ -10,8 +10,9 @@ import click
 
 from spark_replication.admin.cli.bench_command import bench
 from spark_replication.admin.cli.consume_command import consume
+from spark_replication.admin.cli.health_command import health
 from spark_replication.admin.cli.leader_command import leader
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_error
 from spark_replication.admin.cli.log_commands import log
 from spark_replication.admin.cli.mirror_command import mirror
 from spark_replication.admin.cli.produce_command import produce
@@ -93,6 +94,7 @@ def scenario(paths: tuple[Path, ...], *, quiet: bool) -> None:
 
 cli.add_command(bench)
 cli.add_command(consume)
+cli.add_command(health)
 cli.add_command(leader)
 cli.add_command(log)
 cli.add_command(mirror)
@@ -107,5 +109,5 @@ def main() -> None:
     try:
         cli()
     except ReplicationError as error:
-        click.echo(f"error: {error}", err=True)
+        tell_error(error)
         sys.exit(1)

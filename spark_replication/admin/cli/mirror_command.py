@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Any
 
 import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
+from spark_replication.messages.mirroring import DescribeEvents
 from spark_replication.mirror.events import EVENTS, face_of
 from spark_replication.mirror.load import TABLES, read_events, read_status, read_table
 from spark_replication.mirror.paths import DEFAULT_PATH
-from spark_replication.mirror.reading import is_one_of
 from spark_replication.mirror.status import STATUS
+from spark_replication.mirror.told_events import told_event, where_of
+from spark_replication.model import TopicPartition
 from spark_replication.transport.security import Security
 
 COLUMNS = {
@@ -56,45 +56,36 @@ def show_rows(path: str, output: Format, table: str, topics: tuple[str, ...]) ->
 @mirror.command()
 @_path
 @output
-@click.option("--broker", type=int, help="of this one alone")
+@click.option("--broker", type=int, help="of this one, too")
 @click.option("--cause", help="all that this set off: an id, as the listing has it")
 @click.option("--last", type=click.IntRange(min=1), default=50, show_default=True, help="so many, the newest last")
 @click.argument("names", nargs=-1, metavar="[TOPIC|TOPIC-PARTITION]…")
 def events(path: str, output: Format, broker: int | None, cause: str | None, last: int, names: tuple[str, ...]) -> None:
     """What happened, because of what, and what became of it: who led a partition at a time, and why."""
-    rows = rows_of(partial(read_events, where=_wanted(broker, cause, names)), path)[-last:]
+    rows = rows_of(partial(read_events, where=where_of(_asked(broker, cause, names)), last=last), path)
     if output == "json":
         faces = ({**row, "was": face_of(row["was"]), "became": face_of(row["became"])} for row in rows)
         show(EVENTS.schema.names, ([*row.values()] for row in faces), output=output)
     else:
-        told = ({**row, "changes": ", ".join(_changes(row))} for row in rows)
+        told = ({**row, "changes": ", ".join(told_event(row).changes)} for row in rows)
         show(EVENT_COLUMNS, ([row[name] for name in EVENT_COLUMNS] for row in told), output=output)
 
 
-def _changes(event: dict[str, Any]) -> Iterator[str]:
-    """What became different; of what is new, what there is."""
-    was, became = face_of(event["was"]), face_of(event["became"])
-    for name, value in (became or {}).items():
-        if was is None and value not in (None, [], False):
-            yield f"{name} {value}"
-        elif was is not None and was[name] != value:
-            yield f"{name} {was[name]} → {value}"
-
-
-def _wanted(broker: int | None, cause: str | None, names: tuple[str, ...]) -> str | None:
-    wanted = [] if broker is None else [is_one_of("broker", [broker])]
-    wanted += [] if cause is None else [is_one_of("cause", [cause])]
-    wanted += [f"({' OR '.join(map(_named, names))})"] if names else []
-    return " AND ".join(wanted) or None
-
-
-def _named(name: str) -> str:
+def _asked(broker: int | None, cause: str | None, names: tuple[str, ...]) -> DescribeEvents:
     """A topic's name may end as a partition's does: then it is both."""
-    topic, _, number = name.rpartition("-")
-    if not topic or not number.isdecimal():
-        return is_one_of("topic", [name])
-    is_partition = f"{is_one_of('topic', [topic])} AND {is_one_of('partition', [int(number)])}"
-    return f"{is_one_of('topic', [name])} OR ({is_partition})"
+    return DescribeEvents(
+        partitions=tuple(found for name in names if (found := _partition_named(name)) is not None),
+        topics=names,
+        brokers=() if broker is None else (broker,),
+        cause=cause,
+    )
+
+
+def _partition_named(name: str) -> TopicPartition | None:
+    try:
+        return TopicPartition.parse(name)
+    except ValueError:
+        return None
 
 
 @mirror.command()

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
+from typing import Literal
 
+import msgspec
 from msgspec.structs import replace
 
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.settling import waiting
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
-from spark_replication.model import BrokerId, shortened
+from spark_replication.model import BrokerId, TopicPartition, shortened
 
 REASONS_MAX = 100
 
@@ -33,40 +35,145 @@ def metrics(cluster: ClusterState) -> dict[str, int]:
     }
 
 
-def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[str]:
+Severity = Literal["critical", "warning"]
+
+
+class Problem(msgspec.Struct, frozen=True, kw_only=True):
+    """What keeps a cluster from health.
+
+    As text it is a sentence that says what happened, and what gives it an end.
+    """
+
+    #: critical: somebody cannot write, read or change something at present.
+    severity: Severity
+    #: What it is about: a partition or broker by its name, or a part of the cluster.
+    subject: str
+    #: The rest of the sentence after `subject`: the same for all that suffer from the same.
+    what: str
+    #: Whose events tell how it came to this; None: nobody's.
+    about: TopicPartition | BrokerId | None = None
+    #: A command, or what to do. With `mends_by_name` the command takes partitions: their names follow it.
+    mend: str = ""
+    mends_by_name: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.subject} {self.what}"
+
+
+def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
     """What keeps a cluster from being healthy, and why, the worst first; none: every broker lives, every replica is in
     sync."""
-    found = []
+    found: list[Problem] = []
     if metadata.zookeeper_silent_ms:
         found.append(
-            f"the controller has had no connection to ZooKeeper for {metadata.zookeeper_silent_ms / 1000:.0f} s: until "
-            "it has one, no leader is elected and no topic changed. See that ZooKeeper runs"
+            Problem(
+                severity="critical",
+                subject="the controller",
+                what=f"has had no connection to ZooKeeper for {metadata.zookeeper_silent_ms / 1000:.0f} s: until it "
+                "has one, no leader is elected and no topic changed. See that ZooKeeper runs",
+                mend="spark-replication zookeeper status",
+            )
         )
-    found.extend(f"{unreadable} is left as it is" for unreadable in metadata.unreadable)
-    found.extend(f"broker {broker} is not registered" for broker in sorted(wanted - metadata.brokers.keys()))
-    partitions = [partition for topic in metadata.topics for partition in topic.partitions]
-    led = [partition for partition in partitions if partition.state.leader is not None]
     found.extend(
-        f"{p.topic_partition} has no leader: {_why(p, topic.waiting.get(p.partition), metadata.brokers.keys())}"
-        for topic in metadata.topics
-        for p in topic.partitions
-        if p.state.leader is None
-    )
-    for below in (True, False):
-        found.extend(
-            f"{p.topic_partition} has {len(p.state.isr)} of {len(p.replicas)} replicas in sync"
-            + (f", and needs {p.state.min_isr} for acks=all" if below else "")
-            for p in led
-            if len(p.state.isr) < len(p.replicas) and (len(p.state.isr) < p.state.min_isr) is below
+        Problem(
+            severity="critical",
+            subject=unreadable,
+            what="is left as it is",
+            mend="write that node as it was, with any client of ZooKeeper: `mirror show` tells what the tables know",
         )
+        for unreadable in metadata.unreadable
+    )
+    found.extend(
+        Problem(
+            severity="warning",
+            subject=f"broker {broker}",
+            what="is not registered",
+            about=broker,
+            mend="its guardian starts it again; where it does not, the log of the broker says why (log.dir)",
+        )
+        for broker in sorted(wanted - metadata.brokers.keys())
+    )
+    live = metadata.brokers.keys()
+    for topic in metadata.topics:
+        for partition in topic.partitions:
+            if partition.state.leader is None:
+                found.append(_leaderless(partition, topic.waiting.get(partition.partition), live))
+    led = [each for topic in metadata.topics for each in topic.partitions if each.state.leader is not None]
+    lacking = [each for each in led if len(each.state.isr) < len(each.replicas)]
+    found.extend(_under_min_isr(each, live) for each in lacking if len(each.state.isr) < each.state.min_isr)
+    found.extend(_under_replicated(each, live) for each in lacking if len(each.state.isr) >= each.state.min_isr)
     if metadata.mirror_error:
-        found.append(f"the mirror's tables lag behind: {metadata.mirror_error}")
+        found.append(
+            Problem(
+                severity="warning",
+                subject="the mirror's tables",
+                what=f"lag behind: {metadata.mirror_error}",
+                mend="spark-replication mirror status",
+            )
+        )
     return found
 
 
 def without_what_it_outlives(metadata: Metadata) -> Metadata:
     """No trouble of these keeps a cluster from starting, and serving."""
     return replace(metadata, unreadable=(), mirror_error="")
+
+
+def _under_min_isr(partition: PartitionCommand, live: Collection[BrokerId]) -> Problem:
+    return Problem(
+        severity="critical",
+        subject=str(partition.topic_partition),
+        what=f"{_in_sync(partition)}, and needs {partition.state.min_isr} for acks=all",
+        about=partition.topic_partition,
+        mend=_mend_of(partition, live),
+    )
+
+
+def _under_replicated(partition: PartitionCommand, live: Collection[BrokerId]) -> Problem:
+    return Problem(
+        severity="warning",
+        subject=str(partition.topic_partition),
+        what=_in_sync(partition),
+        about=partition.topic_partition,
+        mend=_mend_of(partition, live),
+    )
+
+
+def _in_sync(partition: PartitionCommand) -> str:
+    return f"has {len(partition.state.isr)} of {len(partition.replicas)} replicas in sync"
+
+
+def _mend_of(partition: PartitionCommand, live: Collection[BrokerId]) -> str:
+    missing = set(partition.replicas) - partition.state.isr
+    if down := sorted(missing - set(live)):
+        return f"start {_named(down)}"
+    if partition.adding:
+        return "nothing: a reassignment copies it. spark-replication reassign status"
+    return f"nothing, while {_named(sorted(missing))} catches up: spark-replication topics describe {partition.topic}"
+
+
+def _named(brokers: Collection[BrokerId]) -> str:
+    return f"{'broker' if len(brokers) == 1 else 'brokers'} {', '.join(map(str, brokers))}"
+
+
+def _leaderless(partition: PartitionCommand, awaited: Awaited | None, live: Collection[BrokerId]) -> Problem:
+    """A choice by logs is named, since it loses least."""
+    by_hand = "spark-replication leader elect --kind longest_log_proactive"
+    match awaited:
+        case None:
+            mend, by_name = "spark-replication health --watch: it ends by itself, or this says more", False
+        case Awaited(reason="fenced_elr"):
+            mend, by_name = f"start {_named(sorted(partition.state.members))}; if they are lost: {by_hand}", True
+        case _:
+            mend, by_name = by_hand, True
+    return Problem(
+        severity="critical",
+        subject=str(partition.topic_partition),
+        what=f"has no leader: {_why(partition, awaited, live)}",
+        about=partition.topic_partition,
+        mend=mend,
+        mends_by_name=by_name,
+    )
 
 
 def _why(partition: PartitionCommand, awaited: Awaited | None, live: Collection[BrokerId]) -> str:

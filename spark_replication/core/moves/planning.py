@@ -36,7 +36,7 @@ def plan_for(goal: Goal, metadata: Metadata, bytes_of: Mapping[TopicPartition, i
 def _targets(goal: Goal, heading: Assignment, metadata: Metadata, bytes_of: Mapping[TopicPartition, int]) -> Assignment:
     match goal:
         case Goal(targets=dict() as targets, over=None, without=None, topics=None):
-            return {_partition_named(name): replicas for name, replicas in targets.items()}
+            return {named_partition(name): replicas for name, replicas in targets.items()}
         case Goal(targets=None, over=tuple() as over, without=None, topics=topics):
             moving = {p: replicas for p, replicas in heading.items() if topics is None or p.topic in topics}
             return spread(moving, over, metadata.brokers, bytes_of)
@@ -48,7 +48,7 @@ def _targets(goal: Goal, heading: Assignment, metadata: Metadata, bytes_of: Mapp
             )
 
 
-def _partition_named(name: str) -> TopicPartition:
+def named_partition(name: str) -> TopicPartition:
     try:
         return TopicPartition.parse(name)
     except ValueError as error:

@@ -35,21 +35,30 @@ from spark_replication.core.controller.health import described, problems
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.writes import Group, GroupAnswer
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
+from spark_replication.errors import NotController, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.live.controller.concerns import Concerns
 from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, replicas_failed
 from spark_replication.live.controller.seat import Seat
-from spark_replication.messages.actions import ADMIN_REQUESTS, BROKER_DIED, DISK_FAILED, METADATA, REBUILD_MIRROR
+from spark_replication.messages.actions import (
+    ADMIN_REQUESTS,
+    BROKER_DIED,
+    DESCRIBE_EVENTS,
+    DISK_FAILED,
+    METADATA,
+    REBUILD_MIRROR,
+)
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
-from spark_replication.messages.mirroring import RebuildMirror
+from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import Request, RequestAnswer
 from spark_replication.mirror.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
 from spark_replication.mirror.feed import MirrorThread, Teller
+from spark_replication.mirror.load import UNREADABLE, reason_of
 from spark_replication.mirror.object_store import read_store_options
+from spark_replication.mirror.told_events import read_told
 from spark_replication.process.clock import now_ms
 from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import ActionServer, Handled, handled, handled_of
@@ -80,7 +89,7 @@ class Retinue(NamedTuple):
     took_over: Callable[[str, int, str], None] = lambda _cluster_id, _epoch, _address: None
     stood_down: Callable[[], None] = lambda: None
     dead_thread: Callable[[], str] = lambda: ""
-    problems: Callable[[Metadata], Sequence[str]] = lambda metadata: problems(metadata, frozenset())
+    problems: Callable[[Metadata], Sequence[str]] = lambda metadata: [*map(str, problems(metadata, frozenset()))]
 
 
 NOBODY = Retinue()
@@ -390,6 +399,7 @@ class ControllerHost:
             handled(BROKER_DIED, self._broker_died),
             handled(DISK_FAILED, self._disk_failed),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
+            handled(DESCRIBE_EVENTS, self._events),
         ]
 
     def _carry_out(self, asked: Request, caller: str) -> RequestAnswer:
@@ -436,6 +446,15 @@ class ControllerHost:
             raise self._not_controller()
         mirror.rebuild(REBUILD_S)
         return Done()
+
+    def _events(self, asked: DescribeEvents) -> ToldEvents:
+        """Of the table: a new controller has not seen what happened before."""
+        if not self.active:
+            raise self._not_controller()
+        try:
+            return ToldEvents(events=tuple(read_told(self._mirror_path, asked, self._store_options)))
+        except UNREADABLE as error:
+            raise StorageFailed(f"the mirror's events cannot be read: {reason_of(error)}") from error
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:
         return self.with_surroundings(self.ask(lambda cluster: described(cluster, asked.topics, self.address)))

@@ -196,7 +196,7 @@ def test_problems_name_what_cannot_be_read() -> None:
     story = taken_over()
     story.happens(NodesUnreadable("/admin", {"/admin/\x1b[31m" + "x" * 1_000: "no number " * 1_000}))
     metadata = described(story.loop.cluster, None, None)
-    first, second = problems(metadata, frozenset({1, 2}))[:2]
+    first, second = map(str, problems(metadata, frozenset({1, 2}))[:2])
     assert first.startswith(r"'/admin/\x1b[31mxxx")
     assert len(first) < 1_000
     assert "'foo-1' cannot be read: 'garbage' is left as it is" in second

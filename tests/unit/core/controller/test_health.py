@@ -73,7 +73,7 @@ def test_the_gauges_tell_of_what_is_under_way_and_what_waits_for_a_person() -> N
 
 
 def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
-    assert health.problems(health.described(cluster(), None, None), frozenset({1, 2, 3})) == [
+    assert told(health.problems(health.described(cluster(), None, None), frozenset({1, 2, 3}))) == [
         "broker 3 is not registered",
         "foo-1 has no leader: start one of the brokers [3], which hold every acknowledged record",
         "bar-0 has 1 of 2 replicas in sync, and needs 2 for acks=all",
@@ -82,12 +82,18 @@ def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
 
 def test_a_controller_without_zookeeper_is_the_worst() -> None:
     metadata = replace(health.described(cluster(), (), None), zookeeper_silent_ms=4_600)
-    assert health.problems(metadata, frozenset({3})) == [
+    assert told(health.problems(metadata, frozenset({3}))) == [
         "the controller has had no connection to ZooKeeper for 5 s: until it has one, no leader is elected and no "
         "topic changed. See that ZooKeeper runs",
         "broker 3 is not registered",
     ]
-    assert health.problems(replace(metadata, zookeeper_silent_ms=0), frozenset({3})) == ["broker 3 is not registered"]
+    assert told(health.problems(replace(metadata, zookeeper_silent_ms=0), frozenset({3}))) == [
+        "broker 3 is not registered"
+    ]
+
+
+def told(problems: list[health.Problem]) -> list[str]:
+    return [str(each) for each in problems]
 
 
 WHOLE = (1, 2, 3)
@@ -142,14 +148,14 @@ def test_why_there_is_no_leader_is_what_core_waits_for(
     stored: PartitionState, live: tuple[int, ...], settings: dict[str, Any], why: str
 ) -> None:
     known = cluster_of(*live, topics={"foo": topic(WHOLE)}, states={"foo-0": stored}, **settings)
-    told = from_json(to_json(health.described(known, None, None)), Metadata)
-    assert health.problems(told, frozenset()) == [f"foo-0 has no leader: {why}"]
+    heard = from_json(to_json(health.described(known, None, None)), Metadata)
+    assert told(health.problems(heard, frozenset())) == [f"foo-0 has no leader: {why}"]
 
 
 def test_a_recovery_that_was_asked_for_by_hand_is_told() -> None:
     known = cluster_of(1, topics={"foo": topic(WHOLE)}, states={"foo-0": state(None, [], elr=[3])})
     known.apply_recoveries({FOO: UncleanRecovery(leader_epoch=4, required=frozenset(), by_hand=True)})
-    assert health.problems(health.described(known, None, None), frozenset()) == [
+    assert told(health.problems(health.described(known, None, None), frozenset())) == [
         "foo-0 has no leader: the longest log is looked for, of its replicas [1, 2, 3]: start [2, 3]"
     ]
 
@@ -162,11 +168,11 @@ def test_what_waits_for_nothing_is_told_as_it_was_before_anything_could_wait() -
 
 def test_that_fewer_are_in_sync_than_could_be() -> None:
     states = [state(1, [1, 2]), state(1, [1])]
-    told = tuple(
+    commands = tuple(
         command(each, replicas=(1, 2, 3), partition=TopicPartition("foo", number)) for number, each in enumerate(states)
     )
-    topics = (TopicMetadata(name="foo", topic_id=FOO_ID, config=TopicConfig(), partitions=told),)
-    assert health.problems(Metadata(cluster_id="c", brokers={}, topics=topics), frozenset()) == [
+    topics = (TopicMetadata(name="foo", topic_id=FOO_ID, config=TopicConfig(), partitions=commands),)
+    assert told(health.problems(Metadata(cluster_id="c", brokers={}, topics=topics), frozenset())) == [
         "foo-1 has 1 of 3 replicas in sync, and needs 2 for acks=all",
         "foo-0 has 2 of 3 replicas in sync",
     ]
@@ -175,7 +181,7 @@ def test_that_fewer_are_in_sync_than_could_be() -> None:
 def test_a_cluster_of_which_every_broker_lives_and_every_replica_is_in_sync_is_healthy() -> None:
     assert health.problems(health.described(cluster(), ["foo"], None), frozenset({1, 2}))  # foo-1 leads nobody
     well = ClusterState(store_of(1, 2).load())
-    assert health.problems(health.described(well, None, None), frozenset({1, 2})) == []
+    assert told(health.problems(health.described(well, None, None), frozenset({1, 2}))) == []
 
 
 def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not_made_yet() -> None:

@@ -1,0 +1,59 @@
+"""How a cluster is, from what its controller tells, or a broker while there is no controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from spark_replication.core.controller.health import Problem, problems
+from spark_replication.core.controller.verdict import Reason, Verdict, events_about, explained, grouped, verdict_of
+from spark_replication.messages.descriptions import Metadata
+from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
+
+
+class Health(msgspec.Struct, frozen=True, kw_only=True):
+    """reasons: the worst first. controller: host:port; None while nobody commands. brokers: those that live."""
+
+    verdict: Verdict
+    reasons: tuple[Reason, ...]
+    cluster_id: str
+    controller: str | None
+    brokers: int
+    topics: int
+    partitions: int
+    leaderless: int
+    under_min_isr: int
+    under_replicated: int
+
+
+def health_of(metadata: Metadata, events: Callable[[DescribeEvents], Sequence[ToldEvent]]) -> Health:
+    """events: how they are asked for. Brokers that should live are those that have a replica."""
+    commands = [each for topic in metadata.topics for each in topic.partitions]
+    expected = frozenset(broker for each in commands for broker in each.replicas)
+    groups = grouped([*_without_controller(metadata), *problems(metadata, expected)])
+    asked = events_about(groups)
+    told = () if asked is None else events(asked)
+    reasons = tuple(explained(group, told) for group in groups)
+    return Health(
+        verdict=verdict_of(reasons),
+        reasons=reasons,
+        cluster_id=metadata.cluster_id,
+        controller=metadata.controller,
+        brokers=len(metadata.brokers),
+        topics=len(metadata.topics),
+        partitions=len(commands),
+        leaderless=sum(each.state.leader is None for each in commands),
+        under_min_isr=sum(len(each.state.isr) < each.state.min_isr for each in commands),
+        under_replicated=sum(len(each.state.isr) < len(each.replicas) for each in commands),
+    )
+
+
+def _without_controller(metadata: Metadata) -> Iterator[Problem]:
+    if metadata.controller is None:
+        yield Problem(
+            severity="critical",
+            subject="no controller",
+            what="commands: brokers serve, and until one takes over no leader is elected and no topic changed",
+            mend="start a driver (jobs/start_cluster.py), or wait for one that stands by",
+        )

@@ -1,0 +1,88 @@
+"""How a cluster is, in ten seconds: a verdict, and its reasons, of which thousands of partitions may share one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+import msgspec
+
+from spark_replication.core.controller.health import Problem, Severity
+from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent
+from spark_replication.model import TopicPartition
+
+SUBJECTS_MAX = 5  # of a reason, by name
+EXPLAINED_MAX = 20  # reasons whose cause is looked for
+ORDER: tuple[Severity, ...] = ("critical", "warning")
+
+Verdict = Literal["healthy", "degraded", "critical"]
+
+
+class Reason(msgspec.Struct, frozen=True, kw_only=True):
+    severity: Severity
+    #: What is wrong with each of `subjects`.
+    what: str
+    #: How many suffer from it.
+    count: int
+    #: The first of them, by name.
+    subjects: tuple[str, ...]
+    #: A command, or what to do.
+    mend: str
+    #: What happened last to the first of them, and what set that off. Empty if no event tells it.
+    because: str = ""
+    #: The id of that cause, for `mirror events --cause`.
+    cause: str | None = None
+    #: When that was, in ms since 1970.
+    since_ms: int | None = None
+
+    def __str__(self) -> str:
+        first, *others = self.subjects
+        text = f"{first} {self.what}"
+        if not others:
+            return text
+        more = ", …" if self.count > len(self.subjects) else ""
+        return f"{text} (and {self.count - 1} more: {', '.join(others)}{more})"
+
+
+class Group(NamedTuple):
+    """first: of the problems that have this reason."""
+
+    first: Problem
+    reason: Reason
+
+
+def verdict_of(reasons: Iterable[Reason]) -> Verdict:
+    severities = {reason.severity for reason in reasons}
+    return "critical" if "critical" in severities else "degraded" if severities else "healthy"
+
+
+def grouped(problems: Iterable[Problem]) -> list[Group]:
+    """The worst first, and of the same severity in the order in which they come."""
+    together: dict[tuple[Severity, str, str], list[Problem]] = {}
+    for each in problems:
+        together.setdefault((each.severity, each.what, each.mend), []).append(each)
+    groups = [Group(same[0], _reason(same)) for same in together.values()]
+    return sorted(groups, key=lambda group: ORDER.index(group.first.severity))
+
+
+def _reason(same: Sequence[Problem]) -> Reason:
+    first, subjects = same[0], tuple(each.subject for each in same[:SUBJECTS_MAX])
+    mend = " ".join([first.mend, *subjects]) if first.mends_by_name else first.mend
+    return Reason(severity=first.severity, what=first.what, count=len(same), subjects=subjects, mend=mend)
+
+
+def events_about(groups: Iterable[Group]) -> DescribeEvents | None:
+    """Those that may tell what brought it to this; None: there are no such events."""
+    about = [group.first.about for group in groups][:EXPLAINED_MAX]
+    partitions = tuple(each for each in about if isinstance(each, TopicPartition))
+    brokers = tuple(each for each in about if isinstance(each, int))
+    return DescribeEvents(partitions=partitions, brokers=brokers, last=EVENTS_MAX) if partitions or brokers else None
+
+
+def explained(group: Group, events: Iterable[ToldEvent]) -> Reason:
+    """With the newest of these events that is about the first problem. events: the oldest first."""
+    about = [event for event in events if event.subject == group.first.subject]
+    if not about:
+        return group.reason
+    event = about[-1]
+    return msgspec.structs.replace(group.reason, because=event.because or "", cause=event.cause, since_ms=event.at_ms)

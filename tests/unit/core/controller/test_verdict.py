@@ -1,0 +1,107 @@
+"""A verdict has few reasons, however many partitions suffer; each says what set it off and what mends it."""
+
+from __future__ import annotations
+
+import pytest
+from msgspec.structs import replace
+
+from spark_replication.core.controller import health
+from spark_replication.core.controller.health import Problem, Severity
+from spark_replication.core.controller.verdict import (
+    EXPLAINED_MAX,
+    SUBJECTS_MAX,
+    Verdict,
+    events_about,
+    explained,
+    grouped,
+    verdict_of,
+)
+from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.model import TopicPartition
+from tests.unit.core.stories import cluster_of, state, topic
+
+
+def problem(
+    number: int, severity: Severity = "critical", what: str = "has no leader", *, by_name: bool = True
+) -> Problem:
+    partition = TopicPartition("orders", number)
+    return Problem(
+        severity=severity,
+        subject=str(partition),
+        what=what,
+        about=partition,
+        mend="leader elect" if by_name else "wait",
+        mends_by_name=by_name,
+    )
+
+
+@pytest.mark.parametrize(
+    ("severities", "verdict"),
+    [([], "healthy"), (["warning"], "degraded"), (["warning", "critical"], "critical")],
+)
+def test_the_worst_reason_is_the_verdict(severities: list[Severity], verdict: Verdict) -> None:
+    groups = grouped(problem(number, severity) for number, severity in enumerate(severities))
+    assert verdict_of(group.reason for group in groups) == verdict
+
+
+def test_those_that_suffer_from_the_same_are_one_reason_and_the_worst_comes_first() -> None:
+    lagging = problem(100, "warning", "has 2 of 3 replicas in sync", by_name=False)
+    first, second = grouped([lagging, *(problem(number) for number in range(SUBJECTS_MAX + 2))])
+    assert (first.reason.severity, first.reason.count) == ("critical", SUBJECTS_MAX + 2)
+    names = [f"orders-{number}" for number in range(SUBJECTS_MAX)]
+    assert first.reason.subjects == tuple(names)
+    assert first.reason.mend == " ".join(["leader elect", *names])
+    assert str(first.reason) == f"orders-0 has no leader (and 6 more: {', '.join(names[1:])}, …)"
+    assert (second.reason.mend, str(second.reason)) == ("wait", "orders-100 has 2 of 3 replicas in sync")
+
+
+def test_no_more_are_named_than_there_are() -> None:
+    (both,) = grouped([problem(0), problem(1)])
+    assert str(both.reason) == "orders-0 has no leader (and 1 more: orders-1)"
+
+
+def test_what_is_mended_differently_is_another_reason() -> None:
+    assert len(grouped([problem(0), problem(1, by_name=False)])) == 2
+
+
+def told(subject: TopicPartition | int, because: str | None, at_ms: int) -> ToldEvent:
+    about = (
+        {"broker": subject} if isinstance(subject, int) else {"topic": subject.topic, "partition": subject.partition}
+    )
+    return ToldEvent(number=at_ms, at_ms=at_ms, kind="leaderless", because=because, cause="7.3", **about)  # type: ignore[arg-type]
+
+
+def test_the_newest_event_of_the_first_one_explains_it() -> None:
+    (group,) = grouped([problem(0), problem(1)])
+    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    events = [told(zero, "before", 1), told(zero, "broker 2 gone", 2), told(one, "another", 3)]
+    assert explained(group, events) == replace(group.reason, because="broker 2 gone", cause="7.3", since_ms=2)
+    assert explained(group, events[2:]) == group.reason
+    assert explained(group, [told(zero, None, 4)]).because == ""
+
+
+def test_events_are_asked_for_of_few_and_of_what_has_any() -> None:
+    broker = Problem(severity="warning", subject="broker 2", what="is not registered", about=2)
+    asked = events_about(grouped([broker, problem(3)]))
+    assert asked is not None
+    assert (asked.partitions, asked.brokers) == ((TopicPartition("orders", 3),), (2,))
+    mirror = Problem(severity="warning", subject="the mirror", what="lags")
+    assert events_about(grouped([mirror])) is None
+    many = events_about(grouped(problem(number, what=f"waits for {number}") for number in range(EXPLAINED_MAX + 1)))
+    assert many is not None
+    assert len(many.partitions) == EXPLAINED_MAX
+
+
+def test_what_mends_a_partition_names_who_is_to_start_or_that_nobody_is() -> None:
+    known = cluster_of(
+        1,
+        2,
+        topics={"foo": topic((1, 2, 3), (1, 2), (1, 2), adding={2: (2,)})},
+        states={"foo-0": state(1, [1, 2]), "foo-1": state(1, [1], min_isr=1), "foo-2": state(1, [1], min_isr=1)},
+    )
+    mends = {each.subject: each.mend for each in health.problems(health.described(known, None, None), frozenset())}
+    assert mends == {
+        "foo-0": "start broker 3",
+        "foo-1": "nothing, while broker 2 catches up: spark-replication topics describe foo",
+        "foo-2": "nothing: a reassignment copies it. spark-replication reassign status",
+    }
