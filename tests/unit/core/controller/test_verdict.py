@@ -68,7 +68,7 @@ def told(subject: TopicPartition | int, because: str | None, at_ms: int) -> Told
     about = (
         {"broker": subject} if isinstance(subject, int) else {"topic": subject.topic, "partition": subject.partition}
     )
-    return ToldEvent(number=at_ms, at_ms=at_ms, kind="leaderless", because=because, cause="7.3", **about)  # type: ignore[arg-type]
+    return ToldEvent(number=at_ms, at_ms=at_ms, kind="leaderless", because=because, cause="7.3", **about)
 
 
 def test_the_newest_event_of_the_first_one_explains_it() -> None:
