@@ -34,6 +34,8 @@ TimeMs = Annotated[int, msgspec.Meta(ge=0, le=TIME_MS_MAX)]
 
 # What an election chose from. The last four are from outside ISR and ELR.
 How = Literal["isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "designated"]
+# From outside ISR and ELR: acknowledged records may be missing.
+UNCLEAN: frozenset[How] = frozenset({"last_known_leader", "unclean", "unclean_recovery", "designated"})
 
 QUOTED_CHARACTERS_MAX = 300  # the longest sound name has 249, and a number
 

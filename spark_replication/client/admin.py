@@ -18,10 +18,12 @@ from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.health import Health, health_of
 from spark_replication.client.replica_sizes import (
     ReassignmentDescription,
+    ReplicaDescription,
     bytes_of,
     moving_of,
     reassignments_of,
     replica_sizes,
+    replicas_of,
 )
 from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.core.moves.moves import Plan
@@ -282,6 +284,14 @@ class Admin:
         moving = moving_of(metadata)
         named = tuple(command.topic_partition for command in moving)
         return reassignments_of(moving, replica_sizes(self._routes, metadata.brokers, named, deadline))
+
+    def replicas(self, topics: Sequence[str] | None = None) -> list[ReplicaDescription]:
+        """How large each replica of these topics (None: of all) is, where it ends, and how far followers are behind, as
+        the brokers that answer tell."""
+        deadline = Deadline(self._deadline_ms)
+        metadata = self._told_best(None if topics is None else tuple(topics), deadline)
+        named = tuple(command.topic_partition for topic in metadata.topics for command in topic.partitions)
+        return replicas_of(self._routes, metadata, named, deadline)
 
     def wait_reassigned(self, partitions: Collection[str], timeout_s: float) -> None:
         """Returns once nothing of these is under way; RequestTimedOut names what is. It need not be waited for."""

@@ -1,5 +1,5 @@
-"""How large logs are, asked of every broker that has them, and how far reassignments. Who does not answer is left out:
-what it has is unknown."""
+"""How large logs are, and how far followers and reassignments, asked of every broker that has some. Who does not answer
+is left out: what it has is unknown."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from spark_replication.core.replica.copying import left_of
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.actions import DESCRIBE_REPLICAS
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize
-from spark_replication.model import BrokerId, Registration, TopicPartition
+from spark_replication.messages.descriptions import DescribeReplicas, FollowerLag, Metadata, ReplicaSize
+from spark_replication.model import BrokerId, Offset, PartitionNumber, Registration, TopicPartition
 
 
 def replica_sizes(
@@ -44,6 +44,48 @@ def bytes_of(sizes: Iterable[ReplicaSize]) -> dict[TopicPartition, int]:
         if known is None or (known.leads, known.bytes) < (size.leads, size.bytes):
             best[size.topic_partition] = size
     return {partition: size.bytes for partition, size in best.items()}
+
+
+class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
+    """A replica, as its broker told."""
+
+    topic: str
+    partition: PartitionNumber
+    broker: BrokerId
+    leads: bool
+    bytes: int
+    log_start: Offset
+    high_watermark: Offset
+    log_end: Offset
+    #: The leader epoch of the last record; -1: there is none.
+    last_epoch: int
+    #: Of all followers; told by who leads.
+    lags: dict[BrokerId, FollowerLag]
+
+
+def replicas_of(
+    routes: Routes, metadata: Metadata, partitions: tuple[TopicPartition, ...], deadline: Deadline
+) -> list[ReplicaDescription]:
+    """Sorted. One of a topic that was made again since is left out, as is one whose broker does not answer."""
+    current = {command.topic_partition: command.topic_id for topic in metadata.topics for command in topic.partitions}
+    found = [
+        ReplicaDescription(
+            topic=size.topic,
+            partition=size.partition,
+            broker=broker,
+            leads=size.leads,
+            bytes=size.bytes,
+            log_start=size.log_start,
+            high_watermark=size.high_watermark,
+            log_end=size.log_end,
+            last_epoch=size.last_epoch,
+            lags=size.lags,
+        )
+        for broker, registration in metadata.brokers.items()
+        for size in replica_sizes(routes, {broker: registration}, partitions, deadline)
+        if current.get(size.topic_partition) == size.topic_id
+    ]
+    return sorted(found, key=lambda each: (each.topic, each.partition, each.broker))
 
 
 class ReassignmentDescription(msgspec.Struct, frozen=True, kw_only=True):

@@ -430,7 +430,7 @@ class BrokerLoop:
         """Time has passed: replicas that are being copied may be sent more (A3)."""
         self._throttle.tick(now_ms)
 
-    def replica_sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
+    def replica_sizes(self, asked: DescribeReplicas, now_ms: int) -> ReplicaSizes:
         """Of what is here: one that is unknown, or whose disk fails, is left out. One guard at a time: an answer about
         many partitions holds none of them up."""
         named = self.replicas if asked.partitions is None else asked.partitions
@@ -439,7 +439,7 @@ class BrokerLoop:
             replica = self.replicas.get(partition)
             if replica is not None:
                 with replica.guard, suppress(StorageFailed):
-                    found.append(replica.size())
+                    found.append(replica.size(now_ms))
         return ReplicaSizes(replicas=tuple(found))
 
     def config(self, topic: str) -> TopicConfig:

@@ -196,12 +196,17 @@ class ReplicaLoop:
         self._leave(why)
         self._order = (-1, -1)
 
-    def size(self) -> ReplicaSize:
+    def size(self, now_ms: int) -> ReplicaSize:
         return ReplicaSize(
             topic=self.partition.topic,
             partition=self.partition.partition,
             topic_id=self.topic_id,
             leads=isinstance(self.part, Leading),
+            log_start=self.log.log_start,
+            high_watermark=self.high_watermark,
+            log_end=self.log.log_end,
+            last_epoch=self.view.epoch_before(self.log.log_end),
+            lags=isr.lags(self.part, self.log.log_end, now_ms) if isinstance(self.part, Leading) else {},
             copies=self._copies.sizes(self.part),
             bytes=sum(segment.bytes for segment in self.log.segments()),
         )

@@ -6,7 +6,7 @@ import msgspec
 
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import Message, Part
-from spark_replication.model import BrokerId, Count, PartitionNumber, Registration, TopicConfig, TopicPartition
+from spark_replication.model import BrokerId, Count, Offset, PartitionNumber, Registration, TopicConfig, TopicPartition
 
 
 class DescribeTopics(Message, frozen=True, kw_only=True):
@@ -50,7 +50,7 @@ class Metadata(Message, frozen=True, kw_only=True):
 
 
 class DescribeReplicas(Message, frozen=True, kw_only=True):
-    """How large are the logs of these that you have (None: of all)?"""
+    """How large are the logs of these that you have (None: of all), where do they end, and how far are followers?"""
 
     partitions: tuple[TopicPartition, ...] | None = None
 
@@ -63,6 +63,15 @@ class CopySize(Part, frozen=True, kw_only=True):
     bytes_per_second: int | None
 
 
+class FollowerLag(Part, frozen=True, kw_only=True):
+    """How far a follower is behind its leader, by its last fetch."""
+
+    #: None: it has not told the leader where its log ends, in this leader epoch.
+    records: Count | None
+    #: For how long it has not had the whole log. 0: it has.
+    ms: Count
+
+
 class ReplicaSize(Part, frozen=True, kw_only=True):
     """leads: this broker does, and so it knows best. copies: of the replicas that are being added and are not in the
     ISR yet, as their leader sees them."""
@@ -72,6 +81,13 @@ class ReplicaSize(Part, frozen=True, kw_only=True):
     topic_id: str
     leads: bool
     bytes: Count
+    log_start: Offset = 0
+    high_watermark: Offset = 0
+    log_end: Offset = 0
+    #: The leader epoch of the last record; -1: there is none.
+    last_epoch: int = -1
+    #: Of all followers, told by the leader alone.
+    lags: dict[BrokerId, FollowerLag] = msgspec.field(default_factory=dict)
     copies: dict[BrokerId, CopySize] = msgspec.field(default_factory=dict)
 
     @property

@@ -84,7 +84,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
 
     def replica_sizes(request: DescribeReplicas) -> ReplicaSizes:
         _require_ready(broker)
-        return broker.replica_sizes(request)
+        return broker.replica_sizes(request, now_ms())
 
     def ranges(request: DescribeRanges) -> FoundRanges:
         _require_ready(broker)

@@ -2,15 +2,42 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import click
+import msgspec
 
-from spark_replication.admin.cli.listing import bootstrap, security, tell_refused
-from spark_replication.client.admin import Admin
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
+from spark_replication.client.admin import Admin, PartitionDescription
+from spark_replication.client.replica_sizes import ReplicaDescription
+from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.requests import ElectionKind
+from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.transport.security import Security
+
+ANSWERS_S = 5.0  # in which logs that are asked for have come, of brokers that answer
+LOOK_S = 0.2
+
+_COLUMNS = ("partition", "leader_before", "leader", "leader_epoch", "elected", "error")
+_CANDIDATE_COLUMNS = ("partition", "replica", "eligible", "last_epoch", "log_end", "fewer_records")
+_NOTHING = {
+    "preferred": "nothing to elect: every partition is led by its preferred replica, or that is not in sync",
+    "other": "nothing to elect: every partition has a leader",
+}
+
+
+class _Chosen(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    topic: str
+    partition: int
+    desiredLeader: BrokerId | None = None  # noqa: N815 (the source's name)
+
+
+class _File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    partitions: tuple[_Chosen, ...]
 
 
 @click.group()
@@ -21,25 +48,146 @@ def leader() -> None:
 @leader.command()
 @bootstrap
 @security
+@output
 @click.option("--kind", type=click.Choice(get_args(ElectionKind)), default="preferred", show_default=True)
 @click.option("--leader", "desired", type=int, metavar="ID", help="with --kind designation: who is to lead")
+@click.option(
+    "--path-to-json-file",
+    "file",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help='in place of PARTITIONS: {"partitions": [{"topic": "foo", "partition": 1, "desiredLeader": 0}]}',
+)
+@click.option("--yes", is_flag=True, help="without asking, though records may be lost")
 @click.argument("partitions", nargs=-1)
 def elect(
-    bootstrap: str, security: Security, kind: ElectionKind, desired: int | None, partitions: tuple[str, ...]
+    bootstrap: str,
+    security: Security,
+    output: Format,
+    *,
+    kind: ElectionKind,
+    desired: int | None,
+    file: Path | None,
+    yes: bool,
+    partitions: tuple[str, ...],
 ) -> None:
     """Elect leaders of PARTITIONS (such as orders-3), or of all that the kind can act on.
 
     preferred: the first replica leads again, if it is in sync. The others are for partitions without a leader, and may
     lose acknowledged records: unclean (any live replica, at once), longest_log_balanced and longest_log_proactive
-    (whose log is longest), designation (the one that --leader names)."""
-    designates = kind == "designation"
-    if designates is (desired is None) or (designates and not partitions):
+    (whose log is longest), designation (the one that --leader or the file names). They show what each replica has, and
+    ask."""
+    if file is not None and (partitions or desired is not None):
+        raise click.UsageError("--path-to-json-file names partitions and leaders: leave out PARTITIONS and --leader.")
+    designations = _read(file) if file is not None else dict.fromkeys(partitions, desired)
+    if kind == "designation" and (not designations or None in designations.values()):
         raise click.UsageError(
-            "A designation, and no other kind, needs --leader, and the partitions that it is to lead."
+            "A designation needs the partitions and who is to lead each: --leader, or desiredLeader in the file."
         )
+    if kind != "designation" and desired is not None:
+        raise click.UsageError("--leader is for --kind designation alone.")
     with closing(Admin(bootstrap, security=security)) as admin:
-        refused = admin.elect_leaders(
-            kind, partitions or None, {} if desired is None else dict.fromkeys(partitions, desired)
-        )
-    click.echo(f"elected as asked, but for {len(refused)}" if refused else "elected as asked")
+        before = _known(admin)
+        named = list(designations) or _electable(kind, before)
+        if not named:
+            click.echo(_NOTHING["preferred" if kind == "preferred" else "other"], err=True)
+            show(_COLUMNS, [], output=output)
+            return
+        if kind != "preferred" and not yes:
+            _ask(admin, named, before)
+        leaders = {name: broker for name, broker in designations.items() if broker is not None}
+        refused = _elect(admin, kind, named, leaders if kind == "designation" else {})
+        after = _settled(admin, [name for name in named if name not in refused])
+    show(_COLUMNS, [_row(name, before, after, refused) for name in named], output=output)
     tell_refused(refused)
+
+
+def _read(file: Path) -> dict[str, BrokerId | None]:
+    try:
+        read = msgspec.json.decode(file.read_bytes(), type=_File)
+    except (OSError, msgspec.DecodeError) as error:
+        raise InvalidRequest(f"{file} names no partitions: {error}") from error
+    return {str(TopicPartition(each.topic, each.partition)): each.desiredLeader for each in read.partitions}
+
+
+def _known(admin: Admin) -> dict[str, PartitionDescription]:
+    topics = admin.describe_topics()
+    return {f"{topic.name}-{each.partition}": each for topic in topics for each in topic.partitions}
+
+
+def _electable(kind: ElectionKind, known: Mapping[str, PartitionDescription]) -> list[str]:
+    if kind != "preferred":
+        return [name for name, each in known.items() if each.leader is None]
+    return [name for name, each in known.items() if each.replicas[0] in set(each.isr) - {each.leader}]
+
+
+def _elect(
+    admin: Admin, kind: ElectionKind, named: Sequence[str], desired: Mapping[str, BrokerId]
+) -> dict[str, ReplicationError]:
+    """A request takes few topics: one for each of them."""
+    refused: dict[str, ReplicationError] = {}
+    topics = sorted({name.rpartition("-")[0] for name in named})
+    for topic in topics:
+        together = [name for name in named if name.rpartition("-")[0] == topic]
+        refused |= admin.elect_leaders(kind, together, {name: desired[name] for name in together if name in desired})
+    return refused
+
+
+def _settled(admin: Admin, names: Sequence[str]) -> dict[str, PartitionDescription]:
+    """Once all have a leader: an election by logs takes until they are told. Who has none by then is shown without."""
+    deadline_s = time.monotonic() + ANSWERS_S
+    while True:
+        known = _known(admin)
+        waits = [name for name in names if name in known and known[name].leader is None]
+        if not waits or time.monotonic() > deadline_s:
+            return known
+        time.sleep(LOOK_S)
+
+
+def _row(
+    name: str,
+    before: Mapping[str, PartitionDescription],
+    after: Mapping[str, PartitionDescription],
+    refused: Mapping[str, ReplicationError],
+) -> list[Any]:
+    was, became = before.get(name), after.get(name)
+    return [
+        name,
+        None if was is None else was.leader,
+        None if became is None else became.leader,
+        None if became is None else became.leader_epoch,
+        None if became is None else became.elected,
+        str(refused[name]) if name in refused else None,
+    ]
+
+
+def _ask(admin: Admin, named: Sequence[str], known: Mapping[str, PartitionDescription]) -> None:
+    """What each replica has, before somebody decides which of them counts."""
+    topics = sorted({name.rpartition("-")[0] for name in named if name in known})
+    found = admin.replicas(topics) if topics else []
+    rows = [
+        row
+        for name in named
+        if name in known
+        for row in _candidates(name, known[name], [r for r in found if f"{r.topic}-{r.partition}" == name])
+    ]
+    show(_CANDIDATE_COLUMNS, rows, output="table", err=True)
+    click.echo(
+        "fewer records: than the longest log that is known here. What a replica that does not answer has is unknown, "
+        "and lost if another leads.",
+        err=True,
+    )
+    click.confirm("elect all the same?", abort=True, err=True)
+
+
+def _candidates(name: str, partition: PartitionDescription, found: Sequence[ReplicaDescription]) -> list[list[Any]]:
+    longest = max(((each.last_epoch, each.log_end) for each in found), default=(0, 0))[1]
+    logs = {each.broker: each for each in found}
+    rows: list[list[Any]] = []
+    for broker in partition.replicas:
+        eligible = broker in partition.isr or broker in partition.elr
+        if broker in logs:
+            log = logs[broker]
+            rows.append([name, broker, eligible, log.last_epoch, log.log_end, max(0, longest - log.log_end)])
+        else:
+            rows.append([name, broker, eligible, None, None, "does not answer"])
+    return rows

@@ -101,8 +101,8 @@ def security(command: Callable[..., None]) -> Callable[..., None]:
 WIDE = 10_000
 
 
-def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format) -> None:
-    """JSON: a list of objects. Table: nothing is shown as an empty cell, a list by its members."""
+def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format, err: bool = False) -> None:
+    """JSON: a list of objects. Table: nothing is shown as an empty cell, a list by its members. err: on stderr."""
     found = [list(row) for row in rows]
     if output == "json":
         named = [dict(zip(columns, row, strict=True)) for row in found]
@@ -113,8 +113,8 @@ def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Forma
         table.add_column(Text(harmless(name.replace("_", " "))), overflow="fold")
     for row in found:
         table.add_row(*(_cell(value) for value in row))
-    console = Console()
-    (console if console.is_terminal else Console(width=WIDE)).print(table)
+    console = Console(stderr=err)
+    (console if console.is_terminal else Console(width=WIDE, stderr=err)).print(table)
 
 
 def show_json(value: Any) -> None:

@@ -18,6 +18,9 @@ from spark_replication.transport.security import Security
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
 
 
+wait = click.option("--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS", help="until all of it is done")
+
+
 class Brokers(click.ParamType[tuple[int, ...]]):
     """1,2,3"""
 
@@ -88,7 +91,7 @@ def plan(
 @bootstrap
 @security
 @click.argument("file", type=click.File("r"))
-@click.option("--wait", "wait_s", type=click.FloatRange(min=0), metavar="SECONDS", help="until all of it is done")
+@wait
 def apply(bootstrap: str, security: Security, file: TextIO, wait_s: float | None) -> None:
     """Begin what a plan says: FILE is what `plan --save` or `plan --format json` wrote, - is stdin.
 
@@ -96,11 +99,16 @@ def apply(bootstrap: str, security: Security, file: TextIO, wait_s: float | None
     --wait as soon as others have ended."""
     read = Plan.from_json(file.read())
     with closing(Admin(bootstrap, security=security)) as admin:
-        refused = admin.apply(read)
-        click.echo(f"{len(read.moves) - len(refused)} of {len(read.moves)} partitions have begun to move")
-        if wait_s is not None:
-            refused = _all_ended(admin, read, refused, time.monotonic() + wait_s)
-            click.echo(f"{len(read.moves) - len(refused)} of {len(read.moves)} partitions have ended their move")
+        apply_and_wait(admin, read, wait_s)
+
+
+def apply_and_wait(admin: Admin, plan: Plan, wait_s: float | None) -> None:
+    """Exit 1 with what was refused, if anything was. None: nothing is waited for."""
+    refused = admin.apply(plan)
+    click.echo(f"{len(plan.moves) - len(refused)} of {len(plan.moves)} partitions have begun to move")
+    if wait_s is not None:
+        refused = _all_ended(admin, plan, refused, time.monotonic() + wait_s)
+        click.echo(f"{len(plan.moves) - len(refused)} of {len(plan.moves)} partitions have ended their move")
     tell_refused(refused)
 
 

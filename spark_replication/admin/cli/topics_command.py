@@ -1,4 +1,4 @@
-"""`spark-replication topics`: what there is, and `topics widen`, which gives one more columns."""
+"""`spark-replication topics`: what there is, and what makes, changes and ends a topic."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from contextlib import closing
 import click
 import pyarrow as pa
 
-from spark_replication.admin.cli.listing import Format, bootstrap, bootstrap_of_group, output, security, show
-from spark_replication.client.admin import Admin
-from spark_replication.errors import InvalidRequest
-from spark_replication.model import TopicConfig
+from spark_replication.admin.cli.describe_command import describe
+from spark_replication.admin.cli.listing import Format, bootstrap, bootstrap_of_group, output, security, show, watched
+from spark_replication.admin.schema_texts import schema_from, with_columns
+from spark_replication.client.admin import Admin, TopicDescription
+from spark_replication.config import parse_assignment
+from spark_replication.model import Scalar, TopicConfig
 from spark_replication.storage.batches import topic_schema
 from spark_replication.transport.security import Security
+
+_COLUMNS = (
+    *("topic", "partitions", "replicas", "leaderless", "under_min_isr", "under_replicated"),
+    *("schema_version", "topic_id"),
+)
+
+_settings = click.argument("settings", nargs=-1, metavar="NAME=VALUE…")
 
 
 @click.group(invoke_without_command=True)
@@ -20,32 +29,126 @@ from spark_replication.transport.security import Security
 @security
 @output
 @click.pass_context
+@watched
 def topics(context: click.Context, bootstrap: str | None, output: Format, security: Security) -> None:
-    """The topics, how large and how well replicated they are."""
+    """The topics, how large and how well replicated they are: the worst first."""
     if context.invoked_subcommand is None and bootstrap is None:
         raise click.MissingParameter(ctx=context, param_hint="'--bootstrap' / '-b'", param_type="option")
     if bootstrap is not None and context.invoked_subcommand is not None:
         context.default_map = {context.invoked_subcommand: {"bootstrap": bootstrap}}
     elif bootstrap is not None:
-        _show_topics(bootstrap, output, security)
+        with closing(Admin(bootstrap, security=security)) as admin:
+            rows = [_row(topic) for topic in admin.describe_topics()]
+        show(_COLUMNS, sorted(rows, key=lambda row: (-row[3], -row[4], -row[5], row[0])), output=output)
 
 
-def _show_topics(bootstrap: str, output: Format, security: Security) -> None:
+def _row(topic: TopicDescription) -> tuple[str, int, int, int, int, int, int, str]:
+    return (
+        topic.name,
+        len(topic.partitions),
+        max((len(each.replicas) for each in topic.partitions), default=0),
+        sum(each.leader is None for each in topic.partitions),
+        sum(len(each.isr) < each.min_isr for each in topic.partitions),
+        sum(len(each.isr) < len(each.replicas) for each in topic.partitions),
+        topic.schema_version,
+        topic.topic_id,
+    )
+
+
+@topics.command()
+@bootstrap
+@security
+@click.argument("topic")
+@click.option(
+    "--schema",
+    required=True,
+    metavar="COLUMNS|FILE",
+    help="id:int64,at:timestamp[us],amount:float64, or a Parquet, Arrow or JSON file (JSON Schema, or Spark's)",
+)
+@click.option("--partitions", "-p", type=click.IntRange(min=1), help="by default as many as the cluster says")
+@click.option("--replication-factor", "-r", type=click.IntRange(min=1), help="by default as the cluster says")
+@_settings
+def create(
+    bootstrap: str,
+    security: Security,
+    topic: str,
+    *,
+    schema: str,
+    partitions: int | None,
+    replication_factor: int | None,
+    settings: tuple[str, ...],
+) -> None:
+    """Make TOPIC, with settings of its own such as retention.ms=86400000; it is there once this returns."""
+    given = {name: value for each in settings for name, value in parse_assignment(each).items()}
+    columns = schema_from(schema)
     with closing(Admin(bootstrap, security=security)) as admin:
-        rows = [
-            (
-                topic.name,
-                len(topic.partitions),
-                max((len(p.replicas) for p in topic.partitions), default=0),
-                sum(p.leader is None for p in topic.partitions),
-                sum(len(p.isr) < len(p.replicas) for p in topic.partitions),
-                topic.schema_version,
-                topic.topic_id,
-            )
-            for topic in admin.describe_topics()
-        ]
-    columns = ("topic", "partitions", "replicas", "leaderless", "under_replicated", "schema_version", "topic_id")
-    show(columns, rows, output=output)
+        made = admin.create_topic(topic, columns, partitions, replication_factor, given)
+    replicas = max(len(each.replicas) for each in made.partitions)
+    click.echo(f"{topic} has {len(made.partitions)} partitions of {replicas} replicas each")
+
+
+@topics.command()
+@bootstrap
+@security
+@click.argument("topic")
+@click.option("--yes", is_flag=True, help="without asking")
+def delete(bootstrap: str, security: Security, topic: str, *, yes: bool) -> None:
+    """End TOPIC, with all its records."""
+    if not yes:
+        click.confirm(f"delete {topic} with all its records?", abort=True, err=True)
+    with closing(Admin(bootstrap, security=security)) as admin:
+        admin.delete_topic(topic)
+    click.echo(f"{topic} is deleted")
+
+
+@topics.command()
+@bootstrap
+@security
+@click.argument("topic")
+@_settings
+def configure(bootstrap: str, security: Security, topic: str, settings: tuple[str, ...]) -> None:
+    """Give TOPIC settings of its own, such as min.insync.replicas=2; NAME= takes its own one away.
+
+    `spark-replication settings` says which a topic can have."""
+    if not settings:
+        raise click.UsageError("Name a setting and its value, such as retention.ms=86400000.")
+    given: dict[str, Scalar | None] = {}
+    for each in settings:
+        given |= {each.removesuffix("="): None} if each.endswith("=") else parse_assignment(each)
+    with closing(Admin(bootstrap, security=security)) as admin:
+        admin.configure(topic, given)
+    click.echo(f"{topic} is configured: {', '.join(settings)}")
+
+
+@topics.command(name="add-partitions")
+@bootstrap
+@security
+@click.argument("topic")
+@click.argument("count", type=click.IntRange(min=1))
+def add_partitions(bootstrap: str, security: Security, topic: str, count: int) -> None:
+    """Give TOPIC partitions until it has COUNT. Keys go to other partitions from then on."""
+    with closing(Admin(bootstrap, security=security)) as admin:
+        found = admin.add_partitions(topic, count)
+    click.echo(f"{topic} has {len(found.partitions)} partitions")
+
+
+@topics.command(name="remove-partitions")
+@bootstrap
+@security
+@click.argument("topic")
+@click.argument("partitions", nargs=-1, required=True, type=click.IntRange(min=0))
+@click.option("--yes", is_flag=True, help="without asking")
+def remove_partitions(
+    bootstrap: str, security: Security, topic: str, partitions: tuple[int, ...], *, yes: bool
+) -> None:
+    """Take the last PARTITIONS (by number) from TOPIC, with all their records."""
+    if not yes:
+        named = ", ".join(f"{topic}-{number}" for number in partitions)
+        click.confirm(f"remove {named} with all their records?", abort=True, err=True)
+    with closing(Admin(bootstrap, security=security)) as admin:
+        admin.remove_partitions(topic, partitions)
+        (found,) = admin.describe_topics([topic])
+    click.echo(f"{topic} has {len(found.partitions)} partitions")
 
 
 @topics.command()
@@ -64,14 +167,4 @@ def widen(bootstrap: str, security: Security, topic: str, columns: tuple[str, ..
     click.echo(f"{topic} has the columns {', '.join(schema.names)}: version {version} of its schema")
 
 
-def with_columns(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
-    for text in columns:
-        name, colon, kind = text.rpartition(":")
-        try:
-            field = pa.field(name, pa.type_for_alias(kind))
-        except ValueError as error:
-            raise InvalidRequest(f"{text!r}: {error}. Name one such as int64, string or timestamp[us]") from error
-        if not colon or not name:
-            raise InvalidRequest(f"{text!r} is not of the form NAME:TYPE, such as region:string")
-        schema = schema if field in list(schema) else schema.append(field)
-    return schema
+topics.add_command(describe)

@@ -23,6 +23,7 @@ from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
+    UNCLEAN,
     BrokerEpoch,
     BrokerId,
     ClusterSettings,
@@ -33,8 +34,6 @@ from spark_replication.model import (
     TopicState,
 )
 
-# Elections from outside ISR and ELR: acknowledged records may be missing.
-_UNCLEAN = frozenset({"last_known_leader", "unclean", "unclean_recovery", "designated"})
 _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
@@ -181,7 +180,7 @@ class ClusterState:
             for joined in stored.state.isr - known.state.isr:
                 self._failed.get(joined, {}).pop(partition, None)
         leader_before = None if known is None else known.state.leader
-        if stored.state.leader not in (None, leader_before) and stored.state.elected in _UNCLEAN:
+        if stored.state.leader not in (None, leader_before) and stored.state.elected in UNCLEAN:
             self.unclean_elections += 1
         if before == "nonexistent":
             return True  # a tombstone, or one that is being made again

@@ -1,4 +1,4 @@
-"""`spark-replication reassign` and `leader elect`: what they ask for, and what they say."""
+"""`spark-replication reassign`: what they ask for, and what they say."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from spark_replication.core.moves.moves import Plan
 from spark_replication.messages.descriptions import CopySize, ReplicaSize, ReplicaSizes
 from spark_replication.messages.records import Refusal
-from spark_replication.messages.requests import CancelReassignment, ElectLeaders, Reassign, Request, RequestAnswer
+from spark_replication.messages.requests import CancelReassignment, Reassign, Request, RequestAnswer
 from spark_replication.model import TopicPartition
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeBroker, FakeCluster
@@ -156,31 +156,6 @@ def test_named_ones_are_cancelled_or_all_that_are_under_way(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "request_"),
-    [
-        ((), ElectLeaders(kind="preferred")),
-        (("--kind", "unclean", "orders-0"), ElectLeaders(kind="unclean", partitions=("orders-0",))),
-        (
-            ("--kind", "designation", "--leader", "2", "orders-0", "orders-2"),
-            ElectLeaders(
-                kind="designation", partitions=("orders-0", "orders-2"), desired={"orders-0": 2, "orders-2": 2}
-            ),
-        ),
-    ],
-)
-def test_leaders_are_elected_by_hand(
-    run: Run, cluster: FakeCluster, asked: list[Request], arguments: tuple[str, ...], request_: ElectLeaders
-) -> None:
-    assert run("leader", "elect", "-b", cluster.bootstrap, *arguments) == (0, "elected as asked\n", "")
-    assert asked == [request_]
-
-
-def test_an_election_that_is_refused_is_an_error(run: Run, cluster: FakeCluster, asked: list[Request]) -> None:
-    found = run("leader", "elect", "-b", cluster.bootstrap, "orders-0", "orders-1")
-    assert found == (1, "elected as asked, but for 1\n", "error: orders-1: STALE_PLAN: plan again\n")
-
-
-@pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (("reassign", "plan"), "one of these"),
@@ -193,10 +168,6 @@ def test_an_election_that_is_refused_is_an_error(run: Run, cluster: FakeCluster,
         (("reassign", "apply", "/no/such/file"), "/no/such/file"),
         (("reassign", "cancel"), "one of these"),
         (("reassign", "cancel", "--all", "orders-0"), "one of these"),
-        (("leader", "elect", "--kind", "any"), "'any' is not one of"),
-        (("leader", "elect", "--leader", "1", "orders-0"), "needs --leader"),
-        (("leader", "elect", "--kind", "designation", "orders-0"), "needs --leader"),
-        (("leader", "elect", "--kind", "designation", "--leader", "1"), "needs --leader"),
     ],
 )
 def test_wrong_usage_is_told_before_anybody_is_asked(run: Run, arguments: tuple[str, ...], said: str) -> None:

@@ -7,7 +7,7 @@ import json
 import pyarrow as pa
 import pytest
 
-from spark_replication.admin.cli.topics_command import with_columns
+from spark_replication.admin.schema_texts import with_columns
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.requests import Request, RequestAnswer, WidenTopic
 from tests.unit.admin.conftest import Run

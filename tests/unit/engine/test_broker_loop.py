@@ -37,7 +37,14 @@ from spark_replication.messages.commands import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSize, ReplicaSizes, TopicMetadata
+from spark_replication.messages.descriptions import (
+    DescribeReplicas,
+    FollowerLag,
+    Metadata,
+    ReplicaSize,
+    ReplicaSizes,
+    TopicMetadata,
+)
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import Scalar, TopicConfig, TopicPartition
@@ -720,16 +727,17 @@ def test_it_tells_how_large_its_replicas_are_of_those_that_are_asked_for() -> No
     story.registered(LED, FOLLOWED)
     story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0, b""), acks=0, now_ms=0, acknowledge=lambda _answer: None)
 
-    def size(partition: TopicPartition, count: int, *, leads: bool) -> ReplicaSize:
-        return ReplicaSize(topic="foo", partition=partition.partition, topic_id=FOO_ID, leads=leads, bytes=count)
+    def size(partition: TopicPartition, count: int, **told: Any) -> ReplicaSize:
+        return ReplicaSize(topic="foo", partition=partition.partition, topic_id=FOO_ID, bytes=count, **told)
 
-    led, followed = size(FOO, 3, leads=True), size(FOO_1, 0, leads=False)
-    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(led, followed))
-    assert story.loop.replica_sizes(DescribeReplicas(partitions=(FOO, BAR))) == ReplicaSizes(replicas=(led,))
+    unheard = dict.fromkeys((2, 3), FollowerLag(records=None, ms=0))
+    led, followed = size(FOO, 3, leads=True, log_end=3, last_epoch=4, lags=unheard), size(FOO_1, 0, leads=False)
+    assert story.loop.replica_sizes(DescribeReplicas(), 0) == ReplicaSizes(replicas=(led, followed))
+    assert story.loop.replica_sizes(DescribeReplicas(partitions=(FOO, BAR)), 0) == ReplicaSizes(replicas=(led,))
     story.log().failing = frozenset({"read"})
-    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(led, followed)), "no file is read"
+    assert story.loop.replica_sizes(DescribeReplicas(), 0) == ReplicaSizes(replicas=(led, followed)), "no file is read"
     story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8, adding=(3,))), 0)
-    assert story.loop.replica_sizes(DescribeReplicas()) == ReplicaSizes(replicas=(followed,)), "nor guessed at"
+    assert story.loop.replica_sizes(DescribeReplicas(), 0) == ReplicaSizes(replicas=(followed,)), "nor guessed at"
 
 
 def test_the_settings_of_the_cluster_hold_from_its_registration_and_as_they_change() -> None:

@@ -129,13 +129,13 @@ def test_an_answer_that_fails_leaves_its_turn_to_the_next() -> None:
 
 def test_its_leader_tells_how_a_copy_gets_on() -> None:
     story = copied((0, 99, 4))
-    assert story.loop.size().copies == {3: CopySize(bytes_left=100, bytes_per_second=None)}
+    assert story.loop.size(0).copies == {3: CopySize(bytes_left=100, bytes_per_second=None)}
     story.fetch(3, 10, now_ms=1_000)
     story.loop.tick(1_000)
     story.fetch(3, 40, now_ms=2_000)
     story.loop.tick(7_000)
-    assert story.loop.size().copies == {3: CopySize(bytes_left=60, bytes_per_second=5)}
+    assert story.loop.size(0).copies == {3: CopySize(bytes_left=60, bytes_per_second=5)}
     story.told(state(1, [1, 2, 3]), 8)
-    assert story.loop.size().copies == {}
+    assert story.loop.size(0).copies == {}
     story.told(state(2, [1, 2], leader_epoch=5), 1)
-    assert story.loop.size().copies == {}
+    assert story.loop.size(0).copies == {}

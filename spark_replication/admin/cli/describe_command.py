@@ -1,0 +1,117 @@
+"""`spark-replication topics describe`: who leads each partition and how far the others are, and what happened last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from contextlib import closing
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, show_json, watched
+from spark_replication.admin.cli.terminal import harmless
+from spark_replication.client.admin import Admin, PartitionDescription, TopicDescription
+from spark_replication.client.replica_sizes import ReplicaDescription
+from spark_replication.errors import ReplicationError
+from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.transport.security import Security
+
+_COLUMNS = (
+    *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr"),
+    *("high_watermark", "records", "bytes", "lag_records", "lag_ms"),
+    *("last_known_elr", "last_known_leader", "last_change", "because"),
+)
+
+
+@click.command()
+@bootstrap
+@security
+@output
+@watched
+@click.argument("names", nargs=-1, required=True, metavar="TOPIC…")
+def describe(bootstrap: str, security: Security, output: Format, names: tuple[str, ...]) -> None:
+    """All about topics: schema, settings, and of each partition who leads, who is in sync or eligible (ELR), how far
+    each follower is behind, and the last change with what set it off.
+
+    Lag is told by leaders, as follower=records and follower=ms: what they have not heard is unknown."""
+    with closing(Admin(bootstrap, security=security)) as admin:
+        found = admin.describe_topics(names)
+        replicas = admin.replicas(names)
+        events = _last_events(admin, names)
+    told = [_told(topic, [each for each in replicas if each.topic == topic.name], events) for topic in found]
+    if output == "json":
+        show_json(told)
+        return
+    for topic in told:
+        click.echo(
+            harmless(f"{topic['topic']}  topic_id {topic['topic_id']}, version {topic['schema_version']} of its schema")
+        )
+        click.echo(harmless(f"schema    {', '.join(topic['schema']) or 'none'}"))
+        click.echo(
+            harmless(f"settings  {', '.join(f'{k}={v}' for k, v in topic['settings'].items()) or 'none of its own'}")
+        )
+        rows = ([_cell(name, each[name]) for name in _COLUMNS] for each in topic["partitions"])
+        show(_COLUMNS, rows, output="table")
+
+
+def _told(
+    topic: TopicDescription, replicas: Sequence[ReplicaDescription], events: dict[str, ToldEvent]
+) -> dict[str, Any]:
+    return {
+        "topic": topic.name,
+        "topic_id": topic.topic_id,
+        "schema_version": topic.schema_version,
+        "schema": [f"{field.name}:{field.type}" for field in topic.arrow_schema] if topic.schema else [],
+        "settings": topic.config,
+        "partitions": [
+            _of_partition(
+                each,
+                [replica for replica in replicas if replica.partition == each.partition],
+                events.get(f"{topic.name}-{each.partition}"),
+            )
+            for each in topic.partitions
+        ],
+    }
+
+
+def _of_partition(
+    partition: PartitionDescription, replicas: Iterable[ReplicaDescription], event: ToldEvent | None
+) -> dict[str, Any]:
+    leader = next((each for each in replicas if each.leads and each.broker == partition.leader), None)
+    lags = {} if leader is None else leader.lags
+    return {
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "isr": partition.isr,
+        "elr": partition.elr,
+        "replicas": partition.replicas,
+        "min_isr": partition.min_isr,
+        "last_known_elr": partition.last_known_elr,
+        "last_known_leader": partition.last_known_leader,
+        "high_watermark": None if leader is None else leader.high_watermark,
+        "records": None if leader is None else leader.high_watermark - leader.log_start,
+        "bytes": None if leader is None else leader.bytes,
+        "lag_records": {str(broker): lag.records for broker, lag in sorted(lags.items())},
+        "lag_ms": {str(broker): lag.ms for broker, lag in sorted(lags.items())},
+        "last_change": None if event is None else {"at_ms": event.at_ms, "kind": event.kind, "changes": event.changes},
+        "because": None if event is None else event.because,
+    }
+
+
+def _cell(name: str, value: Any) -> Any:
+    if name == "last_change" and value is not None:
+        at = datetime.fromtimestamp(value["at_ms"] / 1_000, UTC)
+        return f"{at:%Y-%m-%d %H:%M:%S} {value['kind']}"
+    if isinstance(value, dict):
+        return [f"{broker}={'unknown' if lag is None else lag}" for broker, lag in value.items()]
+    return value
+
+
+def _last_events(admin: Admin, names: Sequence[str]) -> dict[str, ToldEvent]:
+    """By partition, as far as the newest events tell. Without the mirror nothing is known of them."""
+    try:
+        return {each.subject: each for each in admin.events(topics=names, last=1_000) if each.subject is not None}
+    except ReplicationError:
+        return {}

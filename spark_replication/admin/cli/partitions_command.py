@@ -1,0 +1,57 @@
+"""`spark-replication partitions`: who leads which, the worst first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import closing
+
+import click
+
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, watched
+from spark_replication.client.admin import Admin, PartitionDescription
+from spark_replication.model import UNCLEAN
+from spark_replication.transport.security import Security
+
+_OF_A_PARTITION = (
+    *("partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr", "elected"),
+)
+_COLUMNS = ("topic", *_OF_A_PARTITION)
+
+# What may be wrong with one, the worst first.
+_TROUBLES: dict[str, Callable[[PartitionDescription], bool]] = {
+    "leaderless": lambda each: each.leader is None,
+    "under_min_isr": lambda each: len(each.isr) < each.min_isr,
+    "under_replicated": lambda each: len(each.isr) < len(each.replicas),
+    "unclean": lambda each: each.elected in UNCLEAN,
+}
+
+
+@click.command()
+@bootstrap
+@security
+@output
+@watched
+@click.option("--leaderless", is_flag=True, help="those without a leader")
+@click.option("--under-min-isr", is_flag=True, help="those that take no acks=all at present")
+@click.option("--under-replicated", is_flag=True, help="those with a replica that is not in sync")
+@click.option("--unclean", is_flag=True, help="those whose leader was elected from outside ISR and ELR")
+@click.argument("names", nargs=-1, metavar="[TOPIC]…")
+def partitions(bootstrap: str, output: Format, security: Security, names: tuple[str, ...], **wanted: bool) -> None:
+    """Who leads which partition, who is in sync, who is eligible: the worst first.
+
+    Of several filters, what any of them lets through is shown."""
+    asked_for = [name for name, is_wanted in wanted.items() if is_wanted]
+    with closing(Admin(bootstrap, security=security)) as admin:
+        found = [
+            (_rank(partition), topic.name, partition)
+            for topic in admin.describe_topics(list(names) or None)
+            for partition in topic.partitions
+            if not asked_for or any(_TROUBLES[name](partition) for name in asked_for)
+        ]
+    found.sort(key=lambda each: (each[0], each[1], each[2].partition))
+    rows = ((name, *(getattr(partition, column) for column in _OF_A_PARTITION)) for _, name, partition in found)
+    show(_COLUMNS, rows, output=output)
+
+
+def _rank(partition: PartitionDescription) -> int:
+    return next((rank for rank, is_so in enumerate(_TROUBLES.values()) if is_so(partition)), len(_TROUBLES))

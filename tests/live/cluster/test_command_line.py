@@ -1,0 +1,185 @@
+"""Each verb on a live cluster, and what its JSON has: whoever writes a script goes by these names."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import spark_replication as sr
+from tests.live.cluster.waiting import eventually
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+CONFIG = {"zookeeper.session.ms": 3_000, "replica.lag.time.ms": 2_000, "min.insync.replicas": 1}
+SCHEMA = "id:int64,text:string"
+
+PARTITION = {
+    *("topic", "partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr"),
+    "elected",
+}
+BROKER = {
+    *("id", "state", "leads", "replicas", "not_in_sync", "host", "port", "replication_port", "rack", "epoch"),
+    "shutting_down",
+}
+TOPIC = {
+    *("topic", "partitions", "replicas", "leaderless", "under_min_isr", "under_replicated", "schema_version"),
+    "topic_id",
+}
+HEALTH = {
+    *("verdict", "reasons", "cluster_id", "controller", "brokers", "topics", "partitions", "leaderless"),
+    *("under_min_isr", "under_replicated"),
+}
+REASON = {"severity", "what", "count", "subjects", "mend", "because", "cause", "since_ms"}
+DESCRIBED = {
+    *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "last_known_elr"),
+    *("last_known_leader", "high_watermark", "records", "bytes", "lag_records", "lag_ms", "last_change", "because"),
+}
+ELECTED = {"partition", "leader_before", "leader", "leader_epoch", "elected", "error"}
+
+
+class Shell:
+    def __init__(self, bootstrap: str) -> None:
+        self._environment = {**os.environ, "SPARK_REPLICATION_BOOTSTRAP": bootstrap}
+
+    def run(self, *arguments: object, code: int = 0) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "spark_replication", *map(str, arguments)]
+        ran = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120, check=False)
+        assert ran.returncode == code, (arguments, ran.stdout, ran.stderr)
+        assert "\x1b" not in ran.stdout + ran.stderr, "no colour in a pipe"
+        assert "Traceback" not in ran.stderr
+        return ran
+
+    def rows(self, *arguments: object, has: set[str], code: int = 0) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = json.loads(self.run(*arguments, "--format=json", code=code).stdout)
+        assert all(set(row) == has for row in found)
+        return found
+
+
+@pytest.fixture(scope="module")
+def shell(cluster: sr.LocalCluster) -> Shell:
+    return Shell(cluster.bootstrap)
+
+
+@contextmanager
+def hanging(pid: int) -> Iterator[None]:
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def test_a_topic_is_made_described_changed_and_ended(cluster: sr.LocalCluster, shell: Shell, tmp_path: Path) -> None:
+    made = shell.run("topics", "create", "orders", "--schema", SCHEMA, "-p", 2, "-r", 3, "retention.ms=86400000")
+    assert made.stdout == "orders has 2 partitions of 3 replicas each\n"
+    assert "TOPIC_ALREADY_EXISTS" in shell.run("topics", "create", "orders", "--schema", SCHEMA, code=1).stderr
+    assert shell.run("topics", "add-partitions", "orders", 3).stdout == "orders has 3 partitions\n"
+    shell.run("topics", "configure", "orders", "min.insync.replicas=2", "retention.ms=")
+    shell.run("topics", "widen", "orders", "more:float64")
+
+    file = tmp_path / "rows.jsonl"
+    file.write_text("".join(json.dumps({"id": number, "text": "x", "more": None}) + "\n" for number in range(10)))
+    shell.run("produce", "orders", file, "-p", 1)
+    found: list[dict[str, Any]] = []
+
+    def is_replicated() -> bool:
+        found[:] = json.loads(shell.run("topics", "describe", "orders", "--format=json").stdout)
+        return bool(
+            found[0]["partitions"][1]["lag_records"] == {str(b): 0 for b in found[0]["partitions"][1]["isr"][1:]}
+        )
+
+    eventually(is_replicated, "followers have all records")
+    (orders,) = found
+    assert orders.keys() == {"topic", "topic_id", "schema_version", "schema", "settings", "partitions"}
+    assert orders["schema"] == ["id:int64", "text:string", "more:double"]
+    assert (orders["settings"], orders["schema_version"]) == ({"min.insync.replicas": 2}, 1)
+    assert all(each.keys() == DESCRIBED for each in orders["partitions"])
+    assert [each["records"] for each in orders["partitions"]] == [0, 10, 0]
+    table = shell.run("topics", "describe", "orders").stdout
+    assert "settings  min.insync.replicas=2" in table
+
+    (listed,) = shell.rows("topics", has=TOPIC)
+    assert (listed["topic"], listed["partitions"], listed["replicas"], listed["leaderless"]) == ("orders", 3, 3, 0)
+    assert len(shell.rows("partitions", "orders", has=PARTITION)) == 3
+    assert shell.run("topics", "remove-partitions", "orders", 2, "--yes").stdout == "orders has 2 partitions\n"
+    asked = shell.run("topics", "delete", "orders", code=1)
+    assert "delete orders with all its records?" in asked.stderr
+    assert shell.run("topics", "delete", "orders", "--yes").stdout == "orders is deleted\n"
+    assert shell.rows("topics", has=TOPIC) == []
+
+
+def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.LocalCluster, shell: Shell) -> None:
+    assert shell.run("health").stdout.startswith("healthy  3 brokers, 0 topics, 0 partitions")
+    schema = pa.schema([("id", pa.int64())])
+    cluster.admin.create_topic("solo", schema, partitions=2, replication_factor=2)
+    cluster.admin.reassign({"solo-0": [1, 2], "solo-1": [3, 1]})
+    cluster.admin.wait_reassigned(["solo-0", "solo-1"], 60)
+    shell.run("leader", "elect")
+    assert shell.rows("leader", "elect", has=ELECTED) == []
+
+    def partition() -> dict[str, Any]:
+        return next(each for each in shell.rows("partitions", has=PARTITION) if each["partition"] == 0)
+
+    with hanging(cluster.brokers[2].pid):
+        eventually(lambda: partition()["isr"] == [1], "broker 2 leaves the ISR")
+        found = json.loads(shell.run("health", "--format=json", code=1).stdout)
+        assert (found.keys(), found["verdict"], found["under_replicated"]) == (HEALTH, "degraded", 1)
+        assert all(reason.keys() == REASON for reason in found["reasons"])
+        (of_partition,) = (reason for reason in found["reasons"] if reason["subjects"] == ["solo-0"])
+        assert (of_partition["what"], of_partition["mend"]) == ("has 1 of 2 replicas in sync", "start broker 2")
+        assert "2" in of_partition["because"] or "ISR" in of_partition["because"]
+        assert [each["partition"] for each in shell.rows("partitions", "--under-replicated", has=PARTITION)] == [0]
+        assert shell.rows("partitions", "--leaderless", has=PARTITION) == []
+        states = {each["id"]: each["state"] for each in shell.rows("brokers", has=BROKER)}
+        assert states == {2: "gone", 1: "live", 3: "live"}
+        with hanging(cluster.brokers[1].pid):
+            eventually(lambda: partition()["leader"] is None, "nobody leads")
+            os.kill(cluster.brokers[2].pid, signal.SIGCONT)
+            eventually(lambda: 2 in {b.id for b in cluster.admin.describe_cluster().brokers}, "broker 2 is back")
+            told = shell.run("health", code=2).stdout
+            assert "critical  solo-0 has no leader: start one of the brokers [1]" in told
+            assert "spark-replication leader elect --kind longest_log_proactive solo-0" in told
+            assert [each["partition"] for each in shell.rows("partitions", "--leaderless", has=PARTITION)] == [0]
+            refused = shell.run("leader", "elect", "--kind", "unclean", "solo-0", code=1)
+            assert "elect all the same?" in refused.stderr
+            (chosen,) = shell.rows("leader", "elect", "--kind", "unclean", "solo-0", "--yes", has=ELECTED)
+            assert (chosen["leader_before"], chosen["leader"], chosen["error"]) == (None, 2, None)
+            assert [each["partition"] for each in shell.rows("partitions", "--unclean", has=PARTITION)] == [0]
+    cluster.wait_healthy()
+
+
+def test_a_broker_is_drained(cluster: sr.LocalCluster, shell: Shell) -> None:
+    cluster.wait_healthy()
+    shell.run("topics", "create", "drained", "--schema", SCHEMA, "-p", 3, "-r", 2)
+    planned = shell.run("brokers", "drain", 3, "--dry-run")
+    assert "partitions change" in planned.stdout
+    assert any(each["replicas"] for each in shell.rows("brokers", has=BROKER) if each["id"] == 3)
+    assert "broker 3 has no replica left: it may be stopped" in shell.run("brokers", "drain", 3, "--wait", 60).stdout
+    assert [each["replicas"] for each in shell.rows("brokers", has=BROKER) if each["id"] == 3] == [0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (("topics", "create", "x"), "--schema"),
+        (("topics", "configure", "x"), "Name a setting"),
+        (("topics", "describe"), "TOPIC"),
+        (("brokers", "drain", "three"), "'three' is not a valid integer"),
+        (("partitions", "--leaderles"), "--leaderless"),
+        (("health", "--watch", "0"), "--watch"),
+        (("helth",), "health"),
+    ],
+)
+def test_wrong_usage_exits_with_2_and_a_hint(shell: Shell, arguments: tuple[str, ...], hint: str) -> None:
+    refused = shell.run(*arguments, code=2)
+    assert (refused.stdout, hint in refused.stderr) == ("", True)
