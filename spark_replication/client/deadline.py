@@ -41,6 +41,26 @@ def back_off_s(failures: int) -> float:
     return float(min(BACK_OFF_MAX_S, BACK_OFF_FIRST_S * 2 ** min(failures - 1, 16)))
 
 
+class FailedTries:
+    """In a row, before one succeeds, within a deadline."""
+
+    def __init__(self, deadline: Deadline) -> None:
+        self.deadline = deadline
+        self.count = 0
+        self._last: ReplicationError | None = None
+
+    def add(self, error: ReplicationError) -> ReplicationError:
+        """Returns what tells more: the error of the try before, if the deadline ended this one."""
+        self.count += 1
+        if self.deadline.remaining_ms or self._last is None or not error.retriable or error.maybe_written:
+            self._last = error
+        return self._last
+
+    @property
+    def back_off_s(self) -> float:
+        return back_off_s(self.count)
+
+
 def persistently(
     attempt: Callable[[], Answer],
     deadline: Deadline,
@@ -49,16 +69,14 @@ def persistently(
     give_up: Callable[[ReplicationError], bool] = lambda _error: False,
 ) -> Answer:
     """Until it succeeds, or fails for good, is given up, or time is over: then with what it failed last."""
-    failures = 0
-    before: ReplicationError | None = None
+    tries = FailedTries(deadline)
     while True:
         try:
             return attempt()
         except ReplicationError as error:
-            failures += 1
-            if not deadline.remaining_ms and before is not None and error.retriable and not error.maybe_written:
-                raise before from error  # the last try had no time to find out more
-            if not error.retriable or give_up(error) or deadline.remaining_s <= back_off_s(failures):
+            told = tries.add(error)
+            if told is not error:
+                raise told from error
+            if not error.retriable or give_up(error) or deadline.remaining_s <= tries.back_off_s:
                 raise
-            before = error
-        wait(back_off_s(failures))
+        wait(tries.back_off_s)

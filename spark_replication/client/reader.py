@@ -21,7 +21,7 @@ import pyarrow as pa
 from msgspec.structs import replace
 from pyarrow import flight
 
-from spark_replication.client.deadline import Deadline, back_off_s
+from spark_replication.client.deadline import Deadline, FailedTries
 from spark_replication.client.log_batch import LogBatch
 from spark_replication.client.nearby import from_files, has_files, is_nearby
 from spark_replication.client.own_process import OwnProcess
@@ -143,40 +143,39 @@ class Reader:
         self.close()
 
     def _read(self, ticket: ReadTicket) -> Generator[LogBatch, None, None]:
-        deadline = Deadline(self._deadline_ms)
-        failures = 0
+        tries = self._tries()
         leaders_turn = False
-        self._routes.await_topic(ticket.topic, deadline, ticket.partition)
-        offset = began = self._beginning(ticket, deadline)
+        self._routes.await_topic(ticket.topic, tries.deadline, ticket.partition)
+        offset = began = self._beginning(ticket, tries.deadline)
         while not self._closed.is_set() and (ticket.to is None or offset < ticket.to):
-            replica = None if leaders_turn else self._preferred(ticket, deadline)
+            replica = None if leaders_turn else self._preferred(ticket, tries.deadline)
             if replica is not None:
                 before = offset
-                offset, leaders_turn = yield from self._from_replica(ticket, offset, replica, deadline)
+                offset, leaders_turn = yield from self._from_replica(ticket, offset, replica, tries.deadline)
                 if offset > before:
-                    failures, deadline = 0, Deadline(self._deadline_ms)
+                    tries = self._tries()
                 continue
             leaders_turn = False
             route: Route | None = None
             error: ReplicationError | None = None
             try:
-                route = self._routes.route(ticket.topic, ticket.partition, deadline)
+                route = self._routes.route(ticket.topic, ticket.partition, tries.deadline)
                 for found in self._stream(ticket, offset, route.address):
                     offset = found.last_offset + 1
                     yield found
-                    failures, deadline = 0, Deadline(self._deadline_ms)
+                    tries = self._tries()
             except ReplicationError as failed:
                 error = failed
             if error is None:
                 if not ticket.max_wait_ms:
                     return
-                failures, deadline = 0, Deadline(self._deadline_ms)
+                tries = self._tries()
             elif not self._closed.is_set():
-                failures += 1
-                if isinstance(error, OffsetOutOfRange) and offset == began != ticket.start and not deadline.passed:
-                    offset = began = self._beginning(ticket, deadline)  # retention was faster
+                at_beginning = isinstance(error, OffsetOutOfRange) and offset == began != ticket.start
+                if at_beginning and not tries.deadline.passed:
+                    offset = began = self._beginning(ticket, tries.deadline)  # retention was faster
                 else:
-                    self._recover(error, route, failures, deadline)
+                    self._recover(error, route, tries)
 
     def _preferred(self, ticket: ReadTicket, deadline: Deadline) -> str | None:
         """The address of a replica in sync; None: the leader is to be read from as ever."""
@@ -243,7 +242,7 @@ class Reader:
         if isinstance(ticket.start, int):
             return ticket.start
         asked = replace(ticket, to=0, max_wait_ms=0)
-        failures = 0
+        tries = FailedTries(deadline)
         while not self._closed.is_set():
             route: Route | None = None
             try:
@@ -257,17 +256,20 @@ class Reader:
             except ReplicationError as failed:
                 error = failed
             if not self._closed.is_set():
-                failures += 1
-                self._recover(error, route, failures, deadline)
+                self._recover(error, route, tries)
         return 0  # closed: nothing is read
 
-    def _recover(self, error: ReplicationError, route: Route | None, failures: int, deadline: Deadline) -> None:
-        if not error.retriable or deadline.passed:
-            raise error
+    def _tries(self) -> FailedTries:
+        return FailedTries(Deadline(self._deadline_ms))
+
+    def _recover(self, error: ReplicationError, route: Route | None, tries: FailedTries) -> None:
+        told = tries.add(error)
+        if not error.retriable or tries.deadline.passed:
+            raise told
         if route is not None:
             # Whatever ended it, a timeout too, may be a leader that is gone.
             self._routes.stale(route)
-        self._closed.wait(min(back_off_s(failures), deadline.remaining_s))
+        self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))
 
     def _stream(self, ticket: ReadTicket, offset: Offset, address: str) -> Iterator[LogBatch]:
         """What one DoGet from `offset` on gives."""

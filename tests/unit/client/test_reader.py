@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
@@ -48,6 +49,28 @@ def numbers(found: list[LogBatch]) -> list[int]:
 def check_contiguous(found: list[LogBatch]) -> None:
     for batch in found:
         assert batch.batch.column(0).to_pylist() == list(range(batch.base_offset, batch.last_offset + 1))
+
+
+def test_what_is_told_is_why_it_failed_and_not_that_time_was_over(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The deadline may end a try that only looks for the leader again: that says nothing of what was wrong."""
+    write(cluster, 1)
+    with Reader(cluster.bootstrap, deadline_ms=PASSES_MS) as reader:
+        assert numbers(list(reader.read("orders"))) == [0, 1, 2]
+        looks: list[str] = []
+
+        def look(topic: str, _partition: int, deadline: Deadline) -> Any:
+            looks.append(topic)
+            if len(looks) == 1:
+                raise UnknownTopicOrPartition("it is another topic")
+            while not deadline.passed:
+                os.sched_yield()
+            raise BrokerNotAvailable("no broker answered in time")
+
+        monkeypatch.setattr(reader._routes, "route", look)
+        with pytest.raises(UnknownTopicOrPartition, match="it is another topic"):
+            list(reader.read("orders"))
 
 
 def test_it_reads_to_the_high_watermark(cluster: FakeCluster, reader: Reader) -> None:
