@@ -1,12 +1,11 @@
-"""`spark-replication produce`: a file, or lines of JSON, to one partition, in large batches that are pipelined."""
+"""`spark-replication produce`: a file, or lines of JSON, in large batches that are pipelined."""
 
 from __future__ import annotations
 
-import base64
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -18,10 +17,11 @@ import pyarrow as pa
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
 from spark_replication.admin.cli.record_files import FileFormat, format_of, read_batches
 from spark_replication.client.admin import Admin
+from spark_replication.client.placing import Placing
 from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack
 from spark_replication.errors import InvalidRequest
-from spark_replication.storage.batches import schema_from_bytes, stored_schema
+from spark_replication.storage.batches import stored_schema
 from spark_replication.transport.security import Security
 
 BATCH_ROWS = 10_000
@@ -30,23 +30,35 @@ PROGRESS_S = 1.0
 
 
 class Acknowledged:
-    """What brokers have answered for, so far. Offsets between its first and its last may be other producers'."""
+    """What brokers have answered for, so far, of one partition. Offsets between its first and its last may be other
+    producers'."""
 
     def __init__(self) -> None:
         self.batches = 0
         self.rows = 0
         self.first: int | None = None
         self.last: int | None = None
-        self._told_s = time.monotonic()
 
     def add(self, ack: Ack) -> None:
         self.batches += 1
         self.rows += ack.last_offset - ack.base_offset + 1
         self.first = ack.base_offset if self.first is None else self.first
         self.last = ack.last_offset
+
+
+class Progress:
+    """Of all partitions, told about once a second."""
+
+    def __init__(self) -> None:
+        self.of: dict[int | None, Acknowledged] = {}
+        self._told_s = time.monotonic()
+
+    def add(self, ack: Ack) -> None:
+        self.of.setdefault(ack.partition, Acknowledged()).add(ack)
         if time.monotonic() - self._told_s >= PROGRESS_S:
             self._told_s = time.monotonic()
-            click.echo(f"{self.rows} rows acknowledged, to offset {self.last}", err=True)
+            rows = sum(each.rows for each in self.of.values())
+            click.echo(f"{rows} rows acknowledged, in {len(self.of)} partitions", err=True)
 
 
 @click.command()
@@ -55,7 +67,15 @@ class Acknowledged:
 @output
 @click.argument("topic")
 @click.argument("file", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.option("--partition", "-p", type=click.IntRange(min=0), default=0, show_default=True)
+@click.option("--partition", "-p", type=click.IntRange(min=0), help="all rows to this one")
+@click.option(
+    "--key",
+    "-k",
+    "key",
+    multiple=True,
+    metavar="COLUMN",
+    help="rows of one value to one partition, the one that Producer.send(key=…) chooses; several make one key",
+)
 @click.option("--input-format", type=click.Choice(get_args(FileFormat)), help="of the file; by default its suffix says")
 @click.option(
     "--batch-rows", type=click.IntRange(min=1), default=BATCH_ROWS, show_default=True, help="rows that go together"
@@ -68,50 +88,68 @@ def produce(
     topic: str,
     file: Path | None,
     *,
-    partition: int,
+    partition: int | None,
+    key: tuple[str, ...],
     input_format: FileFormat | None,
     batch_rows: int,
     acks: str,
 ) -> None:
     """Rows of FILE, or without one of the lines of JSON on standard input, to a topic.
 
-    The listing at the end says what is acknowledged, also if something went wrong: then the rows behind that are to be
-    looked for before they are sent again.
+    Without --partition and --key, batches go to its partitions in turn. The listing at the end says what is
+    acknowledged, also if something went wrong: then the rows behind that are to be looked for before they are sent
+    again.
     """
+    if key and partition is not None:
+        raise click.UsageError("A key chooses the partition: give --key or --partition.")
     kind = input_format or ("jsonl" if file is None else format_of(file))
     name = "standard input" if file is None else str(file)
     if file is None and kind != "jsonl":
         raise click.UsageError("standard input is read as lines of JSON: give a FILE")
-    acknowledged = Acknowledged()
+    progress = Progress()
     try:
         with (
             _opened(file) as opened,
             Producer(bootstrap, "all" if acks == "all" else 1 if acks == "1" else 0, security=security) as producer,
         ):
-            batches = read_batches(opened, kind, _schema(bootstrap, security, topic), rows_max=batch_rows, name=name)
-            _send(producer, topic, partition, batches, acknowledged)
+            schema, partitions = _described(bootstrap, security, topic)
+            unknown = sorted(set(key) - set(schema.names))
+            if unknown:
+                raise InvalidRequest(f"--key {unknown[0]}: {topic} has the columns {', '.join(schema.names)}")
+            batches = read_batches(opened, kind, schema, rows_max=batch_rows, name=name)
+            targets = partitions if partition is None else [partition]
+            _send(producer, topic, _placed(topic, batches, targets, key), progress)
     finally:
-        columns = ("topic", "partition", "batches", "rows", "first_offset", "last_offset")
-        found = (acknowledged.batches, acknowledged.rows, acknowledged.first, acknowledged.last)
-        show(columns, [(topic, partition, *found)], output=output)
+        if not progress.of:
+            progress.of[partition] = Acknowledged()
+        rows = [
+            (topic, number, each.batches, each.rows, each.first, each.last)
+            for number, each in sorted(progress.of.items())
+        ]
+        show(("topic", "partition", "batches", "rows", "first_offset", "last_offset"), rows, output=output)
 
 
-def _send(
-    producer: Producer, topic: str, partition: int, batches: Iterator[pa.RecordBatch], acknowledged: Acknowledged
-) -> None:
+def _placed(
+    topic: str, batches: Iterator[pa.RecordBatch], partitions: Sequence[int], key: Sequence[str]
+) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for turn, batch in enumerate(batches):
+        yield from Placing(topic, partitions, key, turn).parts(batch, batch)
+
+
+def _send(producer: Producer, topic: str, batches: Iterator[tuple[int, pa.RecordBatch]], progress: Progress) -> None:
     """Until the first that fails; those in flight behind it are counted, too, if they are there."""
     waiting: deque[Future[Ack]] = deque()
     try:
-        for batch in batches:
+        for partition, batch in batches:
             waiting.append(producer.send(topic, batch, partition=partition))
             while waiting and (len(waiting) > WAITING_MAX or waiting[0].done()):
-                acknowledged.add(waiting.popleft().result())
+                progress.add(waiting.popleft().result())
         while waiting:
-            acknowledged.add(waiting.popleft().result())
+            progress.add(waiting.popleft().result())
     finally:
         for future in waiting:
             if future.exception() is None:
-                acknowledged.add(future.result())
+                progress.add(future.result())
 
 
 @contextmanager
@@ -123,9 +161,10 @@ def _opened(file: Path | None) -> Iterator[BinaryIO]:
         yield opened
 
 
-def _schema(bootstrap: str, security: Security, topic: str) -> pa.Schema:
+def _described(bootstrap: str, security: Security, topic: str) -> tuple[pa.Schema, list[int]]:
+    """Its schema, and its partitions."""
     with closing(Admin(bootstrap, security=security)) as admin:
         (found,) = admin.describe_topics([topic])
     if not found.schema:
         raise InvalidRequest(f"topic {topic} has no schema: create it with one")
-    return stored_schema(schema_from_bytes(base64.b64decode(found.schema), f"topic {topic}"))
+    return stored_schema(found.arrow_schema), [each.partition for each in found.partitions]

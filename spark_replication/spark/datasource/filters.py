@@ -12,8 +12,9 @@ from typing import Any
 import msgspec
 from pyspark.sql.datasource import EqualTo, Filter, GreaterThan, GreaterThanOrEqual, In, LessThan, LessThanOrEqual
 
+from spark_replication.client.placing import PARTITION
 from spark_replication.model import Offset
-from spark_replication.spark.datasource.types import OFFSET, PARTITION, TIMESTAMP
+from spark_replication.spark.datasource.types import OFFSET, TIMESTAMP
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 
 from spark_replication.client.log_batch import LogBatch
+from spark_replication.client.placing import PARTITION
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
 from spark_replication.spark.datasource.planning import Range
 from spark_replication.spark.datasource.topic import Topic
@@ -18,7 +19,6 @@ from spark_replication.spark.datasource.types import (
     LEADER_EPOCH,
     METADATA,
     OFFSET,
-    PARTITION,
     TIMESTAMP,
     TOPIC,
     as_schema,

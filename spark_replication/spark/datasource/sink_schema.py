@@ -7,9 +7,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructType
 
+from spark_replication.client.placing import PARTITION
 from spark_replication.errors import SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
-from spark_replication.spark.datasource.types import PARTITION, as_schema, spark_schema
+from spark_replication.spark.datasource.types import as_schema, spark_schema
 from spark_replication.storage.batches import topic_schema
 
 

@@ -9,6 +9,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql.pandas.types import from_arrow_type, to_arrow_schema
 from pyspark.sql.types import StructField, StructType
 
+from spark_replication.client.placing import PARTITION
 from spark_replication.errors import InvalidRequest
 
 #: Types that Spark lacks, and what holds each of their values.
@@ -23,7 +24,7 @@ _HELD_BY = {
     pa.date64(): pa.date32(),
 }
 
-TOPIC, PARTITION, OFFSET, TIMESTAMP, LEADER_EPOCH = "_topic", "_partition", "_offset", "_timestamp", "_leader_epoch"
+TOPIC, OFFSET, TIMESTAMP, LEADER_EPOCH = "_topic", "_offset", "_timestamp", "_leader_epoch"
 _UTC_TIME = pa.timestamp("us", tz="UTC")
 #: What includeMetadata adds, behind the topic's columns.
 METADATA = pa.schema(

@@ -23,12 +23,12 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
+from spark_replication.client.placing import Placing
 from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack, Identity
 from spark_replication.errors import BatchTooLarge, InvalidProducerEpoch, InvalidRequest, ReplicationError
 from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 from spark_replication.spark.datasource.options import LogOptions
-from spark_replication.spark.datasource.placing import Placing
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 
 APPEND_BYTES = 1 << 20  # from so many on, what a batch's task has for a partition is sent

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -79,8 +80,43 @@ def test_lines_of_json_come_from_standard_input(
 ) -> None:
     given = io.BytesIO(b'{"number": 1}\n{"number": null}\n{"number": 3}')
     monkeypatch.setattr("sys.stdin", SimpleNamespace(buffer=given))
-    assert run("produce", "-b", cluster.bootstrap, "orders").exit == 0
+    assert run("produce", "-b", cluster.bootstrap, "orders", "-p", 0).exit == 0
     assert cluster.log().numbers == [1, None, 3]
+
+
+def produced(run: Run, cluster: FakeCluster, file: Path, *arguments: object) -> list[tuple[int, int]]:
+    """Of each partition, how many rows."""
+    ran = run("produce", "-b", cluster.bootstrap, "orders", file, "--format=json", *arguments)
+    assert (ran.exit, ran.err) == (0, "")
+    return [(each["partition"], each["rows"]) for each in json.loads(ran.out)]
+
+
+def test_batches_go_to_partitions_in_turn(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "rows.parquet")
+    assert produced(run, cluster, tmp_path / "rows.parquet", "--batch-rows", 10) == [(0, 10), (1, 10), (2, 5)]
+    assert [cluster.log(partition=number).numbers for number in range(3)] == [
+        [*range(10)],
+        [*range(10, 20)],
+        [*range(20, 25)],
+    ]
+
+
+def test_rows_of_one_key_go_where_a_producer_sends_that_key(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "rows.parquet")
+    found = produced(run, cluster, tmp_path / "rows.parquet", "--key", "number", "--batch-rows", 10)
+    assert sum(rows for _, rows in found) == 25
+    for partition, _ in found:
+        numbers = cluster.log(partition=partition).numbers
+        assert numbers == [number for number in range(25) if zlib.crc32(b"%d" % number) % 3 == partition]
+
+
+def test_a_key_is_a_column_and_leaves_no_choice_of_a_partition(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
+    as_parquet(tmp_path / "rows.parquet")
+    asked = ("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.parquet", "--key")
+    refused = run(*asked, "id")
+    assert (refused.exit, "--key id: orders has the columns number" in refused.err) == (1, True)
+    assert run(*asked, "number", "-p", 1).exit == 2
+    assert cluster.received == []
 
 
 def test_nothing_to_produce_is_said_so(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
@@ -97,7 +133,16 @@ def test_what_was_acknowledged_is_said_when_something_fails(run: Run, cluster: F
     cluster.refuse = refuse
     as_lines(tmp_path / "rows.jsonl")
     ran = run(
-        "produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.jsonl", "--batch-rows", 5, "--format", "json"
+        "produce",
+        "-b",
+        cluster.bootstrap,
+        "orders",
+        tmp_path / "rows.jsonl",
+        "-p",
+        0,
+        "--batch-rows",
+        5,
+        "--format=json",
     )
     assert (ran.exit, ran.err) == (1, "error: MESSAGE_TOO_LARGE: split it\n")
     assert json.loads(ran.out)[0]["rows"] == len(cluster.log().numbers)
@@ -154,7 +199,7 @@ def test_consume_shows_a_range_of_columns_from_whom_is_preferred(
     run: Run, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     as_csv(tmp_path / "rows.csv")
-    run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv")
+    run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv", "-p", 0)
     asked = ("consume", "-b", cluster.bootstrap, "orders", "--format", "json")
     ran = run(*asked, "--from", 3, "--to", 6, "-c", "number", "--prefer", "follower")
     assert json.loads(ran.out) == [{"_offset": n, "number": n} for n in range(3, 6)]
@@ -168,7 +213,7 @@ def test_consume_shows_a_range_of_columns_from_whom_is_preferred(
 def test_consume_starts_at_an_offset_a_named_place_or_a_time(run: Run, cluster: FakeCluster, tmp_path: Path) -> None:
     as_csv(tmp_path / "rows.csv")
     cluster.log().now_ms = 1_795_255_200_000
-    run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv")
+    run("produce", "-b", cluster.bootstrap, "orders", tmp_path / "rows.csv", "-p", 0)
     asked = ("consume", "-b", cluster.bootstrap, "orders", "--max-rows", 1, "--format", "json")
 
     def first(*options: object) -> list[int]:

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 from pyspark.sql.types import StructType
 
+from spark_replication.client.placing import Placing
 from spark_replication.errors import InvalidRequest, SchemaMismatch
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.model import TopicConfig
 from spark_replication.spark.datasource.options import LogOptions
-from spark_replication.spark.datasource.placing import Placing
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 from spark_replication.spark.datasource.tasks import rows_wanted, topic_columns
 from spark_replication.spark.datasource.types import METADATA, arrow_schema, as_schema, spark_schema

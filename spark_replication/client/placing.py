@@ -1,4 +1,4 @@
-"""Which partition a row goes to: by its key, by its own _partition, or all of a task's to one."""
+"""Which partition a row goes to: by its key, by its own _partition, or all of one turn to the same."""
 
 from __future__ import annotations
 
@@ -10,17 +10,19 @@ import pyarrow as pa
 
 from spark_replication.errors import InvalidRequest
 from spark_replication.mirror.routing import crc32_of, key_bytes
-from spark_replication.spark.datasource.types import PARTITION
+
+PARTITION = "_partition"  # the column by which a row names its own
 
 
 class Placing:
-    """partitions: those of the topic. by: columns of the key; none: by task. task: which of the query's tasks it is."""
+    """partitions: those of the topic. by: columns of the key; none: by turn, which is the number of a query's
+    task, or of a batch."""
 
-    def __init__(self, topic: str, partitions: Sequence[int], by: Sequence[str], task: int) -> None:
+    def __init__(self, topic: str, partitions: Sequence[int], by: Sequence[str], turn: int) -> None:
         self._topic = topic
         self._partitions = np.array(sorted(partitions))
         self._by = list(by)
-        self._of_task = int(self._partitions[task % len(self._partitions)])
+        self._of_turn = int(self._partitions[turn % len(self._partitions)])
 
     def parts(self, batch: pa.RecordBatch, stored: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """stored: the same rows, as they go into the log. Of each partition its rows, in their order."""
@@ -28,7 +30,7 @@ class Placing:
             return
         targets = self._targets(batch)
         if targets is None:
-            yield self._of_task, stored
+            yield self._of_turn, stored
             return
         order = np.argsort(targets, kind="stable")
         sorted_rows = stored.take(pa.array(order))
