@@ -241,16 +241,26 @@ class Admin:
         targets: Mapping[str, Sequence[BrokerId]] | None = None,
         *,
         over: Collection[BrokerId] | None = None,
+        add: Collection[BrokerId] | None = None,
         without: Collection[BrokerId] | None = None,
+        replace: Mapping[BrokerId, BrokerId] | None = None,
+        replication_factor: int | None = None,
+        balance_leaders: bool = False,
         topics: Collection[str] | None = None,
     ) -> Plan:
         """What would move, and how many bytes, before anything does. One of: `targets`, by partition (`orders-3`) the
-        replicas that it is to have; `over`, the brokers that the topics are to be spread over; `without`, the brokers
-        that they are to leave. topics: None = all. `apply` carries the plan out; Plan.from_json reads one again."""
+        replicas that it is to have; `over`, the brokers that the topics are to be spread over; `add`, brokers that are
+        to have their share beside those that have replicas; `without`, the brokers that they are to leave; `replace`,
+        by broker who takes its place; `replication_factor`; `balance_leaders`, by the order of replicas alone. topics:
+        None = all. `apply` carries the plan out; Plan.from_json reads one again."""
         goal = Goal(
             targets=None if targets is None else {name: tuple(replicas) for name, replicas in targets.items()},
             over=None if over is None else tuple(over),
+            add=None if add is None else tuple(add),
             without=None if without is None else tuple(without),
+            replace=None if replace is None else dict(replace),
+            replication_factor=replication_factor,
+            balance_leaders=balance_leaders or None,
             topics=None if topics is None else tuple(topics),
         )
         deadline = Deadline(self._deadline_ms)

@@ -5,15 +5,18 @@ from __future__ import annotations
 import time
 from contextlib import closing
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
+from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin
-from spark_replication.core.moves.moves import Plan
+from spark_replication.core.moves.moves import Plan, size_text
 from spark_replication.errors import ReplicationError
 from spark_replication.transport.security import Security
+
+RATE = 100 << 20  # about what one disk and a network of 1 Gbit/s give
 
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
 
@@ -47,6 +50,18 @@ class Target(click.ParamType[tuple[str, tuple[int, ...]]]):
         return partition, Brokers().convert(brokers, param, ctx)
 
 
+class Successor(click.ParamType[tuple[int, int]]):
+    """3=4"""
+
+    name = "successor"
+
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
+        old, _, new = str(value).partition("=")
+        if not (old.strip().isdecimal() and new.strip().isdecimal()):
+            self.fail(f"{value!r} is not of the form 3=4", param, ctx)
+        return int(old), int(new)
+
+
 @click.group()
 def reassign() -> None:
     """Move replicas to other brokers."""
@@ -56,35 +71,66 @@ def reassign() -> None:
 @bootstrap
 @security
 @output
-@click.option("--over", type=Brokers(), metavar="IDS", help="spread over these brokers, such as 1,2,3")
+@click.option("--over", type=Brokers(), metavar="IDS", help="spread evenly over these brokers, such as 1,2,3")
+@click.option("--add", type=Brokers(), metavar="IDS", help="give these brokers their share, beside those in use")
 @click.option("--without", type=Brokers(), metavar="IDS", help="leave these brokers: drain them")
-@click.option(
-    "--topic", "-t", "topics", multiple=True, help="with --over and --without: this one alone; may be repeated"
-)
+@click.option("--replace", type=Successor(), multiple=True, metavar="OLD=NEW", help="put NEW in the place of OLD")
+@click.option("--replication-factor", type=click.IntRange(min=1), help="so many replicas of each partition")
+@click.option("--balance-leaders", is_flag=True, default=None, help="another order of replicas: nothing is copied")
+@click.option("--topic", "-t", "topics", multiple=True, help="of this one alone; may be repeated")
 @click.option("--save", type=click.Path(dir_okay=False, writable=True, path_type=Path), help="the plan, for `apply`")
+@click.option(
+    "--rate",
+    type=click.IntRange(min=1),
+    default=RATE,
+    show_default=True,
+    help="bytes a second that a broker is expected to send, for the time that is told",
+)
 @click.argument("targets", nargs=-1, type=Target(), metavar="[PARTITION=IDS]…")
 def plan(
     bootstrap: str,
     output: Format,
     security: Security,
     *,
-    over: tuple[int, ...] | None,
-    without: tuple[int, ...] | None,
+    targets: tuple[tuple[str, tuple[int, ...]], ...],
+    replace: tuple[tuple[int, int], ...],
     topics: tuple[str, ...],
     save: Path | None,
-    targets: tuple[tuple[str, tuple[int, ...]], ...],
+    rate: int,
+    **goals: Any,
 ) -> None:
-    """What would move, and how many bytes; nothing moves. Name replicas (orders-3=1,2,3), or --over, or --without.
+    """What would move, how many bytes, and how long that takes; nothing moves. Name replicas (orders-3=1,2,3), or one
+    of the goals.
 
-    As JSON it is the plan itself, which `apply` takes."""
-    goals = [name for name, given in (("PARTITION=IDS", targets), ("--over", over), ("--without", without)) if given]
-    if len(goals) != 1 or (topics and targets):
-        raise click.UsageError("Name replicas (PARTITION=IDS), or --over or --without some brokers: one of these.")
+    Brokers in as many racks as there are have a replica of each partition, whatever the goal. As JSON it is the plan
+    itself, which `apply` takes."""
+    goals |= {"targets": dict(targets) or None, "replace": dict(replace) or None}
+    given = {name: goal for name, goal in goals.items() if goal is not None}
+    if len(given) != 1 or (topics and targets):
+        raise click.UsageError(
+            "Name replicas (PARTITION=IDS), or give --over, --add, --without, --replace, --replication-factor or "
+            "--balance-leaders: one of these."
+        )
     with closing(Admin(bootstrap, security=security)) as admin:
-        made = admin.plan_reassignment(dict(targets) or None, over=over, without=without, topics=list(topics) or None)
+        made = admin.plan_reassignment(topics=list(topics) or None, **given)
     if save is not None:
         save.write_text(made.to_json() + "\n")
-    click.echo(made.to_json() if output == "json" else str(made))
+    if output == "json":
+        click.echo(made.to_json())
+        return
+    click.echo(harmless(str(made)))
+    if made.bytes_to_copy or made.unknown:
+        click.echo(_time(made, rate))
+    if goals["balance_leaders"] and made.moves:
+        click.echo("leaders change once it is applied, by `leader elect` or by themselves within minutes")
+
+
+def _time(made: Plan, rate: int) -> str:
+    seconds = made.estimate_s(rate)
+    if seconds is None:
+        return "how long it takes is unknown, as its size is"
+    about = f"{seconds / 60:.0f} minutes" if seconds >= 120 else f"{max(1, round(seconds))} s"
+    return f"about {about}, if each broker sends {size_text(rate)}/s (--rate): `reassign status` tells how it goes"
 
 
 @reassign.command()

@@ -1,25 +1,23 @@
 """What a reassignment would move, before anything moves (A4): from where to where, and how many bytes.
 
-A Plan is made of targets: named ones, those that leave nothing on some brokers (`drained`), or those that spread topics
-over some brokers (core.moves.spreading). Applied, each of its moves is checked against what is there then.
+A Plan is made of targets, which core.moves.planning makes of a goal. Applied, each of its moves is checked against what
+is there then.
 """
 
 from __future__ import annotations
 
 import html
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterator, Mapping
 from typing import Annotated
 
 import msgspec
 
-from spark_replication.core.moves.placement import Racks
 from spark_replication.decoding import UNDECODABLE, from_json
-from spark_replication.errors import InvalidReplicaAssignment, InvalidRequest, UnknownTopicOrPartition
+from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.requests import PlannedFrom, Reassign
-from spark_replication.model import BrokerId, Registration, TopicPartition, Value, require
+from spark_replication.model import BrokerId, TopicPartition, Value, require
 
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
@@ -31,7 +29,8 @@ _UNITS = ("KiB", "MiB", "GiB", "TiB")
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """present: its replicas as it was planned; of one that was being reassigned then, those being removed too.
 
-    bytes: of its log, which each of the added replicas will fetch; None: unknown, nobody that has it answered.
+    bytes: of its log, which each of the added replicas will fetch; None: unknown, nobody that has it answered. leader:
+    who sends them, as it was planned.
     """
 
     partition: str
@@ -39,6 +38,7 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     present: tuple[BrokerId, ...]
     target: tuple[BrokerId, ...]
     bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    leader: BrokerId | None = None
 
     def __post_init__(self) -> None:
         TopicPartition.parse(self.partition)
@@ -82,6 +82,17 @@ class Plan(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def unknown(self) -> tuple[str, ...]:
         """The partitions of which nobody knows how much there is to copy."""
         return tuple(move.partition for move in self.moves if move.bytes_to_copy is None)
+
+    def estimate_s(self, bytes_per_second: int) -> float | None:
+        """How long it takes if each broker sends at this pace, and receives as fast: as long as the broker that sends
+        most. None: of some partition nobody knows how much there is, or who leads it."""
+        sent: Counter[BrokerId] = Counter()
+        for move in self.moves:
+            if move.bytes_to_copy is None or (move.bytes_to_copy and move.leader is None):
+                return None
+            if move.leader is not None:
+                sent[move.leader] += move.bytes_to_copy
+        return max(sent.values(), default=0) / bytes_per_second
 
     def requests(self) -> Iterator[Reassign]:
         for start in range(0, len(self.moves), APPLIED_TOGETHER_MAX):
@@ -153,6 +164,7 @@ def planned(
                 present=command.replicas,
                 target=target,
                 bytes=bytes_of.get(partition),
+                leader=command.state.leader,
             )
             moves.append((partition, move))
     moves.sort(key=lambda found: (_least_first(found[1].bytes_to_copy), found[0]))
@@ -161,46 +173,3 @@ def planned(
 
 def _least_first(bytes_to_copy: int | None) -> float:
     return float("-inf") if bytes_to_copy is None else -bytes_to_copy
-
-
-def drained(
-    leaving: Iterable[BrokerId],
-    present: Assignment,
-    brokers: Mapping[BrokerId, Registration],
-    topics: Collection[str] | None = None,
-) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """The targets that leave nothing (or nothing of these topics) on these brokers. Each replica goes, in its place of
-    the order, to the live broker in a rack that the partition does not use yet, if there is one, and of those to the
-    one that holds least.
-
-    Cost: partitions with a replica there × brokers.
-    """
-    gone = frozenset(leaving)
-    staying = {broker: found for broker, found in brokers.items() if broker not in gone and not found.shutting_down}
-    racks = Racks(staying)
-    holding = Counter(chain.from_iterable(present.values()))
-    unknown = sorted(gone - brokers.keys() - holding.keys())
-    if unknown:
-        raise InvalidRequest(f"there is no broker {unknown[0]}, and nothing on it: {_live(brokers)} are live")
-    targets: dict[TopicPartition, tuple[BrokerId, ...]] = {}
-    for partition, replicas in sorted(present.items()):
-        if not gone.intersection(replicas) or (topics is not None and partition.topic not in topics):
-            continue
-        target = list(replicas)
-        for place, replica in enumerate(replicas):
-            if replica in gone:
-                used = [broker for broker in target if broker not in gone]
-                chosen = racks.next_for(used, holding)
-                if chosen is None:
-                    raise InvalidReplicaAssignment(
-                        f"{partition} has {len(replicas)} replicas, and without {sorted(gone)} there are only "
-                        f"{len(staying)} live brokers: start another, or lower its replication factor"
-                    )
-                target[place] = chosen
-                holding[chosen] += 1
-        targets[partition] = tuple(target)
-    return targets
-
-
-def _live(brokers: Mapping[BrokerId, Registration]) -> Sequence[BrokerId]:
-    return sorted(brokers)

@@ -6,20 +6,32 @@ from collections.abc import Mapping
 
 import msgspec
 
-from spark_replication.core.moves.moves import Assignment, Plan, drained, heading_for, planned
-from spark_replication.core.moves.spreading import spread
+from spark_replication.core.moves.goals import drained, is_staying, replaced, resized
+from spark_replication.core.moves.moves import Assignment, Plan, heading_for, planned
+from spark_replication.core.moves.spreading import led_evenly, spread
 from spark_replication.errors import InvalidRequest, UnknownTopicOrPartition
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import BrokerId, Registration, TopicPartition
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """One of: targets, by partition (`orders-3`) the replicas that it is to have; over, the brokers that the topics are
-    to be spread over; without, the brokers that they are to leave. topics: None = all."""
+    """One of these. topics: of which; None = all."""
 
+    #: By partition (`orders-3`), the replicas that it is to have.
     targets: dict[str, tuple[BrokerId, ...]] | None = None
+    #: The brokers that the topics are to be spread over.
     over: tuple[BrokerId, ...] | None = None
+    #: Brokers that are to have their share, beside those that have replicas.
+    add: tuple[BrokerId, ...] | None = None
+    #: The brokers that the topics are to leave.
     without: tuple[BrokerId, ...] | None = None
+    #: By broker, who takes its place in every partition.
+    replace: dict[BrokerId, BrokerId] | None = None
+    #: How many replicas each partition is to have.
+    replication_factor: int | None = None
+    #: The order of replicas alone: every broker is to be preferred as often.
+    balance_leaders: bool | None = None
     topics: tuple[str, ...] | None = None
 
 
@@ -29,23 +41,38 @@ def plan_for(goal: Goal, metadata: Metadata, bytes_of: Mapping[TopicPartition, i
     if unknown:
         raise UnknownTopicOrPartition(f"there is no topic {', '.join(unknown)}: check its name")
     present = {command.topic_partition: command for topic in metadata.topics for command in topic.partitions}
+    return planned(_targets(goal, present, metadata.brokers, bytes_of), present, bytes_of)
+
+
+def _targets(
+    goal: Goal,
+    present: Mapping[TopicPartition, PartitionCommand],
+    brokers: Mapping[BrokerId, Registration],
+    bytes_of: Mapping[TopicPartition, int],
+) -> Assignment:
+    given = [name for name in Goal.__struct_fields__ if name != "topics" and getattr(goal, name) is not None]
+    if len(given) != 1 or (goal.targets is not None and goal.topics is not None):
+        raise InvalidRequest(
+            f"a plan has one goal, and {', '.join(given) or 'none'} is given: name one of targets (without topics), "
+            "over, add, without, replace, replication_factor and balance_leaders"
+        )
     heading = {partition: heading_for(command) for partition, command in present.items()}
-    return planned(_targets(goal, heading, metadata, bytes_of), present, bytes_of)
-
-
-def _targets(goal: Goal, heading: Assignment, metadata: Metadata, bytes_of: Mapping[TopicPartition, int]) -> Assignment:
-    match goal:
-        case Goal(targets=dict() as targets, over=None, without=None, topics=None):
-            return {named_partition(name): replicas for name, replicas in targets.items()}
-        case Goal(targets=None, over=tuple() as over, without=None, topics=topics):
-            moving = {p: replicas for p, replicas in heading.items() if topics is None or p.topic in topics}
-            return spread(moving, over, metadata.brokers, bytes_of)
-        case Goal(targets=None, over=None, without=tuple() as without, topics=topics):
-            return drained(without, heading, metadata.brokers, topics)
-        case _:
-            raise InvalidRequest(
-                "a plan has one goal: targets, or brokers that topics go over, or brokers that they are to be without"
-            )
+    moving = {p: replicas for p, replicas in heading.items() if goal.topics is None or p.topic in goal.topics}
+    if goal.targets is not None:
+        return {named_partition(name): replicas for name, replicas in goal.targets.items()}
+    if goal.over is not None:
+        return spread(moving, goal.over, brokers, bytes_of)
+    if goal.add is not None:
+        holding = {broker for replicas in heading.values() for broker in replicas if is_staying(broker, brokers)}
+        return spread(moving, sorted(holding | set(goal.add)), brokers, bytes_of)
+    if goal.without is not None:
+        return drained(goal.without, heading, brokers, goal.topics)
+    if goal.replace is not None:
+        return replaced(goal.replace, moving, brokers)
+    if goal.replication_factor is not None:
+        in_sync = {partition: present[partition].state.isr for partition in moving}
+        return resized(goal.replication_factor, moving, in_sync, heading, brokers)
+    return led_evenly(moving)
 
 
 def named_partition(name: str) -> TopicPartition:

@@ -44,6 +44,14 @@ def spread(
     return spreading.targets()
 
 
+def led_evenly(present: Assignment) -> dict[TopicPartition, tuple[BrokerId, ...]]:
+    """The same replicas, in an order by which no broker is to lead two partitions more than another that could."""
+    spreading = _Spreading(present, {}, {})
+    spreading.keep_all()
+    spreading.lead()
+    return spreading.targets()
+
+
 class _Spreading:
     """An assignment in the making. places: of each partition, in order; None: a gap. holding: how many replicas each
     broker has so far."""
@@ -84,6 +92,9 @@ class _Spreading:
                     self._holding[replica] += 1
                 places.append(replica if stays else None)
             self._places[partition] = places
+
+    def keep_all(self) -> None:
+        self._places = {partition: [*replicas] for partition, replicas in self._present.items()}
 
     def fill(self) -> None:
         racks = Racks(self._brokers)

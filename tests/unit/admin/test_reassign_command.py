@@ -163,6 +163,8 @@ def test_named_ones_are_cancelled_or_all_that_are_under_way(
         (("reassign", "plan", "--over", "1", "orders-0=1"), "one of these"),
         (("reassign", "plan", "-t", "orders", "orders-0=1"), "one of these"),
         (("reassign", "plan", "--over", "1,x"), "'1,x' is not a list of broker ids"),
+        (("reassign", "plan", "--replace", "1"), "'1' is not of the form 3=4"),
+        (("reassign", "plan", "--replace", "1=x"), "'1=x' is not of the form 3=4"),
         (("reassign", "plan", "orders-0"), "'orders-0' is not of the form orders-3=1,2,3"),
         (("reassign", "plan", "orders-0="), "'' is not a list of broker ids"),
         (("reassign", "apply", "/no/such/file"), "/no/such/file"),
@@ -174,3 +176,37 @@ def test_wrong_usage_is_told_before_anybody_is_asked(run: Run, arguments: tuple[
     found = run(*arguments, "-b", "127.0.0.1:1")
     assert (found.exit, found.out) == (2, "")
     assert said in found.err
+
+
+@pytest.mark.parametrize(
+    ("goal", "target", "said"),
+    [
+        (("--replication-factor", "1"), (1,), "0 B\n"),
+        (("--over", "1,2"), (2, 1), "0 replicas are copied: 0 B\n"),
+        (("--add", "2"), (2, 1), "0 replicas are copied: 0 B\n"),
+        (("--balance-leaders",), (2, 1), "leaders change once it is applied, by `leader elect`"),
+    ],
+)
+def test_goals_are_planned_and_nothing_moves(
+    run: Run, cluster: FakeCluster, asked: list[Request], goal: tuple[str, ...], target: tuple[int, ...], said: str
+) -> None:
+    planned = run("reassign", "plan", "-b", cluster.bootstrap, "-t", "orders", *goal)
+    assert (planned.exit, said in planned.out, asked) == (0, True, [])
+    plan = Plan.from_json(run("reassign", "plan", "-b", cluster.bootstrap, "--format=json", *goal).out)
+    assert {move.target for move in plan.moves} <= {target}
+
+
+def test_who_takes_the_place_of_a_broker_is_copied_to_and_how_long_that_takes_is_told(
+    run: Run, cluster: FakeCluster, asked: list[Request]
+) -> None:
+    cluster.hosted = (1,)
+    asked_for = ("reassign", "plan", "-b", cluster.bootstrap, "--replace", "1=2", "orders-0=2")
+    assert run(*asked_for).exit == 2
+    planned = run(*asked_for[:-1], "--rate", 1024)
+    assert "how long it takes is unknown, as its size is\n" in planned.out, "of orders-1 nobody tells"
+    sizes = [ReplicaSize(topic="orders", partition=n, topic_id="id-orders", leads=True, bytes=1024) for n in range(3)]
+    cluster.sizes = {1: ReplicaSizes(replicas=tuple(sizes))}
+    told = "about {}, if each broker sends {}/s (--rate): `reassign status` tells how it goes\n"
+    assert run(*asked_for[:-1], "--rate", 1024).out.endswith(told.format("3 s", "1.0 KiB"))
+    assert run(*asked_for[:-1], "--rate", 10).out.endswith(told.format("5 minutes", "10 B"))
+    assert asked == []

@@ -302,7 +302,9 @@ def size(partition: int, count: int, *, leads: bool) -> ReplicaSize:
 
 
 def move(partition: int, target: tuple[int, ...], count: int | None) -> Move:
-    return Move(partition=f"orders-{partition}", topic_id="id-orders", present=(1, 2), target=target, bytes=count)
+    return Move(
+        partition=f"orders-{partition}", topic_id="id-orders", present=(1, 2), target=target, bytes=count, leader=1
+    )
 
 
 def test_a_plan_knows_the_sizes_that_leaders_tell_and_moves_nothing(cluster: FakeCluster, admin: Admin) -> None:

@@ -8,7 +8,8 @@ import msgspec
 import pytest
 
 from spark_replication.core.moves import moves
-from spark_replication.core.moves.moves import Move, Plan, drained, heading_for, planned, size_text
+from spark_replication.core.moves.goals import drained
+from spark_replication.core.moves.moves import Move, Plan, heading_for, planned, size_text
 from spark_replication.errors import InvalidReplicaAssignment, InvalidRequest, UnknownTopicOrPartition
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.requests import PlannedFrom, Reassign
@@ -26,7 +27,7 @@ def on(partition: TopicPartition, *replicas: int, removing: tuple[int, ...] = ()
 
 def move(partition: str, present: tuple[int, ...], target: tuple[int, ...], size: int | None) -> Move:
     topic, _, _ = partition.rpartition("-")
-    return Move(partition=partition, topic_id=f"id-{topic}", present=present, target=target, bytes=size)
+    return Move(partition=partition, topic_id=f"id-{topic}", present=present, target=target, bytes=size, leader=1)
 
 
 def test_a_plan_names_what_changes_and_the_most_bytes_first() -> None:
@@ -104,6 +105,7 @@ def test_a_plan_is_read_as_it_was_written_and_by_a_person_too() -> None:
         "present": [1, 2],
         "target": [1, 3],
         "bytes": 100,
+        "leader": 1,
     }
 
 
