@@ -22,7 +22,7 @@ from rich.text import Text
 from spark_replication.admin.cli.terminal import harmless, harmless_json
 from spark_replication.client.bootstrap import FORMS
 from spark_replication.client.settings_file import read_settings
-from spark_replication.config import BOOTSTRAP_VARIABLE, parse_assignment
+from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
 from spark_replication.errors import ReplicationError
 from spark_replication.transport.security import read_security
 
@@ -84,14 +84,24 @@ def watched(command: Callable[..., None]) -> Callable[..., None]:
     return run
 
 
-def security(command: Callable[..., None]) -> Callable[..., None]:
-    """Passes `security`, of --config, the environment and --set."""
+def settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Passes `settings`, of --config, the environment and --set."""
 
     @_config
     @_set
     @wraps(command)
-    def secured(*arguments: Any, config: Path | None, assigned: tuple[str, ...], **others: Any) -> None:
-        settings = read_settings(config, *map(parse_assignment, assigned))
+    def configured(*arguments: Any, config: Path | None, assigned: tuple[str, ...], **others: Any) -> None:
+        command(*arguments, settings=read_settings(config, *map(parse_assignment, assigned)), **others)
+
+    return configured
+
+
+def security(command: Callable[..., None]) -> Callable[..., None]:
+    """Passes `security`, of the same."""
+
+    @settings_options
+    @wraps(command)
+    def secured(*arguments: Any, settings: Settings, **others: Any) -> None:
         command(*arguments, security=read_security(settings), **others)
 
     return secured

@@ -1,0 +1,101 @@
+"""One archive with what somebody needs who is to find out what is wrong, and was not there.
+
+It holds names, numbers and log lines, no records of any topic and no secret: of settings that name a secret's file it
+says that they are set.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import platform
+import tarfile
+import time
+from collections.abc import Callable, Iterator
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from spark_replication.client.admin import Admin
+from spark_replication.config import Settings, described
+from spark_replication.errors import ReplicationError
+
+LOG_BYTES_MAX = 4 << 20  # the end of each log
+EVENTS = 1_000
+
+_PACKAGES = ("spark_replication", "pyspark", "pyarrow", "deltalake", "delta-spark", "kazoo", "msgspec")
+_LOGS = ("driver.log*", "controller/log*", "zookeeper*/log*", "*/broker-*/broker.log*")
+_OF_BROKERS = ("*/broker-*/*.json",)
+
+
+def write_bundle(target: Path, admin: Admin, settings: Settings, told: Callable[[str], None]) -> list[str]:
+    """Returns what could not be collected, and why; it is in the archive, too. told: of each part, as it is taken."""
+    errors: list[str] = []
+    top = target.name.removesuffix(".tar.gz")
+    with tarfile.open(target, "x:gz") as archive:
+
+        def add(name: str, data: bytes) -> None:
+            entry = tarfile.TarInfo(f"{top}/{name}")
+            entry.size, entry.mtime, entry.mode = len(data), int(time.time()), 0o600
+            archive.addfile(entry, io.BytesIO(data))
+            told(name)
+
+        for name, collect in _parts(admin, settings):
+            try:
+                add(name, collect())
+            except (ReplicationError, OSError) as error:
+                errors.append(f"{name}: {error}")
+        add("errors.txt", "".join(f"{line}\n" for line in errors).encode())
+    return errors
+
+
+def _parts(admin: Admin, settings: Settings) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    yield "versions.json", _versions
+    yield "settings.json", lambda: _json(_without_secrets(settings))
+    yield "health.json", lambda: _json(admin.health())
+    yield "cluster.json", lambda: _json(admin.describe_cluster())
+    yield "topics.json", lambda: _json(admin.describe_topics())
+    yield "replicas.json", lambda: _json(admin.replicas())
+    yield "reassignments.json", lambda: _json(admin.reassignments())
+    yield "events.json", lambda: _json(admin.events(last=EVENTS))
+    directory = Path(settings.data_dir).resolve()
+    for pattern in (*_LOGS, *_OF_BROKERS):
+        for path in sorted(directory.glob(pattern)):
+            if path.is_file():
+                yield f"data/{path.relative_to(directory)}", lambda path=path: _end_of(path)  # type: ignore[misc]
+
+
+def _json(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value, enc_hook=str), indent=2)
+
+
+def _versions() -> bytes:
+    found = {name: _version(name) for name in _PACKAGES}
+    processors = len(os.sched_getaffinity(0))
+    return _json(
+        {**found, "python": platform.python_version(), "system": platform.platform(), "processors": processors}
+    )
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return "not installed"
+
+
+def _without_secrets(settings: Settings) -> dict[str, Any]:
+    values = msgspec.to_builtins(settings)
+    return {
+        each.name: "(set)" if each.name.endswith(".file") and values[each.name] else values[each.name]
+        for each in described()
+    }
+
+
+def _end_of(path: Path) -> bytes:
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - LOG_BYTES_MAX))
+        return file.read()

@@ -1,0 +1,67 @@
+"""The command itself: every command is where it is said to be, and has a help that reads well; shells complete it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+
+from spark_replication.admin.cli.main import cli
+from tests.unit.admin.conftest import Run
+
+
+def commands(group: click.Group, *path: str) -> list[tuple[str, ...]]:
+    context = click.Context(group)
+    found: list[tuple[str, ...]] = []
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        assert command is not None, name
+        found.append((*path, name))
+        if isinstance(command, click.Group):
+            found += commands(command, *path, name)
+    return found
+
+
+@pytest.mark.parametrize("path", commands(cli), ids="-".join)
+def test_each_has_a_help(run: Run, path: tuple[str, ...]) -> None:
+    shown = run(*path, "--help")
+    assert (shown.exit, shown.err) == (0, "")
+    assert shown.out.startswith(f"Usage: spark-replication {' '.join(path)} [OPTIONS]")
+    _usage, said, *_ = shown.out.split("\n\n")
+    assert said.startswith("  "), "what it does comes first"
+    assert not said.strip().startswith("Options:")
+
+
+def test_a_command_that_there_is_not_is_wrong_usage_with_a_hint(run: Run) -> None:
+    refused = run("helth")
+    assert (refused.exit, "No such command 'helth'" in refused.err) == (2, True)
+    assert "health" in refused.err
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shell_gets_its_script(run: Run, shell: str) -> None:
+    shown = run("completion", shell)
+    assert shown.exit == 0
+    assert f"_SPARK_REPLICATION_COMPLETE={shell}_complete" in shown.out
+
+
+@pytest.mark.parametrize(
+    ("words", "complete"),
+    [
+        ("spark-replication he", "health"),
+        ("spark-replication leader el", "elect"),
+        ("spark-replication mirror sh", "show"),
+    ],
+)
+def test_words_are_completed(words: str, complete: str) -> None:
+    told = {"_SPARK_REPLICATION_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(words.count(" "))}
+    command = [
+        sys.executable,
+        "-c",
+        "from spark_replication.admin.cli.main import cli; cli(prog_name='spark-replication')",
+    ]
+    ran = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == f"plain,{complete}\n"
