@@ -253,6 +253,10 @@ class ControllerLoop:
             return Decision(then=() if cause.path is None else (Dismiss(cause.path),), reply=Reply(mistake))
 
     def _finish(self, cause: Cause, decided: Decision, answers: Sequence[Stored | Refused], task: _Task) -> None:
+        for partition, recovery in decided.recoveries.items():
+            known = self.cluster.recoveries.get(partition)
+            if recovery is not None and (known is None or recovery.by_hand > known.by_hand):
+                self._untold.recovers(partition)
         self.cluster.apply_recoveries(decided.recoveries)
         done = self._take(decided, answers)
         # What a refused step met is told its replicas, too: it may rest on a write of ours whose answer was lost.

@@ -26,6 +26,8 @@ class Untold:
         self._origin: Origin | None = None
         self._begins = False
         self._refused: str | None = None
+        # Of recoveries under way, what they follow from: answers, and time, only end them.
+        self._recoveries: dict[TopicPartition, Origin] = {}
         self._partitions: dict[TopicPartition, None] = {}
         self._topics: dict[str, None] = {}
         self._brokers: BrokersRead | None = None
@@ -42,6 +44,11 @@ class Untold:
             others = f" (and {len(errors) - 1} others)" if len(errors) > 1 else ""
             self._refused = f"refused: {errors[0]}{others}"
 
+    def recovers(self, partition: TopicPartition) -> None:
+        """Who will be elected follows from the present origin."""
+        if self._origin is not None:
+            self._recoveries[partition] = self._origin
+
     def stored(self, zxid: int) -> None:
         self._zxid = max(self._zxid, zxid)
 
@@ -57,9 +64,13 @@ class Untold:
 
     def removed(self, partitions: Iterable[tuple[TopicPartition, int]]) -> None:
         """Each with the zxid of that."""
-        self._news = replace(self._news, removed=(*self._news.removed, *partitions))
+        gone = tuple(partitions)
+        for partition, _ in gone:
+            self._recoveries.pop(partition, None)
+        self._news = replace(self._news, removed=(*self._news.removed, *gone))
 
     def deleted(self, topic: str, zxid: int) -> None:
+        self._recoveries = {each: origin for each, origin in self._recoveries.items() if each.topic != topic}
         self._news = replace(self._news, deleted=(*self._news.deleted, (topic, zxid)))
 
     def tell_all(self) -> None:
@@ -92,4 +103,8 @@ class Untold:
         stored = self._cluster.partitions[partition]
         awaited = waiting(self._cluster, partition) if partition in self._cluster.leaderless else None
         reason = None if awaited is None else awaited.reason
-        return PartitionNews(self._cluster.command(partition), stored.zxid, stored.at_ms, reason)
+        origin = None
+        if stored.state.leader is not None:
+            began = self._recoveries.pop(partition, None)
+            origin = began if stored.state.elected == "unclean_recovery" else None
+        return PartitionNews(self._cluster.command(partition), stored.zxid, stored.at_ms, reason, origin)

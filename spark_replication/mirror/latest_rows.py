@@ -88,7 +88,9 @@ class LatestRows:
             self._topics.changed(told, now_ms, again=again)
         with uncollected():
             for each in news.partitions:
+                self.facts.follow_from(each.origin or news.origin)
                 self._partitions.tell(each, now_ms, again=again)
+        self.facts.follow_from(news.origin)
         for partition, zxid in news.removed:
             self._partitions.gone(partition, zxid, now_ms)
         for name, zxid in news.deleted:

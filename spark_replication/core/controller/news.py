@@ -13,12 +13,14 @@ from spark_replication.model import TopicPartition
 
 
 class PartitionNews(msgspec.Struct, frozen=True):
-    """As it is since `zxid`, the mzxid of its leaderAndISR, and `at_ms`. waiting_for: why it has no leader, if so."""
+    """As it is since `zxid`, the mzxid of its leaderAndISR, and `at_ms`. waiting_for: why it has no leader, if so.
+    origin: what this follows from, where that is something else than of the rest."""
 
     command: PartitionCommand
     zxid: int
     at_ms: int = 0
     waiting_for: str | None = None
+    origin: Origin | None = None
 
 
 class Complete(msgspec.Struct, frozen=True):

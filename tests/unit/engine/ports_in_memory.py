@@ -58,7 +58,8 @@ class Sent:
 
 class Mirrored:
     """ports.MirrorFeed. Of what is gone it keeps the name. commands_before: how many were sent as it was told. origins:
-    the kind, number and names of what was told to follow from them, and whether they began with it."""
+    the kind, number and names of what was told to follow from them, and whether they began with it; own_origins: of
+    partitions that follow from something else than the rest, its number."""
 
     def __init__(self, sent: Sent) -> None:
         self.told: list[tuple[TopicPartition, int]] = []
@@ -66,6 +67,7 @@ class Mirrored:
         self.complete: list[Complete] = []
         self.commands_before: list[int] = []
         self.origins: list[tuple[str, str, tuple[str, ...], bool]] = []
+        self.own_origins: list[tuple[str, str]] = []
         self.refused: list[str] = []
         self.wants_all = False
         self._sent = sent
@@ -79,6 +81,9 @@ class Mirrored:
             self.wants_all = False
         self.commands_before.append(len(self._sent.commands))
         self.refused += [] if news.refused is None else [news.refused]
+        self.own_origins += [
+            (str(each.command.topic_partition), each.origin.id) for each in news.partitions if each.origin is not None
+        ]
         if news.origin is not None:
             names = (
                 *(str(each.command.topic_partition) for each in news.partitions),

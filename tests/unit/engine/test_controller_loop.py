@@ -576,6 +576,29 @@ def test_of_what_a_request_asked_for_it_is_told_how_much_was_refused() -> None:
     ]
 
 
+def test_who_is_elected_by_logs_follows_from_what_began_to_ask_for_them() -> None:
+    """The answers, or the time that was over, only end it: who asked for it, or who was lost, is its cause."""
+    by_hand = ElectLeaders(kind="longest_log_proactive", partitions=("foo-0",))
+    story = Story(foo_0=GONE)
+    story.asks(by_hand)
+    story.happens(LogInfoRead(1, log_info(0, 5)))
+    story.happens(LogInfoRead(2, log_info(0, 6)))
+    story.answered("foo-0@7")
+    assert story.mirror.origins[0][:2] == ("request", "1.1")
+    assert story.mirror.own_origins == [("foo-0", "1.1")]
+
+
+def test_who_is_elected_without_logs_after_all_follows_from_what_brought_it_back() -> None:
+    story = Story(foo_0=GONE)
+    story.asks(ElectLeaders(kind="longest_log_proactive", partitions=("foo-0",)))
+    story.happens(PartitionsRead({FOO: StoredPartition(state(2, [2], leader_epoch=5), 8, zxid=80)}))
+    assert story.mirror.told[-1][0] == FOO
+    assert story.mirror.own_origins == []
+    later = state(2, [2, 1], leader_epoch=6, elected="unclean_recovery")
+    story.happens(PartitionsRead({FOO: StoredPartition(later, 9, zxid=81)}))
+    assert story.mirror.own_origins == [], "that recovery was over"
+
+
 def test_the_controllers_own_ticks_are_not_told_of() -> None:
     story = Story(fast=True)
     for number in range(5):

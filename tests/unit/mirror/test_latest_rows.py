@@ -7,9 +7,11 @@ from msgspec.structs import replace
 from spark_replication.core.controller.cluster import StoredTopic
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.controller.news import News, PartitionNews
+from spark_replication.core.controller.origin import Origin
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made
 from spark_replication.mirror.brokers import BROKERS
+from spark_replication.mirror.facts import Change
 from spark_replication.mirror.latest import TableBatch
 from spark_replication.mirror.latest_rows import LatestRows
 from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
@@ -465,3 +467,13 @@ def test_brokers_that_were_taken_are_in_their_table_before() -> None:
     assert table.table is BROKERS
     assert rows.with_confirmed(table, batch.tables[BROKERS.name]) is batch.tables[BROKERS.name]
     assert about_to_be_written(rows, batch.tables[PARTITIONS.name]) == [(3, 10, 4)]
+
+
+def test_a_partition_may_follow_from_something_else_than_the_rest() -> None:
+    died, asked = Origin("1.1", "brokers", "broker 2 gone"), Origin("1.2", "request", "elect leaders")
+    told = changed((command("orders", 0), 10), (command("orders", 1), 11), (command("orders", 2), 12))
+    first, second, third = told.partitions
+    rows = LatestRows(CLUSTER, 1)
+    rows.tell(replace(told, origin=died, partitions=(first, replace(second, origin=asked), third)), 100)
+    facts = rows.take().facts
+    assert [fact.origin for fact in facts if isinstance(fact, Change)] == [died, asked, died]
