@@ -8,7 +8,8 @@ Rules:
 - A new id is taken only while fewer brokers are known (registered, or assigned anything) than are wanted. Where a host
   has no directory to take, its guardian idles: another host has it.
 - What is compared is sets of brokers, never counts: Spark places guardians on other hosts each time.
-- A registered broker without a guardian is kept: a guardian elsewhere renews its lease.
+- A registered broker without a guardian is kept: a guardian elsewhere renews its lease. But not one that holds nothing
+  and is more than are wanted: it stops with its lease.
 """
 
 from __future__ import annotations
@@ -51,7 +52,8 @@ def assign(sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: 
     """By guardian, the broker it adopts or restarts.
 
     Live ones first: one that nobody guards is but kept. Then those that are known. Lower ids first, so that all agree.
-    A directory that is neither holds nothing that is assigned: its broker is as good as a new one, and made as seldom.
+    A directory that is not known holds nothing that is assigned: its broker is as good as a new one, and made as
+    seldom. While as many are known as are wanted, one that lives is left to the end of its lease: it was let go.
     """
     taken: set[tuple[str, BrokerId]] = set()
     counted = set(known)
@@ -66,7 +68,9 @@ def assign(sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: 
             assigned[guardian] = best.broker_id
 
     for guardian, sight in sorted(sights.items()):
-        take(guardian, sight, [found for found in sight.directories if found.alive or found.broker_id in known])
+        spare = len(counted) < wanted
+        found = [each for each in sight.directories if each.broker_id in known or (each.alive and spare)]
+        take(guardian, sight, found)
     made = 0
     for guardian, sight in sorted(sights.items()):
         if guardian not in assigned and len(counted) + made < wanted:

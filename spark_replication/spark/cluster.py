@@ -294,7 +294,7 @@ class SparkCluster:
         if must_step_aside(slots=self._fleet.slots, unchanged_s=unchanged_s, lease_ms=lease_ms):
             log.warning("Spark has had no slots for %.0f s: stepping aside for a driver that has", unchanged_s)
             driver.step_aside()
-        return driver.ask(ClusterState.known_brokers)
+        return driver.ask(lambda cluster: cluster.needed_brokers(self._brokers))
 
     # On the driver's thread, each time this process becomes the controller, or is it no longer
 
@@ -422,12 +422,13 @@ class SparkCluster:
         return [*found, *map(str, health.problems(metadata, frozenset(guarded)))]
 
     def _shortages(self, metadata: Metadata) -> list[str]:
+        known, guarded = self._fleet.known, self._fleet.guarding_now()
         return shortages(
             brokers=self._brokers,
             slots=self._fleet.slots,
-            guarded=self._fleet.guarding_now(),
-            registered=metadata.brokers,
-            known=self._fleet.known,
+            guarded=guarded,
+            registered=[broker for broker in metadata.brokers if broker in known or broker in guarded],
+            known=known,
             idle=self._fleet.idle(),
         )
 

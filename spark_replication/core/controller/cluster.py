@@ -364,10 +364,12 @@ class ClusterState:
         """The partitions with a replica on any of these; sorted."""
         return sorted(set().union(*(self._hosted.get(broker, set()) for broker in brokers)))
 
-    def known_brokers(self) -> dict[BrokerId, Registration | None]:
-        """All that are registered, or assigned anything; None: not registered."""
+    def needed_brokers(self, wanted: int) -> dict[BrokerId, Registration | None]:
+        """All that are assigned anything, and of the others that are registered as many as are wanted, lower ids
+        first: one that is drained, and more than are wanted, is let go. None: not registered."""
         assigned = [broker for broker, partitions in self._hosted.items() if partitions]
-        return {**dict.fromkeys(assigned), **self.registered}
+        spare = sorted(self.registered.keys() - set(assigned))[: max(0, wanted - len(assigned))]
+        return {broker: self.registered.get(broker) for broker in [*assigned, *spare]}
 
     def led_by(self, broker: BrokerId) -> list[TopicPartition]:
         """What a broker that shuts down still has to hand over (L2)."""

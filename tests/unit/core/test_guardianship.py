@@ -55,7 +55,9 @@ NEW, IDLE = Duty.NEW_BROKER, Duty.IDLE
         # What nobody knows of any more holds nothing: it is made again as seldom as a new one.
         ({0: sight("a", dead=(9,))}, (1, 2, 3), {0: IDLE}),
         ({0: sight("a", dead=(9,)), 1: sight("b", dead=(8,))}, (1, 2), {0: 9, 1: IDLE}),
-        ({0: sight("a", alive=(9,))}, (1, 2, 3), {0: 9}),  # but one that lives is adopted
+        ({0: sight("a", alive=(9,))}, (1, 2), {0: 9}),  # but one that lives is adopted
+        ({0: sight("a", alive=(9,))}, (1, 2, 3), {0: IDLE}),  # unless it was let go: as many are known as are wanted
+        ({0: sight("a", alive=(1, 2, 3)), 1: sight("a", alive=(1, 2, 3))}, (1, 3, 4), {0: 1, 1: 3}),
         ({0: sight("a", dead=(1, 9)), 1: sight("a", dead=(1, 9))}, (9,), {0: 9, 1: 1}),
     ],
 )

@@ -29,6 +29,26 @@ def now(known: ClusterState, after: TopicState) -> None:
     known.apply_topic("foo", StoredTopic(after, 2, TopicConfig()))
 
 
+@pytest.mark.parametrize(
+    ("live", "wanted", "needed"),
+    [
+        ((1, 2, 3), 3, [1, 2, 3]),
+        ((1, 2), 3, [1, 2, 3]),  # one that holds something is needed, alive or not
+        ((1, 2, 3, 4, 5), 4, [1, 2, 3, 4]),
+        ((1, 2, 3, 4, 5), 5, [1, 2, 3, 4, 5]),
+        ((1, 2, 3, 4, 5), 2, [1, 2, 3]),
+        ((1, 2, 9), 3, [1, 2, 3]),
+    ],
+)
+def test_a_broker_that_holds_nothing_and_is_more_than_are_wanted_is_not_needed(
+    live: tuple[BrokerId, ...], wanted: int, needed: list[BrokerId]
+) -> None:
+    known = well(*live)
+    found = known.needed_brokers(wanted)
+    assert sorted(found) == needed
+    assert all((found[broker] is None) is (broker not in live) for broker in found)
+
+
 def test_what_was_loaded_is_what_is_known() -> None:
     known = well(1, 2)
     assert (known.all_partitions(), known.all_partitions("foo")) == ([BAR, FOO, NEW], [FOO, NEW])
