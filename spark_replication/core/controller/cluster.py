@@ -7,6 +7,8 @@ Decisions read it and return values.
 
 from __future__ import annotations
 
+import copy
+from collections import Counter
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -27,6 +29,7 @@ from spark_replication.model import (
     BrokerEpoch,
     BrokerId,
     ClusterSettings,
+    How,
     Registration,
     ReplicaOf,
     TopicConfig,
@@ -92,7 +95,11 @@ class ClusterState:
         self.reassigning: set[TopicPartition] = set()
         self.new_replicas: set[tuple[TopicPartition, BrokerId]] = set()
         self.recoveries: dict[TopicPartition, UncleanRecovery] = {}
-        self.unclean_elections = 0
+        #: Since this controller took over, as it has heard of them: how leaders were chosen (L3), by whomever.
+        self.elections: Counter[How] = Counter()
+        #: Likewise: the changes by which somebody left an ISR, and those by which somebody joined.
+        self.isr_shrinks = 0
+        self.isr_expands = 0
         self.requests = loaded.requests
         self.open_requests: dict[str, frozenset[TopicPartition]] = {}
         self.registered: dict[BrokerId, Registration] = with_epochs(loaded.brokers, loaded.broker_epochs)
@@ -180,8 +187,11 @@ class ClusterState:
             for joined in stored.state.isr - known.state.isr:
                 self._failed.get(joined, {}).pop(partition, None)
         leader_before = None if known is None else known.state.leader
-        if stored.state.leader not in (None, leader_before) and stored.state.elected in UNCLEAN:
-            self.unclean_elections += 1
+        if stored.state.leader not in (None, leader_before) and stored.state.elected is not None:
+            self.elections[stored.state.elected] += 1
+        if known is not None:
+            self.isr_shrinks += not known.state.isr <= stored.state.isr
+            self.isr_expands += not stored.state.isr <= known.state.isr
         if before == "nonexistent":
             return True  # a tombstone, or one that is being made again
         after: State = "offline" if stored.state.leader is None else "online"
@@ -280,6 +290,30 @@ class ClusterState:
                 self.recoveries[partition] = found
 
     # What is known
+
+    def copied(self) -> ClusterState:
+        """For a thread that looks at it for longer than the controller may wait. Cost: a pointer a partition, since the
+        values within are frozen. What a broker hosts is not copied: of that, nothing but whether it is nothing."""
+        found = copy.copy(self)
+        found.topics = dict(self.topics)
+        found.partitions = dict(self.partitions)
+        found.leaderless, found.reassigning = set(self.leaderless), set(self.reassigning)
+        found.recoveries = dict(self.recoveries)
+        found.elections = Counter(self.elections)
+        found._reasons = dict(self._reasons)
+        found._failed = {broker: dict(failed) for broker, failed in self._failed.items()}
+        found._hosted = dict(self._hosted)
+        found._settings_of = {}
+        return found
+
+    @property
+    def unclean_elections(self) -> int:
+        return sum(self.elections[how] for how in UNCLEAN)
+
+    @property
+    def failed_replicas(self) -> int:
+        """Those whose broker lives, and said that its disk refuses them."""
+        return sum(map(len, self._failed.values()))
 
     def assigned(self, partition: TopicPartition) -> bool:
         topic = self.topics.get(partition.topic)

@@ -2,37 +2,92 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
-from typing import Literal
+from typing import Literal, get_args
 
 import msgspec
 from msgspec.structs import replace
 
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.settling import waiting
+from spark_replication.core.law.election import Reason
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
-from spark_replication.model import BrokerId, TopicPartition, shortened
+from spark_replication.model import BrokerId, How, TopicPartition, shortened
 
 REASONS_MAX = 100
 
 
-def metrics(cluster: ClusterState) -> dict[str, int]:
-    """Cost: one look at every partition."""
-    states = [stored.state for partition, stored in cluster.partitions.items() if cluster.assigned(partition)]
-    return {
-        "offline_partitions": sum(state.leader is None for state in states),
-        "under_min_isr_partitions": sum(len(state.isr) < state.min_isr for state in states),
-        "electable_leaders": sum(len(state.members) for state in states),
-        "reassigning_partitions": len(cluster.reassigning),
-        "unclean_recovery_partitions": len(cluster.recoveries),
-        "manual_leader_election_required_partitions": sum(
-            found is not None and found.reason == "manual"
-            for found in (waiting(cluster, partition) for partition in cluster.leaderless)
-        ),
-        "unclean_elections": cluster.unclean_elections,
-    }
+class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
+    """How a cluster is, in numbers; the names and meanings of KIP-966 where it has one."""
+
+    partitions: int
+    # Without a leader.
+    offline_partitions: int
+    # With a replica outside the ISR.
+    under_replicated_partitions: int
+    # With an ISR that is too small for acks=all.
+    under_min_isr_partitions: int
+    # Members of ISR and ELR, over all partitions.
+    electable_leaders: int
+    reassigning_partitions: int
+    # Leaderless partitions, by what each waits for (L4); one that is about to be led waits for nothing.
+    waiting: dict[Reason, int]
+    # Whose leader is looked for by the logs; with `balanced` also those that wait for the replicas that may have the
+    # longest.
+    unclean_recovery_partitions: int
+    manual_leader_election_required_partitions: int
+    # Replicas that their broker's disk refuses.
+    failed_replicas: int
+    # All that follow are counted from the take-over of this controller on.
+    unclean_recoveries_finished: int
+    unclean_elections: int
+    elections: dict[How, int]
+    isr_shrinks: int
+    isr_expands: int
+
+
+def metrics(cluster: ClusterState) -> ClusterMetrics:
+    """Cost: one look at every partition, one `elect` for each that has no leader."""
+    partitions = offline = under_replicated = under_min_isr = electable = 0
+    for partition, stored in cluster.partitions.items():
+        topic = cluster.topics.get(partition.topic)
+        replicas = None if topic is None else topic.state.partitions.get(partition.partition)
+        if replicas is None:
+            continue  # a tombstone
+        state = stored.state
+        in_sync = len(state.isr)
+        partitions += 1
+        offline += state.leader is None
+        under_replicated += in_sync < len(replicas)
+        under_min_isr += in_sync < state.min_isr
+        electable += in_sync + len(state.elr)
+    found = (waiting(cluster, partition) for partition in cluster.leaderless)
+    waits = Counter(each.reason for each in found if each is not None)
+    return ClusterMetrics(
+        partitions=partitions,
+        offline_partitions=offline,
+        under_replicated_partitions=under_replicated,
+        under_min_isr_partitions=under_min_isr,
+        electable_leaders=electable,
+        reassigning_partitions=len(cluster.reassigning),
+        waiting={reason: waits[reason] for reason in get_args(Reason)},
+        unclean_recovery_partitions=_recovering(waits, enabled=cluster.settings.unclean_recovery_enabled),
+        manual_leader_election_required_partitions=waits["manual"],
+        failed_replicas=cluster.failed_replicas,
+        unclean_recoveries_finished=cluster.elections["unclean_recovery"],
+        unclean_elections=cluster.unclean_elections,
+        elections={how: cluster.elections[how] for how in get_args(How)},
+        isr_shrinks=cluster.isr_shrinks,
+        isr_expands=cluster.isr_expands,
+    )
+
+
+def _recovering(waits: Mapping[Reason, int], *, enabled: bool) -> int:
+    """With `balanced`, who waits for the replicas that may have the longest log counts, too (KIP-966)."""
+    return waits["log_info"] + (waits["last_known_elr"] + waits["last_known_leader"] if enabled else 0)
 
 
 Severity = Literal["critical", "warning"]

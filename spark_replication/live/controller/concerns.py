@@ -11,12 +11,6 @@ from spark_replication.messages.descriptions import Metadata
 
 LOOK_S = 5.0  # a look at every partition, 12 ms of 10,000
 
-_COUNTED = {
-    "offline_partitions": "partitions without a leader",
-    "under_min_isr_partitions": "partitions with fewer replicas in sync than acks=all needs",
-    "manual_leader_election_required_partitions": "partitions that wait for an election by hand",
-}
-
 
 class Concerns:
     """others: what is wrong besides partitions, of a description that has none; tell: who wants to know. For the
@@ -38,4 +32,9 @@ class Concerns:
 def counted(cluster: ClusterState) -> list[str]:
     """The worst first."""
     found = metrics(cluster)
-    return [f"{what}: {found[name]}" for name, what in _COUNTED.items() if found[name]]
+    counts = {
+        "partitions without a leader": found.offline_partitions,
+        "partitions with fewer replicas in sync than acks=all needs": found.under_min_isr_partitions,
+        "partitions that wait for an election by hand": found.manual_leader_election_required_partitions,
+    }
+    return [f"{what}: {count}" for what, count in counts.items() if count]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import asdict
 
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState
@@ -82,7 +83,7 @@ class ClusterExpectations:
             "error": _expect_error,
             "remaining": _expect_remaining,
             "config": _expect_config,
-            "metrics": lambda wanted, found: check_fields("metrics", wanted, health.metrics(found.cluster)),
+            "metrics": lambda wanted, found: check_fields("metrics", wanted, asdict(health.metrics(found.cluster))),
         }
         if key in plain:
             return plain[key]

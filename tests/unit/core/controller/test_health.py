@@ -37,16 +37,25 @@ def cluster() -> ClusterState:
     return ClusterState(store.load())
 
 
+NOTHING = health.metrics(cluster_of(1, topics={}, states={}))
+
+
+def test_of_nothing_every_count_is_there_and_zero() -> None:
+    found = to_builtins(NOTHING)
+    assert set(found.pop("waiting")) == {"fenced_elr", "manual", "last_known_elr", "last_known_leader", "log_info"}
+    assert set(found.pop("elections").values()) == set(found.values()) == {0}
+
+
 def test_the_gauges() -> None:
-    assert health.metrics(cluster()) == {
-        "offline_partitions": 1,
-        "under_min_isr_partitions": 2,
-        "electable_leaders": 5,
-        "reassigning_partitions": 0,
-        "unclean_recovery_partitions": 0,
-        "manual_leader_election_required_partitions": 0,
-        "unclean_elections": 0,
-    }
+    assert health.metrics(cluster()) == replace(
+        NOTHING,
+        partitions=3,
+        offline_partitions=1,
+        under_replicated_partitions=2,
+        under_min_isr_partitions=2,
+        electable_leaders=5,
+        waiting={**NOTHING.waiting, "fenced_elr": 1},
+    )
 
 
 def test_the_gauges_tell_of_what_is_under_way_and_what_waits_for_a_person() -> None:
@@ -61,15 +70,71 @@ def test_the_gauges_tell_of_what_is_under_way_and_what_waits_for_a_person() -> N
     under_way = UncleanRecovery(leader_epoch=4, required=frozenset({1, 2}), started_ms=0, asked_ms=0)
     known.apply_recoveries({TopicPartition("foo", 1): under_way})
     known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5, elected="unclean"), 8, 80))
-    assert health.metrics(known) == {
-        "offline_partitions": 2,
-        "under_min_isr_partitions": 3,
-        "electable_leaders": 1,
-        "reassigning_partitions": 1,
-        "unclean_recovery_partitions": 1,
-        "manual_leader_election_required_partitions": 1,
-        "unclean_elections": 1,
-    }
+    assert health.metrics(known) == replace(
+        NOTHING,
+        partitions=3,
+        offline_partitions=2,
+        under_replicated_partitions=3,
+        under_min_isr_partitions=3,
+        electable_leaders=1,
+        reassigning_partitions=1,
+        waiting={**NOTHING.waiting, "log_info": 1, "manual": 1},
+        unclean_recovery_partitions=1,
+        manual_leader_election_required_partitions=1,
+        unclean_elections=1,
+        elections={**NOTHING.elections, "unclean": 1},
+        isr_shrinks=1,
+        isr_expands=1,
+    )
+
+
+@pytest.mark.parametrize(
+    ("stored", "enabled", "reason", "recovering"),
+    [
+        (state(None, [], last_known_elr=[1, 2]), True, "last_known_elr", 1),
+        (state(None, [], last_known_leader=2), True, "last_known_leader", 1),
+        (state(None, [], last_known_leader=2), False, "last_known_leader", 0),
+        (state(None, [], elr=[2]), True, "fenced_elr", 0),
+        (state(None, []), False, "last_known_leader", 0),
+    ],
+)
+def test_who_waits_for_the_longest_log_is_under_unclean_recovery_as_kip_966_counts(
+    stored: PartitionState, enabled: bool, reason: str, recovering: int
+) -> None:
+    known = cluster_of(1, topics={"foo": topic((1, 2))}, states={"foo-0": stored}, unclean_recovery_enabled=enabled)
+    found = health.metrics(known)
+    assert (found.waiting[reason], found.unclean_recovery_partitions) == (1, recovering)  # type: ignore[index]
+
+
+def test_an_unclean_recovery_is_finished_once_it_has_elected() -> None:
+    known = cluster_of(1, topics={"foo": topic((1, 2))}, states={"foo-0": state(None, [])})
+    before = health.metrics(known)
+    known.apply_partition(
+        FOO, StoredPartition(state(1, [1], leader_epoch=9, elected="unclean_recovery", recovering=True), 99, 990)
+    )
+    after = health.metrics(known)
+    assert (before.unclean_recoveries_finished, after.unclean_recoveries_finished) == (0, 1)
+    assert (after.unclean_elections, after.elections["unclean_recovery"], after.isr_expands) == (1, 1, 1)
+
+
+def test_a_copy_stays_as_it_was() -> None:
+    known = cluster()
+    before, copied = health.metrics(known), known.copied()
+    known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5, elected="elr"), 8, 80))
+    known.apply_failed(1, [FOO])
+    known.apply_removed_topic("bar")
+    assert health.metrics(known) != before
+    assert health.metrics(copied) == before
+    assert copied.reasons == known.reasons
+
+
+def test_replicas_that_a_disk_refuses_are_counted_until_they_are_in_sync_again() -> None:
+    known = cluster()
+    known.apply_failed(2, [FOO, BAR])
+    assert health.metrics(known).failed_replicas == 2
+    known.apply_partition(FOO, StoredPartition(state(1, [1]), 8, 80))
+    known.apply_partition(FOO, StoredPartition(state(1, [1, 2]), 9, 90))
+    assert health.metrics(known).failed_replicas == 1
 
 
 def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
