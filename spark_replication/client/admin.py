@@ -11,10 +11,16 @@ from functools import partial
 from types import TracebackType
 from typing import Any
 
-import msgspec
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.descriptions import (
+    BrokerDescription,
+    ClusterDescription,
+    PartitionDescription,
+    TopicDescription,
+    described,
+)
 from spark_replication.client.health import Health, health_of
 from spark_replication.client.replica_sizes import (
     ReassignmentDescription,
@@ -39,7 +45,6 @@ from spark_replication.errors import (
     error_of,
 )
 from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_EVENTS, METADATA, REBUILD_MIRROR
-from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent, ToldEvents
@@ -57,68 +62,14 @@ from spark_replication.messages.requests import (
     RequestAnswer,
     WidenTopic,
 )
-from spark_replication.model import BrokerId, How, Scalar
-from spark_replication.storage.batches import schema_of_text, stored_schema
+from spark_replication.model import BrokerId, Scalar
+from spark_replication.storage.batches import stored_schema
 from spark_replication.transport.security import Security
+
+__all__ = ["Admin", "BrokerDescription", "ClusterDescription", "PartitionDescription", "TopicDescription"]
 
 DEADLINE_MS = 30_000
 TRY_MS = 10_000  # how long one controller has to answer, before it is looked for again
-
-
-class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """As the broker that answered last heard of it. elected: how the present or last leader was chosen; None: as the
-    partition was made."""
-
-    partition: int
-    leader: BrokerId | None
-    leader_epoch: int
-    partition_epoch: int
-    replicas: tuple[BrokerId, ...]
-    isr: tuple[BrokerId, ...]
-    elr: tuple[BrokerId, ...]
-    last_known_elr: tuple[BrokerId, ...]
-    last_known_leader: BrokerId | None
-    min_isr: int
-    recovering: bool
-    adding: tuple[BrokerId, ...] = ()
-    removing: tuple[BrokerId, ...] = ()
-    elected: How | None = None
-
-
-class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """schema: of the newest version, IPC, base64; empty for a topic without one. schema_version: how often it has been
-    widened."""
-
-    name: str
-    topic_id: str
-    partitions: tuple[PartitionDescription, ...]
-    config: dict[str, Scalar]
-    schema: str = ""
-    schema_version: int = 0
-
-    @property
-    def arrow_schema(self) -> pa.Schema:
-        """`schema`, as create_topic takes it."""
-        return schema_of_text(self.schema, f"the description of {self.name}")
-
-
-class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
-    id: BrokerId
-    host: str
-    port: int
-    replication_port: int
-    rack: str | None
-    epoch: int
-    shutting_down: bool
-
-
-class ClusterDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """controller: host:port, None while there is none. unreadable: what of ZooKeeper's it cannot read, and why."""
-
-    cluster_id: str
-    controller: str | None
-    brokers: tuple[BrokerDescription, ...]
-    unreadable: tuple[str, ...] = ()
 
 
 class Admin:
@@ -165,7 +116,7 @@ class Admin:
         version = 0 if told is None else told.config.schema_version
         for address in self._broker_addresses(deadline):
             persistently(partial(self._heard_of, address, name, version, deadline), deadline)
-        return _described(persistently(lambda: self._known((name,), deadline), deadline)[0])
+        return described(persistently(lambda: self._known((name,), deadline), deadline)[0])
 
     def delete_topic(self, name: str) -> None:
         """With all its records. Returns once no broker that answers tells of it any longer."""
@@ -324,7 +275,7 @@ class Admin:
         unknown = [name for name in wanted if name not in found]
         if unknown:
             raise UnknownTopicOrPartition(f"there is no topic {', '.join(unknown)}: check the name, or create it")
-        return [_described(found[name]) for name in wanted]
+        return [described(found[name]) for name in wanted]
 
     def describe_cluster(self) -> ClusterDescription:
         metadata = self._told_best((), Deadline(self._deadline_ms))
@@ -500,7 +451,7 @@ class Admin:
             raise LeaderNotAvailable(
                 f"{name} is as asked, and so far its partitions {led} have leaders: look again", maybe_written=True
             )
-        return _described(topic)
+        return described(topic)
 
     def _is_as_asked(self, request: CreateTopic, deadline: Deadline) -> bool:
         """Whether the topic that exists is the one that an unanswered try of ours made."""
@@ -530,34 +481,3 @@ def _schema_text(schema: pa.Schema) -> str:
             "description's arrow_schema, a DataFrame's pyspark.sql.pandas.types.to_arrow_schema(df.schema)"
         )
     return base64.b64encode(stored_schema(schema).serialize().to_pybytes()).decode("ascii")
-
-
-def _described(topic: TopicMetadata) -> TopicDescription:
-    return TopicDescription(
-        name=topic.name,
-        topic_id=topic.topic_id,
-        partitions=tuple(_partition(command) for command in sorted(topic.partitions, key=lambda each: each.partition)),
-        config=dict(topic.config.settings),
-        schema=topic.config.schema,
-        schema_version=topic.config.schema_version,
-    )
-
-
-def _partition(command: PartitionCommand) -> PartitionDescription:
-    state = command.state
-    return PartitionDescription(
-        partition=command.partition,
-        leader=state.leader,
-        leader_epoch=state.leader_epoch,
-        partition_epoch=command.partition_epoch,
-        replicas=command.replicas,
-        isr=tuple(broker for broker in command.replicas if broker in state.isr),
-        elr=tuple(broker for broker in command.replicas if broker in state.elr),
-        last_known_elr=tuple(sorted(state.last_known_elr)),
-        last_known_leader=state.last_known_leader,
-        min_isr=state.min_isr,
-        recovering=state.recovering,
-        adding=command.adding,
-        removing=command.removing,
-        elected=state.elected,
-    )
