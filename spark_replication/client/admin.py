@@ -44,10 +44,11 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_EVENTS, METADATA, REBUILD_MIRROR
+from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_EVENTS, METADATA, METRICS, REBUILD_MIRROR
 from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent, ToldEvents
+from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
@@ -345,6 +346,18 @@ class Admin:
 
         persistently(ask, deadline)
 
+    def metrics(self, broker: BrokerId | None = None, *, per_partition: bool = False) -> str:
+        """Of the controller, which counts for the whole cluster, or of a broker: the exposition format of Prometheus.
+        per_partition: with series of each partition. InvalidRequest: there is no such broker now."""
+        deadline = Deadline(self._deadline_ms)
+
+        def ask() -> MetricsText:
+            address = self._controller(deadline) if broker is None else self._address_of(broker, deadline)
+            asked = GetMetrics(per_partition=per_partition)
+            return self._routes.call(address, METRICS, asked, deadline.within_ms(TRY_MS))
+
+        return persistently(ask, deadline).text
+
     def close(self) -> None:
         self._routes.close()
 
@@ -390,6 +403,12 @@ class Admin:
         if address is None:
             raise NotController("no broker knows of a controller: start one, or wait until a standby takes over")
         return address
+
+    def _address_of(self, broker: BrokerId, deadline: Deadline) -> str:
+        registered = self._metadata((), deadline).brokers
+        if broker not in registered:
+            raise InvalidRequest(f"broker {broker} is not registered, {sorted(registered)} are: name one of these")
+        return registered[broker].address
 
     @staticmethod
     def _raise_any(errors: Mapping[str, ReplicationError]) -> None:

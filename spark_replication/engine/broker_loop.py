@@ -84,7 +84,7 @@ class BrokerLoop:
         self._throttle.configure(settings.reassignment_bytes_per_second)
         self._guards = guards
         self._guard = guards()
-        self._refused = RefusedReplicas()
+        self.refused = RefusedReplicas()
         self.hidden = HiddenPartitions()
         self._controller_epoch = -1
         self._carried_out = 0  # how many registrations, and commands that start or stop replicas
@@ -120,7 +120,7 @@ class BrokerLoop:
                 self.session_lost()  # what an earlier registration led is no longer its own, if nobody said so yet
             self._keep_only(unreadable)
             self.hidden.registered(unreadable)
-            self._refused.clear()  # all that is assigned is carried out below
+            self.refused.clear()  # all that is assigned is carried out below
             if settings is not None or not self._configured:
                 self._configure(LOSSLESS if settings is None else settings)
             self._registered.told(brokers)
@@ -328,7 +328,7 @@ class BrokerLoop:
         except StorageFailed as error:
             # Nobody may have sent this command, who would hear of it by the answer: it was read in ZooKeeper.
             self._failures.failed(ReplicaOf(command.topic_partition, command.topic_id), error)
-            self._refused.add(command.topic_partition, now_ms)
+            self.refused.add(command.topic_partition, now_ms)
             return error.code
         except ReplicationError as error:
             return error.code
@@ -337,7 +337,7 @@ class BrokerLoop:
     def try_refused(self, now_ms: int) -> None:
         """What a disk refused to carry out, after `disk.retry.ms`; without a session the next registration does."""
         with self._guard:
-            for partition in self._refused.take(now_ms, self._settings.disk_retry_ms):
+            for partition in self.refused.take(now_ms, self._settings.disk_retry_ms):
                 known = self._known.get(partition)
                 if known is not None and self.me is not None and self.me.broker in known.replicas:
                     self._carry_out(known, self.me, now_ms)

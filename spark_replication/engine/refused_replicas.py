@@ -14,6 +14,9 @@ class RefusedReplicas:
     def __init__(self) -> None:
         self._since_ms: dict[TopicPartition, int] = {}
 
+    def __len__(self) -> int:
+        return len(self._since_ms)
+
     def add(self, partition: TopicPartition, now_ms: int) -> None:
         """One that waits already keeps its place: commands that come meanwhile do not put it off."""
         self._since_ms.setdefault(partition, now_ms)

@@ -69,7 +69,7 @@ class ReplicaLoop:
         self._settings = settings
         self._isr_store = isr_store
         self._links = links
-        self._disk_trouble = DiskTrouble(ReplicaOf(partition, topic_id), failures)
+        self.disk_trouble = DiskTrouble(ReplicaOf(partition, topic_id), failures)
         self._order = (-1, -1)
         self._clean_since = 0  # of the registration under which it was commanded last
         self._waiters = Waiters()  # for the high watermark
@@ -253,7 +253,7 @@ class ReplicaLoop:
         try:
             place = self._numbered.append(batch, leader_epoch=leading.state.leader_epoch, timestamp_ms=now_ms)
         except StorageFailed as error:
-            self._disk_trouble.refused(self.part, error)
+            self.disk_trouble.refused(self.part, error)
             raise
         self._take(replica.appended(leading, end_before=end_before, end=self._flushing.vouched_end, now_ms=now_ms))
         self._fetches.appended(self.log.log_end, leading.copying, now_ms)
@@ -317,7 +317,7 @@ class ReplicaLoop:
     def next_fetch(self) -> FetchPartition | None:
         """What to ask the leader for; None: this replica follows nobody, or is to be asked again when its disk may do
         again, or when what it has is on it, since a fetch says that it has it."""
-        if not isinstance(self.part, Following) or self.part.leader is None or self._disk_trouble.is_recent:
+        if not isinstance(self.part, Following) or self.part.leader is None or self.disk_trouble.is_recent:
             return None
         view = self.view
         if view.vouched_end < view.log_end:
@@ -348,7 +348,7 @@ class ReplicaLoop:
             self._take_records(following, answer, records)
         except Exception as error:
             if isinstance(error, StorageFailed):
-                self._disk_trouble.refused(self.part, error)
+                self.disk_trouble.refused(self.part, error)
             if isinstance(self.part, Following):  # what failed half-way may have cut the log
                 self.part = replica.within(self.part, self.view)
             raise
@@ -404,7 +404,7 @@ class ReplicaLoop:
             with suppress(StorageFailed):
                 self._retain(now_ms)
         self._flushing.tick(now_ms)
-        if self._disk_trouble.tick(now_ms, self._settings.disk_retry_ms):
+        if self.disk_trouble.tick(now_ms, self._settings.disk_retry_ms):
             self._ask_leader()
 
     @property
@@ -414,7 +414,7 @@ class ReplicaLoop:
     @property
     def waits_for_time(self) -> bool:
         """For a flush, or to try its disk again: a tick should not be late."""
-        return self._flushing.by_interval or self._disk_trouble.is_recent
+        return self._flushing.by_interval or self.disk_trouble.is_recent
 
     def _ask_leader(self) -> None:
         if isinstance(self.part, Following) and self.part.leader is not None:
@@ -429,7 +429,7 @@ class ReplicaLoop:
         with self.guard:
             self._flushing.end(failed)
             if failed is not None:
-                self._disk_trouble.refused(self.part, failed)
+                self.disk_trouble.refused(self.part, failed)
                 self._refuse_waiters(StorageFailed(failed.message, maybe_written=True))
                 return
             if isinstance(self.part, Leading):

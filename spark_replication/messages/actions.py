@@ -26,6 +26,7 @@ from spark_replication.messages.guarding import (
     Shutdown,
 )
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
+from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import DescribeRanges, FoundRanges
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
@@ -54,6 +55,7 @@ class Action(NamedTuple, Generic[Asked, Told]):
 
 # Of any broker, and of the controller.
 METADATA = Action("metadata", DescribeTopics, Metadata)
+METRICS = Action("metrics", GetMetrics, MetricsText)
 
 # Of a broker.
 INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId)

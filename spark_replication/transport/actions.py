@@ -29,6 +29,7 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import Action, Asked, Told
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.process.freed_memory import keep_freed_memory
+from spark_replication.transport.meter import CALL, UNKNOWN, Meter
 from spark_replication.transport.security import Security
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin
@@ -55,20 +56,26 @@ def handled_of(action: Action[Asked, Told], handler: Callable[[Asked, str], Told
 
 
 class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves from birth. port: 0 lets the system choose; `port` then says which."""
+    """Serves from birth. port: 0 lets the system choose; `port` then says which. kinds: of the requests that its meter
+    times besides actions."""
 
-    def __init__(self, host: str, actions: Iterable[Handled], *, security: Security, port: int = 0) -> None:
+    def __init__(
+        self, host: str, actions: Iterable[Handled], *, security: Security, port: int = 0, kinds: Iterable[str] = ()
+    ) -> None:
         security.require_may_bind(host)
         keep_freed_memory()
         self._actions = {each.action.name: each for each in actions}
+        self.meter = meter = Meter((*self._actions, UNKNOWN, *kinds))
         try:
-            super().__init__(security.location(f"{host}:{port}"), **security.serving())
+            serving = security.serving(lambda error: meter.refused(CALL, error.code))
+            super().__init__(security.location(f"{host}:{port}"), **serving)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise StartFailed(f"no Flight server on {host}:{port}: {error}. Is the port in use?") from error
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
-        with told_to_client():
-            known = self._actions.get(action.type)
+        known = self._actions.get(action.type)
+        kind = UNKNOWN if known is None else known.action.name
+        with told_to_client(), self.meter.timing(kind), self.meter.refusing(kind):
             if known is None:
                 raise InvalidRequest(
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"

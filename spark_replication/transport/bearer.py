@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from pyarrow import flight
 
-from spark_replication.errors import AuthenticationFailed
+from spark_replication.errors import AuthenticationFailed, ReplicationError
 from spark_replication.transport.token import AUTHORIZATION, Token
 
 
 class BearerCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Raising here refuses the call, of whatever kind, before its handler hears of it."""
+    """Raising here refuses the call, of whatever kind, before its handler hears of it. refused: who counts that."""
 
-    def __init__(self, token: Token) -> None:
+    def __init__(self, token: Token, refused: Callable[[ReplicationError], None]) -> None:
         super().__init__()
         self._token = token
+        self._refused = refused
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> None:
         shown = [value for name, values in headers.items() if name.lower() == AUTHORIZATION for value in values]
@@ -25,6 +26,7 @@ class BearerCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyar
         error = AuthenticationFailed(
             f"the call came with {what}: set security.token.file, or send the header `{AUTHORIZATION}: Bearer TOKEN`"
         )
+        self._refused(error)
         raise flight.FlightUnauthenticatedError(str(error))
 
 

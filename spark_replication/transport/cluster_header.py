@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 
 from pyarrow import flight
 
-from spark_replication.errors import MisroutedCall
+from spark_replication.errors import MisroutedCall, ReplicationError
 
 HEADER = "spark-replication-cluster"
 
@@ -19,11 +19,12 @@ Cluster = Callable[[], str]  # its id; empty while it is not known
 
 
 class ClusterCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Raising here refuses the call, of whatever kind, before its handler hears of it."""
+    """Raising here refuses the call, of whatever kind, before its handler hears of it. refused: who counts that."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, refused: Callable[[ReplicationError], None]) -> None:
         super().__init__()
         self._cluster = cluster
+        self._refused = refused
 
     def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> None:
         here = self._cluster()
@@ -33,6 +34,7 @@ class ClusterCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pya
                 f"this is a server of cluster {here}, and the call is for {', '.join(sorted(meant))}, whose server was "
                 "at this address before: ask another of its brokers"
             )
+            self._refused(error)
             raise flight.FlightServerError(str(error))
 
 

@@ -42,6 +42,7 @@ from spark_replication.messages.descriptions import (
 )
 from spark_replication.messages.envelope import NONE, Done, from_json, to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, ReplicaFolder, WantedRange
 from spark_replication.messages.records import PRODUCER_ID_BITS, InitProducer, ProducerId, ReadTicket
 from spark_replication.model import TopicPartition
@@ -49,6 +50,7 @@ from spark_replication.process.load import Load
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import ActionServer, Handled, handled, told_to_client
 from spark_replication.transport.limits import Room, Slots
+from spark_replication.transport.meter import GET, PUT, Traffic
 from spark_replication.transport.put_stream import MetadataWriter, PutStream, QueueInOrder, QueueTogether
 from spark_replication.transport.read_stream import BatchWithMetadata, ReadStream
 from spark_replication.transport.security import Security
@@ -67,6 +69,7 @@ class BrokerServices(Protocol):
 
     def renew_lease(self, request: RenewLease) -> LeaseAnswer: ...
     def shut_down(self, request: Shutdown) -> None: ...
+    def metrics(self, request: GetMetrics) -> MetricsText: ...
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
         """An INIT that told of these was carried out."""
 
@@ -105,6 +108,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
 
     return [
         handled(actions.METADATA, metadata),
+        handled(actions.METRICS, services.metrics),
         handled(actions.INIT_PRODUCER, init_producer),
         handled(actions.LEADER_AND_ISR, leader_and_isr),
         handled(actions.UPDATE_METADATA, broker.update_metadata),
@@ -140,7 +144,9 @@ class BrokerFlightServer(ActionServer):
         wait_s = settings.request_timeout_ms / 2000  # who finds no room hears so before the request is out of time
         self._read_room = Room(settings.flight_read_bytes_max, "flight.read.bytes.max", wait_s=wait_s)
         self._write_room = Room(settings.flight_write_bytes_max, "flight.write.bytes.max", wait_s=wait_s)
-        super().__init__(host, broker_actions(broker, services, now_ms), security=security, port=port)
+        self.produced, self.consumed = Traffic(), Traffic()
+        served = broker_actions(broker, services, now_ms)
+        super().__init__(host, served, security=security, port=port, kinds=(PUT, GET))
 
     def do_put(
         self,
@@ -149,7 +155,7 @@ class BrokerFlightServer(ActionServer):
         reader: flight.MetadataRecordBatchReader,
         writer: MetadataWriter,
     ) -> None:
-        with told_to_client(), self._writes.one():
+        with told_to_client(), self.meter.refusing(PUT), self._writes.one():
             topic, number = _path_of(descriptor)
 
             def replica_of(named: int | None) -> ReplicaLoop:
@@ -165,6 +171,8 @@ class BrokerFlightServer(ActionServer):
                 self._now_ms,
                 self._gather,
                 room=self._write_room,
+                meter=self.meter,
+                traffic=self.produced,
             )
             stream.run(reader, writer)
 
@@ -173,16 +181,19 @@ class BrokerFlightServer(ActionServer):
             time.sleep(GATHER_BUSY_S)
 
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
-        with told_to_client():
-            request = from_json(ticket.ticket, ReadTicket)
-            partition = TopicPartition(request.topic, request.partition)
-            schema = self._schema(request.topic).newest
-            stream = ReadStream(
-                lambda: self._replica(partition), schema, request, self._read_room, context.is_cancelled
-            )
+        with told_to_client(), self.meter.timing(GET):
+            with self.meter.refusing(GET):
+                stream = self._stream(from_json(ticket.ticket, ReadTicket), context.is_cancelled)
             served = self._served(stream)
             next(served)
             return flight.GeneratorStream(stream.schema, served)
+
+    def _stream(self, request: ReadTicket, is_cancelled: Callable[[], bool]) -> ReadStream:
+        partition = TopicPartition(request.topic, request.partition)
+        schema = self._schema(request.topic).newest
+        return ReadStream(
+            lambda: self._replica(partition), schema, request, self._read_room, is_cancelled, traffic=self.consumed
+        )
 
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
@@ -246,7 +257,7 @@ class BrokerFlightServer(ActionServer):
     def _served(self, stream: ReadStream) -> Iterator[BatchWithMetadata | None]:
         """First None, once it has its slot and its first look. From then on, whatever ends it, even one of which nobody
         asks a batch, gives back what it has."""
-        with told_to_client(), self._reads.one(), closing(stream):
+        with told_to_client(), self.meter.refusing(GET), self._reads.one(), closing(stream):
             stream.begin()
             yield None
             yield from stream.batches()

@@ -35,6 +35,7 @@ from spark_replication.messages.records import Ack, BatchMetadata, Refusal
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, prepare
 from spark_replication.transport.limits import Room
+from spark_replication.transport.meter import PUT, Meter, Traffic
 
 _DEFAULT = BatchMetadata()
 _NO_PRODUCER = -1
@@ -64,15 +65,16 @@ class PendingAnswer:
 
 class AnswerQueue:
     """Those of a stream; at most `unanswered_max` are owed at a time. gather: called after a message while others are
-    owed: as long as it takes, answers come together.
+    owed: as long as it takes, answers come together. meter: it is told of those that are given.
 
     _pending: those that nobody has begun to write, by number, the oldest first.
     """
 
-    def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None]) -> None:
+    def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None], meter: Meter) -> None:
         self._unanswered_max = unanswered_max
         self._timeout_ms = timeout_ms
         self._gather = gather
+        self._meter = meter
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
         self._pending: dict[int, PendingAnswer] = {}
@@ -110,7 +112,9 @@ class AnswerQueue:
                 self._changed.wait(self._wait_s())
                 self._changed.clear()
                 self._expire()
-                self._tell(self._take(), writer)
+                known = self._take()
+                self._count(known)
+                self._tell(known, writer)
                 if self._pending:
                     self._gather()
         except (flight.FlightError, pa.ArrowException, OSError):
@@ -146,6 +150,14 @@ class AnswerQueue:
             self._room.notify()
         return known
 
+    def _count(self, known: list[PendingAnswer]) -> None:
+        if known:
+            now_s = time.monotonic() + self._timeout_ms / 1000
+            self._meter.took(PUT, [now_s - answer.deadline for answer in known])
+        for answer in known:
+            if isinstance(answer.outcome, ReplicationError):
+                self._meter.refused(PUT, answer.outcome.code)
+
     def _known(self) -> list[PendingAnswer]:
         raise NotImplementedError
 
@@ -167,8 +179,8 @@ class QueueInOrder(AnswerQueue):
 class QueueTogether(AnswerQueue):
     """Of a topic: as they come, many in one message."""
 
-    def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None]) -> None:
-        super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms, gather=gather)
+    def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None], meter: Meter) -> None:
+        super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms, gather=gather, meter=meter)
         self._filled: deque[PendingAnswer] = deque()
 
     def filled(self, answer: PendingAnswer) -> None:
@@ -189,7 +201,7 @@ class QueueTogether(AnswerQueue):
 class PutStream:
     """replica_of: of the partition that a batch names, if it does. This and schema_of are asked for each batch, since a
     partition may come and go, and a topic be widened, while a stream is open. gather: see Answers. room: of all streams
-    together, for batches while they are checked, serialised and appended.
+    together, for batches while they are checked, serialised and appended. traffic: of what is accepted.
     """
 
     def __init__(
@@ -202,15 +214,21 @@ class PutStream:
         gather: Callable[[], None],
         *,
         room: Room,
+        meter: Meter,
+        traffic: Traffic,
     ) -> None:
         self._replica_of = replica_of
         self._schema_of = schema_of
         self._batch_bytes_max = settings.batch_bytes_max
         self._now_ms = now_ms
         self._room = room
+        self._traffic = traffic
         self._refused = RefusedLanes()
         self._answers = answers(
-            unanswered_max=settings.stream_unanswered_max, timeout_ms=settings.request_timeout_ms, gather=gather
+            unanswered_max=settings.stream_unanswered_max,
+            timeout_ms=settings.request_timeout_ms,
+            gather=gather,
+            meter=meter,
         )
 
     def run(self, reader: flight.MetadataRecordBatchReader, writer: MetadataWriter) -> None:
@@ -250,6 +268,7 @@ class PutStream:
                 prepared = self._prepared(batch, asked, replica.compression)
                 with replica.guard:
                     replica.produce(prepared, acks=asked.acks, now_ms=self._now_ms(), acknowledge=answer.fill)
+                self._traffic.moved(batches=1, records=prepared.rows, count_bytes=len(prepared.message))
             finally:
                 self._room.give_back(size)
         except ReplicationError:

@@ -30,6 +30,7 @@ from spark_replication.storage.batches import are_versions, batches_of, check_da
 from spark_replication.storage.index import NO_TIMESTAMP
 from spark_replication.transport.actions import told_to_client
 from spark_replication.transport.limits import LOOK_S, Room
+from spark_replication.transport.meter import Traffic
 
 READ_BYTES = 1 << 20  # of one look into the log, which takes a batch at least
 ROOM_SHARE = 16  # one look takes this part of the room that is left, at most
@@ -46,13 +47,16 @@ class ReadStream:
         ticket: ReadTicket,
         room: Room,
         is_cancelled: Callable[[], bool],
+        *,
+        traffic: Traffic,
     ) -> None:
-        """is_cancelled: the consumer is gone."""
+        """is_cancelled: the consumer is gone. traffic: of what is delivered."""
         self._replica_of = replica_of
         self._topic_schema = schema
         self._ticket = ticket
         self._room = room
         self._is_cancelled = is_cancelled
+        self._traffic = traffic
         self.schema = projected(schema, ticket.columns)
         self._places = [
             *(range(len(schema)) if ticket.columns is None else map(schema.get_field_index, ticket.columns))
@@ -176,6 +180,7 @@ class ReadStream:
         """All of a slice in one step. Flight asks for each batch from a thread that is new to Python every time, where
         the first call of a function takes 25 µs: more than everything else about a small batch."""
         delivered: list[BatchWithMetadata] = []
+        rows = 0
         to, columns = self._ticket.to, self._ticket.columns
         if records.schema != self._head:
             self._enter_segment(bytes(records.schema))
@@ -198,6 +203,8 @@ class ReadStream:
                 high_watermark=high_watermark,
             )
             delivered.append((batch, to_json(position)))
+            rows += batch.num_rows
+        self._traffic.moved(batches=len(delivered), records=rows, count_bytes=len(records.data))
         return delivered
 
     def _enter_segment(self, head: bytes) -> None:

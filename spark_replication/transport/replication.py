@@ -61,6 +61,8 @@ class Replication:
             silence_s=settings.replica_lag_time_ms / 1000,
         )
         self.port = self._server.port
+        self.meter = self._server.meter
+        self.sent, self.received = self._server.sent, self._client.received
 
     def start(self) -> None:
         self._server.start()

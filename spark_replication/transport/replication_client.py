@@ -44,6 +44,7 @@ from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
 from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded, hang_up, send, tune
 from spark_replication.transport.handshake import introduce
+from spark_replication.transport.meter import Traffic
 from spark_replication.transport.replication_server import ALIVE_S, HELLO_TIMEOUT_S, FindReplica
 from spark_replication.transport.security import Security
 
@@ -84,6 +85,7 @@ class ReplicationClient:
         self.address_of = address_of
         self.frame_bytes_max = frame_bytes_max
         self.silence_s = max(silence_s, SILENCE_S_MIN)
+        self.received = Traffic()
         self._lock = threading.Lock()
         self._broker_epoch = -1
         self._links: dict[BrokerId, LeaderLink] = {}
@@ -344,6 +346,8 @@ class LeaderLink:
         except ReplicationError as error:
             self._failed(partition, error)
             return
+        if records is not None:
+            self._client.received.carried(records)
         self._failures.pop(partition, None)
         with self._lock:
             if partition in self._followed:

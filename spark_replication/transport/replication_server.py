@@ -36,6 +36,7 @@ from spark_replication.errors import (
     StartFailed,
     WrongCluster,
 )
+from spark_replication.messages.envelope import NONE
 from spark_replication.messages.replication import (
     ALIVE_FRAME,
     ErrorFrame,
@@ -50,6 +51,7 @@ from spark_replication.process.load import Load
 from spark_replication.transport.acceptor import Acceptor
 from spark_replication.transport.frames import Channel, FrameReceiver, Part, encoded, hang_up, send, tune
 from spark_replication.transport.handshake import admitted
+from spark_replication.transport.meter import CONNECTION, FETCH, Meter, Traffic
 from spark_replication.transport.security import Security
 
 CONNECTIONS_MAX = 1_000
@@ -86,6 +88,8 @@ class ReplicationServer:
         self.replica_of = replica_of
         self.frame_bytes_max = frame_bytes_max
         self.now_ms = now_ms
+        self.meter = Meter(())
+        self.sent = Traffic()
         self._lock = threading.Lock()
         self._closed = False
         self._connections: dict[socket.socket, threading.Thread] = {}
@@ -179,6 +183,7 @@ class ReplicationServer:
                 log.info("a replication connection ended: %s", error.message)
             except ReplicationError as error:
                 log.warning("a replication connection was refused: %s", error)
+                self.meter.refused(CONNECTION, error.code)
                 _refuse(channel, error)
             except OSError as error:
                 log.info("a replication connection broke: %s", error)
@@ -305,6 +310,8 @@ class FollowerConnection:
             number, answer, records = found
             stored = (records.head, records.entries, records.data) if records is not None else ()
             frame = encoded(FetchedFrame(number=number, partition=answer), *stored)
+            if records is not None:
+                self._server.sent.carried(records)
             parts += frame
             collected += sum(map(len, frame))
             if collected >= SEND_BYTES:
@@ -332,10 +339,13 @@ class FollowerConnection:
                 # Without an answer the follower would wait for ever.
                 raise NotReady(f"{partition} was not open yet when the fetch came: repeat it")
             answer, records = taken
+            if answer.error != NONE:
+                self._server.meter.refused(FETCH, answer.error)
             if isinstance(records, StoredSlice) and (len(records.data) < SENDFILE_BYTES_MIN or not self._sends_files):
                 return waiting[0], answer, records.loaded()
             return waiting[0], answer, records
         except ReplicationError as error:
+            self._server.meter.refused(FETCH, error.code)
             waiting = waiting or self._waiting.pop(partition, None)
             return None if waiting is None else (waiting[0], _error_answer(waiting[1], error), None)
 

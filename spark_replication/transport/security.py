@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
 from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
-from spark_replication.errors import InvalidConfig
+from spark_replication.errors import InvalidConfig, ReplicationError
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
 from spark_replication.process.named_files import read_named
@@ -106,11 +106,11 @@ class Security:
                 given |= {"cert_chain": self.tls.certificate.chain, "private_key": self.tls.certificate.key}
         return flight.connect(self.location(address), **given)
 
-    def serving(self) -> dict[str, Any]:
-        """What a Flight server is made with."""
+    def serving(self, refused: Callable[[ReplicationError], None]) -> dict[str, Any]:
+        """What a Flight server is made with. refused: it is told of the calls that are."""
         # In this order: whose cluster this is, is told to those alone who may know.
-        middleware = {} if self.token is None else {"token": BearerCheck(self.token)}
-        given: dict[str, Any] = {"middleware": {**middleware, "cluster": ClusterCheck(self.cluster)}}
+        middleware = {} if self.token is None else {"token": BearerCheck(self.token, refused)}
+        given: dict[str, Any] = {"middleware": {**middleware, "cluster": ClusterCheck(self.cluster, refused)}}
         if self.tls is not None:
             if self.tls.certificate is None:
                 _refuse_to_serve()

@@ -351,7 +351,7 @@ PLANTED_BUGS = (
     bug(
         "wait for another command once a disk refused one",
         "engine/broker_loop.py",
-        "            self._refused.add(command.topic_partition, now_ms)\n",
+        "            self.refused.add(command.topic_partition, now_ms)\n",
         "",
         "followers_catch_up",
         profile="drawn",

@@ -19,6 +19,7 @@ _HOMES = {
     "health": "health_command",
     "leader": "leader_command",
     "log": "log_commands",
+    "metrics": "metrics_command",
     "mirror": "mirror_command",
     "partitions": "partitions_command",
     "produce": "produce_command",

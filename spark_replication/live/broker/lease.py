@@ -69,6 +69,17 @@ class Lease:
         except OSError as error:
             log.error("the lease holds in memory alone: %s. Free space or repair the disk", error)
 
+    def left_ms(self, now_ms: int) -> int | None:
+        """None: it never ends."""
+        with self._lock:
+            return None if self._lease_ms == NEVER else max(0, self._renewed_ms + self._lease_ms - now_ms)
+
+    @property
+    def lease_ms(self) -> int:
+        """How long it is, just after it was renewed."""
+        with self._lock:
+            return self._lease_ms
+
     def expired(self, now_ms: int) -> bool:
         with self._lock:
             return self._lease_ms != NEVER and now_ms - self._renewed_ms >= self._lease_ms

@@ -6,7 +6,6 @@ The main thread owns that life and takes its news from a queue: whatever ends or
 
 from __future__ import annotations
 
-import enum
 import logging
 import os
 import queue
@@ -27,6 +26,8 @@ from spark_replication.live.broker.clean_proof import StartProof, drop_outdated,
 from spark_replication.live.broker.failure_reports import FailureReports
 from spark_replication.live.broker.isr_answers import IsrAnswers, guards_in
 from spark_replication.live.broker.lease import Lease
+from spark_replication.live.broker.metrics import BrokerMetrics
+from spark_replication.live.broker.news import Crashed, News, RegistrationGone
 from spark_replication.live.broker.patience import Patience
 from spark_replication.live.broker.records import Records
 from spark_replication.live.guarding.broker_file import (
@@ -39,6 +40,7 @@ from spark_replication.messages.actions import DISK_FAILED
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import ReplicaFolder
 from spark_replication.model import BrokerId, DirectoryIdentity, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
@@ -94,23 +96,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     lease: tuple[int, int]
 
 
-class News(enum.Enum):
-    STOP = "asked to stop"
-    LEASE_EXPIRED = "no guardian has renewed the lease in time"
-
-
-class RegistrationGone(msgspec.Struct, frozen=True):
-    """This epoch's registration is over: its node is gone, or its session, or a proof names it that is none."""
-
-    epoch: int
-
-
-class Crashed(msgspec.Struct, frozen=True):
-    """A thread ended by a mistake of ours: half a broker would be worse than none."""
-
-    error: BaseException
-
-
 class BrokerLife:
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -121,6 +106,7 @@ class BrokerLife:
         self._ticks = 0
         self._ticks_per_look = 1
         self._records = Records()
+        self._metrics: BrokerMetrics | None = None
         self._replica_timers = Timers("replica-timers")
         self._slow_timers = Timers("slow-timers")
         self._lease_timer = Timers("lease-timer")  # alone: nothing may keep a broker without a guardian alive
@@ -173,6 +159,11 @@ class BrokerLife:
         if self._epoch is None:
             raise NotReady("this broker has not registered yet: the lease is renewed, ask again")
         return LeaseAnswer(broker_id=self._options.broker_id, broker_epoch=self._epoch, pid=os.getpid())
+
+    def metrics(self, request: GetMetrics) -> MetricsText:
+        if self._metrics is None:
+            raise NotReady("this broker is starting: ask again")
+        return self._metrics.answer(request)
 
     # Starting (B1).
 
@@ -244,6 +235,9 @@ class BrokerLife:
             security=self._security,
             now_ms=now_ms,
             port=port,
+        )
+        self._metrics = BrokerMetrics(
+            self._loop, self._lease, self._flight, self._replication, self._store, now_ms=now_ms
         )
         self._replication.start()
 

@@ -38,6 +38,7 @@ from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.live.controller.concerns import Concerns
+from spark_replication.live.controller.metrics import ControllerView, controller_exposition
 from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, replicas_failed
 from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.actions import (
@@ -46,12 +47,14 @@ from spark_replication.messages.actions import (
     DESCRIBE_EVENTS,
     DISK_FAILED,
     METADATA,
+    METRICS,
     REBUILD_MIRROR,
 )
 from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
+from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import Request, RequestAnswer
 from spark_replication.mirror.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
@@ -396,6 +399,7 @@ class ControllerHost:
         return [
             *(handled_of(action, self._carry_out) for action in ADMIN_REQUESTS.values()),
             handled(METADATA, self._metadata),
+            handled(METRICS, self.metrics),
             handled(BROKER_DIED, self._broker_died),
             handled(DISK_FAILED, self._disk_failed),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
@@ -455,6 +459,16 @@ class ControllerHost:
             return ToldEvents(events=tuple(read_told(self._mirror_path, asked, self._store_options)))
         except UNREADABLE as error:
             raise StorageFailed(f"the mirror's events cannot be read: {reason_of(error)}") from error
+
+    def metrics(self, asked: GetMetrics) -> MetricsText:
+        """Of the cluster too, while this driver commands; of one that stands by, that it does. On any thread."""
+        try:
+            cluster = self.ask(ClusterState.copied) if self.active else None
+        except NotController:
+            cluster = None
+        silent_s, mirror = self.zookeeper_silent_s(), None if cluster is None else self._mirror
+        view = ControllerView(cluster, mirror, silent_s, self._server.meter)
+        return MetricsText(text=controller_exposition(view, per_partition=asked.per_partition))
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:
         return self.with_surroundings(self.ask(lambda cluster: described(cluster, asked.topics, self.address)))

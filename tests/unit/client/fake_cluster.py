@@ -28,7 +28,13 @@ from spark_replication.errors import (
     TopicAlreadyExists,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_RANGES, DESCRIBE_REPLICAS, METADATA
+from spark_replication.messages.actions import (
+    ADMIN_REQUESTS,
+    DESCRIBE_RANGES,
+    DESCRIBE_REPLICAS,
+    METADATA,
+    METRICS,
+)
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
@@ -38,6 +44,7 @@ from spark_replication.messages.descriptions import (
     TopicMetadata,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
 from spark_replication.messages.records import (
     Ack,
@@ -260,6 +267,9 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
                     from_json(body, DescribeTopics).topics
                 )
+            elif action.type == METRICS.name:
+                asked = from_json(body, GetMetrics)
+                answer = MetricsText(text=f"broker {self.id}, per partition: {asked.per_partition}\n")
             elif action.type == DESCRIBE_REPLICAS.name:
                 answer = self._sizes(from_json(body, DescribeReplicas))
             elif action.type == DESCRIBE_RANGES.name:

@@ -18,6 +18,7 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
+from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import ReplicaFolder
 from spark_replication.messages.records import ProducerId, ReadTicket
 from spark_replication.model import TopicConfig, TopicPartition
@@ -53,6 +54,9 @@ class NoServices:
         raise AssertionError(request)
 
     def shut_down(self, request: Shutdown) -> None: ...
+
+    def metrics(self, request: GetMetrics) -> MetricsText:
+        raise AssertionError(request)
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None: ...
 

@@ -10,6 +10,7 @@ import pytest
 
 from spark_replication.core.replica.producers import Place
 from spark_replication.errors import NotEnoughReplicas
+from spark_replication.transport.meter import PUT, Meter
 from spark_replication.transport.put_stream import AnswerQueue, QueueInOrder, QueueTogether
 from tests.unit.transport.replicas import eventually
 
@@ -26,6 +27,9 @@ class Written(list[dict[str, Any]]):
         self.append(msgspec.json.decode(data))
 
 
+METER = Meter([PUT])
+
+
 def at_once() -> None: ...
 
 
@@ -36,7 +40,7 @@ def writing(answers: AnswerQueue, written: Written) -> threading.Thread:
 
 
 def test_answers_leave_in_the_order_of_their_batches() -> None:
-    answers, written = QueueInOrder(unanswered_max=10, timeout_ms=60_000, gather=at_once), Written()
+    answers, written = QueueInOrder(unanswered_max=10, timeout_ms=60_000, gather=at_once, meter=METER), Written()
     thread = writing(answers, written)
     first, second, third = answers.next(), answers.next(), answers.next()
     assert first
@@ -56,7 +60,10 @@ def test_answers_leave_in_the_order_of_their_batches() -> None:
 
 
 def test_answers_of_a_topic_leave_as_they_come_and_together() -> None:
-    answers, written = QueueTogether(unanswered_max=10, timeout_ms=60_000, gather=at_once), Written()
+    answers, written = (
+        QueueTogether(unanswered_max=10, timeout_ms=60_000, gather=at_once, meter=METER),
+        Written(),
+    )
     first, second, third, fourth = (answers.next() for _ in range(4))
     assert first
     assert second
@@ -99,7 +106,7 @@ def test_answers_that_come_while_it_gathers_go_together() -> None:
         gathering.set()
         assert gathered.wait(60)
 
-    answers, written = QueueTogether(unanswered_max=10, timeout_ms=60_000, gather=gather), Written()
+    answers, written = QueueTogether(unanswered_max=10, timeout_ms=60_000, gather=gather, meter=METER), Written()
     owed = [answers.next() for _ in range(5)]
     thread = writing(answers, written)
     for number, answer in enumerate(owed):
@@ -116,7 +123,9 @@ def test_answers_that_come_while_it_gathers_go_together() -> None:
 def test_the_last_answer_waits_for_nobody() -> None:
     gathered: list[str] = []
     answers, written = (
-        QueueTogether(unanswered_max=10, timeout_ms=60_000, gather=lambda: gathered.append("waited")),
+        QueueTogether(
+            unanswered_max=10, timeout_ms=60_000, gather=lambda: gathered.append("waited"), meter=Meter([PUT])
+        ),
         Written(),
     )
     thread = writing(answers, written)
@@ -131,7 +140,7 @@ def test_the_last_answer_waits_for_nobody() -> None:
 
 
 def test_an_answer_that_two_have_filled_is_told_once() -> None:
-    answers, written = QueueTogether(unanswered_max=1, timeout_ms=60_000, gather=at_once), Written()
+    answers, written = QueueTogether(unanswered_max=1, timeout_ms=60_000, gather=at_once, meter=METER), Written()
     only = answers.next()
     assert only
     only.fill(Place(0, 0))
@@ -149,7 +158,7 @@ def test_an_answer_that_two_have_filled_is_told_once() -> None:
 
 @pytest.mark.parametrize("kind", [QueueInOrder, QueueTogether])
 def test_what_nobody_confirms_is_answered_in_time(kind: type[AnswerQueue]) -> None:
-    answers, written = kind(unanswered_max=10, timeout_ms=20, gather=at_once), Written()
+    answers, written = kind(unanswered_max=10, timeout_ms=20, gather=at_once, meter=METER), Written()
     thread = writing(answers, written)
     late = answers.next()
     assert late
@@ -162,7 +171,7 @@ def test_what_nobody_confirms_is_answered_in_time(kind: type[AnswerQueue]) -> No
 
 
 def test_no_more_batches_are_read_than_may_wait() -> None:
-    answers, written = QueueInOrder(unanswered_max=2, timeout_ms=60_000, gather=at_once), Written()
+    answers, written = QueueInOrder(unanswered_max=2, timeout_ms=60_000, gather=at_once, meter=METER), Written()
     thread = writing(answers, written)
     first, _ = answers.next(), answers.next()
     assert first
@@ -178,7 +187,10 @@ def test_no_more_batches_are_read_than_may_wait() -> None:
 
 
 def test_a_client_that_is_gone_ends_the_stream() -> None:
-    answers, written = QueueInOrder(unanswered_max=1, timeout_ms=60_000, gather=at_once), Written(fails_at=0)
+    answers, written = (
+        QueueInOrder(unanswered_max=1, timeout_ms=60_000, gather=at_once, meter=METER),
+        Written(fails_at=0),
+    )
     thread = writing(answers, written)
     first = answers.next()
     assert first

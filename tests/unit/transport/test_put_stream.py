@@ -16,6 +16,7 @@ from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.storage.batches import TopicSchema
 from spark_replication.transport.limits import Room
+from spark_replication.transport.meter import PUT, Meter, Traffic
 from spark_replication.transport.put_stream import PutStream, QueueInOrder
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, rows
 from tests.unit.transport.replicas import Brokers
@@ -67,6 +68,8 @@ def test_an_open_stream_is_served_in_the_version_that_the_broker_knows_by_then(t
         lambda: 0,
         lambda: None,
         room=Room(1 << 20, "room", wait_s=0),
+        meter=Meter([PUT]),
+        traffic=Traffic(),
     )
     stream.run(Chunks(sent()), written)
     assert [answer.get("base_offset") for answer in written] == [0, None, 2, 4]
@@ -117,6 +120,8 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_p
         lambda: 0,
         lambda: None,
         room=Room(1 << 20, "room", wait_s=0),
+        meter=Meter([PUT]),
+        traffic=Traffic(),
     )
     stream.run(Chunks(sent), written)
     assert [answer.get("error") or answer["base_offset"] - start for answer in written] == [

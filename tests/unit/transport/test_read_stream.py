@@ -18,6 +18,7 @@ from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, prepare
 from spark_replication.transport.limits import Room
+from spark_replication.transport.meter import Traffic
 from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, prepared
 from tests.unit.transport.replicas import Brokers
@@ -53,7 +54,8 @@ def produce(replica: ReplicaLoop, batch: PreparedBatch) -> None:
 
 
 def begun(replica: ReplicaLoop, schema: pa.Schema, ticket: ReadTicket) -> ReadStream:
-    stream = ReadStream(lambda: replica, schema, ticket, Room(1 << 20, "room", wait_s=0), lambda: False)
+    room = Room(1 << 20, "room", wait_s=0)
+    stream = ReadStream(lambda: replica, schema, ticket, room, lambda: False, traffic=Traffic())
     stream.begin()
     return stream
 

@@ -9,6 +9,7 @@ from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, Start, TopicPartition
 from spark_replication.ports import Records
 from spark_replication.transport.limits import Room
+from spark_replication.transport.meter import Traffic
 from spark_replication.transport.read_stream import ReadStream
 from tests.unit.storage.storage_stories import SCHEMA, prepared
 from tests.unit.transport.replicas import Brokers
@@ -54,7 +55,7 @@ def rows(stream: ReadStream) -> list[int]:
 
 def test_what_was_cut_before_it_was_read_is_looked_for_again(brokers: Brokers) -> None:
     replica = CutMeanwhile(brokers)
-    stream = ReadStream(lambda: replica, SCHEMA, TICKET, room(), lambda: False)  # type: ignore[arg-type,return-value]
+    stream = ReadStream(lambda: replica, SCHEMA, TICKET, room(), lambda: False, traffic=Traffic())  # type: ignore[arg-type,return-value]
     stream.begin()
     assert (rows(stream), replica.looks) == ([0, 1, 100, 101, 200, 201], 3)
 
@@ -68,4 +69,4 @@ def test_bytes_that_are_damaged_on_the_disk_are_refused(brokers: Brokers) -> Non
     content[-8] ^= 1
     data.write_bytes(content)
     with pytest.raises(CorruptLog, match="the batch at offset 4 does not have its CRC-32C"):
-        ReadStream(lambda: broker.replicas[ORDERS], SCHEMA, TICKET, room(), lambda: False).begin()
+        ReadStream(lambda: broker.replicas[ORDERS], SCHEMA, TICKET, room(), lambda: False, traffic=Traffic()).begin()

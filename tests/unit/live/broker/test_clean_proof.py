@@ -8,7 +8,8 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.live.broker.clean_proof import StartProof, proven_epoch
-from spark_replication.live.broker.life import BrokerLife, Options, RegistrationGone
+from spark_replication.live.broker.life import BrokerLife, Options
+from spark_replication.live.broker.news import RegistrationGone
 from spark_replication.live.broker.records import Records
 from spark_replication.storage.broker_directory import START_FILE, StartRecord, boot_id, directory_mark
 from spark_replication.storage.broker_directory import write_start_record as write

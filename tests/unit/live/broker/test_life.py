@@ -8,7 +8,8 @@ from typing import Any, cast
 
 from spark_replication.config import settings_from
 from spark_replication.live.broker.lease import Lease
-from spark_replication.live.broker.life import BrokerLife, News, Options
+from spark_replication.live.broker.life import BrokerLife, Options
+from spark_replication.live.broker.news import News
 
 WAIT_S = 20.0
 

@@ -1,0 +1,28 @@
+"""`spark-replication metrics`: what a process tells of itself, as Prometheus reads it."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import click
+
+from spark_replication.admin.cli.listing import bootstrap, security
+from spark_replication.client.admin import Admin
+from spark_replication.transport.security import Security
+
+
+@click.command()
+@bootstrap
+@security
+@click.option("--broker", type=int, metavar="ID", help="of this broker")
+@click.option("--controller", is_flag=True, help="of the controller, as without either")
+@click.option("--per-partition", is_flag=True, help="with series of each partition: there may be thousands")
+def metrics(bootstrap: str, security: Security, broker: int | None, *, controller: bool, per_partition: bool) -> None:
+    """Metrics of the controller or of a broker, in the exposition format of Prometheus.
+
+    The controller counts partitions, elections and recoveries of the whole cluster; a broker its replicas, followers,
+    requests and bytes. conf/alerts.yml and conf/grafana.json are about these."""
+    if controller and broker is not None:
+        raise click.UsageError("Either --broker or --controller.")
+    with closing(Admin(bootstrap, security=security)) as admin:
+        click.echo(admin.metrics(broker, per_partition=per_partition), nl=False)

@@ -1,0 +1,49 @@
+"""How a replica is, in numbers, for who watches its broker."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from spark_replication.core.replica.lag import Lag, lags
+from spark_replication.core.replica.replica import Leading
+from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.model import BrokerId, Offset, TopicPartition
+
+
+class ReplicaGauges(msgspec.Struct, frozen=True, kw_only=True):
+    partition: TopicPartition
+    log_start: Offset
+    log_end: Offset
+    high_watermark: Offset
+    bytes: int
+    # The disk refused within disk.retry.ms.
+    disk_refuses: bool
+    leads: bool
+    # Of what this replica leads; nothing of the others is known here.
+    under_replicated: bool = False
+    under_min_isr: bool = False
+    lags: Mapping[BrokerId, Lag] = {}
+
+
+def gauges_of(replica: ReplicaLoop, now_ms: int) -> ReplicaGauges:
+    """Its guard is held. Reads no file."""
+    log, part = replica.log, replica.part
+    found = ReplicaGauges(
+        partition=replica.partition,
+        log_start=log.log_start,
+        log_end=log.log_end,
+        high_watermark=replica.high_watermark,
+        bytes=sum(segment.bytes for segment in log.segments()),
+        disk_refuses=replica.disk_trouble.is_recent,
+        leads=replica.leads,
+    )
+    if not isinstance(part, Leading):
+        return found
+    return msgspec.structs.replace(
+        found,
+        under_replicated=len(part.state.isr) < len(part.replicas),
+        under_min_isr=len(part.state.isr) < part.state.min_isr,
+        lags=lags(part, log_start=log.log_start, log_end=log.log_end, now_ms=now_ms),
+    )

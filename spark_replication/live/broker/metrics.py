@@ -1,0 +1,161 @@
+"""What a broker tells of itself, in numbers. Cost: one look at each of its replicas, its guard held for that alone.
+
+A partition whose guard is held for long is told as it was last time: who asks waits for no disk.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import chain
+from typing import Protocol
+
+from prometheus_client.metrics_core import Metric
+
+from spark_replication.core.replica.lag import IN_SYNC, Lag
+from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.engine.replica_gauges import ReplicaGauges, gauges_of
+from spark_replication.live.broker.lease import Lease
+from spark_replication.live.broker.patience import Patience
+from spark_replication.live.exposition import exposition, gauge, gauges, requests, traffic
+from spark_replication.messages.observing import GetMetrics, MetricsText
+from spark_replication.model import ControllerInfo, TopicPartition
+from spark_replication.transport.flight import BrokerFlightServer
+from spark_replication.transport.replication import Replication
+
+
+class ZooKeeper(Protocol):
+    """What this broker knows of it (zk.broker.store.BrokerStore)."""
+
+    @property
+    def connected(self) -> bool: ...
+    def controller(self) -> ControllerInfo | None: ...
+
+
+class BrokerMetrics:
+    def __init__(
+        self,
+        loop: BrokerLoop,
+        lease: Lease,
+        flight: BrokerFlightServer,
+        replication: Replication,
+        zookeeper: ZooKeeper,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._loop = loop
+        self._lease = lease
+        self._flight = flight
+        self._replication = replication
+        self._zookeeper = zookeeper
+        self._now_ms = now_ms
+        self._last: dict[TopicPartition, ReplicaGauges] = {}
+
+    def answer(self, asked: GetMetrics) -> MetricsText:
+        found = self._replicas()
+        told = [self._own(), _of_replicas(found, len(self._loop.refused)), self._served()]
+        if asked.per_partition:
+            told.append(_of_each(found))
+        return MetricsText(text=exposition(chain.from_iterable(told)))
+
+    def _replicas(self) -> list[ReplicaGauges]:
+        now_ms, holds, last = self._now_ms(), Patience().holds, self._last
+        found: dict[TopicPartition, ReplicaGauges] = {}
+        for partition, replica in list(self._loop.replicas.items()):
+            with holds(replica.guard) as held:
+                if held:
+                    found[partition] = gauges_of(replica, now_ms)
+                elif partition in last:
+                    found[partition] = last[partition]
+        self._last = found
+        return [*found.values()]
+
+    def _own(self) -> Iterator[Metric]:
+        me, connected = self._loop.me, self._zookeeper.connected
+        left_ms, lease_ms = self._lease.left_ms(self._now_ms()), self._lease.lease_ms
+        yield gauge("broker_registered", "1 while this broker is registered, and has read its state.", me is not None)
+        yield gauge("broker_epoch", "The epoch of its registration; -1: it has none.", -1 if me is None else me.epoch)
+        yield gauge("zookeeper_connected", "1 while the session has a connection.", connected)
+        yield gauge(
+            "controller_known",
+            "1 while ZooKeeper names a controller; 0 without one, or without ZooKeeper.",
+            connected and self._zookeeper.controller() is not None,
+        )
+        yield gauge(
+            "lease_remaining_seconds",
+            "The broker stops when nobody has renewed its lease for that long; +Inf: it has no end.",
+            math.inf if left_ms is None else left_ms / 1000,
+        )
+        yield gauge(
+            "lease_remaining_ratio",
+            "What is left of the lease: 1 when it was just renewed, 0 at its end.",
+            1.0 if left_ms is None else left_ms / lease_ms,
+        )
+
+    def _served(self) -> Iterator[Metric]:
+        flight, replication = self._flight, self._replication
+        yield from requests(flight.meter, replication.meter)
+        yield from traffic("produced", "producers sent and this broker accepted", flight.produced)
+        yield from traffic("consumed", "were read for consumers", flight.consumed)
+        yield from traffic("replication_sent", "were sent to followers", replication.sent)
+        yield from traffic("replication_received", "came from leaders", replication.received)
+
+
+def _of_replicas(found: list[ReplicaGauges], refused: int) -> Iterator[Metric]:
+    led = [each for each in found if each.leads]
+    behind = list(chain.from_iterable(each.lags.values() for each in led)) or [IN_SYNC]
+    yield gauge("replicas", "Replicas on this broker.", len(found))
+    yield gauge("led_partitions", "Partitions that this broker leads.", len(led))
+    yield gauge(
+        "led_partitions_under_replicated",
+        "Led partitions with a replica outside the ISR.",
+        sum(each.under_replicated for each in led),
+    )
+    yield gauge(
+        "led_partitions_under_min_isr",
+        "Led partitions whose ISR is too small for acks=all.",
+        sum(each.under_min_isr for each in led),
+    )
+    yield gauge("log_bytes", "Stored batches of all replicas.", sum(each.bytes for each in found))
+    yield gauge(
+        "disk_refused_replicas",
+        "Replicas that the disk refused to open, or to write, within disk.retry.ms.",
+        refused + sum(each.disk_refuses for each in found),
+    )
+    yield gauge(
+        "follower_lag_records_max",
+        "Of all followers of what this broker leads, the most records that one lacks; without those being added.",
+        max(lag.records for lag in behind),
+    )
+    yield gauge(
+        "follower_lag_seconds_max",
+        "Of the same followers, the longest time since one that lacks records was caught up.",
+        max(lag.ms for lag in behind) / 1000,
+    )
+
+
+def _of_each(found: list[ReplicaGauges]) -> Iterator[Metric]:
+    names = ["topic", "partition"]
+
+    def of_each(name: str, meaning: str, value: Callable[[ReplicaGauges], float]) -> Metric:
+        return gauges(f"partition_{name}", meaning, names, {_labels(each.partition): value(each) for each in found})
+
+    def of_followers(name: str, meaning: str, value: Callable[[Lag], float]) -> Metric:
+        values = {
+            (*_labels(each.partition), str(broker)): value(lag) for each in found for broker, lag in each.lags.items()
+        }
+        return gauges(f"partition_{name}", meaning, [*names, "follower"], values)
+
+    yield of_each("led", "1 if this broker leads it.", lambda each: each.leads)
+    yield of_each("log_bytes", "Stored batches of this replica.", lambda each: each.bytes)
+    yield of_each("log_start_offset", "Of the oldest record that is kept.", lambda each: each.log_start)
+    yield of_each("log_end_offset", "One past the last record of this replica.", lambda each: each.log_end)
+    yield of_each("high_watermark", "Below it every record is committed.", lambda each: each.high_watermark)
+    yield of_followers("follower_lag_records", "Records that the follower lacks.", lambda lag: lag.records)
+    yield of_followers(
+        "follower_lag_seconds", "Since a follower that lacks records was caught up.", lambda lag: lag.ms / 1000
+    )
+
+
+def _labels(partition: TopicPartition) -> tuple[str, str]:
+    return partition.topic, str(partition.partition)

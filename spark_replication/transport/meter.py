@@ -1,0 +1,126 @@
+"""What a server counts of its requests: how many of each kind, how fast, what it refused, and what it moved.
+
+Producers and followers pass here with each batch: an addition under a lock of its own, and no look at a row. The counts
+are of this process, and never fall. `live.exposition` tells them.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from spark_replication.errors import ReplicationError
+from spark_replication.ports import Records
+from spark_replication.storage.index import ENTRY_BYTES
+
+#: Of the histograms: at most so many seconds.
+BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+# Kinds of requests besides actions.
+PUT = "put"  # a batch of a producer's, until it is answered
+GET = "get"  # a read stream, until its first look
+UNKNOWN = "unknown"  # an action that this server does not know
+# Of these it is counted only what is refused.
+CALL = "call"  # of any kind, by who may not call here
+FETCH = "fetch"  # a follower's, of one partition: how long it waits for records says nothing
+CONNECTION = "connection"  # a follower's
+
+
+class Took(NamedTuple):
+    """counts: of requests that took at most as long as each of BOUNDS_S, and longer than the one before; then of those
+    that took longer than all."""
+
+    counts: tuple[int, ...]
+    sum_s: float
+
+
+class _Durations:
+    def __init__(self) -> None:
+        self.counts = [0] * (len(BOUNDS_S) + 1)
+        self.sum_s = 0.0
+
+    def took(self, seconds: float) -> None:
+        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+
+class Meter:
+    """kinds: of the requests that are timed. Bounded: a histogram a kind, and at most a count for each error code."""
+
+    def __init__(self, kinds: Iterable[str]) -> None:
+        self._lock = threading.Lock()
+        self._durations = {kind: _Durations() for kind in kinds}
+        self._refused: dict[tuple[str, str], int] = {}
+
+    def took(self, kind: str, durations_s: Collection[float]) -> None:
+        """Requests of that kind were answered, whatever the answers say."""
+        with self._lock:
+            durations = self._durations[kind]
+            for seconds in durations_s:
+                durations.took(seconds)
+
+    def refused(self, kind: str, code: str) -> None:
+        with self._lock:
+            self._refused[kind, code] = self._refused.get((kind, code), 0) + 1
+
+    @contextmanager
+    def timing(self, kind: str) -> Iterator[None]:
+        """One request, however it ends."""
+        began_s = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.took(kind, (time.perf_counter() - began_s,))
+
+    @contextmanager
+    def refusing(self, kind: str) -> Iterator[None]:
+        """What raises an error of ours is refused with that."""
+        try:
+            yield
+        except ReplicationError as error:
+            self.refused(kind, error.code)
+            raise
+
+    def durations(self) -> dict[str, Took]:
+        with self._lock:
+            return {kind: Took(tuple(found.counts), found.sum_s) for kind, found in self._durations.items()}
+
+    def refusals(self) -> dict[tuple[str, str], int]:
+        """By kind and error code."""
+        with self._lock:
+            return dict(self._refused)
+
+
+class Moved(NamedTuple):
+    batches: int = 0
+    records: int = 0
+    bytes: int = 0
+
+
+class Traffic:
+    """Batches that went one way."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._batches = self._records = self._bytes = 0
+
+    def moved(self, *, batches: int, records: int, count_bytes: int) -> None:
+        with self._lock:
+            self._batches += batches
+            self._records += records
+            self._bytes += count_bytes
+
+    def carried(self, records: Records) -> None:
+        """Stored batches, as replicas exchange them."""
+        batches = len(records.entries) // ENTRY_BYTES
+        rows = records.next_offset - records.first_offset
+        self.moved(batches=batches, records=rows, count_bytes=len(records.data))
+
+    @property
+    def so_far(self) -> Moved:
+        with self._lock:
+            return Moved(self._batches, self._records, self._bytes)
