@@ -9,16 +9,18 @@ import pyarrow as pa
 import pytest
 from pyarrow import flight
 
-from spark_replication.errors import InvalidRequest, MisroutedCall, UnknownTopicOrPartition
+from spark_replication.config import settings_from
+from spark_replication.errors import AuthenticationFailed, InvalidRequest, MisroutedCall, UnknownTopicOrPartition
 from spark_replication.messages.actions import INIT_PRODUCER, METADATA
 from spark_replication.messages.descriptions import DescribeTopics
 from spark_replication.messages.records import InitProducer
 from spark_replication.model import TopicPartition
 from spark_replication.transport.actions import call
 from spark_replication.transport.meter import CALL, FETCH, GET, PUT, UNKNOWN, Moved
-from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.security import NO_SECURITY, read_security
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 from tests.unit.transport.replicas import Brokers, eventually
+from tests.unit.transport.test_security import token_settings
 
 SCHEMA = pa.schema([("number", pa.int64())])
 TIMEOUT_MS = 10_000
@@ -86,11 +88,13 @@ def test_actions_are_counted_by_name_and_those_that_are_unknown_together(broker:
     }
 
 
-def test_a_call_that_is_refused_before_anybody_looks_at_it_is_counted(tmp_path: Path) -> None:
-    broker = FlightBroker(tmp_path, SCHEMA, security=NO_SECURITY.of_cluster(lambda: "ours"))
-    with broker.client(security=NO_SECURITY.of_cluster(lambda: "theirs")) as client, pytest.raises(MisroutedCall):
-        call(client, METADATA, DescribeTopics(), TIMEOUT_MS)
-    assert broker.server.meter.refusals() == {(CALL, MisroutedCall.code): 1}
+def test_calls_that_are_refused_before_anybody_looks_at_them_are_counted(tmp_path: Path) -> None:
+    ours = read_security(settings_from(token_settings(tmp_path))).of_cluster(lambda: "ours")
+    broker = FlightBroker(tmp_path / "logs", SCHEMA, security=ours)
+    for security, refusal in ((NO_SECURITY, AuthenticationFailed), (ours.of_cluster(lambda: "theirs"), MisroutedCall)):
+        with broker.client(security=security) as client, pytest.raises(refusal):
+            call(client, METADATA, DescribeTopics(), TIMEOUT_MS)
+    assert broker.server.meter.refusals() == {(CALL, AuthenticationFailed.code): 1, (CALL, MisroutedCall.code): 1}
     assert counted(broker, METADATA.name) == 0
     broker.close()
 
