@@ -50,7 +50,7 @@ from spark_replication.process.load import Load
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import ActionServer, Handled, handled, told_to_client
 from spark_replication.transport.limits import Room, Slots
-from spark_replication.transport.meter import GET, PUT, Traffic
+from spark_replication.transport.meter import GET, INFO, PUT, Traffic
 from spark_replication.transport.put_stream import MetadataWriter, PutStream, QueueInOrder, QueueTogether
 from spark_replication.transport.read_stream import BatchWithMetadata, ReadStream
 from spark_replication.transport.security import Security
@@ -198,7 +198,7 @@ class BrokerFlightServer(ActionServer):
     def get_flight_info(
         self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
     ) -> flight.FlightInfo:
-        with told_to_client():
+        with told_to_client(), self.meter.refusing(INFO):
             topic, number = _path_of(descriptor)
             (found,) = self._described((topic,)) or (None,)
             if found is None:

@@ -28,6 +28,7 @@ UNKNOWN = "unknown"  # an action that this server does not know
 CALL = "call"  # of any kind, by who may not call here
 FETCH = "fetch"  # a follower's, of one partition: how long it waits for records says nothing
 CONNECTION = "connection"  # a follower's
+INFO = "get_flight_info"
 
 
 class Took(NamedTuple):

@@ -16,7 +16,7 @@ from spark_replication.messages.descriptions import DescribeTopics
 from spark_replication.messages.records import InitProducer
 from spark_replication.model import TopicPartition
 from spark_replication.transport.actions import call
-from spark_replication.transport.meter import CALL, FETCH, GET, PUT, UNKNOWN, Moved
+from spark_replication.transport.meter import CALL, FETCH, GET, INFO, PUT, UNKNOWN, Moved
 from spark_replication.transport.security import NO_SECURITY, read_security
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 from tests.unit.transport.replicas import Brokers, eventually
@@ -70,6 +70,14 @@ def test_reads_are_counted_and_what_they_deliver(broker: FlightBroker) -> None:
     consumed = broker.server.consumed.so_far
     assert (consumed.batches, consumed.records) == (2, 6)
     assert consumed.bytes == broker.server.produced.so_far.bytes
+
+
+def test_that_nobody_can_say_where_to_read_is_counted(broker: FlightBroker) -> None:
+    with broker.client() as client:
+        client.get_flight_info(flight.FlightDescriptor.for_path("orders"))
+        with pytest.raises(flight.FlightServerError):
+            client.get_flight_info(flight.FlightDescriptor.for_path("payments"))
+    assert broker.server.meter.refusals() == {(INFO, UnknownTopicOrPartition.code): 1}
 
 
 def test_actions_are_counted_by_name_and_those_that_are_unknown_together(broker: FlightBroker) -> None:

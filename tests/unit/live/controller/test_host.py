@@ -14,7 +14,10 @@ from spark_replication.core.controller.events import LogInfoRead
 from spark_replication.live.controller.host import ControllerHost
 from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.commands import ReplicaLogInfos
+from spark_replication.messages.observing import GetMetrics
 from spark_replication.transport.security import NO_SECURITY
+from tests.scrapes import Scrape
+from tests.unit.core.stories import cluster_of
 
 
 @pytest.fixture
@@ -67,3 +70,17 @@ def test_of_two_threads_that_close_it_the_later_waits(host: ControllerHost, monk
     for each in closing:
         each.join(10)
     assert (inside, [each.is_alive() for each in closing]) == ([0], [False, False])
+
+
+def commands(host: ControllerHost) -> float:
+    return Scrape.of({"": host.metrics(GetMetrics()).text}).value("active_controller")
+
+
+def test_metrics_are_told_whether_it_commands_or_not(host: ControllerHost) -> None:
+    assert commands(host) == 0
+    host._active.set()
+    threading.Thread(target=lambda: [host._tasks.get()() for _ in range(2)], daemon=True).start()  # type: ignore[misc]
+    assert commands(host) == 0, "it has just lost its place"
+    host._loop = cast("Any", SimpleNamespace(cluster=cluster_of(1, topics={}, states={})))
+    assert commands(host) == 1
+    host.close()
