@@ -161,6 +161,7 @@ class IsrWrite(msgspec.Struct, frozen=True, kw_only=True):
     """A leader's own change of ISR, ELR and last_known_elr, against the partition epoch it knows (I1).
 
     joining: who is let in, at the broker epoch of its fetches: checked to be registered so and not shutting down (I3).
+    leaving: who was in the ISR, and is not in that of `state`: for who counts such changes.
     """
 
     partition: TopicPartition
@@ -170,6 +171,7 @@ class IsrWrite(msgspec.Struct, frozen=True, kw_only=True):
     state: PartitionState
     version: int
     joining: dict[BrokerId, int] = {}
+    leaving: frozenset[BrokerId] = frozenset()
 
 
 class IsrCommitted(msgspec.Struct, frozen=True):

@@ -77,6 +77,7 @@ def write_of(leading: Leading, change: PendingIsr, partition: TopicPartition, to
         state=change.state,
         version=change.version,
         joining=change.joining,
+        leaving=leading.state.isr - change.state.isr,
     )
 
 

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from threading import Thread
 from typing import NamedTuple
 
-from spark_replication.core.law.writes import IsrAnswer, IsrWrite
+from spark_replication.core.law.writes import IsrAnswer, IsrCommitted, IsrWrite
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.live.broker.patience import Patience
 from spark_replication.model import TopicPartition
@@ -36,7 +36,7 @@ def guards_in(
 
 
 class _Answered(NamedTuple):
-    partition: TopicPartition
+    write: IsrWrite
     then: Callable[[IsrAnswer], None]
     answer: IsrAnswer
 
@@ -45,17 +45,19 @@ class IsrAnswers:
     """ports.IsrStore. guard_of: of the partition's replica; None: there is none here any longer.
 
     A partition has one change in flight (I4), so their number bounds what waits here.
+    shrinks, expands: the changes of this broker's that were stored, by which somebody left, or joined.
     """
 
     def __init__(self, store: IsrStore, guard_of: Callable[[TopicPartition], Guard | None]) -> None:
         self._store = store
         self._guard_of = guard_of
+        self.shrinks = self.expands = 0
         self._answered: queue.SimpleQueue[_Answered | None] = queue.SimpleQueue()
         self._thread = Thread(target=self._run, name="isr-answers", daemon=True)
         self._thread.start()
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
-        self._store.change_isr(write, lambda answer: self._answered.put(_Answered(write.partition, then, answer)))
+        self._store.change_isr(write, lambda answer: self._answered.put(_Answered(write, then, answer)))
 
     def close(self) -> None:
         """What has not been taken by then is for nobody."""
@@ -69,6 +71,7 @@ class IsrAnswers:
                 answered = self._answered.get(timeout=BUSY_S if busy else None)
                 if answered is None:
                     return
+                self._count(answered)
                 busy.append(answered)
             except queue.Empty:
                 pass
@@ -77,9 +80,14 @@ class IsrAnswers:
                 if not self._gave(each):
                     busy.append(each)
 
+    def _count(self, answered: _Answered) -> None:
+        if isinstance(answered.answer, IsrCommitted):
+            self.shrinks += bool(answered.write.leaving)
+            self.expands += bool(answered.write.joining)
+
     def _gave(self, answered: _Answered) -> bool:
         """False: something else holds the partition."""
-        guard = self._guard_of(answered.partition)
+        guard = self._guard_of(answered.write.partition)
         if guard is None:
             answered.then(answered.answer)
             return True

@@ -237,7 +237,7 @@ class BrokerLife:
             port=port,
         )
         self._metrics = BrokerMetrics(
-            self._loop, self._lease, self._flight, self._replication, self._store, now_ms=now_ms
+            self._loop, self._lease, self._flight, self._replication, self._store, self._isr_answers, now_ms=now_ms
         )
         self._replication.start()
 

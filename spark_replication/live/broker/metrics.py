@@ -17,7 +17,7 @@ from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.replica_gauges import ReplicaGauges, gauges_of
 from spark_replication.live.broker.lease import Lease
 from spark_replication.live.broker.patience import Patience
-from spark_replication.live.exposition import exposition, gauge, gauges, requests, traffic
+from spark_replication.live.exposition import counter, exposition, gauge, gauges, requests, traffic
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.model import ControllerInfo, TopicPartition
 from spark_replication.transport.flight import BrokerFlightServer
@@ -32,6 +32,15 @@ class ZooKeeper(Protocol):
     def controller(self) -> ControllerInfo | None: ...
 
 
+class IsrChanges(Protocol):
+    """Those of this broker's leaderships that were stored (live.broker.isr_answers.IsrAnswers)."""
+
+    @property
+    def shrinks(self) -> int: ...
+    @property
+    def expands(self) -> int: ...
+
+
 class BrokerMetrics:
     def __init__(
         self,
@@ -40,6 +49,7 @@ class BrokerMetrics:
         flight: BrokerFlightServer,
         replication: Replication,
         zookeeper: ZooKeeper,
+        isr_changes: IsrChanges,
         *,
         now_ms: Callable[[], int],
     ) -> None:
@@ -48,12 +58,13 @@ class BrokerMetrics:
         self._flight = flight
         self._replication = replication
         self._zookeeper = zookeeper
+        self._isr_changes = isr_changes
         self._now_ms = now_ms
         self._last: dict[TopicPartition, ReplicaGauges] = {}
 
     def answer(self, asked: GetMetrics) -> MetricsText:
         found = self._replicas()
-        told = [self._own(), _of_replicas(found, len(self._loop.refused)), self._served()]
+        told = [self._own(), _of_replicas(found, len(self._loop.refused)), self._isr_written(), self._served()]
         if asked.per_partition:
             told.append(_of_each(found))
         return MetricsText(text=exposition(chain.from_iterable(told)))
@@ -91,6 +102,12 @@ class BrokerMetrics:
             "What is left of the lease: 1 when it was just renewed, 0 at its end.",
             1.0 if left_ms is None else left_ms / lease_ms,
         )
+
+    def _isr_written(self) -> Iterator[Metric]:
+        """Whatever the controller heard of it: there may be none."""
+        changes = self._isr_changes
+        yield counter("leader_isr_shrinks", "ISR changes by which this leader dropped a replica.", changes.shrinks)
+        yield counter("leader_isr_expands", "ISR changes by which this leader let a replica in.", changes.expands)
 
     def _served(self) -> Iterator[Metric]:
         flight, replication = self._flight, self._replication

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
-from spark_replication.core.replica.isr import answered, lags, propose, reconsidered, refusal, told
+from spark_replication.core.replica.isr import answered, lags, propose, reconsidered, refusal, told, write_of
 from spark_replication.core.replica.replica import UNKNOWN_END, Follower, Leading, PendingIsr
 from spark_replication.errors import (
     FencedLeaderEpoch,
@@ -133,6 +133,14 @@ def write(**changed: object) -> IsrWrite:
         joining={3: 3},
     )
     return replace(whole, **changed)
+
+
+def test_what_is_asked_says_who_leaves_and_who_joins() -> None:
+    part = leading(state(1, [1, 2]), two=LAGGING)
+    change = proposed(part)
+    assert change is not None
+    asked = write_of(part, change, FOO, FOO_ID)
+    assert (sorted(asked.leaving), asked.joining, sorted(asked.state.isr)) == ([2], {3: 3}, [1, 3])
 
 
 STORED = StoredPartition(state(1, [1, 2]), 7)

@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 
 import pytest
+from msgspec.structs import replace
 
-from spark_replication.core.law.writes import IsrAnswer, IsrCommitted, IsrWrite
+from spark_replication.core.law.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.live.broker.isr_answers import IsrAnswers, guards_in
 from spark_replication.live.broker.patience import Patience
@@ -167,3 +168,23 @@ def _write(partition: TopicPartition) -> IsrWrite:
     return IsrWrite(
         partition=partition, topic_id=FOO_ID, broker=1, broker_epoch=0, state=state(1, [1]), version=7, joining={}
     )
+
+
+@pytest.mark.parametrize(
+    ("write", "answer", "counted"),
+    [
+        (replace(_write(FOO), leaving=frozenset({2})), IsrCommitted(8), (1, 0)),
+        (replace(_write(FOO), joining={2: 0, 3: 0}), IsrCommitted(8), (0, 1)),
+        (replace(_write(FOO), leaving=frozenset({2}), joining={3: 0}), IsrCommitted(8), (1, 1)),
+        (replace(_write(FOO), leaving=frozenset({2})), IsrRefused(None), (0, 0)),
+        (replace(_write(FOO), leaving=frozenset({2})), IsrUnanswered(), (0, 0)),
+    ],
+)
+def test_changes_that_were_stored_are_counted(write: IsrWrite, answer: IsrAnswer, counted: tuple[int, int]) -> None:
+    writes, given = IsrWrites(), threading.Event()
+    answers = IsrAnswers(writes, lambda _partition: None)
+    answers.change_isr(write, lambda _answer: given.set())
+    writes.answer(answer)
+    assert given.wait(WAIT_S)
+    answers.close()
+    assert (answers.shrinks, answers.expands) == counted

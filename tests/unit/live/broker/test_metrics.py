@@ -32,6 +32,10 @@ class ZooKeeper:
         return self.known
 
 
+class IsrChanges:
+    shrinks, expands = 3, 2
+
+
 class Broker(FlightBroker):
     """Leads orders-0. now_ms: what time it is for who asks."""
 
@@ -44,7 +48,13 @@ class Broker(FlightBroker):
         replication = self.others.start(9).replication
         self.loop = self._loop
         self._metrics = BrokerMetrics(
-            self._loop, self.lease, self.server, replication, self.zookeeper, now_ms=lambda: self.now_ms
+            self._loop,
+            self.lease,
+            self.server,
+            replication,
+            self.zookeeper,
+            IsrChanges(),
+            now_ms=lambda: self.now_ms,
         )
 
     def scraped(self, *, per_partition: bool = False) -> Scrape:
@@ -84,6 +94,7 @@ def test_replicas_bytes_and_requests(broker: Broker) -> None:
     assert found.value("request_seconds_count", request="put") == 1
     assert (found.value("broker_registered"), found.value("broker_epoch")) == (1, 0)
     assert found.value("consumed_records_total") == found.value("replication_sent_bytes_total") == 0
+    assert (found.value("leader_isr_shrinks_total"), found.value("leader_isr_expands_total")) == (3, 2)
     assert (found.value("follower_lag_records_max"), found.value("follower_lag_seconds_max")) == (0, 0)
 
 
