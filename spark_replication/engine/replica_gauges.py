@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import msgspec
+from msgspec.structs import replace
 
-from spark_replication.core.replica.lag import Lag, lags
 from spark_replication.core.replica.replica import Leading
 from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.model import BrokerId, Offset, TopicPartition
 
 
@@ -24,7 +25,9 @@ class ReplicaGauges(msgspec.Struct, frozen=True, kw_only=True):
     # Of what this replica leads; nothing of the others is known here.
     under_replicated: bool = False
     under_min_isr: bool = False
-    lags: Mapping[BrokerId, Lag] = {}
+    # Of followers but those that a reassignment is adding: these have a long way to go, and nobody waits. One that has
+    # told nothing lacks everything.
+    lags: Mapping[BrokerId, FollowerLag] = {}
 
 
 def gauges_of(replica: ReplicaLoop, now_ms: int) -> ReplicaGauges:
@@ -41,9 +44,13 @@ def gauges_of(replica: ReplicaLoop, now_ms: int) -> ReplicaGauges:
     )
     if not isinstance(part, Leading):
         return found
-    return msgspec.structs.replace(
+    return replace(
         found,
         under_replicated=len(part.state.isr) < len(part.replicas),
         under_min_isr=len(part.state.isr) < part.state.min_isr,
-        lags=lags(part, log_start=log.log_start, log_end=log.log_end, now_ms=now_ms),
+        lags={
+            broker: lag if lag.records is not None else replace(lag, records=log.log_end - log.log_start)
+            for broker, lag in replica.lags(now_ms).items()
+            if broker not in part.copying
+        },
     )

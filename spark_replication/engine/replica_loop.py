@@ -17,6 +17,7 @@ import msgspec
 from spark_replication.config import Compression, Settings
 from spark_replication.core.law.writes import IsrAnswer, IsrUnanswered, StoredPartition
 from spark_replication.core.replica import isr, replica, retention
+from spark_replication.core.replica.lag import lags
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.read_start import start_of
 from spark_replication.core.replica.replica import Following, Leading, LogView, Me, PendingIsr
@@ -30,7 +31,7 @@ from spark_replication.engine.numbered_log import NumberedLog
 from spark_replication.engine.waiters import Acknowledge, Progress, Waiters
 from spark_replication.errors import CorruptLog, NotLeader, Overloaded, ReplicationError, StorageFailed
 from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
-from spark_replication.messages.descriptions import ReplicaSize
+from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import BrokerId, Offset, ReplicaOf, Start, TopicPartition
 from spark_replication.ports import (
@@ -196,6 +197,12 @@ class ReplicaLoop:
         self._leave(why)
         self._order = (-1, -1)
 
+    def lags(self, now_ms: int) -> dict[BrokerId, FollowerLag]:
+        """Of all followers, if this replica leads."""
+        if not isinstance(self.part, Leading):
+            return {}
+        return lags(self.part, log_start=self.log.log_start, log_end=self.log.log_end, now_ms=now_ms)
+
     def size(self, now_ms: int) -> ReplicaSize:
         return ReplicaSize(
             topic=self.partition.topic,
@@ -206,7 +213,7 @@ class ReplicaLoop:
             high_watermark=self.high_watermark,
             log_end=self.log.log_end,
             last_epoch=self.view.epoch_before(self.log.log_end),
-            lags=isr.lags(self.part, self.log.log_end, now_ms) if isinstance(self.part, Leading) else {},
+            lags=self.lags(now_ms),
             copies=self._copies.sizes(self.part),
             bytes=sum(segment.bytes for segment in self.log.segments()),
         )

@@ -28,7 +28,6 @@ from spark_replication.errors import (
     ReplicationError,
     StaleBrokerEpoch,
 )
-from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.model import BrokerId, Offset, PartitionState, TopicPartition
 
 
@@ -115,17 +114,6 @@ def refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> Repli
         if replica not in brokers.electable or brokers.epochs[replica] != epoch:
             return IneligibleReplica(f"broker {replica} is not registered at epoch {epoch}, or is shutting down")
     return None
-
-
-def lags(leading: Leading, log_end: Offset, now_ms: int) -> dict[BrokerId, FollowerLag]:
-    """Of all followers, as their fetches told."""
-    return {
-        broker: FollowerLag(
-            records=None if follower.end == UNKNOWN_END else log_end - follower.end,
-            ms=0 if follower.end == log_end else max(0, now_ms - follower.caught_up_ms),
-        )
-        for broker, follower in leading.followers.items()
-    }
 
 
 def _lags(leading: Leading, member: BrokerId, log_end: Offset, now_ms: int, lag_ms: int) -> bool:

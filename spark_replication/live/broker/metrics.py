@@ -12,12 +12,13 @@ from typing import Protocol
 
 from prometheus_client.metrics_core import Metric
 
-from spark_replication.core.replica.lag import IN_SYNC, Lag
+from spark_replication.core.replica.lag import CAUGHT_UP
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.replica_gauges import ReplicaGauges, gauges_of
 from spark_replication.live.broker.lease import Lease
 from spark_replication.live.broker.patience import Patience
 from spark_replication.live.exposition import counter, exposition, gauge, gauges, requests, traffic
+from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.model import ControllerInfo, TopicPartition
 from spark_replication.transport.flight import BrokerFlightServer
@@ -120,7 +121,7 @@ class BrokerMetrics:
 
 def _of_replicas(found: list[ReplicaGauges], refused: int) -> Iterator[Metric]:
     led = [each for each in found if each.leads]
-    behind = list(chain.from_iterable(each.lags.values() for each in led)) or [IN_SYNC]
+    behind = list(chain.from_iterable(each.lags.values() for each in led)) or [CAUGHT_UP]
     yield gauge("replicas", "Replicas on this broker.", len(found))
     yield gauge("led_partitions", "Partitions that this broker leads.", len(led))
     yield gauge(
@@ -142,7 +143,7 @@ def _of_replicas(found: list[ReplicaGauges], refused: int) -> Iterator[Metric]:
     yield gauge(
         "follower_lag_records_max",
         "Of all followers of what this broker leads, the most records that one lacks; without those being added.",
-        max(lag.records for lag in behind),
+        max(lag.records or 0 for lag in behind),
     )
     yield gauge(
         "follower_lag_seconds_max",
@@ -157,7 +158,7 @@ def _of_each(found: list[ReplicaGauges]) -> Iterator[Metric]:
     def of_each(name: str, meaning: str, value: Callable[[ReplicaGauges], float]) -> Metric:
         return gauges(f"partition_{name}", meaning, names, {_labels(each.partition): value(each) for each in found})
 
-    def of_followers(name: str, meaning: str, value: Callable[[Lag], float]) -> Metric:
+    def of_followers(name: str, meaning: str, value: Callable[[FollowerLag], float]) -> Metric:
         values = {
             (*_labels(each.partition), str(broker)): value(lag) for each in found for broker, lag in each.lags.items()
         }
@@ -168,7 +169,7 @@ def _of_each(found: list[ReplicaGauges]) -> Iterator[Metric]:
     yield of_each("log_start_offset", "Of the oldest record that is kept.", lambda each: each.log_start)
     yield of_each("log_end_offset", "One past the last record of this replica.", lambda each: each.log_end)
     yield of_each("high_watermark", "Below it every record is committed.", lambda each: each.high_watermark)
-    yield of_followers("follower_lag_records", "Records that the follower lacks.", lambda lag: lag.records)
+    yield of_followers("follower_lag_records", "Records that the follower lacks.", lambda lag: lag.records or 0)
     yield of_followers(
         "follower_lag_seconds", "Since a follower that lacks records was caught up.", lambda lag: lag.ms / 1000
     )

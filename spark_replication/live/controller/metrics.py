@@ -60,12 +60,12 @@ def _families(view: ControllerView, *, per_partition: bool) -> Iterator[Metric]:
 
 
 def _of_brokers(cluster: ClusterState) -> Iterator[Metric]:
-    known = cluster.known_brokers()
+    holding = cluster.needed_brokers(0)
     yield gauge("registered_brokers", "Brokers that live.", len(cluster.registered))
     yield gauge(
         "missing_brokers",
         "Brokers that are assigned replicas, and are not registered.",
-        sum(registered is None for registered in known.values()),
+        sum(registered is None for registered in holding.values()),
     )
     yield gauge("topics", "Topics.", len(cluster.topics))
     yield gauge("unreadable_nodes", "Nodes of ZooKeeper that the controller cannot read.", len(cluster.reasons))

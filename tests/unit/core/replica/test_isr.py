@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from spark_replication.core.law.brokers import Brokers
 from spark_replication.core.law.writes import IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite, StoredPartition
-from spark_replication.core.replica.isr import answered, lags, propose, reconsidered, refusal, told, write_of
-from spark_replication.core.replica.replica import UNKNOWN_END, Follower, Leading, PendingIsr
+from spark_replication.core.replica.isr import answered, propose, reconsidered, refusal, told, write_of
+from spark_replication.core.replica.replica import Follower, Leading, PendingIsr
 from spark_replication.errors import (
     FencedLeaderEpoch,
     IneligibleReplica,
@@ -18,7 +18,6 @@ from spark_replication.errors import (
     ReplicationError,
     StaleBrokerEpoch,
 )
-from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.model import PartitionState
 from tests.unit.core.stories import FOO, FOO_ID, brokers, state
 
@@ -40,14 +39,6 @@ def leading(stored: PartitionState, *, two: Follower = AT_END, three: Follower =
         high_watermark=4,
         followers={2: two, 3: three},
     )
-
-
-def test_how_far_followers_are_behind() -> None:
-    unheard = Follower(UNKNOWN_END, -1, caught_up_ms=NOW_MS + 1)
-    told = lags(leading(state(1, [1]), two=LAGGING, three=unheard), LOG_END, NOW_MS)
-    assert told == {2: FollowerLag(records=1, ms=LAG_MS), 3: FollowerLag(records=None, ms=0)}
-    at_end = replace(AT_END, caught_up_ms=NOW_MS - 60_000)  # it had nothing to fetch since
-    assert lags(leading(state(1, [1]), two=at_end), LOG_END, NOW_MS)[2] == FollowerLag(records=0, ms=0)
 
 
 def proposed(part: Leading) -> PendingIsr | None:

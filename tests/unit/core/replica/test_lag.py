@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from msgspec.structs import replace
-
-from spark_replication.core.replica.lag import IN_SYNC, Lag, lags
+from spark_replication.core.replica.lag import CAUGHT_UP, lags
 from spark_replication.core.replica.replica import UNKNOWN_END, Follower, Leading
+from spark_replication.messages.descriptions import FollowerLag
 from tests.unit.core.stories import state
 
 LEADING = Leading(
@@ -26,11 +25,11 @@ LEADING = Leading(
 )
 
 
-def test_one_at_the_log_end_has_no_lag_and_one_that_says_nothing_lacks_everything() -> None:
+def test_one_at_the_log_end_has_no_lag_and_of_one_that_says_nothing_it_is_unknown() -> None:
     found = lags(LEADING, log_start=40, log_end=100, now_ms=5_000)
-    assert found == {2: IN_SYNC, 3: Lag(30, 1_000), 4: Lag(60, 4_000), 5: Lag(60, 0)}
-
-
-def test_a_replica_that_is_being_added_does_not_lag() -> None:
-    adding = replace(LEADING, adding=frozenset({3, 4}))  # of which one is in the ISR by now
-    assert set(lags(adding, log_start=0, log_end=100, now_ms=0)) == {2, 3, 5}
+    assert found == {
+        2: CAUGHT_UP,
+        3: FollowerLag(records=30, ms=1_000),
+        4: FollowerLag(records=None, ms=4_000),
+        5: FollowerLag(records=60, ms=0),
+    }
