@@ -21,7 +21,7 @@ _COLUMNS = (
     *("schema_version", "topic_id"),
 )
 
-_settings = click.argument("settings", nargs=-1, metavar="NAME=VALUE…")
+_settings = click.argument("assignments", nargs=-1, metavar="NAME=VALUE…")
 
 
 @click.group(invoke_without_command=True)
@@ -76,10 +76,10 @@ def create(
     schema: str,
     partitions: int | None,
     replication_factor: int | None,
-    settings: tuple[str, ...],
+    assignments: tuple[str, ...],
 ) -> None:
     """Make TOPIC, with settings of its own such as retention.ms=86400000; it is there once this returns."""
-    given = {name: value for each in settings for name, value in parse_assignment(each).items()}
+    given = {name: value for each in assignments for name, value in parse_assignment(each).items()}
     columns = schema_from(schema)
     with closing(Admin(bootstrap, security=security)) as admin:
         made = admin.create_topic(topic, columns, partitions, replication_factor, given)
@@ -106,18 +106,18 @@ def delete(bootstrap: str, security: Security, topic: str, *, yes: bool) -> None
 @security
 @click.argument("topic")
 @_settings
-def configure(bootstrap: str, security: Security, topic: str, settings: tuple[str, ...]) -> None:
+def configure(bootstrap: str, security: Security, topic: str, assignments: tuple[str, ...]) -> None:
     """Give TOPIC settings of its own, such as min.insync.replicas=2; NAME= takes its own one away.
 
     `spark-replication settings` says which a topic can have."""
-    if not settings:
+    if not assignments:
         raise click.UsageError("Name a setting and its value, such as retention.ms=86400000.")
     given: dict[str, Scalar | None] = {}
-    for each in settings:
+    for each in assignments:
         given |= {each.removesuffix("="): None} if each.endswith("=") else parse_assignment(each)
     with closing(Admin(bootstrap, security=security)) as admin:
         admin.configure(topic, given)
-    click.echo(f"{topic} is configured: {', '.join(settings)}")
+    click.echo(f"{topic} is configured: {', '.join(assignments)}")
 
 
 @topics.command(name="add-partitions")
