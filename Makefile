@@ -15,6 +15,7 @@ PYTHON := python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
+UV := uv==0.13.9
 CODE = $(wildcard spark_replication jobs tests .ci/*.py)
 ARGS ?=
 
@@ -40,13 +41,26 @@ $(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py
 	    exit 1; }
 	@rm -f $@
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setup 1/4: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "setup 2/4: installing Spark, Arrow and the tools, about 90 s the first time"
-	@$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off -e '.[test]'
+	@echo "setup 2/4: installing Spark and Arrow, about 60 s the first time"
+	@$(call install,.)
 	@echo "setup 3/4: fetching Delta's jars, about 5 s the first time"
 	@$(BIN)/python .ci/delta_jars.py
 	@echo "setup 4/4: keeping what Java parses as Spark starts, about 30 s: each start takes less from then on"
 	@$(BIN)/python .ci/java_classes.py 2>$(VENV)/java_classes.log || { cat $(VENV)/java_classes.log >&2; exit 1; }
 	@touch $@
+
+# What tests and linters need besides.
+$(VENV)/.tested: $(VENV)/.stamp
+	@echo "setup: installing what tests need, about 20 s the first time"
+	@$(call install,.[test])
+	@touch $@
+
+# uv takes half of pip's time. It reads neither pip's settings nor its certificates: where it cannot install, pip can.
+define install
+$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off '$(UV)' && \
+    $(BIN)/uv pip install --python $(BIN)/python -e '$(1)' || \
+    $(BIN)/python -m pip install --no-input --disable-pip-version-check -e '$(1)'
+endef
 
 # `exec`: signals reach the program itself, not a shell around it.
 run: setup
@@ -64,21 +78,21 @@ check: lint
 test: lint
 	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
 
-fresh: setup
+fresh: $(VENV)/.tested
 	@$(if $(FROM),FRESH_SEEDS_FROM=$(FROM)) $(BIN)/python -m pytest -n 2 tests/sim/test_fresh_seeds.py
 
 # All linters speak, even if the first complains; mypy is the slow one, so the others run beside it.
-lint: setup
+lint: $(VENV)/.tested
 	@$(MAKE) --no-print-directory --keep-going --output-sync=target -j2 mypy ruff imports
 
-ruff: setup
+ruff: $(VENV)/.tested
 	@$(BIN)/python -m ruff check --quiet $(CODE)
 	@$(BIN)/python -m ruff format --quiet --check $(CODE) || { echo "ruff format would change files: $(BIN)/ruff format" >&2; exit 1; }
 
-mypy: setup
+mypy: $(VENV)/.tested
 	@$(BIN)/python -m mypy --no-error-summary $(CODE)
 
-imports: setup
+imports: $(VENV)/.tested
 	@$(BIN)/lint-imports --no-logo >$(VENV)/imports.log 2>&1 || { cat $(VENV)/imports.log >&2; exit 1; }
 
 clean:
