@@ -21,6 +21,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_replication.admin.bench.replicate import Progress
+from spark_replication.admin.bench.spark_time import ReadTime, Timer
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.spark.datasource.data_source import FORMAT
 from spark_replication.spark.registering import register_format
@@ -60,6 +61,7 @@ class Trigger(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TRIGGER_COLUMNS = Trigger.__struct_fields__
+TIME_COLUMNS = ReadTime.__struct_fields__
 
 
 class Kafka(msgspec.Struct, frozen=True):
@@ -78,6 +80,11 @@ def measure(*, master: str, kafka: Kafka | None, progress: Progress, **sizes: in
 def triggers(count: int, *, master: str, kafka: Kafka | None, progress: Progress) -> Iterator[Trigger]:
     with _started(master=master, kafka=kafka, progress=progress, rows=1, partitions=12, rounds=1) as bench:
         yield from bench.triggers(count)
+
+
+def read_times(*, master: str, progress: Progress, **sizes: int) -> Iterator[ReadTime]:
+    with _started(master=master, kafka=None, progress=progress, **sizes) as bench:
+        yield from bench.read_times()
 
 
 @contextmanager
@@ -105,15 +112,32 @@ class _Bench:
     progress: Progress
 
     def run(self) -> Iterator[Figures]:
-        generated = self.spark.range(0, self.rows, 1, self.partitions).selectExpr(
-            "id", "id + 1700000000000 AS at_ms", "id / 7D AS amount", f"{TEXT} AS text"
-        )
         source = f"{self.folder}/rows"
-        generated.write.parquet(source)
+        self._generated().write.parquet(source)
         rows = self.spark.read.schema(COLUMNS).parquet(source)
         yield from self._in_turn("write", self._writes(rows))
         yield from self._in_turn("read", self._reads(source))
         yield from self._in_turn("stream", self._streams(source))
+
+    def read_times(self) -> Iterator[ReadTime]:
+        self._to_log("timed", self._generated())
+        folder = self.folder / "times"
+        folder.mkdir()
+        slots = self.spark.sparkContext.defaultParallelism
+        timer = Timer(self.spark, {"bootstrap": self.cluster.bootstrap, "topic": "timed"}, folder, slots)
+        yield timer.measure("nothing", self.rounds, startingOffsets="latest")
+        yield timer.measure("from files", self.rounds)
+        yield timer.measure("over the network", self.rounds, localReads="false")
+        yield timer.measure("one column", self.rounds, columns="id")
+
+    def _generated(self) -> DataFrame:
+        return self.spark.range(0, self.rows, 1, self.partitions).selectExpr(
+            "id", "id + 1700000000000 AS at_ms", "id / 7D AS amount", f"{TEXT} AS text"
+        )
+
+    def _to_log(self, topic: str, rows: DataFrame) -> None:
+        self.cluster.admin.create_topic(topic, SCHEMA, partitions=self.partitions)
+        rows.write.format(FORMAT).options(topic=topic).mode("append").save()
 
     def _in_turn(self, what: str, ways: dict[str, Callable[[int], Any]]) -> Iterator[Figures]:
         """Each way as often as the others, after one that does not count; the median of each."""
@@ -137,15 +161,13 @@ class _Bench:
             )
 
     def _writes(self, rows: DataFrame) -> dict[str, Callable[[int], Any]]:
-        def to_log(number: int) -> None:
-            name = f"written-{number}"
-            self.cluster.admin.create_topic(name, SCHEMA, partitions=self.partitions)
-            rows.write.format(FORMAT).options(topic=name).mode("append").save()
-
         def to_parquet(number: int) -> None:
             rows.write.parquet(f"{self.folder}/written-{number}")
 
-        ways: dict[str, Callable[[int], Any]] = {"parquet": to_parquet, "log": to_log}
+        ways: dict[str, Callable[[int], Any]] = {
+            "parquet": to_parquet,
+            "log": lambda number: self._to_log(f"written-{number}", rows),
+        }
         if self.kafka is not None:
             options = {"kafka.bootstrap.servers": self.kafka.bootstrap, "kafka.acks": "all"}
             values = rows.selectExpr("CAST(id AS STRING) AS key", "to_json(struct(*)) AS value")

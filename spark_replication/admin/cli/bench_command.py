@@ -198,6 +198,7 @@ def mirror_command(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="after one that does not count"
 )
 @click.option("--triggers", type=click.IntRange(min=1), help="instead: so many micro-batches of one row")
+@click.option("--where", is_flag=True, help="instead: where the time of a read goes")
 @click.option("--kafka", help="host:port of a Kafka that runs, with topics that are made as they are written to")
 @click.option("--kafka-jars", default="", help="of Spark's connector for it, separated by commas")
 @output
@@ -208,6 +209,7 @@ def spark_command(
     master: str,
     rounds: int,
     triggers: int | None,
+    where: bool,
     kafka: str | None,
     kafka_jars: str,
     output: Format,
@@ -215,14 +217,17 @@ def spark_command(
     """Rows through Spark, batch and stream, read and written: a topic beside Parquet files and, if one runs, Kafka."""
     from spark_replication.admin.bench import spark  # pyspark is heavy
 
+    sizes = {"rows": rows, "partitions": partitions, "rounds": rounds}
+    if where:
+        times = spark.read_times(master=master, progress=_progress, **sizes)
+        _show_figures(spark.TIME_COLUMNS, _told(times), output)
+        return
     peer = None if kafka is None else spark.Kafka(kafka, kafka_jars)
     if triggers is not None:
         measured_triggers = spark.triggers(triggers, master=master, kafka=peer, progress=_progress)
         _show_figures(spark.TRIGGER_COLUMNS, _told(measured_triggers), output)
         return
-    measured = spark.measure(
-        rows=rows, partitions=partitions, master=master, rounds=rounds, kafka=peer, progress=_progress
-    )
+    measured = spark.measure(master=master, kafka=peer, progress=_progress, **sizes)
     _show_figures(spark.COLUMNS_SHOWN, _told(measured), output)
 
 
