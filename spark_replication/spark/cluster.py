@@ -392,8 +392,9 @@ class SparkCluster:
         """By the controller, which is this driver; None: it is not."""
         if self._driver is not None and self._driver.active:
             with contextlib.suppress(ReplicationError):
-                metadata, controller_epoch = self._driver.ask(_described)
-                return self._driver.with_surroundings(metadata), controller_epoch
+                cluster = self._driver.ask(ClusterState.snapshot)
+                metadata = health.described(cluster, None, None)
+                return self._driver.with_surroundings(metadata), cluster.controller_epoch
         return None
 
     def _problems_of_zookeeper(self) -> list[str]:
@@ -489,10 +490,6 @@ class SparkCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.stop()
-
-
-def _described(cluster: ClusterState) -> tuple[Metadata, int]:
-    return health.described(cluster, None, None), cluster.controller_epoch
 
 
 def _timed_out(what: str, problems: Sequence[str]) -> RequestTimedOut:

@@ -463,7 +463,7 @@ class ControllerHost:
     def metrics(self, asked: GetMetrics) -> MetricsText:
         """Of the cluster too, while this driver commands; of one that stands by, that it does. On any thread."""
         try:
-            cluster = self.ask(ClusterState.copied) if self.active else None
+            cluster = self.ask(ClusterState.snapshot) if self.active else None
         except NotController:
             cluster = None
         silent_s, mirror = self.zookeeper_silent_s(), None if cluster is None else self._mirror
@@ -471,7 +471,7 @@ class ControllerHost:
         return MetricsText(text=controller_exposition(view, per_partition=asked.per_partition))
 
     def _metadata(self, asked: DescribeTopics) -> Metadata:
-        return self.with_surroundings(self.ask(lambda cluster: described(cluster, asked.topics, self.address)))
+        return self.with_surroundings(described(self.ask(ClusterState.snapshot), asked.topics, self.address))
 
     def with_surroundings(self, metadata: Metadata) -> Metadata:
         """What the controller's state does not know: whether ZooKeeper answers, and whether the mirror is written."""

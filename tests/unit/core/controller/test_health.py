@@ -119,7 +119,7 @@ def test_an_unclean_recovery_is_finished_once_it_has_elected() -> None:
 
 def test_a_copy_stays_as_it_was() -> None:
     known = cluster()
-    before, copied = health.metrics(known), known.copied()
+    before, copied = health.metrics(known), known.snapshot()
     known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5, elected="elr"), 8, 80))
     known.apply_failed(1, [FOO])
     known.apply_removed_topic("bar")
@@ -268,3 +268,29 @@ def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not
         ),
     )
     assert [topic.name for topic in health.described(cluster(), None, None).topics] == ["bar", "foo"]
+
+
+def test_a_description_of_a_snapshot_stays_as_it_is_while_the_cluster_changes() -> None:
+    known = cluster()
+    before = health.described(known, None, None)
+    seen = known.snapshot()
+    known.apply_failed(1, [BAR])
+    known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 7, zxid=70))
+    known.apply_removed_topic("foo")
+    known.apply_reasons("topics", {"/brokers/topics/foo": "no JSON"})
+    known.apply_recoveries({BAR: UncleanRecovery(leader_epoch=4, required=frozenset({3}))})
+    assert health.described(known, None, None) != before
+    assert health.described(seen, None, None) == before
+    assert (seen.hosted_by([2]), seen.brokers_of(BAR)) == ([FOO], seen.brokers)
+
+
+def test_a_snapshot_shares_nothing_that_changes() -> None:
+    """Whatever field the cluster gains."""
+    known = cluster()
+    known.apply_failed(1, [BAR])
+    seen = vars(known.snapshot())
+    for name, value in vars(known).items():
+        assert not isinstance(value, (dict, set, list)) or seen[name] is not value, name
+        for key, inner in value.items() if isinstance(value, dict) else ():
+            assert not isinstance(inner, (set, list)) or seen[name][key] is not inner, name
+    assert seen["_failed"][1] is not known._failed[1]
