@@ -44,8 +44,21 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
     error_of,
 )
-from spark_replication.messages.actions import ADMIN_REQUESTS, DESCRIBE_EVENTS, METADATA, METRICS, REBUILD_MIRROR
-from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
+from spark_replication.messages.actions import (
+    ADMIN_REQUESTS,
+    DESCRIBE_EVENTS,
+    DESCRIBE_REPLICAS,
+    METADATA,
+    METRICS,
+    REBUILD_MIRROR,
+)
+from spark_replication.messages.descriptions import (
+    DescribeReplicas,
+    DescribeTopics,
+    Metadata,
+    ReplicaSize,
+    TopicMetadata,
+)
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent, ToldEvents
 from spark_replication.messages.observing import GetMetrics, MetricsText
@@ -266,6 +279,28 @@ class Admin:
                 raise RequestTimedOut(f"{len(left)} reassignments are under way, {left[0]} is the first: wait longer")
 
         persistently(ended, deadline)
+
+    def metadata(self) -> Metadata:
+        """Everything that describe_topics, describe_cluster and health are made of, as it is told: by the controller
+        (also while no broker answers, if it was known before), or by a broker while there is none."""
+        deadline, known = Deadline(self._deadline_ms), self._routes.controller
+        if known is None:
+            return self._told_best(None, deadline)
+        try:
+            told = self._routes.call(known, METADATA, DescribeTopics(), deadline.within_ms(ASK_MS))
+        except ReplicationError as error:
+            if not error.retriable:
+                raise
+        else:
+            self._routes.heard(told)
+            return told
+        found = persistently(lambda: self._metadata(None, deadline), deadline)
+        return found if found.controller in (None, known) else self._told_best(None, deadline)
+
+    def sizes_on(self, address: str) -> tuple[ReplicaSize, ...]:
+        """What the broker there (host:port) says of the logs that it has. It is asked once."""
+        deadline = Deadline(self._deadline_ms).within_ms(ASK_MS)
+        return self._routes.call(address, DESCRIBE_REPLICAS, DescribeReplicas(), deadline).replicas
 
     def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicDescription]:
         """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that are not there."""

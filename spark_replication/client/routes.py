@@ -143,6 +143,11 @@ class Routes:
         self._learn(answer, names or ())
         return answer
 
+    def heard(self, answer: Metadata) -> None:
+        """Who lives and who commands, of an answer that somebody else asked for; its topics would cost a look at each
+        partition."""
+        self._learn(msgspec.structs.replace(answer, topics=()), ())
+
     def _learn(self, answer: Metadata, asked: Sequence[str]) -> None:
         with self._lock:
             self._routing = learned(self._routing, answer, asked)

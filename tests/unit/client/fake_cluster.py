@@ -126,6 +126,7 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.controller: int | None = 1
         self.asked_metadata = 0
+        self.refuse_metadata: ReplicationError | None = None
         self.received: list[tuple[int, BatchMetadata]] = []
         self.streams: list[tuple[int, str]] = []  # that took batches: the broker, and the topic
         self.served: list[int] = []  # who served the batches that were read
@@ -191,6 +192,8 @@ class FakeCluster:
         with self.changed:
             self.asked_metadata += 1
             self.changed.notify_all()
+            if self.refuse_metadata is not None:
+                raise self.refuse_metadata
             controller = None if self.controller is None else self.brokers[self.controller].address
             return Metadata(
                 cluster_id="fake",

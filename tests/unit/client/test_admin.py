@@ -292,6 +292,45 @@ def test_while_there_is_no_controller_any_broker_tells_what_it_knows(cluster: Fa
     assert len(admin.describe_cluster().brokers) == 2
 
 
+def test_everything_is_told_by_the_controller_that_is_known_whether_or_not_a_broker_answers(
+    cluster: FakeCluster, admin: Admin
+) -> None:
+    first = admin.metadata()
+    assert first == cluster.metadata(None)
+    cluster.brokers[2].proxy.down()
+    asked = cluster.asked_metadata
+    assert admin.metadata() == first
+    assert cluster.asked_metadata == asked + 1
+
+
+def test_everything_is_told_by_a_broker_while_the_known_controller_is_silent_or_by_the_next_controller(
+    cluster: FakeCluster, admin: Admin
+) -> None:
+    admin.metadata()
+    cluster.brokers[1].proxy.down()
+    told = admin.metadata()
+    assert (told.controller, len(told.topics)) == (cluster.brokers[1].address, 1)
+    cluster.controller = 2
+    assert admin.metadata().controller == cluster.brokers[2].address
+    asked = cluster.asked_metadata
+    assert admin.metadata().controller == cluster.brokers[2].address
+    assert cluster.asked_metadata == asked + 1, "it is known"
+
+
+def test_a_refusal_for_good_is_no_reason_to_ask_others(cluster: FakeCluster, admin: Admin) -> None:
+    admin.metadata()
+    cluster.refuse_metadata = InvalidRequest("no")
+    with pytest.raises(InvalidRequest, match="no"):
+        admin.metadata()
+
+
+def test_a_broker_says_how_large_its_logs_are_and_is_asked_once(cluster: FakeCluster, admin: Admin) -> None:
+    cluster.sizes = {1: ReplicaSizes(replicas=(size(0, 70, leads=True),)), 2: NotReady("starting")}
+    assert admin.sizes_on(cluster.brokers[1].address) == (size(0, 70, leads=True),)
+    with pytest.raises(NotReady, match="starting"):
+        admin.sizes_on(cluster.brokers[2].address)
+
+
 def test_an_unknown_topic_is_named(admin: Admin) -> None:
     with pytest.raises(UnknownTopicOrPartition, match="wrds"):
         admin.describe_topics(["orders", "wrds"])
