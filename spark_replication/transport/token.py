@@ -16,6 +16,7 @@ TOKEN_BYTES_MAX = 1_024
 
 _SCHEME = "bearer "
 _PROOF_VERSION = "spark_replication replication 1"
+_SEAL_VERSION = "spark_replication seal 1"
 
 Side = Literal["follower", "leader"]
 
@@ -51,6 +52,10 @@ class Token:
             return False
         shown = headers[0][len(_SCHEME) :].encode(errors="replace")
         return hmac.compare_digest(shown, self._secret)
+
+    def sealed(self, said: str) -> str:
+        """A mark of this text that only who has the secret can make. Of another kind than any proof."""
+        return hmac.digest(self._secret, f"{_SEAL_VERSION} {said}".encode(), "sha256").hex()
 
     def proof(self, side: Side, hello: HelloFrame, leader_nonce: bytes) -> bytes:
         """That this side knows the secret, on this connection and for this life of the follower alone."""

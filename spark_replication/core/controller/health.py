@@ -111,6 +111,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     mend: str = ""
     mends_by_name: bool = False
 
+    def mend_of(self, subjects: Sequence[str]) -> str:
+        """For these, which suffer from the same."""
+        return " ".join([self.mend, *subjects]) if self.mends_by_name else self.mend
+
     def __str__(self) -> str:
         return f"{self.subject} {self.what}"
 

@@ -67,8 +67,9 @@ def grouped(problems: Iterable[Problem]) -> list[Group]:
 
 def _reason(same: Sequence[Problem]) -> Reason:
     first, subjects = same[0], tuple(each.subject for each in same[:SUBJECTS_MAX])
-    mend = " ".join([first.mend, *subjects]) if first.mends_by_name else first.mend
-    return Reason(severity=first.severity, what=first.what, count=len(same), subjects=subjects, mend=mend)
+    return Reason(
+        severity=first.severity, what=first.what, count=len(same), subjects=subjects, mend=first.mend_of(subjects)
+    )
 
 
 def events_about(groups: Iterable[Group]) -> DescribeEvents | None:

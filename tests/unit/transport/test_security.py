@@ -201,6 +201,15 @@ def test_a_proof_is_of_one_side_one_life_and_one_connection() -> None:
     assert not any(token.proven(other, "follower", hello, b"l" * 32) for other in (*others, b""))
 
 
+def test_a_seal_is_of_one_text_and_one_secret_and_is_no_proof() -> None:
+    token = Token(SECRET)
+    assert token.sealed("page until 5") == token.sealed("page until 5")
+    assert (
+        len({token.sealed("page until 5"), token.sealed("page until 6"), Token("another").sealed("page until 5")}) == 3
+    )
+    assert SECRET not in token.sealed(SECRET)
+
+
 ELSEWHERE = "0.0.0.0"
 
 
