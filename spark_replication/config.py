@@ -195,6 +195,12 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         str,
         Meta(description="TOML that not everybody may read: what opens mirror.path, as delta-rs has it"),
     ] = field(name="mirror.storage.file", default="")
+    page_enabled: Annotated[
+        bool, Meta(description="the controller's process serves the page that shows how the cluster is")
+    ] = field(name="page.enabled", default=True)
+    page_port: Annotated[
+        int, Meta(ge=0, le=65_535, description="where the page is served; 0 = where it was before, or any free port")
+    ] = field(name="page.port", default=0)
     request_timeout_ms: Annotated[Milliseconds, Meta(description="of one request between processes")] = field(
         name="request.timeout.ms", default=10_000
     )

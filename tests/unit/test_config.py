@@ -78,6 +78,8 @@ def test_an_assignment_is_a_number_a_boolean_or_a_text(text: str, assigned: dict
         ({"zk.chroot": "no-slash"}, "zk.chroot"),
         ({"replica.lag.time.ms": 8 * 24 * 3_600_000}, "<= 604800000"),
         ({"recovery.trust.page.cache": 1}, "Expected `bool`"),
+        ({"page.port": 65_536}, "<= 65535"),
+        ({"page.port": -1}, ">= 0"),
     ],
 )
 def test_what_is_not_a_setting_is_refused_by_name(layer: dict[str, Any], text: str) -> None:
@@ -148,9 +150,15 @@ def test_every_setting_says_what_it_takes() -> None:
     assert told["unclean.recovery.strategy"] == ("manual or balanced or proactive", "balanced", True)
     assert told["recovery.trust.page.cache"] == ("true or false", True, False)
     assert told["zookeeper.session.ms"] == ("1 to 604800000", 9_000, False)
+    assert told["page.port"] == ("0 to 65535", 0, False)
     assert told["retention.ms"] == ("-1 or more", 604_800_000, True)
     assert told["flush"] == ("none or interval or always", "none", True)
     assert all(each.meaning for each in described())
+
+
+@pytest.mark.parametrize("port", [0, 65_535])
+def test_the_page_takes_any_port_that_there_is(port: int) -> None:
+    assert settings_from({"page.port": port}).page_port == port
 
 
 def test_the_command_lines_bootstrap_is_no_setting_and_stops_nobody() -> None:

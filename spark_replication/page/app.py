@@ -1,0 +1,222 @@
+"""What is answered to which path (page.answers has the table). Reading what is kept, and waiting for what is new."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from spark_replication.errors import InvalidRequest, ReplicationError
+from spark_replication.messages.mirroring import EVENTS_MAX
+from spark_replication.page.document import Document
+from spark_replication.page.entry import refusal
+from spark_replication.page.watch import Watch, events_asked
+from spark_replication.process.clock import now_ms
+
+HOLD_S = 2.0  # how long a viewer that has everything waits for what is new
+FIRST_S = 5.0  # how long one that has nothing waits until the cluster was asked
+FRESH_MS = 10_000
+SINCE_MAX = 1 << 53  # what a browser can count to
+ZIPPED_FROM_BYTES = 1_000
+ZIP_LEVEL = 1  # 10,000 partitions in 5 ms
+ENCODED_MAX = 32  # answers of one version, each for those who have the same
+
+JSON = "application/json"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Bell:
+    """Rung on any thread; whoever waits for it does so on the server's loop."""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._rung = asyncio.Event()
+        self._ended = False
+
+    def end(self) -> None:
+        """Nobody waits any longer."""
+        self._ended = True
+        self.ring()
+
+    def ring(self) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the server has ended
+                self._loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        self._rung.set()
+        self._rung = asyncio.Event()
+
+    async def wait_for(self, is_true: Callable[[], bool], timeout_s: float) -> None:
+        """Until it is true, or time is over, or the server's is."""
+        self._loop = asyncio.get_running_loop()
+        deadline_s = self._loop.time() + timeout_s
+        while not self._ended and not is_true() and (left_s := deadline_s - self._loop.time()) > 0:
+            try:
+                await asyncio.wait_for(self._rung.wait(), left_s)
+            except TimeoutError:
+                return
+
+
+class Pages:
+    def __init__(self, watch: Watch, bell: Bell, document: Document) -> None:
+        self._watch = watch
+        self._bell = bell
+        self._document = document
+        self._encoded = _Encoded()
+
+    def app(self) -> Starlette:
+        routes = [
+            Route("/", self.page),
+            Route("/healthz", self.healthz),
+            Route("/readyz", self.readyz),
+            Route("/metrics", self.metrics),
+            Route("/brokers/{broker:int}/metrics", self.metrics),
+            Route("/api/view", self.view),
+            Route("/api/topics/{topic}", self.topic),
+            Route("/api/topics/{topic}/{partition:int}", self.partition),
+            Route("/api/brokers/{broker:int}", self.broker),
+            Route("/api/events", self.events),
+        ]
+        handlers: Any = {HTTPException: _not_found, ReplicationError: _refused, Exception: _failed}
+        return Starlette(routes=routes, exception_handlers=handlers)
+
+    async def page(self, request: Request) -> Response:
+        self._watch.want()  # so that the cluster has answered by the time that the script asks
+        return _zipped(request, self._document.html, self._document.zipped, "text/html; charset=utf-8")
+
+    async def healthz(self, _request: Request) -> Response:
+        return PlainTextResponse("ok\n")
+
+    async def readyz(self, _request: Request) -> Response:
+        self._watch.want()
+        await self._bell.wait_for(lambda: self._is_fresh() and not self._watch.not_ready(), FIRST_S)
+        why = self._watch.not_ready() or ("" if self._is_fresh() else "the cluster has not answered for 10 s")
+        return PlainTextResponse(f"{why or 'ready'}\n", 503 if why else 200)
+
+    def _is_fresh(self) -> bool:
+        as_of_ms = self._watch.age.as_of_ms
+        return as_of_ms is not None and now_ms() - as_of_ms < FRESH_MS
+
+    def metrics(self, request: Request) -> Response:
+        return Response(self._watch.metrics(request.path_params.get("broker")), media_type=METRICS)
+
+    async def view(self, request: Request) -> Response:
+        since = _number(request, "since", None, SINCE_MAX)
+        self._watch.want()
+        if since is None:
+            await self._bell.wait_for(lambda: self._watch.tries > 0, FIRST_S)
+        else:
+            await self._bell.wait_for(lambda: self._watch.version != since, HOLD_S)
+        mark = f"{self._watch.version}-{self._watch.tries}"
+        if since is None and (same := _same(request, mark)) is not None:
+            return same
+        body, zipped = await run_in_threadpool(self._encoded.of, mark, since, lambda: self._watch.view(since))
+        return _zipped(request, body, zipped, JSON, mark)
+
+    def topic(self, request: Request) -> Response:
+        name = request.path_params["topic"]
+        return self._detail(request, f"topic {name!r}", lambda: self._watch.topic(name))
+
+    def partition(self, request: Request) -> Response:
+        topic, number = request.path_params["topic"], request.path_params["partition"]
+        return self._detail(request, f"partition {topic}-{number}", lambda: self._watch.partition(topic, number))
+
+    def broker(self, request: Request) -> Response:
+        broker = request.path_params["broker"]
+        return self._detail(request, f"broker {broker}", lambda: self._watch.broker(broker))
+
+    def _detail(self, request: Request, what: str, found: Callable[[], msgspec.Struct | None]) -> Response:
+        self._watch.want()
+        mark = self._watch.mark
+        if (same := _same(request, mark)) is not None:
+            return same
+        detail = found()
+        if detail is None:
+            return refusal(404, "NOT_FOUND", f"there is no {what}, as far as the cluster has answered")
+        return _json(request, detail, mark)
+
+    def events(self, request: Request) -> Response:
+        given = request.query_params
+        asked = events_asked(
+            given.get("partition"),
+            given.get("topic"),
+            _number(request, "broker", None, 1 << 31),
+            given.get("cause"),
+            max(1, _number(request, "last", 200, EVENTS_MAX) or 1),
+        )
+        found = self._watch.events(asked)
+        return _json(request, found, f"{found.age.as_of_ms}{'' if not found.age.error else '-failed'}")
+
+
+class _Encoded:
+    """An answer is encoded and zipped once for all that want the same."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()  # held while it is made: who wants the same waits for it
+        self._mark = ""
+        self._found: dict[int | None, tuple[bytes, bytes | None]] = {}
+
+    def of(self, mark: str, since: int | None, made: Callable[[], msgspec.Struct]) -> tuple[bytes, bytes | None]:
+        with self._lock:
+            if mark != self._mark or len(self._found) >= ENCODED_MAX:
+                self._mark, self._found = mark, {}
+            if since not in self._found:
+                body = msgspec.json.encode(made())
+                is_large = len(body) >= ZIPPED_FROM_BYTES
+                self._found[since] = (body, gzip.compress(body, ZIP_LEVEL, mtime=0) if is_large else None)
+            return self._found[since]
+
+
+def _json(request: Request, found: msgspec.Struct, mark: str) -> Response:
+    if (same := _same(request, mark)) is not None:
+        return same
+    body = msgspec.json.encode(found, enc_hook=str)
+    return _zipped(
+        request, body, gzip.compress(body, ZIP_LEVEL) if len(body) >= ZIPPED_FROM_BYTES else None, JSON, mark
+    )
+
+
+def _zipped(request: Request, body: bytes, zipped: bytes | None, kind: str, mark: str | None = None) -> Response:
+    headers = {"Vary": "Accept-Encoding"} | ({} if mark is None else {"ETag": f'"{mark}"'})
+    if zipped is not None and "gzip" in request.headers.get("accept-encoding", ""):
+        return Response(zipped, headers={**headers, "Content-Encoding": "gzip"}, media_type=kind)
+    return Response(body, headers=headers, media_type=kind)
+
+
+def _same(request: Request, mark: str) -> Response | None:
+    """None: whoever asks has something else."""
+    has = request.headers.get("if-none-match")
+    return Response(status_code=304, headers={"ETag": f'"{mark}"'}) if has == f'"{mark}"' else None
+
+
+def _number(request: Request, name: str, default: int | None, most: int) -> int | None:
+    text = request.query_params.get(name)
+    if not text:
+        return default
+    if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
+        raise InvalidRequest(f"{name}={text[:20]} is no number up to {most}")
+    return int(text)
+
+
+def _not_found(_request: Request, error: HTTPException) -> Response:
+    return refusal(error.status_code, "NOT_FOUND", f"{error.detail}: see / for the page")
+
+
+def _refused(_request: Request, error: ReplicationError) -> Response:
+    return refusal(400 if isinstance(error, InvalidRequest) else 503, error.code, error.message)
+
+
+def _failed(_request: Request, error: Exception) -> Response:
+    return refusal(500, "UNKNOWN", f"an error that nobody expected: {error!r}")

@@ -1,0 +1,101 @@
+"""What the page asks of a cluster, and what it makes of the answers about logs. client.Admin is such a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, Protocol
+
+from spark_replication.errors import InvalidRequest, ReplicationError
+from spark_replication.messages.descriptions import Metadata, ReplicaSize
+from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.page.history import Measure
+
+ASKED_AT_ONCE_MAX = 8  # brokers
+
+
+class Cluster(Protocol):
+    def metadata(self) -> Metadata: ...
+
+    def sizes_on(self, address: str) -> tuple[ReplicaSize, ...]: ...
+
+    def events(
+        self,
+        *,
+        partitions: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        brokers: Sequence[BrokerId] = (),
+        cause: str | None = None,
+        last: int = 50,
+    ) -> list[ToldEvent]: ...
+
+
+def metrics_of(cluster: Cluster, broker: BrokerId | None) -> str:
+    """In Prometheus' text, of a broker or (None) of the controller."""
+    told = getattr(cluster, "metrics", None)
+    if told is None:
+        raise InvalidRequest("this release tells no metrics")
+    return str(told(broker))
+
+
+class Replica(NamedTuple):
+    """lag: the records that it lacks, as its leader sees it. end: its log end. None: nobody tells."""
+
+    leads: bool
+    topic_id: str
+    bytes: int
+    end: int | None = None
+    lag: int | None = None
+
+
+class Sizes(NamedTuple):
+    """told: what each broker that answered has. errors: of those that did not, why."""
+
+    at_ms: int
+    told: Mapping[BrokerId, Mapping[TopicPartition, Replica]]
+    leaders: Mapping[TopicPartition, ReplicaSize]
+    errors: Mapping[BrokerId, str]
+
+    def of(self, partition: TopicPartition, broker: BrokerId) -> Replica | None:
+        return self.told.get(broker, {}).get(partition)
+
+    def measures(self) -> dict[TopicPartition, Measure]:
+        """As the leader of each says; where none answered, whoever has most."""
+        best: dict[TopicPartition, Replica] = {}
+        for replicas in self.told.values():
+            for partition, found in replicas.items():
+                known = best.get(partition)
+                if known is None or (known.leads, known.bytes) < (found.leads, found.bytes):
+                    best[partition] = found
+        return {partition: Measure(found.bytes, found.end, found.lag) for partition, found in best.items()}
+
+    def bytes_on(self) -> dict[BrokerId, int]:
+        return {broker: sum(each.bytes for each in found.values()) for broker, found in self.told.items()}
+
+
+NO_SIZES = Sizes(0, {}, {}, {})
+
+
+def asked_sizes(cluster: Cluster, addresses: Mapping[BrokerId, str], at_ms: int) -> Sizes:
+    """Of all brokers at the same time: one that is silent keeps nobody waiting but for its own answer."""
+
+    def ask(address: str) -> tuple[ReplicaSize, ...] | ReplicationError:
+        try:
+            return cluster.sizes_on(address)
+        except ReplicationError as error:
+            return error
+
+    with ThreadPoolExecutor(ASKED_AT_ONCE_MAX, thread_name_prefix="page-sizes-of") as together:
+        answers = dict(zip(addresses, together.map(ask, addresses.values()), strict=True))
+    told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ReplicationError)}
+    return Sizes(
+        at_ms=at_ms,
+        told={broker: _replicas(found) for broker, found in told.items()},
+        leaders={each.topic_partition: each for found in told.values() for each in found if each.leads},
+        errors={broker: str(answer) for broker, answer in answers.items() if isinstance(answer, ReplicationError)},
+    )
+
+
+def _replicas(found: Iterable[ReplicaSize]) -> dict[TopicPartition, Replica]:
+    return {each.topic_partition: Replica(each.leads, each.topic_id, each.bytes) for each in found}

@@ -1,0 +1,161 @@
+"""A topic, a partition, a broker as its own view shows it: what the board does not have of each."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import msgspec
+
+from spark_replication.core.controller.health import problems
+from spark_replication.errors import ReplicationError
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import Metadata
+from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.page.answers import (
+    Age,
+    BrokerDetail,
+    Hosted,
+    PartitionDetail,
+    PartitionRow,
+    PartitionSize,
+    ReplicaRow,
+    Role,
+    TopicDetail,
+)
+from spark_replication.page.asking import Sizes
+from spark_replication.page.board import Board
+from spark_replication.page.history import History
+from spark_replication.storage.batches import schema_of_text
+
+HOSTED_MAX = 1_000
+COLUMNS_MAX = 500
+TYPE_CHARACTERS_MAX = 200
+
+
+class Seen(NamedTuple):
+    """age: of the sizes."""
+
+    board: Board
+    sizes: Sizes
+    history: History
+    age: Age
+
+
+def topic_detail(seen: Seen, name: str) -> TopicDetail | None:
+    found = seen.board.topic(name)
+    if found is None:
+        return None
+    told, rows = found
+    columns, schema_error = _columns(told.config.schema, name)
+    return TopicDetail(
+        name=name,
+        topic_id=told.topic_id,
+        settings=dict(sorted(told.config.settings.items())),
+        columns=columns,
+        schema_error=schema_error,
+        schema_version=told.config.schema_version,
+        sizes=[_size(seen, TopicPartition(name, row.partition), row) for row in rows],
+        series=seen.history.of_topic(name),
+        age=seen.age,
+    )
+
+
+def _columns(schema: str, topic: str) -> tuple[list[tuple[str, str]], str]:
+    """What of it cannot be read is said, and keeps nothing else from being shown."""
+    if not schema:
+        return [], ""
+    try:
+        fields = list(schema_of_text(schema, f"the description of {topic}"))[:COLUMNS_MAX]
+    except ReplicationError as error:
+        return [], str(error)
+    return [(each.name, str(each.type)[:TYPE_CHARACTERS_MAX]) for each in fields], ""
+
+
+def _size(seen: Seen, partition: TopicPartition, row: PartitionRow) -> PartitionSize:
+    has = [found for broker in row.replicas if (found := seen.sizes.of(partition, broker)) is not None]
+    best = max(has, key=lambda each: (each.leads, each.bytes), default=None)
+    lags = [each.lag for each in has if each.lag is not None]
+    return PartitionSize(
+        partition=row.partition,
+        bytes=None if best is None else best.bytes,
+        bytes_per_s=seen.history.bytes_per_s(partition),
+        lag=max(lags, default=None),
+    )
+
+
+def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | None:
+    found, metadata = seen.board.topic(topic), seen.board.metadata
+    if found is None or metadata is None:
+        return None
+    told, rows = found
+    command = next((each for each in told.partitions if each.partition == number), None)
+    row = next((each for each in rows if each.partition == number), None)
+    if command is None or row is None:
+        return None
+    partition = command.topic_partition
+    only = msgspec.structs.replace(told, partitions=(command,))
+    trouble = [
+        each
+        for each in problems(msgspec.structs.replace(metadata, topics=(only,)), frozenset())
+        if each.about == partition
+    ]
+    return PartitionDetail(
+        topic=topic,
+        row=row,
+        replicas=[_replica(seen, metadata, command, broker) for broker in command.replicas],
+        last_known_leader=command.state.last_known_leader,
+        last_known_elr=sorted(command.state.last_known_elr),
+        recovering=command.state.recovering,
+        trouble="; ".join(str(each) for each in trouble),
+        mend="; ".join(each.mend_of((each.subject,)) for each in trouble),
+        move=next((move for move in seen.board.moves if move.partition == str(partition)), None),
+        series=seen.history.of_partition(partition),
+        age=seen.age,
+    )
+
+
+def _replica(seen: Seen, metadata: Metadata, command: PartitionCommand, broker: BrokerId) -> ReplicaRow:
+    has = seen.sizes.of(command.topic_partition, broker)
+    return ReplicaRow(
+        broker=broker,
+        role=_role(command, broker),
+        is_live=broker in metadata.brokers,
+        is_adding=broker in command.adding,
+        is_removing=broker in command.removing,
+        bytes=None if has is None or has.topic_id != command.topic_id else has.bytes,
+        lag=None if has is None else has.lag,
+        error=seen.sizes.errors.get(broker, ""),
+    )
+
+
+def _role(command: PartitionCommand, broker: BrokerId) -> Role:
+    if command.state.leader == broker:
+        return "leader"
+    if broker in command.state.isr:
+        return "in sync"
+    return "eligible" if broker in command.state.elr else "not in sync"
+
+
+def broker_detail(seen: Seen, broker: BrokerId) -> BrokerDetail | None:
+    row, metadata = seen.board.broker(broker), seen.board.metadata
+    if row is None or metadata is None:
+        return None
+    commands = [each for topic in metadata.topics for each in topic.partitions if broker in each.replicas]
+    roles = ("not in sync", "eligible", "leader", "in sync")
+    ranked = sorted(commands, key=lambda each: (roles.index(_role(each, broker)), each.topic, each.partition))
+    return BrokerDetail(
+        row=row,
+        hosted=[_hosted(seen, command, broker) for command in ranked[:HOSTED_MAX]],
+        series=seen.history.of_broker(broker),
+        age=seen.age,
+    )
+
+
+def _hosted(seen: Seen, command: PartitionCommand, broker: BrokerId) -> Hosted:
+    has = seen.sizes.of(command.topic_partition, broker)
+    return Hosted(
+        topic=command.topic,
+        partition=command.partition,
+        role=_role(command, broker),
+        bytes=None if has is None else has.bytes,
+    )

@@ -1,0 +1,259 @@
+// The views. Each is made once for its address, and brought up to date whenever there is something new.
+
+const DETAIL_MS = 2000;
+const SUBJECT_EVENTS = 50;
+
+// A part that is made anew when what it shows has changed. made() may be called at any time.
+function part(shown, made) {
+  const element = h('div');
+  return { element, update: () => refresh(element, shown(), made) };
+}
+
+// What is asked for at an address of its own, again and again while it is shown, and only sent if it has changed.
+class Detail {
+  constructor(path, taken) {
+    Object.assign(this, { path, taken, found: null, error: '', mark: null, stopped: false });
+    this.ask();
+  }
+
+  async ask() {
+    while (!this.stopped) {
+      try {
+        const headers = this.mark ? { 'If-None-Match': this.mark } : {};
+        const answer = document.hidden ? null : await fetch(this.path, { headers, cache: 'no-store', signal: AbortSignal.timeout(15000) });
+        if (answer && answer.status !== 304) {
+          const told = await answer.json();
+          this.error = answer.ok ? '' : told.message;
+          if (answer.ok) { this.found = told; this.mark = answer.headers.get('ETag'); }
+        }
+      } catch (error) { this.error = `the page's server does not answer: ${error.message}`; }
+      if (!this.stopped) this.taken();
+      await new Promise((done) => setTimeout(done, DETAIL_MS));
+    }
+  }
+
+  stop() { this.stopped = true; }
+}
+
+function detailParts(path, made) {
+  let parts = [];
+  const detail = new Detail(path, () => parts.forEach((each) => each.update()));
+  parts = [
+    part(() => detail.error, () => detail.error && notice(detail.error)),
+    part(() => [detail.found, state.version], () => detail.found && made(detail.found)),
+  ];
+  return { parts, stop: () => detail.stop() };
+}
+
+function eventParts(query, title, filter = () => true) {
+  return detailParts(`/api/events?${query}`, (found) => card(title,
+    found.age.error && notice(`Events cannot be told${found.age.as_of_ms ? ` (these are as of ${duration(nowMs() - found.age.as_of_ms)} ago)` : ''}: ${found.age.error}`),
+    eventList(found.events.filter(filter))));
+}
+
+const view = (title, ...pieces) => ({
+  title,
+  parts: pieces.flatMap((piece) => piece.parts ?? [piece]),
+  stop: () => pieces.forEach((piece) => piece.stop?.()),
+});
+const heading = (...made) => part(() => '', () => h('h1', {}, made));
+
+// Filters that the views of all partitions share.
+const filters = { text: '', conditions: new Set() };
+const openPartition = (topic, number) => { location.hash = partitionPath(topic, number); };
+
+function filtered() {
+  const found = [];
+  for (const each of allPartitions()) {
+    if (filters.conditions.size && !filters.conditions.has(each.row.condition)) continue;
+    if (filters.text && !`${each.topic}-${each.row.partition}`.includes(filters.text)) continue;
+    found.push(each);
+  }
+  return found;
+}
+
+function partitionParts({ withTable }) {
+  const grid = new Grid(openPartition), page = { at: 0 };
+  let found = [];
+  const counted = () => {
+    const counts = Object.fromEntries(Object.keys(CONDITIONS).map((each) => [each, 0]));
+    for (const { row } of allPartitions()) counts[row.condition] += 1;
+    return counts;
+  };
+  const again = () => parts.forEach((each) => each.update());
+  const chosen = () => [state.version, filters.text, [...filters.conditions]];
+  const toggle = (condition) => () => {
+    if (!filters.conditions.delete(condition)) filters.conditions.add(condition);
+    page.at = 0;
+    again();
+  };
+  const search = h('input', {
+    type: 'search', placeholder: 'topic or partition', 'aria-label': 'Show partitions whose name has', value: filters.text,
+    oninput: (event) => { filters.text = event.target.value.trim(); page.at = 0; again(); },
+  });
+  const legend = part(() => [counted(), [...filters.conditions]], () => {
+    const counts = counted();
+    return h('div', { class: 'bar', role: 'group', 'aria-label': 'Show only' }, Object.entries(CONDITIONS).map(([condition, name]) =>
+      h('button', { type: 'button', 'data-key': condition, 'aria-pressed': String(filters.conditions.has(condition)), onclick: toggle(condition) },
+        h('span', { class: `swatch ${condition}`, 'aria-hidden': 'true' }), `${name} ${counts[condition].toLocaleString('en')}`)));
+  });
+  const cells = { element: grid.element, update: () => {
+    const mark = JSON.stringify(chosen());
+    if (mark === grid.mark) return;
+    grid.mark = mark;
+    found = filtered();
+    grid.show(found);
+    none.update();
+  } };
+  const none = part(() => [found.length, state.version === null], () => !found.length && h('p', { class: 'faint' }, state.partitions.size ? 'no partition is like that' : 'there are no partitions'));
+  const list = withTable && part(() => [chosen(), page.at], () => [h('h2', {}, 'The same as a list'), table(count(found.length, 'partition'), partitionColumns(true), found, page, again)]);
+  const parts = [legend, cells, none, ...(list ? [list] : [])];
+  const box = h('section', { class: 'card' }, h('div', { class: 'bar' }, h('h2', {}, 'Partitions'), search,
+    h('span', { class: 'faint' }, 'arrow keys and ', h('kbd', {}, 'Enter'), ' in the grid')), legend.element, grid.element, none.element);
+  return { parts: [{ element: box, update: again }, ...(list ? [{ element: h('section', { class: 'card' }, list.element), update: () => {} }] : [])] };
+}
+
+const tile = (name, value, kind, to) => h(to ? 'a' : 'div', { class: `tile ${value ? kind ?? '' : ''}`, href: to, 'data-key': name }, h('b', {}, value.toLocaleString('en')), h('span', {}, name));
+
+function tiles() {
+  const health = state.health;
+  const sum = (name) => {
+    const known = [...state.topics.values()].map((topic) => topic[name]).filter((value) => value !== null);
+    return known.length ? known.reduce((total, value) => total + value, 0) : null;
+  };
+  if (!health) return null;
+  return h('div', { class: 'tiles' },
+    tile('brokers live', health.brokers, '', '#/brokers'), tile('topics', health.topics, '', '#/topics'), tile('partitions', health.partitions, '', '#/partitions'),
+    tile('without a leader', health.leaderless, 'critical', '#/partitions'), tile('below min ISR', health.under_min_isr, 'critical', '#/partitions'),
+    tile('not all in sync', health.under_replicated, 'warning', '#/partitions'), tile('reassigned now', state.moves.length, '', '#/moves'),
+    h('div', { class: 'tile' }, h('b', {}, bytes(sum('bytes'))), h('span', {}, sum('bytes_per_s') === null ? 'in leaders\' logs' : `${byteRate(sum('bytes_per_s'))} written`)));
+}
+
+function overview() {
+  return view('Overview',
+    part(() => [state.health?.reasons, [...state.topics.keys()].length], () => state.health?.reasons.length ? card('Why', reasonList(state.health.reasons)) : null),
+    part(() => [state.health, state.moves.length, [...state.topics.values()].map((each) => [each.bytes, each.bytes_per_s])], tiles),
+    partitionParts({ withTable: false }),
+    part(() => state.brokers, () => card('Brokers', brokerTable(state.brokers))),
+    part(() => state.moves, () => state.moves.length ? card('Reassignments under way', moveTable(state.moves)) : null),
+    eventParts('last=60', 'What happened last'));
+}
+
+function topicsView() {
+  const page = { at: 0 }, chosen = { text: '' };
+  const listed = () => [...state.topics.values()].filter((topic) => topic.name.includes(chosen.text)).sort((a, b) => a.name < b.name ? -1 : 1);
+  const flagged = (number, kind) => number ? h('span', { class: kind }, number) : 0;
+  const list = part(() => [listed(), page.at], () => table(count(listed().length, 'topic'), [
+    ['Topic', (topic) => link(topicPath(topic.name), topic.name), 'name'],
+    ['Partitions', (topic) => topic.partitions.toLocaleString('en'), 'number'],
+    ['Replicas', (topic) => topic.replicas, 'number'],
+    ['No leader', (topic) => flagged(topic.leaderless, 'critical'), 'number'],
+    ['Below min ISR', (topic) => flagged(topic.under_min_isr, 'critical'), 'number'],
+    ['Not all in sync', (topic) => flagged(topic.under_replicated, 'warning'), 'number'],
+    ['Moving', (topic) => topic.moving, 'number'],
+    ['Size', (topic) => bytes(topic.bytes), 'number'],
+    ['Written', (topic) => byteRate(topic.bytes_per_s), 'number'],
+    ['Lag', (topic) => amount(topic.lag), 'number'],
+  ], listed(), page, () => list.update()));
+  const search = h('input', { type: 'search', placeholder: 'name', 'aria-label': 'Show topics whose name has', oninput: (event) => { chosen.text = event.target.value.trim(); page.at = 0; list.update(); } });
+  const box = h('section', { class: 'card' }, h('div', { class: 'bar' }, search), list.element);
+  return view('Topics', heading('Topics'), { element: box, update: () => list.update() });
+}
+
+function topicView(name) {
+  const page = { at: 0 };
+  const detail = detailParts(`/api/topics/${encodeURIComponent(name)}`, (found) => {
+    const rows = [...(state.partitions.get(name)?.values() ?? [])].map((row) => ({ topic: name, row })), sizes = new Map(found.sizes.map((each) => [each[0], each]));
+    const extra = [
+      ['Size', ({ row }) => bytes(sizes.get(row.partition)?.[1]), 'number'],
+      ['Written', ({ row }) => byteRate(sizes.get(row.partition)?.[2]), 'number'],
+      ['Lag', ({ row }) => amount(sizes.get(row.partition)?.[3]), 'number'],
+    ];
+    const list = part(() => page.at, () => table(count(rows.length, 'partition'), [...partitionColumns(false), ...extra], rows, page, () => list.update()));
+    list.update();
+    return [
+      unknownSizes(found.age), card(null, charts(found.series)), card('Partitions', list.element),
+      h('div', { class: 'columns' },
+        card('Settings of its own', Object.keys(found.settings).length ? facts(...Object.entries(found.settings).map(([setting, value]) => [setting, h('code', {}, String(value))])) : h('p', { class: 'faint' }, 'none: the cluster\'s hold'), facts(['id', h('code', {}, found.topic_id)])),
+        card(`Schema, version ${found.schema_version}`, found.schema_error && h('p', { class: 'warning' }, found.schema_error), facts(...found.columns.map(([column, type]) => [column, h('code', {}, type)])))),
+    ];
+  });
+  return view(name, heading('Topic ', name), detail, eventParts(`topic=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+}
+
+function partitionView(topic, number) {
+  const detail = detailParts(`/api/topics/${encodeURIComponent(topic)}/${number}`, (found) => {
+    const row = rowOf(found.row);
+    return [
+      found.trouble && card('Why', h('ul', { class: 'reasons' }, h('li', {}, h('div', { class: 'what' }, found.trouble), found.mend && h('div', { class: 'more' }, 'mend: ', mendOf(found.mend))))),
+      unknownSizes(found.age),
+      card(null, facts(
+        ['State', tag(row.condition, CONDITIONS[row.condition])],
+        ['Leader', row.leader === null ? `none${row.waits ? `: waits for ${row.waits.replaceAll('_', ' ')}` : ''}` : brokerLink(row.leader)],
+        ['Chosen', row.elected === null ? 'as it was made' : row.elected.replaceAll('_', ' ')],
+        ['Epochs', `leader ${row.leaderEpoch}, partition ${row.partitionEpoch}`],
+        ['In sync', `${among(row.isr)} (needs ${row.minIsr} for acks=all)`],
+        ['Eligible (ELR)', among(row.elr)],
+        found.last_known_elr.length && ['Last known ELR', among(found.last_known_elr)],
+        found.last_known_leader !== null && ['Last known leader', brokerLink(found.last_known_leader)],
+        found.recovering && ['Recovering', 'yes: its log was chosen without proof that it has everything'])),
+      found.move && card('Reassignment', moveTable([found.move])),
+      card('Replicas', table('in order of preference', [
+        ['Broker', (replica) => brokerLink(replica.broker)],
+        ['Role', (replica) => [replica.role, replica.is_adding && ', being added', replica.is_removing && ', being removed']],
+        ['Broker is', (replica) => tag(replica.is_live ? 'live' : 'gone')],
+        ['Size', (replica) => [bytes(replica.bytes), replica.error && h('div', { class: 'warning' }, 'does not answer')], 'number'],
+        ['Lag, records', (replica) => amount(replica.lag), 'number'],
+      ], found.replicas)),
+      card(null, charts(found.series)),
+    ];
+  });
+  const name = `${topic}-${number}`;
+  return view(name, heading(link(topicPath(topic), topic), ` partition ${number}`), detail, eventParts(`partition=${encodeURIComponent(name)}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+}
+
+function brokersView() {
+  return view('Brokers', heading('Brokers'), part(() => state.brokers, () => card(null, brokerTable(state.brokers))));
+}
+
+function brokerView(id) {
+  const page = { at: 0 };
+  const detail = detailParts(`/api/brokers/${id}`, (found) => {
+    const row = found.row;
+    const list = part(() => page.at, () => table(found.hosted.length < row.hosts ? `the first ${found.hosted.length.toLocaleString('en')} of ${count(row.hosts, 'replica')}` : count(row.hosts, 'replica'), [
+      ['Partition', ([topic, number]) => link(partitionPath(topic, number), `${topic}-${number}`), 'name'],
+      ['Role', ([, , role]) => role === 'not in sync' ? h('span', { class: 'warning' }, role) : role],
+      ['Size', ([, , , size]) => bytes(size), 'number'],
+    ], found.hosted, page, () => list.update()));
+    list.update();
+    return [
+      row.error && notice(`It does not say how large its logs are: ${row.error}`),
+      card(null, facts(['State', tag(row.condition)], ['Address', row.address ?? UNKNOWN], ['Rack', row.rack ?? UNKNOWN], ['Epoch', row.epoch ?? UNKNOWN],
+        ['Leads', count(row.leads, 'partition')], ['Has', count(row.hosts, 'replica')], ['Not in sync', row.lacking], ['Size', bytes(row.bytes)],
+        ['Metrics', h('a', { href: `/brokers/${row.id}/metrics` }, `/brokers/${row.id}/metrics`)])),
+      card(null, charts(found.series)),
+      card('Replicas', list.element),
+    ];
+  });
+  return view(`Broker ${id}`, heading('Broker ', id), detail, eventParts(`broker=${id}&last=${SUBJECT_EVENTS}`, 'What happened to it'));
+}
+
+function movesView() {
+  return view('Moves', heading('Reassignments under way'), part(() => state.moves, () => card(null, state.moves.length ? moveTable(state.moves) : h('p', { class: 'faint' }, 'none. ', h('code', {}, 'spark-replication reassign plan'), ' makes one'))));
+}
+
+const ELECTIONS = ['elected', 'leaderless'];
+
+function eventsView(query) {
+  const cause = query.get('cause'), onlyElections = query.get('kind') === 'elections';
+  const filter = (event) => !onlyElections || ELECTIONS.includes(event.kind);
+  const asked = cause ? `cause=${encodeURIComponent(cause)}&last=500` : `last=${onlyElections ? 1000 : 200}`;
+  const choices = h('div', { class: 'bar', role: 'group', 'aria-label': 'Which events' },
+    [['#/events', 'Everything', !cause && !onlyElections], ['#/events?kind=elections', 'Elections', onlyElections]].map(([to, name, isChosen]) => h('a', { href: to, 'aria-current': isChosen ? 'true' : null, 'data-key': to }, name)),
+    cause && h('span', {}, `all that ${cause} set off`));
+  return view('Events', heading('Events'), { element: choices, update: () => {} }, eventParts(asked, onlyElections ? 'Elections, the newest first' : 'The newest first', filter));
+}
+
+function partitionsView() {
+  return view('Partitions', heading('Partitions'), partitionParts({ withTable: true }));
+}

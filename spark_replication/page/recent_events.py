@@ -1,0 +1,76 @@
+"""Events that viewers ask for, remembered for a moment: twenty pages that show the same ask once."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import OrderedDict
+
+from spark_replication.errors import ReplicationError
+from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
+from spark_replication.page.answers import Age, Events
+from spark_replication.page.asking import Cluster
+from spark_replication.process.clock import now_ms
+
+FRESH_S = 1.0
+SHARE_MAX = 0.1  # of the time, what asking for the same may take
+REMEMBERED_MAX = 64  # questions
+ASKED_AT_ONCE_MAX = 2  # each reads a table
+TURN_S = 2.0
+
+
+class RecentEvents:
+    """Thread-safe. While there is no answer, the last one is told, and how old it is."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._turns = threading.BoundedSemaphore(ASKED_AT_ONCE_MAX)
+        self._lock = threading.Lock()  # guards what follows: until when an answer is good enough, and the answer
+        self._found: OrderedDict[DescribeEvents, tuple[float, Events]] = OrderedDict()
+
+    def about(self, asked: DescribeEvents) -> Events:
+        known = self._known(asked)
+        if known is not None and time.monotonic() < known[0]:
+            return known[1]
+        if not self._turns.acquire(timeout=TURN_S):
+            return self._failed(known, "others are asking for events: wait a moment")
+        try:
+            known = self._known(asked)  # whoever had the turn before may have asked the same
+            if known is not None and time.monotonic() < known[0]:
+                return known[1]
+            began_s = time.monotonic()
+            found = Events(events=self._ask(asked), age=Age(as_of_ms=now_ms()))
+            fresh_s = max(FRESH_S, (time.monotonic() - began_s) / SHARE_MAX)
+        except ReplicationError as error:
+            found, fresh_s = self._failed(known, str(error)), FRESH_S
+        finally:
+            self._turns.release()
+        self._remember(asked, found, time.monotonic() + fresh_s)
+        return found
+
+    def _ask(self, asked: DescribeEvents) -> tuple[ToldEvent, ...]:
+        found = self._cluster.events(
+            partitions=[str(partition) for partition in asked.partitions],
+            topics=asked.topics,
+            brokers=asked.brokers,
+            cause=asked.cause,
+            last=asked.last,
+        )
+        return tuple(found)
+
+    def _known(self, asked: DescribeEvents) -> tuple[float, Events] | None:
+        with self._lock:
+            return self._found.get(asked)
+
+    def _remember(self, asked: DescribeEvents, found: Events, until_s: float) -> None:
+        with self._lock:
+            self._found[asked] = (until_s, found)
+            self._found.move_to_end(asked)
+            while len(self._found) > REMEMBERED_MAX:
+                self._found.popitem(last=False)
+
+    @staticmethod
+    def _failed(known: tuple[float, Events] | None, why: str) -> Events:
+        if known is None:
+            return Events(events=(), age=Age(error=why))
+        return Events(events=known[1].events, age=Age(as_of_ms=known[1].age.as_of_ms, error=why))

@@ -1,0 +1,120 @@
+"""Serves the page: a thread of its own, a port of its own, and an end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+
+import uvicorn
+
+from spark_replication.errors import InvalidConfig, StartFailed
+from spark_replication.page.app import Bell, Pages
+from spark_replication.page.asking import Cluster
+from spark_replication.page.document import Document
+from spark_replication.page.entry import Entry
+from spark_replication.page.watch import Watch
+from spark_replication.process.loopback import require_loopback
+from spark_replication.transport.security import Security
+
+CONNECTIONS_MAX = 256  # more are told to come later
+BACKLOG = 64
+ENDING_S = 1  # for requests that are under way
+STOP_S = 5.0
+START_S = 10.0
+
+log = logging.getLogger(__name__)
+
+
+class PageServer:
+    """Use `start`. The cluster is its caller's to close, after `stop`."""
+
+    def __init__(self, cluster: Cluster, listener: socket.socket, host: str, security: Security) -> None:
+        bell = Bell()
+        self._bell = bell
+        self._watch = Watch(cluster, bell.ring)
+        # On its own host nobody listens in.
+        context = None if security.tls is None or _is_loopback(host) else security.tls.as_server
+        document = Document()
+        entry = Entry(
+            Pages(self._watch, bell, document).app(),
+            document,
+            security.token,
+            time.time,
+            is_encrypted=context is not None,
+        )
+        config = uvicorn.Config(
+            entry,
+            log_config=None,
+            log_level="warning",
+            access_log=False,
+            server_header=False,
+            proxy_headers=False,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_graceful_shutdown=ENDING_S,
+        )
+        config.load()
+        config.ssl = context
+        self._listener = listener
+        self._server = uvicorn.Server(config)
+        # In a thread it leaves signals alone.
+        self._thread = threading.Thread(target=self._serve, name="page-server", daemon=True)
+        self.url = f"{'http' if context is None else 'https'}://{_named(host)}:{listener.getsockname()[1]}/"
+
+    @classmethod
+    def start(cls, cluster: Cluster, *, host: str, port: int, security: Security) -> PageServer:
+        """host: loopback, unless there is a token. port: 0 = any that is free. StartFailed: it cannot be had."""
+        if security.token is None:
+            require_loopback(host, "the page is for loopback alone without a token. Set security.token.file")
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen(BACKLOG)
+        except OSError as error:
+            listener.close()
+            raise StartFailed(
+                f"no page on {host}:{port}: {error.strerror}. Is the port in use? See page.port"
+            ) from error
+        served = cls(cluster, listener, host, security)
+        served._begin()
+        return served
+
+    def _begin(self) -> None:
+        self._watch.start()
+        self._thread.start()
+        deadline_s = time.monotonic() + START_S
+        while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline_s:
+            time.sleep(0.01)
+        if not self._server.started:
+            self.stop()
+            raise StartFailed(f"the page at {self.url} was not served within {START_S:.0f} s: see the log")
+
+    def _serve(self) -> None:
+        self._server.run(sockets=[self._listener])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        self._bell.end()
+        self._thread.join(STOP_S)
+        self._listener.close()
+        self._watch.stop()
+        if self._thread.is_alive():
+            log.warning("the page's thread is left behind: it has not ended in %s s", STOP_S)
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        require_loopback(host, "")
+    except InvalidConfig:
+        return False
+    return True
+
+
+def _named(host: str) -> str:
+    return f"[{host}]" if ":" in host else host

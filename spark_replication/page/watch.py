@@ -1,0 +1,231 @@
+"""Looks at the cluster while somebody looks at the page: one question for all viewers together, and one answer kept.
+
+Each kind of question has a thread and an age of its own, so that none waits for another: who leads what, how large logs
+are, and what set off what is wrong.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from spark_replication.client.health import Health, health_of
+from spark_replication.client.replica_sizes import moving_of, reassignments_of
+from spark_replication.core.moves.planning import named_partition
+from spark_replication.messages.descriptions import Metadata
+from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
+from spark_replication.model import BrokerId
+from spark_replication.page.answers import (
+    Age,
+    BrokerDetail,
+    Events,
+    PartitionDetail,
+    TopicDetail,
+    Unchanged,
+    View,
+)
+from spark_replication.page.asking import NO_SIZES, Cluster, Sizes, asked_sizes, metrics_of
+from spark_replication.page.board import Board
+from spark_replication.page.details import Seen, broker_detail, partition_detail, topic_detail
+from spark_replication.page.history import History
+from spark_replication.page.looking import Look
+from spark_replication.page.recent_events import RecentEvents
+from spark_replication.process.clock import now_ms
+
+LOOK_S = 0.5  # what has happened is seen after half a second at most, if the cluster is not too large
+SIZES_S = 2.0
+CAUSES_S = 1.0
+CAUSES_KEPT_S = 2.0  # the mirror may tell a moment later
+REASONS_MAX = 100
+
+CLUSTER, SIZES = "cluster", "sizes"
+
+
+class Watch:
+    """Thread-safe. changed: called on a thread of its own whenever there is something new to show."""
+
+    def __init__(self, cluster: Cluster, changed: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._changed = changed
+        self._events = RecentEvents(cluster)
+        self._causes = _Causes(self._events)
+        self._showing = threading.Lock()  # one thread at a time: none shows what is older than what is shown
+        self._lock = threading.Lock()  # guards what follows; never held while the cluster is asked
+        self._board = Board(version=now_ms())
+        self._history = History()
+        self._sizes: Sizes = NO_SIZES
+        self._health: tuple[Metadata, _Told, Health] | None = None
+        self._metadata: Metadata | None = None
+        self._look = Look("page-look", self._ask_cluster, self._show, LOOK_S)
+        self._size_look = Look("page-sizes", self._ask_sizes, self._show, SIZES_S)
+        self._cause_look = Look("page-causes", self._causes.ask, lambda: None, CAUSES_S)
+        self._looks = (self._look, self._size_look, self._cause_look)
+
+    def start(self) -> None:
+        for look in self._looks:
+            look.start()
+
+    def stop(self) -> None:
+        for look in self._looks:
+            look.stop()
+
+    def want(self) -> None:
+        """Somebody looks. Whom else to ask is known once the cluster has answered."""
+        for look in self._looks if self._metadata is not None else (self._look,):
+            look.want()
+
+    # The questions, each on its own thread
+
+    def _ask_cluster(self) -> None:
+        metadata = self._cluster.metadata()
+        with self._lock:
+            is_first = self._metadata is None
+            if metadata != self._metadata:
+                self._metadata = metadata
+        if is_first:
+            self.want()
+
+    def _ask_sizes(self) -> None:
+        metadata = self._metadata
+        assert metadata is not None, "it names the brokers, and so comes first"
+        addresses = {broker: found.address for broker, found in sorted(metadata.brokers.items())}
+        sizes = asked_sizes(self._cluster, addresses, now_ms())
+        measures, bytes_on = sizes.measures(), sizes.bytes_on()
+        with self._lock:
+            self._sizes = sizes
+            if self._history.is_due(sizes.at_ms):
+                self._history.note(sizes.at_ms, measures, bytes_on)
+
+    def _show(self) -> None:
+        with self._showing:
+            self._show_newest()
+
+    def _show_newest(self) -> None:
+        with self._lock:
+            metadata, sizes = self._metadata, self._sizes
+        health = None if metadata is None else self._health_of(metadata)
+        moves = [] if metadata is None else reassignments_of(moving_of(metadata), sizes.leaders.values())
+        with self._lock:
+            is_new = self._board.show(
+                metadata,
+                health,
+                sizes,
+                totals=self._history.totals,
+                moves=moves,
+                errors=[self._look.age.error, self._size_look.age.error],
+            )
+        if is_new:
+            self._changed()
+
+    def _health_of(self, metadata: Metadata) -> Health:
+        """The same for as long as nothing of it is new: it costs a look at each partition."""
+        told, known = self._causes.told, self._health
+        if known is not None and known[0] is metadata and known[1] is told:
+            return known[2]
+        self._causes.wanted = None
+        found = health_of(metadata, self._causes.remembered)
+        found = msgspec.structs.replace(found, reasons=found.reasons[:REASONS_MAX])
+        self._health = (metadata, told, found)
+        return found
+
+    # What is shown
+
+    @property
+    def version(self) -> int:
+        return self._board.version
+
+    @property
+    def tries(self) -> int:
+        """How often the cluster was asked how it is."""
+        return self._look.tries
+
+    @property
+    def age(self) -> Age:
+        return self._look.age
+
+    @property
+    def mark(self) -> str:
+        """Another one as soon as anything of the details may be another."""
+        newest = self._history.newest_ms
+        return f"{self._board.version}-{newest}-{self._sizes.at_ms}"
+
+    def view(self, since: int | None) -> View | Unchanged:
+        ages = {CLUSTER: self._look.age, SIZES: self._size_look.age}
+        with self._lock:
+            return self._board.view(since, now_ms(), ages)
+
+    def topic(self, name: str) -> TopicDetail | None:
+        with self._lock:
+            return topic_detail(self._seen(), name)
+
+    def partition(self, topic: str, number: int) -> PartitionDetail | None:
+        with self._lock:
+            return partition_detail(self._seen(), topic, number)
+
+    def broker(self, broker: BrokerId) -> BrokerDetail | None:
+        with self._lock:
+            return broker_detail(self._seen(), broker)
+
+    def _seen(self) -> Seen:
+        return Seen(self._board, self._sizes, self._history, self._size_look.age)
+
+    def events(self, asked: DescribeEvents) -> Events:
+        return self._events.about(asked)
+
+    def metrics(self, broker: BrokerId | None) -> str:
+        return metrics_of(self._cluster, broker)
+
+    def not_ready(self) -> str:
+        """Why the cluster cannot be said to be there; empty: it can."""
+        age = self.age
+        if age.error or age.as_of_ms is None:
+            return age.error or "the cluster was not asked yet"
+        health = self._board.health
+        return "there is no controller" if health is None or health.controller is None else ""
+
+
+class _Told(NamedTuple):
+    asked: DescribeEvents | None
+    events: tuple[ToldEvent, ...]
+
+
+class _Causes:
+    """wanted: of which events the reasons of the verdict are to be explained; None: of none."""
+
+    def __init__(self, events: RecentEvents) -> None:
+        self._events = events
+        self.wanted: DescribeEvents | None = None
+        self.told = _Told(None, ())
+        self._asked_s = 0.0
+
+    def remembered(self, asked: DescribeEvents) -> tuple[ToldEvent, ...]:
+        """At once: what was told to this very question. What answered another may be of an earlier trouble."""
+        self.wanted = asked
+        return self.told.events if self.told.asked == asked else ()
+
+    def ask(self) -> None:
+        """On the thread of causes. That there is no answer is no news: the mirror's trouble is among the reasons."""
+        wanted = self.wanted
+        if wanted is None or (wanted == self.told.asked and time.monotonic() < self._asked_s + CAUSES_KEPT_S):
+            return
+        self._asked_s = time.monotonic()
+        found = _Told(wanted, self._events.about(wanted).events)
+        if found != self.told:
+            self.told = found
+
+
+def events_asked(
+    partition: str | None, topic: str | None, broker: int | None, cause: str | None, last: int
+) -> DescribeEvents:
+    """InvalidRequest: there can be no such partition."""
+    return DescribeEvents(
+        partitions=() if partition is None else (named_partition(partition),),
+        topics=() if topic is None else (topic,),
+        brokers=() if broker is None else (broker,),
+        cause=cause,
+        last=last,
+    )

@@ -1,0 +1,36 @@
+"""A page that is served here, of a cluster that is the test's to change."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from spark_replication.page.server import PageServer
+from spark_replication.transport.security import NO_SECURITY, Security
+from spark_replication.transport.token import Token
+from tests.unit.page.page_cluster import PageCluster
+from tests.unit.page.viewer import Viewer
+
+SECRET = "a-long-secret"
+
+
+@pytest.fixture
+def cluster() -> PageCluster:
+    return PageCluster()
+
+
+@pytest.fixture
+def viewer(cluster: PageCluster) -> Iterator[Viewer]:
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=NO_SECURITY)
+    yield Viewer(server.url)
+    server.stop()
+
+
+@pytest.fixture
+def stranger(cluster: PageCluster) -> Iterator[Viewer]:
+    """Of a page that wants a token."""
+    security = Security(mode="token", token=Token(SECRET))
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security)
+    yield Viewer(server.url)
+    server.stop()

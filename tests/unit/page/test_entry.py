@@ -1,0 +1,157 @@
+"""Who is let in, and what browsers are told."""
+
+from __future__ import annotations
+
+import re
+import time
+from base64 import b64encode
+from hashlib import sha256
+
+import pytest
+
+from spark_replication.page import entry
+from spark_replication.page.document import FOLDER, SCRIPTS, Document
+from spark_replication.page.entry import COOKIE, FORM_BYTES_MAX, is_loopback
+from spark_replication.transport.token import Token
+from tests.unit.page.conftest import SECRET
+from tests.unit.page.viewer import Viewer
+
+PATHS = ("/", "/api/view", "/healthz", "/metrics", "/none")
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours"),
+    [
+        ("127.0.0.1", True),
+        ("127.0.0.1:80", True),
+        ("127.9.9.9:80", True),
+        ("localhost:80", True),
+        ("LocalHost", True),
+        ("[::1]:80", True),
+        ("[::1]", True),
+        ("", False),
+        ("evil.example", False),
+        ("127.0.0.1.evil.example:80", False),
+        ("localhost.evil.example", False),
+        ("10.0.0.1:80", False),
+        ("0.0.0.0:80", False),
+    ],
+)
+def test_a_name_of_loopback_is_one_that_no_other_site_can_have(host: str, *, is_ours: bool) -> None:
+    assert is_loopback(host) == is_ours
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_without_a_token_another_hosts_name_is_refused(viewer: Viewer, path: str) -> None:
+    answer = viewer.ask(path, headers={"Host": "evil.example"})
+    assert (answer.status, answer.json["error"]) == (403, "FORBIDDEN")
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "OPTIONS"])
+def test_nothing_is_changed(viewer: Viewer, stranger: Viewer, method: str) -> None:
+    for asked in (viewer, stranger):
+        for path in ("/api/view", "/login" if method != "POST" else "/"):
+            answer = asked.ask(path, method, headers={"Authorization": f"Bearer {SECRET}"})
+            assert (answer.status, answer.headers["allow"]) == (405, "GET, HEAD")
+    assert viewer.ask("/", "HEAD").body == b""
+    assert viewer.ask("/login", "POST", "token=x").status == 405, "there is nothing to log in to"
+
+
+@pytest.mark.parametrize("path", [*PATHS, "/login"])
+def test_every_answer_says_what_a_browser_may_do_with_it(viewer: Viewer, stranger: Viewer, path: str) -> None:
+    for asked in (viewer, stranger):
+        headers = asked.ask(path).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "frame-ancestors 'none'" in policy
+        assert "http" not in policy.replace("'", "")
+        assert "unsafe" not in policy
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    "shown", [{}, {"Authorization": "Bearer other"}, {"Authorization": SECRET}, {"Authorization": f"Basic {SECRET}"}]
+)
+def test_without_the_token_nothing_is_told(stranger: Viewer, shown: dict[str, str]) -> None:
+    for path in PATHS:
+        answer = stranger.ask(path, headers=shown)
+        assert (answer.status, answer.headers["www-authenticate"]) == (401, "Bearer")
+        assert SECRET.encode() not in answer.body
+    assert b"<form" in stranger.ask("/", headers=shown).body
+
+
+def test_with_the_token_everything_is_from_anywhere(stranger: Viewer) -> None:
+    shown = {"Authorization": f"Bearer {SECRET}", "Host": "driver.example"}
+    assert stranger.ask("/healthz", headers=shown).status == 200
+    assert stranger.ask("/api/view", headers=shown).json["whole"]
+
+
+def test_the_form_gives_a_cookie_that_holds_no_secret(stranger: Viewer) -> None:
+    answer = stranger.ask("/login", "POST", f"token={SECRET}")
+    cookie = answer.headers["set-cookie"]
+    assert (answer.status, answer.headers["location"]) == (303, "/")
+    assert SECRET not in cookie
+    assert {"HttpOnly", "SameSite=strict"} <= {part.strip() for part in cookie.split(";")}
+    shown = {"Cookie": cookie.partition(";")[0]}
+    assert stranger.ask("/healthz", headers=shown).status == 200
+    assert stranger.ask("/api/view", headers={**shown, "Authorization": "Bearer other"}).status == 401
+
+
+def test_the_form_refuses_what_is_not_the_token(stranger: Viewer) -> None:
+    for body in ("token=other", "", "token=", "%ff=%fe", "token=other&token=" + SECRET):
+        answer = stranger.ask("/login", "POST", body)
+        assert (answer.status, "set-cookie" in answer.headers) == (401, False)
+    assert b"not the token" in stranger.ask("/login", "POST", "token=other").body
+    assert stranger.ask("/login", "POST", "token=" + "x" * FORM_BYTES_MAX).status == 413
+
+
+def cookie(ends: str, secret: str = SECRET, said: str | None = None) -> dict[str, str]:
+    seal = Token(secret).sealed(f"page until {said or ends}")
+    return {"Cookie": f"other=1; {COOKIE}={ends}.{seal}"}
+
+
+def test_a_cookie_ends_and_is_of_this_token_and_of_its_time_alone(stranger: Viewer) -> None:
+    later, before = str(int(time.time()) + 60), str(int(time.time()) - 1)
+    assert stranger.ask("/healthz", headers=cookie(later)).status == 200
+    forged = (
+        cookie(before),
+        cookie(later, secret="another"),
+        cookie(later, said=before),
+        cookie("²", said="²"),
+        {"Cookie": f"{COOKIE}={later}"},
+        {"Cookie": f"{COOKIE}="},
+        {"Cookie": "other=1"},
+        {"Cookie": f"{COOKIE}=\x01"},
+    )
+    for shown in forged:
+        sent = {name: value.encode().decode("latin-1") for name, value in shown.items()}
+        assert stranger.ask("/healthz", headers=sent).status == 401, shown
+
+
+def test_what_was_refused_is_shown_as_text() -> None:
+    assert "&lt;b&gt;" in Document().login("<b>")
+
+
+# The document
+
+
+def test_only_this_very_script_and_style_may_run_and_nothing_is_fetched(viewer: Viewer) -> None:
+    answer = viewer.ask("/")
+    html, policy = answer.body.decode(), answer.headers["content-security-policy"]
+    for element, kind in (("script", "script-src"), ("style", "style-src")):
+        (text,) = re.findall(rf"<{element}[^>]*>(.*?)</{element}>", html, re.DOTALL)
+        assert f"{kind} 'sha256-{b64encode(sha256(text.encode()).digest()).decode()}'" in policy
+    assert "{{" not in html
+    assert not re.findall(r"""(?:src|href)=["']?(?:https?:)?//""", html)
+
+
+def test_what_comes_from_the_cluster_is_never_markup() -> None:
+    source = "".join((FOLDER / name).read_text() for name in SCRIPTS)
+    for word in ("innerHTML", "outerHTML", "insertAdjacentHTML", "document.write", "eval(", "new Function", "srcdoc"):
+        assert word not in source
+    assert sorted(path.name for path in FOLDER.glob("*.js")) == sorted(SCRIPTS)
+
+
+def test_no_cookie_outlives_half_a_day() -> None:
+    assert entry.COOKIE_S <= 12 * 3_600

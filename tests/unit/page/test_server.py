@@ -1,0 +1,327 @@
+"""The page over HTTP: each view, by itself; what is new comes at once, and what is the same costs nothing."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from msgspec.structs import replace
+
+from spark_replication.client.admin import _schema_text
+from spark_replication.config import settings_from
+from spark_replication.errors import InvalidConfig, StartFailed
+from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.page import app
+from spark_replication.page.served import ServedPage, read_url
+from spark_replication.page.server import PageServer
+from spark_replication.transport.security import NO_SECURITY
+from tests.unit.core.stories import state
+from tests.unit.page.page_cluster import GONE, WELL, WITHOUT_3, PageCluster, metadata_of, size
+from tests.unit.page.viewer import Viewer
+
+
+def test_the_first_answer_has_everything(viewer: Viewer) -> None:
+    found = viewer.view()
+    assert (found["whole"], found["health"]["verdict"], sorted(found["partitions"])) == (
+        True,
+        "healthy",
+        ["bar", "foo"],
+    )
+    assert found["partitions"]["bar"] == [[0, "in_sync", 2, 4, 7, 2, [2, 1], [2, 1], [], None, None]]
+    assert (found["ages"]["cluster"]["error"], found["now_ms"] >= found["ages"]["cluster"]["as_of_ms"]) == ("", True)
+
+
+def test_what_is_new_comes_to_who_waits_for_it(viewer: Viewer, cluster: PageCluster) -> None:
+    known = viewer.view()["version"]
+    heard: list[float] = []
+
+    def wait() -> None:
+        since = known
+        while True:
+            found = viewer.view(since)
+            if "health" in found and found["health"]["verdict"] != "healthy":
+                heard.append(time.monotonic())
+                return
+            since = found["version"]
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    changed_s = time.monotonic()
+    cluster.told = WITHOUT_3
+    waiting.join(20)
+    assert heard
+    assert heard[0] - changed_s < 5  # once a look of half a second, on a machine that others use
+
+
+def test_who_has_everything_is_told_so_in_a_few_bytes(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "HOLD_S", 0.05)
+    viewer.eventually("/api/view", lambda found: found["ages"]["sizes"]["as_of_ms"])
+    same = viewer.view(viewer.view()["version"])
+    assert sorted(same) == ["ages", "now_ms", "version"]
+
+
+def test_twenty_viewers_ask_the_cluster_no_more_than_one(viewer: Viewer, cluster: PageCluster) -> None:
+    began_s = time.monotonic()
+    viewers = [threading.Thread(target=viewer.view) for _ in range(20)]
+    for each in viewers:
+        each.start()
+    for each in viewers:
+        each.join(20)
+    assert 1 <= cluster.asked <= 2 + 2 * (time.monotonic() - began_s)
+
+
+def test_a_detail_that_has_not_changed_is_not_sent_again(viewer: Viewer) -> None:
+    viewer.eventually("/api/topics/foo", lambda found: found["age"]["as_of_ms"])
+    first = viewer.ask("/api/topics/foo")
+    again = viewer.ask("/api/topics/foo", headers={"If-None-Match": first.headers["etag"]})
+    assert (again.status, again.body) in ((304, b""), (200, again.body))
+    whole = viewer.ask("/api/view", headers={"If-None-Match": '"another"'})
+    assert whole.status == 200
+
+
+def test_large_answers_are_zipped_for_who_can_read_that(viewer: Viewer) -> None:
+    viewer.view()
+    zipped = viewer.ask("/api/view", headers={"Accept-Encoding": "gzip"})
+    assert (zipped.headers["content-encoding"], zipped.json["whole"]) == ("gzip", True)
+    assert "content-encoding" not in viewer.ask("/api/view").headers
+    assert viewer.ask("/", headers={"Accept-Encoding": "gzip"}).body == viewer.ask("/").body
+
+
+def test_a_cluster_that_does_not_answer_is_shown_as_that_and_then_as_it_was(
+    viewer: Viewer, cluster: PageCluster
+) -> None:
+    cluster.told = GONE
+    found = viewer.eventually("/api/view", lambda found: found["ages"]["cluster"]["error"])
+    assert (found["health"], found["topics"], found["ages"]["cluster"]["as_of_ms"]) == (None, [], None)
+    cluster.told = WELL
+    viewer.eventually("/api/view", lambda found: found["health"])
+    cluster.told = GONE
+    found = viewer.eventually("/api/view", lambda found: found["ages"]["cluster"]["error"])
+    assert (found["health"]["verdict"], len(found["topics"])) == ("healthy", 2)
+    assert found["ages"]["cluster"]["as_of_ms"] is not None
+
+
+def test_an_answer_that_nobody_expected_fails_no_page(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.told = ValueError("odd")
+    found = viewer.eventually("/api/view", lambda found: found["ages"]["cluster"]["error"])
+    assert "odd" in found["ages"]["cluster"]["error"]
+    cluster.told = WELL
+    viewer.eventually("/api/view", lambda found: found["health"] and not found["ages"]["cluster"]["error"])
+
+
+def test_a_broker_that_does_not_answer_fails_no_view(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.sizes = {
+        "127.0.0.1:1": (size("foo", 0, 70, leads=True), size("bar", 0, 5)),
+        "127.0.0.1:2": GONE,
+    }
+    found = viewer.eventually("/api/topics/foo", lambda found: found["sizes"][0][1])
+    assert found["sizes"] == [[0, 70, None, None], [1, None, None, None]]
+    replicas = viewer.ask("/api/topics/foo/0").json["replicas"]
+    assert [(each["broker"], each["bytes"], each["error"]) for each in replicas] == [
+        (1, 70, ""),
+        (2, None, str(GONE)),
+        (3, None, ""),
+    ]
+    assert viewer.ask("/api/brokers/2").json["row"]["error"] == str(GONE)
+    assert [row["bytes"] for row in viewer.view()["brokers"]] == [75, None, 0]
+
+
+def test_a_topic_with_its_schema_and_settings(viewer: Viewer, cluster: PageCluster) -> None:
+    bar, foo = WELL.topics
+    schema = pa.schema([("id", pa.int64()), ("name", pa.string())])
+    config = replace(bar.config, schema=_schema_text(schema), settings={"retention.ms": 5})
+    cluster.told = replace(
+        WELL, topics=(replace(bar, config=config), replace(foo, config=replace(bar.config, schema="x")))
+    )
+    found = viewer.eventually("/api/topics/bar", lambda found: found["columns"])
+    assert found["columns"] == [["id", "int64"], ["name", "string"]]
+    assert (found["settings"], found["schema_error"], found["series"]["at_ms"]) == ({"retention.ms": 5}, "", [])
+    found = viewer.ask("/api/topics/foo").json
+    assert (found["columns"], "foo" in found["schema_error"]) == ([], True)
+
+
+def test_a_partition_that_waits_for_a_person_says_for_what(viewer: Viewer, cluster: PageCluster) -> None:
+    states = {"foo-0": state(None, [], elr=[3], last_known_leader=3)}
+    cluster.told = metadata_of(1, 2, states=states)
+    found = viewer.eventually("/api/topics/foo/0", lambda found: found["row"][1] == "leaderless")
+    assert found["row"][10] == "fenced_elr"
+    assert "start one of the brokers [3]" in found["trouble"]
+    assert found["mend"].endswith("longest_log_proactive foo-0")
+    assert [(each["role"], each["is_live"]) for each in found["replicas"]] == [
+        ("not in sync", True),
+        ("not in sync", True),
+        ("eligible", False),
+    ]
+    assert viewer.ask("/api/topics/foo/1").json["trouble"] == ""
+
+
+def test_a_broker_with_what_it_has_those_not_in_sync_first(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.told = WITHOUT_3
+    found = viewer.eventually("/api/brokers/3", lambda found: found["row"]["condition"] == "gone")
+    assert found["hosted"] == [["foo", 0, "not in sync", None], ["foo", 1, "not in sync", None]]
+    assert [each[2] for each in viewer.ask("/api/brokers/2").json["hosted"]] == ["leader", "leader", "in sync"]
+
+
+def test_reassignments_under_way_with_what_is_left(viewer: Viewer, cluster: PageCluster) -> None:
+    bar, foo = WELL.topics
+    moving = replace(foo.partitions[0], adding=(3,), state=state(1, [1, 2]))
+    cluster.told = replace(WELL, topics=(bar, replace(foo, partitions=(moving, foo.partitions[1]))))
+    found = viewer.eventually("/api/view", lambda found: found["moves"])
+    (move,) = found["moves"]
+    assert (move["partition"], move["adding"], move["bytes_left"]) == ("foo-0", [3], None)
+    assert viewer.ask("/api/topics/foo/0").json["move"] == move
+
+
+def test_what_is_not_there_is_said_to_be_not_there(viewer: Viewer) -> None:
+    viewer.view()
+    for path in ("/api/topics/none", "/api/topics/foo/7", "/api/topics/none/0", "/api/brokers/9", "/none", "/api/"):
+        answer = viewer.ask(path)
+        assert (answer.status, answer.json["error"]) == (404, "NOT_FOUND"), path
+
+
+def test_what_set_off_the_trouble_is_among_the_reasons(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.told_events = [
+        ToldEvent(number=1, at_ms=5, kind="gone", broker=3, because="broker 3 gone", cause="7.1"),
+    ]
+    cluster.told = WITHOUT_3
+    found = viewer.eventually(
+        "/api/view", lambda found: found["health"] and any(each["cause"] for each in found["health"]["reasons"])
+    )
+    reason = next(each for each in found["health"]["reasons"] if each["subjects"] == ["broker 3"])
+    assert (reason["because"], reason["cause"], reason["since_ms"]) == ("broker 3 gone", "7.1", 5)
+
+
+def test_events_of_something_and_of_anything(viewer: Viewer, cluster: PageCluster) -> None:
+    cluster.told_events = [ToldEvent(number=1, at_ms=5, kind="isr", topic="foo", partition=0)]
+    found = viewer.ask("/api/events?partition=foo-0&topic=bar&broker=2&cause=7.1&last=9").json
+    assert [(each["kind"], each["topic"]) for each in found["events"]] == [("isr", "foo")]
+    asked = {"partitions": ["foo-0"], "topics": ("bar",), "brokers": (2,), "cause": "7.1", "last": 9}
+    assert asked in cluster.asked_events
+    viewer.ask("/api/events?last=0")
+    assert cluster.asked_events[-1] == {"partitions": [], "topics": (), "brokers": (), "cause": None, "last": 1}
+    cluster.told_events = GONE
+    assert viewer.ask("/api/events?topic=other").json["age"]["error"] == str(GONE)
+
+
+@pytest.mark.parametrize(
+    "query",
+    ["events?last=1001", "events?last=-1", "events?last=x", "events?broker=x", "events?partition=foo", "view?since=²"],
+)
+def test_what_cannot_be_meant_is_refused(viewer: Viewer, query: str) -> None:
+    answer = viewer.ask(f"/api/{query.replace('²', '%C2%B2')}")
+    assert (answer.status, answer.json["error"] != "", answer.json["message"] != "") == (400, True, True)
+
+
+def test_it_is_ready_once_a_cluster_with_a_controller_has_answered(viewer: Viewer, cluster: PageCluster) -> None:
+    assert viewer.ask("/healthz").body == b"ok\n"
+    assert (viewer.ask("/readyz").status, viewer.ask("/readyz").body) == (200, b"ready\n")
+
+
+@pytest.mark.parametrize(
+    ("told", "why"),
+    [(GONE, "nobody answers"), (replace(WELL, controller=None), "there is no controller")],
+)
+def test_it_is_not_ready_otherwise_and_says_why(
+    viewer: Viewer, cluster: PageCluster, monkeypatch: pytest.MonkeyPatch, told: object, why: str
+) -> None:
+    monkeypatch.setattr(app, "FIRST_S", 0.3)
+    cluster.told = told  # type: ignore[assignment]  # either will do
+    answer = viewer.ask("/readyz")
+    assert (answer.status, why in answer.body.decode() or b"not asked yet" in answer.body) == (503, True)
+
+
+def test_an_answer_of_long_ago_makes_nobody_ready(viewer: Viewer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app, "FIRST_S", 0.3)
+    monkeypatch.setattr(app, "FRESH_MS", -1)
+    assert viewer.ask("/readyz").status == 503
+
+
+def test_metrics_are_served_as_they_are_told(viewer: Viewer, cluster: PageCluster) -> None:
+    assert viewer.ask("/metrics").json["error"] == "INVALID_REQUEST"
+    cluster.metrics = lambda broker: f"up {broker}\n"  # type: ignore[attr-defined]  # as Admin may have it
+    assert viewer.ask("/metrics").body == b"up None\n"
+    found = viewer.ask("/brokers/2/metrics")
+    assert (found.body, found.headers["content-type"]) == (b"up 2\n", "text/plain; version=0.0.4; charset=utf-8")
+
+
+# Where it is served, and its end
+
+
+def test_a_port_that_another_has_is_an_error_that_says_so(cluster: PageCluster) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(StartFailed, match="in use"):
+            PageServer.start(cluster, host="127.0.0.1", port=port, security=NO_SECURITY)
+
+
+def test_without_a_token_nothing_beyond_loopback_is_served(cluster: PageCluster) -> None:
+    with pytest.raises(InvalidConfig, match="without a token"):
+        PageServer.start(cluster, host="0.0.0.0", port=0, security=NO_SECURITY)
+
+
+def test_it_ends_soon_whoever_waits(cluster: PageCluster) -> None:
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=NO_SECURITY)
+    viewer = Viewer(server.url)
+    version = viewer.view()["version"]
+    heard = []
+    waiting = threading.Thread(target=lambda: heard.append(viewer.view(version)))
+    waiting.start()
+    deadline_s = time.monotonic() + 20
+    while not server._server.server_state.tasks:
+        assert time.monotonic() < deadline_s
+    began_s = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began_s < 10
+    waiting.join(20)
+    assert heard
+    asked = cluster.asked
+    assert not [thread for thread in threading.enumerate() if thread.name in ("page-server", "page-look")]
+    assert cluster.asked == asked
+    with pytest.raises(OSError, match="refused"):
+        viewer.ask("/healthz")
+
+
+def test_whoever_runs_a_cluster_serves_its_page_where_it_was_before(tmp_path: Path) -> None:
+    settings = settings_from({})
+
+    def served() -> ServedPage:
+        return ServedPage("127.0.0.1:1", settings, NO_SECURITY, host="127.0.0.1", directory=tmp_path)
+
+    assert read_url(tmp_path) is None
+    first = served()
+    assert (first.url, first.url is not None) == (read_url(tmp_path), True)
+    first.stop()
+    assert first.url is None
+    second = served()
+    assert second.url == read_url(tmp_path)
+    second.stop()
+
+
+def test_a_page_that_cannot_be_served_is_told_and_keeps_nobody_from_working(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        settings = settings_from({"page.port": other.getsockname()[1]})
+        page = ServedPage("127.0.0.1:1", settings, NO_SECURITY, host="127.0.0.1", directory=tmp_path)
+        assert (page.url, read_url(tmp_path)) == (None, None)
+        assert "there is no page: START_FAILED" in caplog.text
+        page.stop()
+
+
+def test_a_page_that_is_not_wanted_is_nowhere(tmp_path: Path) -> None:
+    (tmp_path / "page").write_text("http://127.0.0.1:1/\n")
+    settings = settings_from({"page.enabled": False})
+    page = ServedPage("127.0.0.1:1", settings, NO_SECURITY, host="127.0.0.1", directory=tmp_path)
+    assert (page.url, read_url(tmp_path)) == (None, None)
+
+
+@pytest.mark.parametrize("text", ["", "\n", "no address", "http://127.0.0.1:99999/", "http://127.0.0.1:²/"])
+def test_whatever_the_file_says_a_page_is_served(tmp_path: Path, text: str) -> None:
+    (tmp_path / "page").write_text(text)
+    page = ServedPage("127.0.0.1:1", settings_from({}), NO_SECURITY, host="127.0.0.1", directory=tmp_path)
+    assert page.url is not None
+    page.stop()
