@@ -9,7 +9,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run drill check test fresh lint ruff mypy imports clean
+.PHONY: help setup run drill check test fresh lint ruff mypy imports browser clean
 
 PYTHON := python3.11
 VENV := .venv
@@ -75,8 +75,20 @@ check: lint
 
 # Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
 # for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py).
-test: lint
+test: lint browser
 	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
+
+# The page is looked at in one. Where nobody can be asked (CI, as root, on Debian) it is installed.
+browser:
+	@for name in chromium chromium-browser google-chrome; do \
+	    command -v $$name >/dev/null 2>&1 && exit 0; \
+	done; \
+	if [ -z "$$CI" ] || [ "$$(id -u)" != 0 ] || ! command -v apt-get >/dev/null 2>&1; then \
+	    echo "Chromium is missing: sudo apt-get install -y chromium" >&2; exit 1; \
+	fi; \
+	echo "installing Chromium, about 60 s the first time"; \
+	{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-dejavu-core; } \
+	    >$(VENV)/chromium.log 2>&1 </dev/null || { cat $(VENV)/chromium.log >&2; exit 1; }
 
 fresh: $(VENV)/.tested
 	@$(if $(FROM),FRESH_SEEDS_FROM=$(FROM)) $(BIN)/python -m pytest -n 2 tests/sim/test_fresh_seeds.py

@@ -44,6 +44,7 @@ from spark_replication.messages.descriptions import DescribeTopics, Metadata
 from spark_replication.messages.guarding import BrokerDied
 from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId, ControllerInfo
+from spark_replication.page.served import read_url
 from spark_replication.process.locked_process import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
@@ -285,6 +286,11 @@ class LocalCluster:
                     log_dir=str(self._logs / DIRECTORY.format(broker_id)),
                 )
         return found
+
+    @property
+    def page(self) -> str | None:
+        """Where the controller's process serves the page; None: nowhere."""
+        return read_url(self._controller.directory) if self._controller.alive() else None
 
     @property
     def controller_pid(self) -> int | None:

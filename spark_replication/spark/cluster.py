@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -27,7 +26,6 @@ from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.guardianship import Patience, missing, must_step_aside, shortages
 from spark_replication.errors import (
-    InvalidConfig,
     InvalidRequest,
     NotController,
     ReplicationError,
@@ -44,9 +42,10 @@ from spark_replication.messages.guarding import Guarding, Order
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId
+from spark_replication.page.served import ServedPage
 from spark_replication.process.clock import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
-from spark_replication.spark.cluster_file import ClusterFile, write_cluster_file
+from spark_replication.spark.cluster_file import ClusterFile, make_data_directory, write_cluster_file
 from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_serve, loopback_mark
 from spark_replication.spark.spark_watch import SparkWatch
@@ -84,18 +83,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     mirror_lag_ms: int
 
 
-def make_data_directory(settings: Settings) -> Path:
-    path = Path(settings.data_dir).resolve()
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=path):
-            return path
-    except OSError as error:
-        raise InvalidConfig(
-            f"data.dir {path} cannot be used: {error.strerror}. Name a directory that this user may write"
-        ) from error
-
-
 class SparkCluster:
     """Use `start`. A context manager: leaving it stops everything."""
 
@@ -115,6 +102,7 @@ class SparkCluster:
         self._on_dismissal: Order = "leave"
         self._zookeeper: Keeper | None = None
         self._driver: ControllerHost | None = None
+        self._page: ServedPage | None = None
         self._admin: Admin | None = None
         self._found_brokers = False
         self._registering = threading.Thread(target=self._register, name="register", daemon=True)
@@ -162,10 +150,11 @@ class SparkCluster:
         self._look_around(address)
         self._require_wanted()
         self._registering.start()
+        host = host_to_serve(self._jobs.driver_host, self.security)
         self._driver = ControllerHost(
             address,
             name=f"driver {os.getpid()}",
-            host=host_to_serve(self._jobs.driver_host, self.security),
+            host=host,
             seat=self.directory / "driver",
             settings=self.settings,
             security=self.security,
@@ -179,6 +168,7 @@ class SparkCluster:
             actions=self._fleet.actions,
         )
         self._driver.start()
+        self._page = ServedPage(self.zookeeper, self.settings, self.security, host=host, directory=self.directory)
         self._spark_watch.start()
         self._wait_active(self._driver)
         controller_epoch = self._driver.wait_active()
@@ -350,6 +340,11 @@ class SparkCluster:
         return self._admin
 
     @property
+    def page(self) -> str | None:
+        """Where this driver serves the page; None: nowhere."""
+        return None if self._page is None else self._page.url
+
+    @property
     def controller_pid(self) -> int:
         return os.getpid()
 
@@ -467,6 +462,8 @@ class SparkCluster:
             self._zookeeper.stop()
 
     def _end(self, order: Order) -> None:
+        if self._page is not None:
+            self._page.stop()
         if self._admin is not None:
             self._admin.close()
         driver, self._driver = self._driver, None

@@ -21,6 +21,7 @@ _HOMES = {
     "log": "log_commands",
     "metrics": "metrics_command",
     "mirror": "mirror_command",
+    "page": "page_command",
     "partitions": "partitions_command",
     "produce": "produce_command",
     "reassign": "reassign_command",

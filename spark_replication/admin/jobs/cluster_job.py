@@ -24,7 +24,7 @@ from spark_replication.admin.jobs.order_load import TOPIC, OrderLoad, Rate, topi
 from spark_replication.admin.jobs.status_view import status_line, status_view
 from spark_replication.errors import StartGivenUp
 from spark_replication.process.log_lines import log_to_file
-from spark_replication.spark.cluster import make_data_directory
+from spark_replication.spark.cluster_file import make_data_directory
 from spark_replication.spark.session import build_session, end_session, submitted_master
 
 LOG_FILE = "driver.log"
@@ -94,6 +94,7 @@ def serve(cluster: sr.SparkCluster, console: Console, stopping: threading.Event,
 def introduction(cluster: sr.SparkCluster, *, with_load: bool) -> str:
     where = cluster.zookeeper
     return f"""
+page        {cluster.page or "none: see the log"}
 brokers     {cluster.bootstrap}
 zookeeper   {where}
 data        {cluster.directory}

@@ -1,6 +1,6 @@
 """A controller as a process of its own: `python -m spark_replication.live.controller.process`.
 
-It stands by while another commands, and ends on SIGTERM. <directory>/address says where its admin requests go.
+It stands by while another commands, and ends on SIGTERM. <directory>/page says where it serves the page.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from pathlib import Path
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.live.controller.host import ControllerHost
+from spark_replication.page.served import ServedPage
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
 
@@ -32,12 +33,13 @@ def main() -> int:
     on_stop_signals(stopping.set)
     try:
         settings = settings_from(json.loads(arguments.settings))
+        security = read_security(settings)
         driver = ControllerHost(
             arguments.zookeeper,
             name=f"controller of {arguments.directory}",
             host=arguments.host,
             settings=settings,
-            security=read_security(settings),
+            security=security,
             seat=arguments.directory / "seat",
             mirror_path=arguments.mirror,
         )
@@ -45,7 +47,15 @@ def main() -> int:
     except ReplicationError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    page = ServedPage(
+        f"zk://{arguments.zookeeper}{settings.zookeeper_chroot}",
+        settings,
+        security,
+        host=arguments.host,
+        directory=arguments.directory,
+    )
     stopping.wait()
+    page.stop()
     driver.close()
     return 0
 

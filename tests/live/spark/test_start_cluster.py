@@ -17,6 +17,7 @@ from spark_replication.process.stop_signals import INTERRUPTED
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.storage.broker_directory import write_identity
 from tests.live.spark.waiting import wait_for
+from tests.unit.page.viewer import Viewer
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -70,6 +71,8 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         assert {tuple(sorted(row["replicas"])) for row in partitions} == {(1, 2, 3)}
         brokers = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert [row["id"] for row in brokers] == [1, 2, 3]
+        page = next(line.split()[1] for line in log.read_text().splitlines() if line.startswith("page "))
+        assert Viewer(page).ask("/readyz").status == 200
         # A second driver in the same directory stands by; when it is told to end, it takes nothing along.
         theirs = set(left_behind(data))
         with (tmp_path / "standby.log").open("wb") as output:

@@ -1,0 +1,245 @@
+"""The page in a headless Chromium, on clusters that are well, that lose a broker, and that wait for a person.
+
+Pictures of each go to the folder that the test names ($PICTURES, else one of pytest's): light and dark, 1,280 and 400
+pixels wide. A picture that nobody can read fails no test: look at them.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+import spark_replication as sr
+from spark_replication.model import Scalar
+from tests.live.broker.brokers import eventually
+from tests.live.cluster.faults import kill
+from tests.live.page.chromium import Tab, chromium
+from tests.unit.page.viewer import Viewer
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
+
+CONFIG = {"zookeeper.session.ms": 6_000, "replica.lag.time.ms": 5_000}
+SCHEMA = pa.schema([("id", pa.int64()), ("amount", pa.float64())])
+WIDTHS = (1280, 400)
+MANY = 10_000
+MANY_TOPICS = 4
+FIRST_PAINT_S = 2.0
+VIEW_BYTES_MAX = 1_000_000
+FOLLOWS_S = 1.0
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = Path(os.environ.get("PICTURES") or tmp_path_factory.mktemp("pictures"))
+    folder.mkdir(parents=True, exist_ok=True)
+    sys.stderr.write(f"pictures of the page: {folder}\n")
+    return folder
+
+
+@pytest.fixture
+def tab(tmp_path: Path) -> Iterator[Tab]:
+    with chromium(tmp_path) as found:
+        found.size(WIDTHS[0], 900, is_dark=False)
+        yield found
+        assert found.said == []
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[sr.LocalCluster]:
+    with sr.LocalCluster.start(brokers=3, config=CONFIG) as cluster:
+        cluster.admin.create_topic("orders", SCHEMA, partitions=60)
+        lonely: dict[str, Scalar] = {"unclean.recovery.strategy": "manual", "min.insync.replicas": 1}
+        cluster.admin.create_topic("alone", SCHEMA, partitions=3, replication_factor=1, config=lonely)
+        write(cluster, range(12))
+        yield cluster
+
+
+@pytest.fixture
+def page(cluster: sr.LocalCluster) -> str:
+    cluster.wait_healthy()
+    assert cluster.page is not None
+    return cluster.page
+
+
+def write(cluster: sr.LocalCluster, partitions: range) -> None:
+    batch = pa.record_batch([pa.array(range(500)), pa.array([1.5] * 500)], schema=SCHEMA)
+    with sr.Producer(cluster.zookeeper) as producer:
+        for future in [producer.send("orders", batch, partition=number) for number in partitions]:
+            future.result()
+
+
+def drawn(tab: Tab) -> Any:
+    """Whether the grid, or what else the view is, stands there."""
+    return tab.ask(
+        "document.documentElement?.dataset.version && document.getElementById('view')?.innerText.length > 40"
+    )
+
+
+def show(tab: Tab, url: str, text: str) -> None:
+    tab.open(url)
+    tab.wait(lambda: drawn(tab), f"{url} is drawn")
+    says(tab, text)
+
+
+def says(tab: Tab, text: str, timeout_s: float = 30.0) -> float:
+    return tab.wait(lambda: text in tab.text(), f"the page says {text!r}", timeout_s)
+
+
+def photograph(tab: Tab, url: str, pictures: Path, name: str, text: str) -> None:
+    """In each of both schemes and widths; nothing is wider than the window."""
+    for width in WIDTHS:
+        for scheme in ("light", "dark"):
+            tab.size(width, 900, is_dark=scheme == "dark")
+            show(tab, url, text)
+            assert tab.ask("document.documentElement.scrollWidth") <= width, (name, width)
+            tab.picture(pictures / f"{name}-{width}-{scheme}.png", whole=True)
+    tab.size(WIDTHS[0], 900, is_dark=False)
+
+
+def test_a_healthy_cluster(cluster: sr.LocalCluster, page: str, tab: Tab, pictures: Path) -> None:
+    photograph(tab, page, pictures, "healthy", "healthy")
+    for path, name, text in (
+        ("#/partitions", "partitions", "The same as a list"),
+        ("#/topics", "topics", "2 topics"),
+        ("#/topics/orders", "topic", "amount"),
+        ("#/topics/orders/3", "partition", "in order of preference"),
+        ("#/brokers", "brokers", "3 brokers"),
+        ("#/brokers/1", "broker", "What happened to it"),
+        ("#/moves", "moves", "none."),
+        ("#/events", "events", "create topic orders"),
+    ):
+        photograph(tab, page + path, pictures, name, text)
+
+
+def test_the_keyboard_is_enough(page: str, tab: Tab) -> None:
+    show(tab, f"{page}#/partitions", "in sync 63")
+    tab.ask("document.querySelector('.grid').focus()")
+    says_of = "document.getElementById('announcer').textContent"
+    assert "alone-0: in sync" in tab.ask(says_of)
+    tab.press("ArrowRight", 39)
+    assert "alone-1" in tab.ask(says_of)
+    tab.press("ArrowDown", 40)
+    assert "orders-1:" in tab.ask(says_of)
+    tab.press("End", 35)
+    assert "orders-59" in tab.ask(says_of)
+    tab.press("Home", 36)
+    tab.press("ArrowDown", 40)
+    tab.press("Enter", 13)
+    says(tab, "in order of preference")
+    assert tab.ask("location.hash") == "#/topics/orders/0"
+    assert tab.ask("document.activeElement.id") == "content"
+
+
+def test_what_is_asked_for_is_all_that_is_shown(page: str, tab: Tab) -> None:
+    show(tab, f"{page}#/partitions", "63 partitions")
+    tab.ask(
+        "(() => { const found = document.querySelector('input[type=search]'); found.value = 'alone';"
+        " found.dispatchEvent(new Event('input')); })()"
+    )
+    says(tab, "3 partitions")
+    tab.ask("document.querySelector('button[data-key=leaderless]').click()")
+    says(tab, "no partition is like that")
+    assert tab.ask("document.activeElement !== null")
+
+
+def test_it_follows_a_failover_by_itself(cluster: sr.LocalCluster, page: str, tab: Tab, pictures: Path) -> None:
+    """Within a second of what the cluster itself tells: a broker that is killed has been missed by then."""
+    show(tab, page, "healthy")
+    tab.ask("window.neverLoadedAgain = true")
+    victim = 2
+    cluster.kill_broker(victim)
+    try:
+        eventually(
+            lambda: all(each.leader not in (victim, None) for each in orders(cluster)), "others lead", timeout_s=30
+        )
+        elected_s = time.monotonic()
+        says(tab, "not all in sync 60")
+        assert time.monotonic() - elected_s < FOLLOWS_S
+        assert tab.ask("window.neverLoadedAgain")
+        says(tab, f"broker {victim} is not registered")
+        says(tab, f"because: broker {victim}")
+        photograph(tab, page, pictures, "killed", f"because: broker {victim}")
+        photograph(tab, f"{page}#/brokers/{victim}", pictures, "killed-broker", "gone")
+        photograph(tab, f"{page}#/events?kind=elections", pictures, "killed-elections", "elected")
+    finally:
+        cluster.restart_broker(victim)
+    says(tab, "Elections")
+    show(tab, page, "healthy")
+
+
+def is_ready(page: str) -> bool:
+    with suppress(OSError):
+        return Viewer(page).ask("/readyz").status == 200
+    return False
+
+
+def orders(cluster: sr.LocalCluster) -> tuple[Any, ...]:
+    return cluster.admin.describe_topics(["orders"])[0].partitions
+
+
+def test_a_partition_that_waits_for_a_person(cluster: sr.LocalCluster, page: str, tab: Tab, pictures: Path) -> None:
+    lonely = cluster.admin.describe_topics(["alone"])[0].partitions[0]
+    (victim,) = lonely.replicas
+    show(tab, page, "healthy")
+    cluster.kill_broker(victim)
+    try:
+        says(tab, "critical")
+        says(tab, "alone-0 has no leader")
+        says(tab, "spark-replication leader elect")
+        photograph(tab, page, pictures, "waiting", "alone-0 has no leader")
+        photograph(tab, f"{page}#/topics/alone/0", pictures, "waiting-partition", "spark-replication leader elect")
+    finally:
+        cluster.restart_broker(victim)
+    show(tab, page, "healthy")
+
+
+def test_a_page_whose_server_ends_says_so_and_goes_on_when_it_is_back(
+    cluster: sr.LocalCluster, page: str, tab: Tab
+) -> None:
+    show(tab, page, "healthy")
+    kill(cluster.controller_pid)
+    says(tab, "does not answer")
+    assert "orders" in tab.text(), "what is known is shown still"
+    eventually(lambda: cluster.page == page and is_ready(page), "it is served where it was")
+    tab.wait(lambda: "does not answer" not in tab.text(), "the page goes on by itself")
+    tab.said.clear()  # that the server did not answer is in the console, as it should be
+
+
+def test_a_cluster_without_a_driver_has_a_page_by_a_command(cluster: sr.LocalCluster, page: str) -> None:
+    command = (sys.executable, "-m", "spark_replication", "page", "-b", cluster.zookeeper)
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        url = process.stdout.readline().strip()
+        assert Viewer(url).ask("/readyz").status == 200
+        assert Viewer(url).view()["health"]["verdict"] in ("healthy", "degraded")
+        process.terminate()
+        assert process.wait(30) == 0
+
+
+@pytest.mark.slow
+def test_ten_thousand_partitions(tab: Tab, pictures: Path) -> None:
+    with sr.LocalCluster.start(brokers=3, config={**CONFIG, "zookeeper.session.ms": 30_000}) as cluster:
+        for number in range(MANY_TOPICS):
+            cluster.admin.create_topic(f"topic-{number}", SCHEMA, partitions=MANY // MANY_TOPICS)
+        assert cluster.page is not None
+        viewer = Viewer(cluster.page)
+        viewer.eventually("/api/view", lambda found: found["health"] and found["health"]["partitions"] == MANY)
+        whole = viewer.ask("/api/view", headers={"Accept-Encoding": "gzip"})
+        assert int(whole.headers["content-length"]) < VIEW_BYTES_MAX
+        tab.open(cluster.page)
+        tab.wait(lambda: f"in sync {MANY:,}" in tab.text(), "every partition is drawn")
+        paints = tab.ask("performance.getEntriesByType('paint').map((each) => each.startTime)")
+        cells_s = tab.ask("performance.getEntriesByName('first cells')[0].startTime") / 1_000
+        sys.stderr.write(f"first paint {min(paints):.0f} ms, all cells {1_000 * cells_s:.0f} ms\n")
+        assert max(paints) / 1_000 < FIRST_PAINT_S
+        assert cells_s < FIRST_PAINT_S
+        photograph(tab, cluster.page, pictures, "ten-thousand", f"in sync {MANY:,}")
