@@ -32,6 +32,7 @@ from spark_replication.admin.bench.cluster import (
     write_to_each,
 )
 from spark_replication.admin.bench.replicate import BROKERS, Progress
+from spark_replication.admin.bench.viewers import viewers
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.mirror.partitions import PARTITIONS
 from spark_replication.mirror.reading import rows_of
@@ -68,17 +69,20 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = Figures.__struct_fields__
 
 
-def failover(partitions: int, session_ms: int, progress: Progress, *, writes: bool = True) -> Iterator[Figures]:
+def failover(
+    partitions: int, session_ms: int, progress: Progress, *, writes: bool = True, pages: int = 0
+) -> Iterator[Figures]:
     """With a death report, then with the session timeout alone; each time it is the leader of partition 0.
 
     For the latter it is stopped, not killed, as if its host were lost: its guardian sees nothing, and no connection is
-    reset or refused, which the controller would take for a death as well.
+    reset or refused, which the controller would take for a death as well. pages: so many are open meanwhile.
     """
     config = {**PATIENT, "zookeeper.session.ms": session_ms}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
         make_topic(cluster, partitions, progress)
         for reported in (True, False):
-            yield _killed(cluster, session, reported=reported, writes=writes, progress=progress)
+            with viewers(cluster.page, pages):
+                yield _killed(cluster, session, reported=reported, writes=writes, progress=progress)
             cluster.admin.elect_leaders("preferred")
             cluster.wait_healthy(HEALTHY_TIMEOUT_S)
 
