@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple, Protocol
 
-from spark_replication.errors import InvalidRequest, ReplicationError
+from spark_replication.errors import ReplicationError
 from spark_replication.messages.descriptions import Metadata, ReplicaSize
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import BrokerId, TopicPartition
@@ -30,13 +30,7 @@ class Cluster(Protocol):
         last: int = 50,
     ) -> list[ToldEvent]: ...
 
-
-def metrics_of(cluster: Cluster, broker: BrokerId | None) -> str:
-    """In Prometheus' text, of a broker or (None) of the controller."""
-    told = getattr(cluster, "metrics", None)
-    if told is None:
-        raise InvalidRequest("this release tells no metrics")
-    return str(told(broker))
+    def metrics(self, broker: BrokerId | None = None) -> str: ...
 
 
 class Replica(NamedTuple):
@@ -68,7 +62,16 @@ class Sizes(NamedTuple):
                 known = best.get(partition)
                 if known is None or (known.leads, known.bytes) < (found.leads, found.bytes):
                     best[partition] = found
-        return {partition: Measure(found.bytes, found.end, found.lag) for partition, found in best.items()}
+        return {
+            partition: Measure(found.bytes, found.end, self._largest_lag(partition))
+            for partition, found in best.items()
+        }
+
+    def _largest_lag(self, partition: TopicPartition) -> int | None:
+        """Of its followers. None: nobody tells."""
+        leader = self.leaders.get(partition)
+        known = [] if leader is None else [lag.records for lag in leader.lags.values() if lag.records is not None]
+        return max(known, default=None if leader is None or leader.lags else 0)
 
     def bytes_on(self) -> dict[BrokerId, int]:
         return {broker: sum(each.bytes for each in found.values()) for broker, found in self.told.items()}
@@ -91,11 +94,22 @@ def asked_sizes(cluster: Cluster, addresses: Mapping[BrokerId, str], at_ms: int)
     told = {broker: answer for broker, answer in answers.items() if not isinstance(answer, ReplicationError)}
     return Sizes(
         at_ms=at_ms,
-        told={broker: _replicas(found) for broker, found in told.items()},
+        told=_replicas(told),
         leaders={each.topic_partition: each for found in told.values() for each in found if each.leads},
         errors={broker: str(answer) for broker, answer in answers.items() if isinstance(answer, ReplicationError)},
     )
 
 
-def _replicas(found: Iterable[ReplicaSize]) -> dict[TopicPartition, Replica]:
-    return {each.topic_partition: Replica(each.leads, each.topic_id, each.bytes) for each in found}
+def _replicas(told: Mapping[BrokerId, Iterable[ReplicaSize]]) -> dict[BrokerId, dict[TopicPartition, Replica]]:
+    lags = {
+        (each.topic_partition, each.topic_id, broker): lag.records
+        for found in told.values()
+        for each in found
+        for broker, lag in each.lags.items()
+    }
+
+    def replica(broker: BrokerId, each: ReplicaSize) -> Replica:
+        lag = 0 if each.leads else lags.get((each.topic_partition, each.topic_id, broker))
+        return Replica(each.leads, each.topic_id, each.bytes, each.log_end, lag)
+
+    return {broker: {each.topic_partition: replica(broker, each) for each in found} for broker, found in told.items()}

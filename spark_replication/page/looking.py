@@ -36,11 +36,14 @@ class Look:
     def start(self) -> None:
         self._thread.start()
 
-    def stop(self) -> None:
-        """A question under way is not waited for beyond STOP_S: its answer interests nobody."""
+    def end(self) -> None:
         with self._changed:
             self._stopped = True
             self._changed.notify_all()
+
+    def stop(self) -> None:
+        """A question under way is not waited for beyond STOP_S: its answer interests nobody."""
+        self.end()
         if self._thread.ident is not None:
             self._thread.join(STOP_S)
 

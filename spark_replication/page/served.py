@@ -46,6 +46,7 @@ class ServedPage:
         except (ReplicationError, OSError) as error:
             log.warning("there is no page: %s", error)
             self.stop()
+            _remove(file)
 
     @property
     def url(self) -> str | None:

@@ -28,7 +28,7 @@ from spark_replication.page.answers import (
     Unchanged,
     View,
 )
-from spark_replication.page.asking import NO_SIZES, Cluster, Sizes, asked_sizes, metrics_of
+from spark_replication.page.asking import NO_SIZES, Cluster, Sizes, asked_sizes
 from spark_replication.page.board import Board
 from spark_replication.page.details import Seen, broker_detail, partition_detail, topic_detail
 from spark_replication.page.history import History
@@ -70,6 +70,8 @@ class Watch:
             look.start()
 
     def stop(self) -> None:
+        for look in self._looks:
+            look.end()
         for look in self._looks:
             look.stop()
 
@@ -177,7 +179,7 @@ class Watch:
         return self._events.about(asked)
 
     def metrics(self, broker: BrokerId | None) -> str:
-        return metrics_of(self._cluster, broker)
+        return self._cluster.metrics(broker)
 
     def not_ready(self) -> str:
         """Why the cluster cannot be said to be there; empty: it can."""

@@ -168,11 +168,11 @@ class SparkCluster:
             actions=self._fleet.actions,
         )
         self._driver.start()
-        self._page = ServedPage(self.zookeeper, self.settings, self.security, host=host, directory=self.directory)
         self._spark_watch.start()
         self._wait_active(self._driver)
         controller_epoch = self._driver.wait_active()
         active_since_ms = now_ms()
+        self._page = ServedPage(self.zookeeper, self.settings, self.security, host=host, directory=self.directory)
         self._wait_started()
         while self._registering.is_alive():
             self._require_wanted()
@@ -462,8 +462,6 @@ class SparkCluster:
             self._zookeeper.stop()
 
     def _end(self, order: Order) -> None:
-        if self._page is not None:
-            self._page.stop()
         if self._admin is not None:
             self._admin.close()
         driver, self._driver = self._driver, None
@@ -479,6 +477,8 @@ class SparkCluster:
             self._on_dismissal = order
             driver.close()
         self._jobs.close()
+        if self._page is not None:
+            self._page.stop()
 
     def __enter__(self) -> SparkCluster:
         return self

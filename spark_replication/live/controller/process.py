@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import threading
+import time
 from pathlib import Path
 
 from spark_replication.config import settings_from
@@ -18,6 +19,9 @@ from spark_replication.live.controller.host import ControllerHost
 from spark_replication.page.served import ServedPage
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
+
+PAGE_AFTER_S = 3.0
+POLL_S = 0.02
 
 
 def main() -> int:
@@ -47,6 +51,10 @@ def main() -> int:
     except ReplicationError as error:
         sys.stderr.write(f"{error}\n")
         return 1
+    # Not before this controller has elected whom it can: the page takes half a second to load.
+    settled_s = time.monotonic() + PAGE_AFTER_S
+    while not (driver.active or driver.standing_by or time.monotonic() > settled_s) and not stopping.wait(POLL_S):
+        pass
     page = ServedPage(
         f"zk://{arguments.zookeeper}{settings.zookeeper_chroot}",
         settings,
@@ -55,8 +63,8 @@ def main() -> int:
         directory=arguments.directory,
     )
     stopping.wait()
-    page.stop()
     driver.close()
+    page.stop()
     return 0
 
 

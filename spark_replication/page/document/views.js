@@ -35,12 +35,13 @@ class Detail {
   stop() { this.stopped = true; }
 }
 
-function detailParts(path, made) {
+// shown: what it is made of, besides what was found.
+function detailParts(path, made, shown = (found) => [found, state.version]) {
   let parts = [];
   const detail = new Detail(path, () => parts.forEach((each) => each.update()));
   parts = [
     part(() => detail.error, () => detail.error && notice(detail.error)),
-    part(() => [detail.found, state.version], () => detail.found && made(detail.found)),
+    part(() => (detail.found ? shown(detail.found) : ''), () => detail.found && made(detail.found)),
   ];
   return { parts, stop: () => detail.stop() };
 }
@@ -48,7 +49,7 @@ function detailParts(path, made) {
 function eventParts(query, title, filter = () => true) {
   return detailParts(`/api/events?${query}`, (found) => card(title,
     found.age.error && notice(`Events cannot be told${found.age.as_of_ms ? ` (these are as of ${duration(nowMs() - found.age.as_of_ms)} ago)` : ''}: ${found.age.error}`),
-    eventList(found.events.filter(filter))));
+    eventList(found.events.filter(filter))), (found) => [found.events, found.age.error]);
 }
 
 const view = (title, ...pieces) => ({

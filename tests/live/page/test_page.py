@@ -24,6 +24,7 @@ from tests.live.broker.brokers import eventually
 from tests.live.cluster.faults import kill
 from tests.live.page.chromium import Tab, chromium
 from tests.unit.page.viewer import Viewer
+from tests.unit.transport.test_security import SECRET, token_settings
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -212,6 +213,22 @@ def test_a_page_whose_server_ends_says_so_and_goes_on_when_it_is_back(
     eventually(lambda: cluster.page == page and is_ready(page), "it is served where it was")
     tab.wait(lambda: "does not answer" not in tab.text(), "the page goes on by itself")
     tab.said.clear()  # that the server did not answer is in the console, as it should be
+
+
+def test_a_page_of_a_cluster_with_a_token_asks_for_it_once(tmp_path: Path, tab: Tab, pictures: Path) -> None:
+    secured = {**CONFIG, **token_settings(tmp_path)}
+    with sr.LocalCluster.start(brokers=1, config=secured) as cluster:
+        assert cluster.page is not None
+        viewer = Viewer(cluster.page)
+        assert viewer.ask("/readyz").status == 401
+        assert viewer.ask("/readyz", headers={"Authorization": f"Bearer {SECRET}"}).status == 200
+        tab.open(cluster.page)
+        tab.wait(lambda: "The cluster's token" in tab.text(), "the form")
+        tab.picture(pictures / "login-1280-light.png")
+        tab.said.clear()  # that the page wanted a token is in the console, as it should be
+        tab.ask(f"document.getElementById('token').value = {SECRET!r}")
+        tab.ask("document.querySelector('form').requestSubmit()")
+        says(tab, "healthy")
 
 
 def test_a_cluster_without_a_driver_has_a_page_by_a_command(cluster: sr.LocalCluster, page: str) -> None:

@@ -55,6 +55,11 @@ class PageCluster:
         self.asked = 0
         self.asked_events: list[dict[str, Any]] = []
 
+    def metrics(self, broker: int | None = None) -> str:
+        if broker == 9:
+            raise ReplicationError("there is no broker 9")
+        return f"up{{broker={broker}}} 1\n"
+
     def metadata(self) -> Metadata:
         with self.changed:
             self.asked += 1

@@ -7,13 +7,14 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from msgspec.structs import replace
 
-from spark_replication.errors import InvalidRequest, ReplicationError
+from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
 from spark_replication.model import TopicPartition
 from spark_replication.page import looking, recent_events
 from spark_replication.page.answers import Age
-from spark_replication.page.asking import Replica, asked_sizes, metrics_of
+from spark_replication.page.asking import Replica, asked_sizes
 from spark_replication.page.history import Measure
 from spark_replication.page.looking import Look
 from spark_replication.page.recent_events import RecentEvents
@@ -150,7 +151,7 @@ def test_what_is_remembered_of_events_is_bounded_and_so_is_who_asks(monkeypatch:
     assert "others are asking" in found.about(DescribeEvents(last=4)).age.error
 
 
-# Sizes and metrics
+# Sizes
 
 
 def test_a_broker_that_does_not_answer_is_named_and_the_others_are_told() -> None:
@@ -162,22 +163,21 @@ def test_a_broker_that_does_not_answer_is_named_and_the_others_are_told() -> Non
     }
     sizes = asked_sizes(cluster, {1: "a:1", 2: "b:1", 3: "c:1"}, 8)
     assert (sizes.at_ms, dict(sizes.errors), sizes.bytes_on()) == (8, {3: str(GONE)}, {1: 75, 2: 96})
-    assert sizes.measures() == {FOO: Measure(70), TopicPartition("bar", 0): Measure(6)}
-    assert sizes.of(FOO, 2) == Replica(leads=False, topic_id="id-foo", bytes=90)
+    assert sizes.measures() == {FOO: Measure(70, 0, 0), TopicPartition("bar", 0): Measure(6, 0)}
+    assert sizes.of(FOO, 2) == Replica(leads=False, topic_id="id-foo", bytes=90, end=0)
     assert (sizes.of(FOO, 3), sizes.of(TopicPartition("none", 0), 1), set(sizes.leaders)) == (None, None, {FOO})
     assert asked_sizes(cluster, {}, 8).told == {}
 
 
-def test_metrics_are_whatever_the_cluster_tells() -> None:
-    with pytest.raises(InvalidRequest, match="no metrics"):
-        metrics_of(PageCluster(), None)
-
-    class Measured(PageCluster):
-        def metrics(self, broker: int | None = None) -> str:
-            if broker == 9:
-                raise ReplicationError("there is no broker 9")
-            return f"up{{broker={broker}}} 1\n"
-
-    assert metrics_of(Measured(), 2) == "up{broker=2} 1\n"
-    with pytest.raises(ReplicationError, match="no broker 9"):
-        metrics_of(Measured(), 9)
+def test_the_leader_tells_how_far_followers_are_behind() -> None:
+    cluster = PageCluster()
+    lags = {2: FollowerLag(records=7, ms=40), 3: FollowerLag(records=None, ms=90)}
+    led = replace(size("foo", 0, 70, leads=True), log_end=100, lags=lags)
+    cluster.sizes = {"a:1": (led,), "b:1": (replace(size("foo", 0, 60), log_end=93),), "c:1": (size("foo", 0, 0),)}
+    sizes = asked_sizes(cluster, {1: "a:1", 2: "b:1", 3: "c:1"}, 8)
+    found = [sizes.of(FOO, broker) for broker in (1, 2, 3)]
+    assert [(each.end, each.lag) for each in found if each is not None] == [(100, 0), (93, 7), (0, None)]
+    assert sizes.measures() == {FOO: Measure(70, 100, 7)}
+    unheard = replace(led, lags={2: FollowerLag(records=None, ms=1)})
+    cluster.sizes["a:1"] = (unheard,)
+    assert asked_sizes(cluster, {1: "a:1"}, 8).measures() == {FOO: Measure(70, 100, None)}
