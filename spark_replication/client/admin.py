@@ -20,6 +20,7 @@ from spark_replication.client.descriptions import (
     PartitionDescription,
     TopicDescription,
     described,
+    described_cluster,
 )
 from spark_replication.client.health import Health, health_of
 from spark_replication.client.replica_sizes import (
@@ -98,7 +99,11 @@ class Admin:
         deadline_ms: int = DEADLINE_MS,
     ) -> None:
         self._routes = Routes(bootstrap, Security.of(security))
+        self._bootstrap = bootstrap
         self._deadline_ms = deadline_ms
+
+    def __repr__(self) -> str:
+        return f"Admin({self._bootstrap!r})"
 
     def create_topic(
         self,
@@ -314,24 +319,7 @@ class Admin:
         return [described(found[name]) for name in wanted]
 
     def describe_cluster(self) -> ClusterDescription:
-        metadata = self._told_best((), Deadline(self._deadline_ms))
-        return ClusterDescription(
-            cluster_id=metadata.cluster_id,
-            controller=metadata.controller,
-            unreadable=metadata.unreadable,
-            brokers=tuple(
-                BrokerDescription(
-                    id=broker,
-                    host=registration.host,
-                    port=registration.port,
-                    replication_port=registration.replication_port,
-                    rack=registration.rack,
-                    epoch=registration.epoch,
-                    shutting_down=registration.shutting_down,
-                )
-                for broker, registration in sorted(metadata.brokers.items())
-            ),
-        )
+        return described_cluster(self._told_best((), Deadline(self._deadline_ms)))
 
     def health(self) -> Health:
         """A verdict, and its reasons: each with what set it off, and the command that mends it."""

@@ -5,10 +5,18 @@ from __future__ import annotations
 import msgspec
 import pyarrow as pa
 
+from spark_replication.client.markup import Markup, joined, paragraph, table
+from spark_replication.errors import ReplicationError
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import TopicMetadata
+from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import BrokerId, How, Scalar
 from spark_replication.storage.batches import schema_of_text
+
+# Of what is shown to people: the values hold all.
+SHOWN_PARTITIONS_MAX = 100
+SHOWN_BROKERS_MAX = 10
+SHOWN_COLUMNS_MAX = 20
+_SHOWN = ("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "elected")
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +55,34 @@ class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
         """`schema`, as create_topic takes it."""
         return schema_of_text(self.schema, f"the description of {self.name}")
 
+    def __repr__(self) -> str:
+        told = [self._size, f"schema {self._columns}", *(f"{name}={value}" for name, value in self.config.items())]
+        return f"TopicDescription({self.name}: {'; '.join(told)})"
+
+    def _repr_html_(self) -> str:
+        settings = ", ".join(f"{name}={value}" for name, value in self.config.items()) or "none of its own"
+        heading = paragraph(Markup("<b>"), self.name, Markup("</b>"), f": {self._size}")
+        about = paragraph(f"schema, version {self.schema_version}: {self._columns}; settings: {settings}")
+        rows = [[getattr(each, name) for name in _SHOWN] for each in self.partitions[:SHOWN_PARTITIONS_MAX]]
+        left = len(self.partitions) - len(rows)
+        more = paragraph(f"and {left} more partitions") if left else Markup()
+        return joined(heading, about, table(_SHOWN, rows), more)
+
+    @property
+    def _size(self) -> str:
+        leaderless = sum(each.leader is None for each in self.partitions)
+        led = f"{leaderless} of them without a leader" if leaderless else "each with a leader"
+        return f"{len(self.partitions)} partitions, {led}"
+
+    @property
+    def _columns(self) -> str:
+        try:
+            found = [*self.arrow_schema] if self.schema else []
+        except ReplicationError as error:
+            return str(error)
+        more = ["…"] if len(found) > SHOWN_COLUMNS_MAX else []
+        return ", ".join([f"{each.name}:{each.type}" for each in found[:SHOWN_COLUMNS_MAX]] + more) or "none"
+
 
 class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
     id: BrokerId
@@ -65,6 +101,43 @@ class ClusterDescription(msgspec.Struct, frozen=True, kw_only=True):
     controller: str | None
     brokers: tuple[BrokerDescription, ...]
     unreadable: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        live = ", ".join(f"{each.id} at {each.host}:{each.port}" for each in self.brokers[:SHOWN_BROKERS_MAX])
+        more = ", …" if len(self.brokers) > SHOWN_BROKERS_MAX else ""
+        unreadable = f"; unreadable: {', '.join(self.unreadable)}" if self.unreadable else ""
+        return (
+            f"ClusterDescription({self.cluster_id}: controller {self.controller or 'none'}, "
+            f"{len(self.brokers)} brokers: {live}{more}{unreadable})"
+        )
+
+    def _repr_html_(self) -> str:
+        rows = [
+            (each.id, f"{each.host}:{each.port}", each.rack, "shutting down" if each.shutting_down else "live")
+            for each in self.brokers
+        ]
+        heading = paragraph(f"cluster {self.cluster_id}, controller {self.controller or 'none'}")
+        return joined(heading, table(("broker", "address", "rack", "state"), rows), *map(paragraph, self.unreadable))
+
+
+def described_cluster(metadata: Metadata) -> ClusterDescription:
+    return ClusterDescription(
+        cluster_id=metadata.cluster_id,
+        controller=metadata.controller,
+        unreadable=metadata.unreadable,
+        brokers=tuple(
+            BrokerDescription(
+                id=broker,
+                host=registration.host,
+                port=registration.port,
+                replication_port=registration.replication_port,
+                rack=registration.rack,
+                epoch=registration.epoch,
+                shutting_down=registration.shutting_down,
+            )
+            for broker, registration in sorted(metadata.brokers.items())
+        ),
+    )
 
 
 def described(topic: TopicMetadata) -> TopicDescription:

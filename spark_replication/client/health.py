@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 
 import msgspec
 
+from spark_replication.client.markup import Markup, joined, paragraph, styled, table
 from spark_replication.core.controller.health import Problem, problems
 from spark_replication.core.controller.verdict import Reason, Verdict, events_about, explained, grouped, verdict_of
 from spark_replication.messages.descriptions import Metadata
@@ -25,6 +27,27 @@ class Health(msgspec.Struct, frozen=True, kw_only=True):
     leaderless: int
     under_min_isr: int
     under_replicated: int
+
+    def __repr__(self) -> str:
+        worst = f"; {self.reasons[0]}" if self.reasons else ""
+        more = f", and {len(self.reasons) - 1} more reasons" if len(self.reasons) > 1 else ""
+        return f"Health({self.verdict}: {self._size}{worst}{more})"
+
+    def _repr_html_(self) -> str:
+        reasons = [
+            (styled(each.severity), str(each), each.because, _utc(each.since_ms), each.mend) for each in self.reasons
+        ]
+        shown = table(("severity", "reason", "because", "since", "what_mends_it"), reasons) if reasons else Markup()
+        return joined(paragraph(styled(self.verdict), f": {self._size}"), shown)
+
+    @property
+    def _size(self) -> str:
+        counts = f"{self.brokers} brokers, {self.topics} topics, {self.partitions} partitions"
+        return f"{counts}, controller {self.controller or 'none'}"
+
+
+def _utc(time_ms: int | None) -> str:
+    return "" if time_ms is None else f"{datetime.fromtimestamp(time_ms / 1_000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
 def health_of(metadata: Metadata, events: Callable[[DescribeEvents], Sequence[ToldEvent]]) -> Health:

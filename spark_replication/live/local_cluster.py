@@ -251,6 +251,10 @@ class LocalCluster:
 
     # What users ask
 
+    def __repr__(self) -> str:
+        where = "not started" if self._zookeeper is None else self.zookeeper
+        return f"LocalCluster({len(self._guardians)} brokers, {where}, in {self.directory})"
+
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{info.host}:{info.port}" for info in self.brokers.values())

@@ -311,6 +311,10 @@ class SparkCluster:
 
     # What users ask
 
+    def __repr__(self) -> str:
+        where = self.zookeeper if self._zookeeper or self.settings.zookeeper_connect else "not started"
+        return f"SparkCluster({self._brokers} brokers, {where}, in {self.directory})"
+
     @property
     def bootstrap(self) -> str:
         return ",".join(f"{info.host}:{info.port}" for info in self.brokers.values())

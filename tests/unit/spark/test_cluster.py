@@ -30,3 +30,12 @@ def test_a_driver_without_slots_for_too_long_steps_aside(
     cluster._driver, cluster._fleet = cast("ControllerHost", driver), cast("Fleet", fleet)
     cluster._known_brokers()
     assert done == (["step aside"] if steps_aside else []) + ["ask"]
+
+
+@pytest.mark.parametrize(
+    ("connect", "where"), [("", "not started"), ("127.0.0.1:1", "zk://127.0.0.1:1/spark_replication")]
+)
+def test_a_cluster_is_one_line(connect: str, where: str) -> None:
+    settings = settings_from({"data.dir": "/there", "zookeeper.connect": connect})
+    cluster = SparkCluster(cast("object", SimpleNamespace(sparkContext=None)), settings, brokers=3)  # type: ignore[arg-type]
+    assert repr(cluster) == f"SparkCluster(3 brokers, {where}, in /there)"
