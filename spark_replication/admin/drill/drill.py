@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -34,7 +34,7 @@ from spark_replication.admin.drill.figures import (
     summary,
     waits,
 )
-from spark_replication.admin.drill.load import SCHEMA
+from spark_replication.admin.drill.load import SCHEMA, lines_of
 from spark_replication.admin.jobs.status_view import UP_TO_DATE
 from spark_replication.client.settings_file import read_settings
 from spark_replication.errors import ReplicationError, RequestTimedOut, StartFailed
@@ -309,7 +309,8 @@ class Drill:
     # What must hold
 
     def _lines(self, what: str) -> list[Line]:
-        return list(_lines_of(self._directory / what))
+        path = self._directory / what
+        return list(lines_of(path.read_text())) if path.exists() else []
 
     def _histories(self, cluster: ClusterFile, acknowledged: list[Line]) -> tuple[History, History]:
         """Every acknowledged row is read once, at its offset: by who followed, and by who reads from the start."""
@@ -402,15 +403,6 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _leaders_shown(mirror: Path) -> Leaders:
     rows = read_partitions(str(mirror)).select(["topic", "partition", "leader", "leader_epoch"]).to_pylist()
     return {TopicPartition(row["topic"], row["partition"]): (row["leader"], row["leader_epoch"]) for row in rows}
-
-
-def _lines_of(path: Path) -> Iterator[Line]:
-    if not path.exists():
-        return
-    for text in path.read_text().splitlines():
-        words = text.split(" ")
-        if len(words) == 4 and words[3]:
-            yield Line(int(words[0]), int(words[1]), int(words[2]), float(words[3]))
 
 
 def _listed(numbers: tuple[int, ...]) -> str:

@@ -10,6 +10,7 @@ import argparse
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 from functools import partial
 from typing import TextIO
@@ -17,6 +18,7 @@ from typing import TextIO
 import pyarrow as pa
 
 import spark_replication as sr
+from spark_replication.admin.drill.figures import Line
 from spark_replication.client.sender import Ack
 from spark_replication.client.settings_file import read_settings
 from spark_replication.process.stop_signals import on_stop_signals
@@ -63,6 +65,14 @@ class Record:
     def fail(self, error: BaseException) -> None:
         self.failed = True
         sys.stderr.write(f"{error}\n")
+
+
+def lines_of(recorded: str) -> Iterator[Line]:
+    """What a Record has written, also while it writes."""
+    for text in recorded.splitlines():
+        words = text.split(" ")
+        if len(words) == 4 and words[3]:
+            yield Line(int(words[0]), int(words[1]), int(words[2]), float(words[3]))
 
 
 def produce(producer: sr.Producer, topic: str, partitions: int, record: Record, stopping: threading.Event) -> None:
