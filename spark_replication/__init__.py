@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from spark_replication import errors
 
 if TYPE_CHECKING:
+    from spark_replication.admin.notebook.connected import connect
     from spark_replication.client.admin import Admin
     from spark_replication.client.local_reader import LocalReader
     from spark_replication.client.producer import Producer
@@ -31,6 +32,7 @@ __all__ = [
     "Reader",
     "Security",
     "SparkCluster",
+    "connect",
     "errors",
     "register",
     "with_leader",
@@ -47,6 +49,7 @@ _HOMES = {
     "Reader": "spark_replication.client.reader",
     "Security": "spark_replication.transport.security",
     "SparkCluster": "spark_replication.spark.cluster",
+    "connect": "spark_replication.admin.notebook.connected",
     "register": "spark_replication.spark.registering",
     "with_leader": "spark_replication.spark.leaders",
 }

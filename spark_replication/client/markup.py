@@ -33,9 +33,16 @@ def markup(value: Any) -> Markup:
     return Markup("" if value is None else escape(str(value)))
 
 
-def styled(kind: str) -> Markup:
-    """A verdict or severity in its own style."""
-    return Markup(f'<span style="{STYLES[kind]}">{markup(kind)}</span>')
+def styled(kind: str, value: Any = None) -> Markup:
+    """kind: whose style it is; a verdict or severity is its own value."""
+    return Markup(f'<span style="{STYLES[kind]}">{markup(kind if value is None else value)}</span>')
+
+
+def link(address: str, value: Any) -> Markup:
+    """What is no page of the web is no link: `javascript:`, say."""
+    if not address.startswith(("http://", "https://")):
+        return markup(f"{value}: {address}")
+    return Markup(f'<a href="{escape(address)}" target="_blank" rel="noopener">{markup(value)}</a>')
 
 
 def joined(*parts: Any) -> Markup:

@@ -30,6 +30,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
+    DESCRIBE_EVENTS,
     DESCRIBE_RANGES,
     DESCRIBE_REPLICAS,
     METADATA,
@@ -44,6 +45,7 @@ from spark_replication.messages.descriptions import (
     TopicMetadata,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, ToldEvents
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
 from spark_replication.messages.records import (
@@ -144,6 +146,7 @@ class FakeCluster:
         self.before_beginning: Callable[[FakeBroker], None] = lambda _broker: None
         self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
         self.sizes: dict[int, ReplicaSizes | ReplicationError] = {}  # what each broker says of its logs
+        self.events: list[ToldEvent] = []  # whatever they are about
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
@@ -275,6 +278,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 answer = MetricsText(text=f"broker {self.id}, per partition: {asked.per_partition}\n")
             elif action.type == DESCRIBE_REPLICAS.name:
                 answer = self._sizes(from_json(body, DescribeReplicas))
+            elif action.type == DESCRIBE_EVENTS.name:
+                answer = ToldEvents(events=tuple(self.cluster.events[-from_json(body, DescribeEvents).last :]))
             elif action.type == DESCRIBE_RANGES.name:
                 wanted = from_json(body, DescribeRanges).ranges
                 answer = FoundRanges(ranges=tuple(self._range(each) for each in wanted))

@@ -1,0 +1,1 @@
+"""For notebooks: a cluster as tables, charts and plans (`sr.connect`)."""

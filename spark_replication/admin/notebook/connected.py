@@ -1,0 +1,255 @@
+"""`sr.connect`: a cluster as a notebook has it. It works in a kernel without Spark, and draws where altair is.
+
+Tables come from the controller, and have the columns that `frames` documents. With a Spark session they are Spark's
+DataFrames of the same columns: partitions, brokers and events from the mirror's tables, if the session has Delta and it
+is known where they lie. Each query of those reads the newest version, also of more events than a controller tells. Of
+topics and lag the tables do not tell all: these are always what was told when they were asked for.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from itertools import chain
+from types import ModuleType, TracebackType
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from spark_replication.admin.notebook.cells import grid_of
+from spark_replication.admin.notebook.frames import (
+    Frame,
+    broker_frame,
+    event_frame,
+    lag_frame,
+    partition_frame,
+    topic_frame,
+)
+from spark_replication.admin.notebook.leaderships import timeline_of
+from spark_replication.admin.notebook.moving import BYTES_PER_SECOND, PlannedMoves
+from spark_replication.client.admin import DEADLINE_MS, Admin
+from spark_replication.client.bootstrap import DELTA, FORMS
+from spark_replication.client.descriptions import ClusterDescription, TopicDescription
+from spark_replication.client.health import Health
+from spark_replication.client.markup import Markup, joined, link, paragraph, styled, table
+from spark_replication.config import BOOTSTRAP_VARIABLE
+from spark_replication.core.moves.planning import named_partition
+from spark_replication.core.replica.read_start import time_in_ms
+from spark_replication.errors import InvalidRequest, ReplicationError
+from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents
+from spark_replication.mirror.paths import mirror_path
+from spark_replication.model import BrokerId
+from spark_replication.process.clock import now_ms
+from spark_replication.transport.security import Security
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from spark_replication.admin.notebook.charts import OfflineChart
+    from spark_replication.admin.notebook.drill import DrillResult
+    from spark_replication.live.local_cluster import LocalCluster
+    from spark_replication.spark.cluster import SparkCluster
+
+#: pandas' DataFrame, or Spark's with a session.
+DataFrame: TypeAlias = Any
+
+DRAWING = ("altair", "vl_convert")
+
+
+def connect(
+    bootstrap: str | None = None,
+    spark: SparkSession | None = None,
+    *,
+    mirror: str | None = None,
+    page: str | None = None,
+    security: Security | Mapping[str, Any] | None = None,
+    deadline_ms: int = DEADLINE_MS,
+) -> ConnectedCluster:
+    """bootstrap: None = $SPARK_REPLICATION_BOOTSTRAP. mirror: the mirror.path of the cluster, for a Spark session with
+    Delta; None: what follows `delta:` in the bootstrap. page: the address of the cluster's page, for links. The others
+    are Admin's. Nothing is asked of the cluster yet."""
+    where = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
+    if not where:
+        raise InvalidRequest(f"it is not said where the cluster is: name {FORMS}, or set ${BOOTSTRAP_VARIABLE}")
+    if mirror is None and where.startswith(DELTA):
+        mirror = where.removeprefix(DELTA).strip()
+    return ConnectedCluster(
+        where,
+        Admin(where, security=security, deadline_ms=deadline_ms),
+        spark,
+        mirror=None if mirror is None else mirror_path(mirror),
+        page=page,
+    )
+
+
+class ConnectedCluster:
+    """Use `connect`. A context manager; thread-safe."""
+
+    def __init__(
+        self, bootstrap: str, admin: Admin, spark: SparkSession | None, *, mirror: str | None, page: str | None
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.admin = admin
+        self._spark = spark
+        self._page = page
+        self._mirror = mirror if spark is not None and mirror is not None and _spark_frames().has_delta(spark) else None
+
+    def __repr__(self) -> str:
+        return f"ConnectedCluster({self.bootstrap!r})"
+
+    def _repr_html_(self) -> str:
+        """What is wrong, also if that is that nobody answers."""
+        try:
+            health, cluster, topics = self.admin.health(), self.admin.describe_cluster(), self.admin.describe_topics()
+        except ReplicationError as error:
+            return paragraph(styled("critical"), f": {self.bootstrap}: {error}")
+        return joined(Markup(health._repr_html_()), _broker_table(cluster, topics), self._links())
+
+    def _links(self) -> Markup:
+        page = joined(link(self._page, "page of the cluster"), "; ") if self._page else Markup()
+        return paragraph(page, f"bootstrap {self.bootstrap}")
+
+    def health(self) -> Health:
+        return self.admin.health()
+
+    # Tables
+
+    def partitions(self, topics: Sequence[str] | None = None) -> DataFrame:
+        """A row each, of these topics (None: of all). Columns: frames.PARTITION_COLUMNS."""
+        if self._spark is not None and self._mirror is not None:
+            rows = _spark_frames().mirrored_partitions(self._spark, self._mirror)
+            return rows if topics is None else rows.where(rows.topic.isin(*topics))
+        return self._rows(partition_frame(self.admin.describe_topics(topics)))
+
+    def brokers(self) -> DataFrame:
+        """A row for each that is registered. Columns: frames.BROKER_COLUMNS."""
+        if self._spark is not None and self._mirror is not None:
+            return _spark_frames().mirrored_brokers(self._spark, self._mirror)
+        return self._rows(broker_frame(self.admin.describe_cluster()))
+
+    def topics(self) -> DataFrame:
+        """A row each. Columns: frames.TOPIC_COLUMNS."""
+        return self._rows(topic_frame(self.admin.describe_topics()))
+
+    def events(
+        self,
+        *,
+        partitions: Sequence[str] = (),
+        topics: Sequence[str] = (),
+        brokers: Sequence[BrokerId] = (),
+        cause: str | None = None,
+        last: int | None = None,
+    ) -> DataFrame:
+        """What happened to any of these, or to anything. Columns: frames.EVENT_COLUMNS.
+
+        last: so many of the newest; None: 1,000 from the controller, the oldest first, or all of the mirror's table,
+        in no order."""
+        if self._spark is not None and self._mirror is not None:
+            asked = DescribeEvents(
+                partitions=tuple(map(named_partition, partitions)),
+                topics=tuple(topics),
+                brokers=tuple(brokers),
+                cause=cause,
+            )
+            return _spark_frames().mirrored_events(self._spark, self._mirror, asked, last)
+        last = EVENTS_MAX if last is None else last
+        found = self.admin.events(partitions=partitions, topics=topics, brokers=brokers, cause=cause, last=last)
+        return self._rows(event_frame(found))
+
+    def lag(self, topics: Sequence[str] | None = None) -> DataFrame:
+        """A row for each replica that does not lead, as its leader tells. Columns: frames.LAG_COLUMNS."""
+        return self._rows(lag_frame(self.admin.describe_topics(topics), self.admin.replicas(topics)))
+
+    def _rows(self, frame: Frame) -> DataFrame:
+        return frame.to_pandas() if self._spark is None else _spark_frames().as_told(self._spark, frame)
+
+    # Charts
+
+    def timeline(self, topic: str, *, since: datetime | int | None = None) -> OfflineChart:
+        """Who led each partition when, of the newest 1,000 events of the topic. Drag it, or zoom by the mouse wheel.
+
+        since: a time with its zone, or ms since 1970; None: the first of them."""
+        charts = _charts()
+        since_ms = None if since is None else time_in_ms(since)
+        (described,) = self.admin.describe_topics([topic])
+        events = self.admin.events(topics=[topic], last=EVENTS_MAX)
+        chart: OfflineChart = charts.timeline_chart(timeline_of(described, events, now_ms(), since_ms))
+        return chart
+
+    def grid(self, topics: Sequence[str] | None = None) -> OfflineChart:
+        """Every partition of these topics (None: of all) as a cell, coloured by its condition."""
+        charts = _charts()
+        chart: OfflineChart = charts.grid_chart(grid_of(self.admin.describe_topics(topics)))
+        return chart
+
+    # What changes something
+
+    def plan(
+        self,
+        targets: Mapping[str, Sequence[BrokerId]] | None = None,
+        *,
+        over: Collection[BrokerId] | None = None,
+        without: Collection[BrokerId] | None = None,
+        topics: Collection[str] | None = None,
+        bytes_per_second: int = BYTES_PER_SECOND,
+    ) -> PlannedMoves:
+        """As Admin.plan_reassignment. Nothing moves before its `apply`. bytes_per_second: for the time it may take."""
+        if bytes_per_second < 1:
+            raise InvalidRequest(f"{bytes_per_second} bytes a second copy nothing: name 1 or more")
+        found = self.admin.plan_reassignment(targets, over=over, without=without, topics=topics)
+        return PlannedMoves(self.admin, found, bytes_per_second)
+
+    def drill(self, cluster: LocalCluster | SparkCluster) -> DrillResult:
+        """kill -9 of the broker that leads most of a topic of its own, under load, about 10 s. `cluster`: who has
+        started this cluster in this process; no other broker is killed. `make drill` does more, on a cluster of its
+        own."""
+        from spark_replication.admin.notebook.drill import Drill
+
+        return Drill(self.admin, cluster).run()
+
+    def close(self) -> None:
+        self.admin.close()
+
+    def __enter__(self) -> ConnectedCluster:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _broker_table(cluster: ClusterDescription, topics: Sequence[TopicDescription]) -> Markup:
+    partitions = [each for topic in topics for each in topic.partitions]
+    leads = Counter(each.leader for each in partitions)
+    replicas = Counter(chain.from_iterable(each.replicas for each in partitions))
+    rows = [
+        (
+            each.id,
+            f"{each.host}:{each.port}",
+            each.rack,
+            "shutting down" if each.shutting_down else "live",
+            leads[each.id],
+            replicas[each.id],
+        )
+        for each in cluster.brokers
+    ]
+    return table(("broker", "address", "rack", "state", "leads", "replicas"), rows)
+
+
+def _charts() -> ModuleType:
+    try:
+        from spark_replication.admin.notebook import charts
+    except ModuleNotFoundError as error:
+        if error.name not in DRAWING:
+            raise
+        raise InvalidRequest(
+            f"charts need {error.name}, which is not installed: pip install 'spark_replication[notebook]'"
+        ) from error
+    return charts
+
+
+def _spark_frames() -> ModuleType:
+    from spark_replication.admin.notebook import spark_frames
+
+    return spark_frames

@@ -1,0 +1,182 @@
+"""What is told as tables: their columns, their types, and a row for each."""
+
+from __future__ import annotations
+
+import base64
+import time
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from spark_replication.admin.notebook.frames import (
+    BROKER_COLUMNS,
+    CONDITIONS,
+    EVENT_COLUMNS,
+    IN_SYNC,
+    LAG_COLUMNS,
+    LEADERLESS,
+    PARTITION_COLUMNS,
+    TOPIC_COLUMNS,
+    UNDER_MIN_ISR,
+    UNDER_REPLICATED,
+    broker_frame,
+    condition_of,
+    event_frame,
+    lag_frame,
+    partition_frame,
+    topic_frame,
+)
+from spark_replication.client.descriptions import BrokerDescription, ClusterDescription
+from spark_replication.client.replica_sizes import ReplicaDescription
+from spark_replication.messages.descriptions import FollowerLag
+from tests.unit.admin.notebook.described import event, partition, topic
+
+MANY = 10_000
+WELL_UNDER_A_SECOND_S = 0.5
+
+
+@pytest.mark.parametrize(
+    ("told", "condition"),
+    [
+        ({"leader": None, "isr": ()}, LEADERLESS),
+        ({"isr": (1,), "min_isr": 2}, UNDER_MIN_ISR),
+        ({"isr": (1,), "min_isr": 1}, UNDER_REPLICATED),
+        ({"isr": (1, 2), "min_isr": 2}, IN_SYNC),
+    ],
+)
+def test_the_worst_that_holds_of_a_partition(told: dict[str, Any], condition: str) -> None:
+    assert condition_of(partition(**told)) == condition
+    assert condition in CONDITIONS
+
+
+def test_partitions_have_the_mirrors_columns_and_a_condition() -> None:
+    found = topic(partition(0), partition(1, leader=None, isr=(), elr=(2, 1), elected="elr"), name="a")
+    frame = partition_frame([found, topic(partition(), name="b")])
+    shown = frame.to_pandas()
+    assert [*shown.columns] == PARTITION_COLUMNS.names
+    assert [*zip(shown.topic, shown.partition, shown.condition, strict=True)] == [
+        ("a", 0, "in sync"),
+        ("a", 1, "leaderless"),
+        ("b", 0, "in sync"),
+    ]
+    assert str(shown.leader.dtype) == "Int32"
+    assert [*shown.leader.isna()] == [False, True, False]
+    assert [*shown.isr] == [(1, 2), (), (1, 2)]  # ascending, as the mirror has them
+    assert [*shown.elr] == [(), (1, 2), ()]
+    assert [*shown.replicas] == [(2, 1)] * 3
+    assert shown.recovering.dtype == bool
+    arrow = frame.to_arrow()
+    assert arrow.schema == PARTITION_COLUMNS
+    assert arrow["elected_how"].to_pylist() == [None, "elr", None]
+    assert arrow["isr"].to_pylist() == [[1, 2], [], [1, 2]]
+
+
+def test_every_column_says_what_it_means() -> None:
+    for schema in (PARTITION_COLUMNS, BROKER_COLUMNS, TOPIC_COLUMNS, EVENT_COLUMNS, LAG_COLUMNS):
+        assert all(field.metadata[b"comment"] for field in schema)
+
+
+def test_many_partitions_take_well_under_a_second() -> None:
+    described = [topic(*map(partition, range(MANY)))]
+    partition_frame(described[:0]).to_pandas()  # imports pandas
+    began = time.process_time()
+    assert len(partition_frame(described).to_pandas()) == MANY
+    assert time.process_time() - began < WELL_UNDER_A_SECOND_S
+
+
+def test_brokers_say_where_they_are() -> None:
+    told: dict[str, Any] = {"host": "h", "port": 5, "replication_port": 6, "epoch": 7}
+    cluster = ClusterDescription(
+        cluster_id="c",
+        controller=None,
+        brokers=(
+            BrokerDescription(id=1, rack=None, shutting_down=False, **told),
+            BrokerDescription(id=2, rack="r", shutting_down=True, **told),
+        ),
+    )
+    frame = broker_frame(cluster)
+    assert frame.to_arrow().to_pylist() == [
+        {"broker": 1, "host": "h", "port": 5, "rack": None, "epoch": 7, "state": "live"},
+        {"broker": 2, "host": "h", "port": 5, "rack": "r", "epoch": 7, "state": "shutting_down"},
+    ]
+    assert [*frame.to_pandas().columns] == BROKER_COLUMNS.names
+
+
+def test_a_topics_schema_can_be_read() -> None:
+    schema = base64.b64encode(pa.schema([("id", pa.int64()), ("at", pa.string())]).serialize().to_pybytes()).decode()
+    told = [topic(partition(), schema=schema, config={"retention.ms": 5}), topic(name="bare")]
+    assert topic_frame(told).to_arrow().select(TOPIC_COLUMNS.names[:5]).to_pylist() == [
+        {
+            "topic": "orders",
+            "partitions": 1,
+            "columns": "id:int64, at:string",
+            "schema_version": 0,
+            "settings": '{"retention.ms":5}',
+        },
+        {"topic": "bare", "partitions": 0, "columns": None, "schema_version": 0, "settings": "{}"},
+    ]
+
+
+def test_events_have_a_time_with_a_zone() -> None:
+    told = [event(1, 1_001, None, (1, 0), leader=1, leader_epoch=0), event(2, 2_000, (1, 0), None, topic=None)]
+    frame = event_frame(told)
+    shown = frame.to_pandas()
+    assert [*shown.columns] == EVENT_COLUMNS.names
+    assert [each.isoformat() for each in shown["at"]] == [
+        "1970-01-01T00:00:01.001000+00:00",
+        "1970-01-01T00:00:02+00:00",
+    ]
+    assert [*shown.became.isna()] == [False, True]
+    assert shown.became[0] == '{"leader":1,"leader_epoch":0,"isr":[1]}'
+    assert frame.to_arrow().schema == EVENT_COLUMNS
+    assert [each.timestamp() for each in frame.to_arrow()["at"].to_pylist()] == [1.001, 2.0]
+
+
+def replica(broker: int, lags: dict[int, FollowerLag], number: int = 0, *, leads: bool = True) -> ReplicaDescription:
+    return ReplicaDescription(
+        topic="orders",
+        partition=number,
+        broker=broker,
+        leads=leads,
+        bytes=1,
+        log_start=0,
+        high_watermark=1,
+        log_end=1,
+        last_epoch=0,
+        lags=lags,
+    )
+
+
+def test_each_follower_has_a_lag_or_none_that_is_known() -> None:
+    told = topic(
+        partition(0, replicas=(1, 2, 3), isr=(1, 2)),
+        partition(1, leader=2),  # who does not answer
+        partition(2, leader=None, isr=()),
+    )
+    lags = {2: FollowerLag(records=0, ms=0), 3: FollowerLag(records=None, ms=70)}
+    old = replica(2, {1: FollowerLag(records=9, ms=9)}, 2)  # it believes that it leads
+    frame = lag_frame([told], [replica(1, lags), replica(1, {}, 1, leads=False), old])
+    rows = [tuple(row.values()) for row in frame.to_arrow().to_pylist()]
+    assert rows == [
+        ("orders", 0, 2, 1, 0, 0, True),
+        ("orders", 0, 3, 1, None, 70, False),
+        ("orders", 1, 1, 2, None, None, True),
+        ("orders", 2, 2, None, None, None, False),
+        ("orders", 2, 1, None, None, None, False),
+    ]
+    assert str(frame.to_pandas().records.dtype) == "Int64"
+
+
+@pytest.mark.parametrize(
+    ("frame", "schema"),
+    [
+        (partition_frame([]), PARTITION_COLUMNS),
+        (topic_frame([]), TOPIC_COLUMNS),
+        (event_frame([]), EVENT_COLUMNS),
+        (lag_frame([], []), LAG_COLUMNS),
+    ],
+)
+def test_nothing_has_the_same_columns(frame: Any, schema: pa.Schema) -> None:
+    assert [*frame.to_pandas().columns] == schema.names
+    assert frame.to_arrow().schema == schema
