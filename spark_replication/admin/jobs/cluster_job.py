@@ -108,6 +108,7 @@ from another terminal:
   .venv/bin/python jobs/read_orders.py --from latest --follow
 from Python, or a notebook whose kernel is .venv/bin/python:
   import spark_replication as sr
+  sr.connect("{where}")  # how the cluster is; jobs/notebooks/tour.py shows more
   reader = sr.Reader("{where}")
   next(reader.read("{TOPIC}", partition=0)).batch.to_pandas()
 try: kill -9 one of the pids below, and watch its partitions move{f"; {TOPIC} keeps growing" if with_load else ""}.

@@ -16,6 +16,7 @@ from itertools import chain
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from spark_replication.admin.cli.reassign_command import RATE
 from spark_replication.admin.notebook.cells import grid_of
 from spark_replication.admin.notebook.frames import (
     Frame,
@@ -26,7 +27,7 @@ from spark_replication.admin.notebook.frames import (
     topic_frame,
 )
 from spark_replication.admin.notebook.leaderships import timeline_of
-from spark_replication.admin.notebook.moving import BYTES_PER_SECOND, PlannedMoves
+from spark_replication.admin.notebook.moving import PlannedMoves
 from spark_replication.client.admin import DEADLINE_MS, Admin
 from spark_replication.client.bootstrap import DELTA, FORMS
 from spark_replication.client.descriptions import ClusterDescription, TopicDescription
@@ -189,20 +190,35 @@ class ConnectedCluster:
         targets: Mapping[str, Sequence[BrokerId]] | None = None,
         *,
         over: Collection[BrokerId] | None = None,
+        add: Collection[BrokerId] | None = None,
         without: Collection[BrokerId] | None = None,
+        replace: Mapping[BrokerId, BrokerId] | None = None,
+        replication_factor: int | None = None,
+        balance_leaders: bool = False,
         topics: Collection[str] | None = None,
-        bytes_per_second: int = BYTES_PER_SECOND,
+        bytes_per_second: int = RATE,
     ) -> PlannedMoves:
-        """As Admin.plan_reassignment. Nothing moves before its `apply`. bytes_per_second: for the time it may take."""
+        """As Admin.plan_reassignment. Nothing moves before its `apply`. bytes_per_second: what a broker is expected to
+        send, for the time that is told."""
         if bytes_per_second < 1:
             raise InvalidRequest(f"{bytes_per_second} bytes a second copy nothing: name 1 or more")
-        found = self.admin.plan_reassignment(targets, over=over, without=without, topics=topics)
+        found = self.admin.plan_reassignment(
+            targets,
+            over=over,
+            add=add,
+            without=without,
+            replace=replace,
+            replication_factor=replication_factor,
+            balance_leaders=balance_leaders,
+            topics=topics,
+        )
         return PlannedMoves(self.admin, found, bytes_per_second)
 
     def drill(self, cluster: LocalCluster | SparkCluster) -> DrillResult:
-        """kill -9 of the broker that leads most of a topic of its own, under load, about 10 s. `cluster`: who has
-        started this cluster in this process; no other broker is killed. `make drill` does more, on a cluster of its
-        own."""
+        """kill -9 of a broker that leads partitions of a topic of its own, under load: about 10 s.
+
+        cluster: who has started this cluster in this process; only a broker of that is killed. `make drill` kills an
+        executor and the driver as well, on a Spark cluster that it starts itself."""
         from spark_replication.admin.notebook.drill import Drill
 
         return Drill(self.admin, cluster).run()

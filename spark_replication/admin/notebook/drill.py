@@ -11,9 +11,9 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from uuid import uuid4
 
 import msgspec
@@ -22,6 +22,7 @@ from spark_replication.admin.drill.figures import History, Line, history, led_by
 from spark_replication.admin.drill.load import SCHEMA, Record, lines_of, produce
 from spark_replication.client.admin import Admin
 from spark_replication.client.deadline import Deadline
+from spark_replication.client.descriptions import PartitionDescription
 from spark_replication.client.markup import joined, paragraph, styled, table
 from spark_replication.client.producer import Producer
 from spark_replication.client.reader import Reader
@@ -91,6 +92,14 @@ def _longest(waits: Mapping[PartitionNumber, float], of: Sequence[PartitionNumbe
     return f"{max(waits[number] for number in of):.0f} ms"
 
 
+def chosen(leaders: Mapping[PartitionNumber, BrokerId | None], owned: Collection[BrokerId]) -> BrokerId:
+    """A leader whose process the cluster that is drilled has started."""
+    found = next((leader for leader in leaders.values() if leader in owned), None)
+    if found is None:
+        raise InvalidRequest(f"no broker of {sorted(owned)} leads a partition of the drill: wait until it is healthy")
+    return found
+
+
 class Drill:
     """admin: of the connection that asks for it. cluster: whose broker is killed."""
 
@@ -122,7 +131,9 @@ class Drill:
         record, stopping = Record(lines), threading.Event()
         where, security = self._cluster.zookeeper, self._cluster.security
         with Producer(where, security=security, deadline_ms=PRODUCER_DEADLINE_MS) as producer:
-            load = threading.Thread(target=produce, args=(producer, self._topic, PARTITIONS, record, stopping))
+            load = threading.Thread(
+                target=produce, args=(producer, self._topic, PARTITIONS, record, stopping), name="drill-load"
+            )
             load.start()
             try:
                 self._wait(
@@ -132,7 +143,7 @@ class Drill:
                 began = time.time()
                 time.sleep(QUIET_S)
                 leaders = {each.partition: each.leader for each in self._partitions()}
-                broker = next(leader for leader in leaders.values() if leader is not None)
+                broker = chosen(leaders, self._cluster.brokers)
                 pid, at = self._cluster.brokers[broker].pid, time.time()
                 os.kill(pid, signal.SIGKILL)
                 led = led_by(broker, leaders)
@@ -156,7 +167,7 @@ class Drill:
             problems=("the producer met an error",) if record.failed else (),
         )
 
-    def _partitions(self) -> Any:
+    def _partitions(self) -> tuple[PartitionDescription, ...]:
         (topic,) = self._admin.describe_topics([self._topic])
         return topic.partitions
 

@@ -6,6 +6,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
+from spark_replication.admin.cli.reassign_command import RATE
 from spark_replication.client.admin import Admin
 from spark_replication.client.deadline import Deadline
 from spark_replication.client.markup import Markup, joined, paragraph, table
@@ -13,8 +14,6 @@ from spark_replication.client.replica_sizes import ReassignmentDescription
 from spark_replication.core.moves.moves import Plan, size_text
 from spark_replication.errors import ReplicationError, RequestTimedOut
 
-#: What a replica that is copied gains each second, where nobody says it: the estimate names it.
-BYTES_PER_SECOND = 50 << 20
 SHOWN_MOVES_MAX = 100
 WAIT_S = 3_600.0
 POLL_S = 0.5
@@ -30,15 +29,15 @@ def _tell(text: str) -> None:
 class PlannedMoves:
     """plan: what `Admin.apply` takes, and a file keeps (`plan.to_json()`)."""
 
-    def __init__(self, admin: Admin, plan: Plan, bytes_per_second: int = BYTES_PER_SECOND) -> None:
+    def __init__(self, admin: Admin, plan: Plan, bytes_per_second: int = RATE) -> None:
         self.plan = plan
         self._admin = admin
         self._bytes_per_second = bytes_per_second
 
     @property
     def estimate_s(self) -> float | None:
-        """As if all bytes were copied one after the other. None: of some partitions nobody knows the size."""
-        return None if self.plan.unknown else self.plan.bytes_to_copy / self._bytes_per_second
+        """None: nobody knows."""
+        return self.plan.estimate_s(self._bytes_per_second)
 
     def __repr__(self) -> str:
         return f"{self.plan}\n{self._time}" if self.plan.moves else str(self.plan)
@@ -51,7 +50,7 @@ class PlannedMoves:
             (
                 *(each.partition, each.present, each.target, each.adding, each.removing),
                 size_text(each.bytes_to_copy),
-                _seconds(None if each.bytes_to_copy is None else each.bytes_to_copy / self._bytes_per_second),
+                _seconds(Plan(moves=(each,)).estimate_s(self._bytes_per_second)),
             )
             for each in moves[:SHOWN_MOVES_MAX]
         ]
@@ -63,8 +62,8 @@ class PlannedMoves:
     @property
     def _time(self) -> str:
         if self.estimate_s is None:
-            return f"How long it takes is unknown: nobody told the size of {len(self.plan.unknown)} partitions"
-        return f"About {_seconds(self.estimate_s)} at {size_text(self._bytes_per_second)} a second"
+            return "How long it takes is unknown, as some size or leader is"
+        return f"About {_seconds(self.estimate_s)}, if each broker sends {size_text(self._bytes_per_second)} a second"
 
     def apply(
         self, *, wait_s: float | None = WAIT_S, tell: Callable[[str], None] = _tell

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from spark_replication.admin.drill.figures import History
-from spark_replication.admin.notebook.drill import Drill, DrillResult
+from spark_replication.admin.notebook.drill import Drill, DrillResult, chosen
 from spark_replication.errors import InvalidConfig, InvalidRequest, ReplicationError
 
 RESULT = DrillResult(
@@ -50,6 +50,12 @@ def test_no_process_is_killed_but_a_broker_of_this_cluster_and_host(
 
 def test_a_cluster_of_this_process_is_drilled() -> None:
     Drill(admin(), cluster("127.0.0.1", "localhost"))
+
+
+def test_a_leader_that_another_process_started_is_left_alone() -> None:
+    assert chosen({0: None, 1: 3, 2: 2}, owned={1, 2}) == 2
+    with pytest.raises(InvalidRequest, match=r"no broker of \[1\] leads a partition of the drill"):
+        chosen({0: None, 1: 3}, owned={1})
 
 
 def test_what_was_measured_is_a_table() -> None:

@@ -33,7 +33,7 @@ class AskedAdmin:
 
 
 def move(number: int, size: int | None = 100 * MIB) -> Move:
-    return Move(partition=f"orders-{number}", topic_id="a", present=(1, 2), target=(1, 3), bytes=size)
+    return Move(partition=f"orders-{number}", topic_id="a", present=(1, 2), target=(1, 3), bytes=size, leader=1)
 
 
 def under_way(number: int, bytes_left: int | None = MIB, time_left_ms: int | None = 2_000) -> ReassignmentDescription:
@@ -77,16 +77,16 @@ def test_bytes_and_time_of_each_move_and_of_all() -> None:
         in planned._repr_html_()
     )
     assert (
-        "<p>2 partitions change, 300.0 MiB are copied. About 5.0 min at 1.0 MiB a second</p>" in planned._repr_html_()
+        "<p>2 partitions change, 300.0 MiB are copied. About 5.0 min, if each broker sends 1.0 MiB a second</p>" in planned._repr_html_()
     )
-    assert repr(planned).splitlines()[-1] == "About 5.0 min at 1.0 MiB a second"
+    assert repr(planned).splitlines()[-1] == "About 5.0 min, if each broker sends 1.0 MiB a second"
 
 
 def test_what_nobody_knows_is_said() -> None:
     planned = moves(move(0), move(1, None))
     assert planned.estimate_s is None
     assert "<td>unknown</td><td>unknown</td>" in planned._repr_html_()
-    assert "How long it takes is unknown: nobody told the size of 1 partitions" in planned._repr_html_()
+    assert "How long it takes is unknown, as some size or leader is" in planned._repr_html_()
 
 
 def test_nothing_is_to_be_moved() -> None:
