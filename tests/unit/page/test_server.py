@@ -243,7 +243,10 @@ def test_an_answer_of_long_ago_makes_nobody_ready(viewer: Viewer, monkeypatch: p
 def test_metrics_are_served_as_they_are_told(viewer: Viewer, cluster: PageCluster) -> None:
     assert viewer.ask("/metrics").body == b"up{broker=None} 1\n"
     found = viewer.ask("/brokers/2/metrics")
-    assert (found.body, found.headers["content-type"]) == (b"up{broker=2} 1\n", "text/plain; version=0.0.4; charset=utf-8")
+    assert (found.body, found.headers["content-type"]) == (
+        b"up{broker=2} 1\n",
+        "text/plain; version=0.0.4; charset=utf-8",
+    )
 
 
 # Where it is served, and its end

@@ -77,7 +77,8 @@ def test_bytes_and_time_of_each_move_and_of_all() -> None:
         in planned._repr_html_()
     )
     assert (
-        "<p>2 partitions change, 300.0 MiB are copied. About 5.0 min, if each broker sends 1.0 MiB a second</p>" in planned._repr_html_()
+        "<p>2 partitions change, 300.0 MiB are copied. About 5.0 min, if each broker sends 1.0 MiB a second</p>"
+        in planned._repr_html_()
     )
     assert repr(planned).splitlines()[-1] == "About 5.0 min, if each broker sends 1.0 MiB a second"
 
