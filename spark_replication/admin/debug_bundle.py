@@ -21,6 +21,7 @@ import msgspec
 from spark_replication.client.admin import Admin
 from spark_replication.config import Settings, described
 from spark_replication.errors import ReplicationError
+from spark_replication.model import BrokerId
 
 LOG_BYTES_MAX = 4 << 20  # the end of each log
 EVENTS = 1_000
@@ -60,11 +61,21 @@ def _parts(admin: Admin, settings: Settings) -> Iterator[tuple[str, Callable[[],
     yield "replicas.json", lambda: _json(admin.replicas())
     yield "reassignments.json", lambda: _json(admin.reassignments())
     yield "events.json", lambda: _json(admin.events(last=EVENTS))
+    yield "metrics/controller.txt", lambda: admin.metrics().encode()
+    for broker in _live(admin):
+        yield f"metrics/broker-{broker}.txt", lambda broker=broker: admin.metrics(broker).encode()  # type: ignore[misc]
     directory = Path(settings.data_dir).resolve()
     for pattern in (*_LOGS, *_OF_BROKERS):
         for path in sorted(directory.glob(pattern)):
             if path.is_file():
                 yield f"data/{path.relative_to(directory)}", lambda path=path: _end_of(path)  # type: ignore[misc]
+
+
+def _live(admin: Admin) -> list[BrokerId]:
+    try:
+        return [broker.id for broker in admin.describe_cluster().brokers]
+    except ReplicationError:
+        return []  # why is said of cluster.json
 
 
 def _json(value: Any) -> bytes:

@@ -9,7 +9,16 @@ from typing import Any
 
 import click
 
-from spark_replication.admin.cli.listing import Format, bootstrap, bootstrap_of_group, output, security, show, watched
+from spark_replication.admin.cli.listing import (
+    Format,
+    bootstrap,
+    bootstrap_of_group,
+    output,
+    own_bootstrap,
+    security,
+    show,
+    watched,
+)
 from spark_replication.admin.cli.reassign_command import apply_and_wait, wait
 from spark_replication.client.admin import Admin, BrokerDescription, TopicDescription
 from spark_replication.transport.security import Security
@@ -26,11 +35,7 @@ _COLUMNS = ("id", "state", "leads", "replicas", "not_in_sync", *_OF_A_BROKER)
 @watched
 def brokers(context: click.Context, bootstrap: str | None, output: Format, security: Security) -> None:
     """The brokers, and how many partitions each leads and has a replica of: those that are gone first."""
-    if context.invoked_subcommand is None and bootstrap is None:
-        raise click.MissingParameter(ctx=context, param_hint="'--bootstrap' / '-b'", param_type="option")
-    if bootstrap is not None and context.invoked_subcommand is not None:
-        context.default_map = {context.invoked_subcommand: {"bootstrap": bootstrap}}
-    elif bootstrap is not None:
+    if (bootstrap := own_bootstrap(context, bootstrap)) is not None:
         with closing(Admin(bootstrap, security=security)) as admin:
             rows = _rows(admin.describe_cluster().brokers, admin.describe_topics())
         show(_COLUMNS, rows, output=output)

@@ -135,6 +135,17 @@ def tell_error(error: ReplicationError | str) -> None:
     click.echo(f"error: {harmless(str(error))}", err=True)
 
 
+def own_bootstrap(context: click.Context, given: str | None) -> str | None:
+    """Of a group that is a listing where no command follows; None: one does, and gets what was given to the group."""
+    if context.invoked_subcommand is None:
+        if given is None:
+            raise click.MissingParameter(ctx=context, param_hint="'--bootstrap' / '-b'", param_type="option")
+        return given
+    if given is not None:
+        context.default_map = {context.invoked_subcommand: {"bootstrap": given}}
+    return None
+
+
 def tell_refused(refused: Mapping[str, ReplicationError]) -> None:
     """What of a request was refused: a line each on stderr, and exit 1, if there is any."""
     for name, error in refused.items():

@@ -8,7 +8,16 @@ import click
 import pyarrow as pa
 
 from spark_replication.admin.cli.describe_command import describe
-from spark_replication.admin.cli.listing import Format, bootstrap, bootstrap_of_group, output, security, show, watched
+from spark_replication.admin.cli.listing import (
+    Format,
+    bootstrap,
+    bootstrap_of_group,
+    output,
+    own_bootstrap,
+    security,
+    show,
+    watched,
+)
 from spark_replication.admin.schema_texts import schema_from, with_columns
 from spark_replication.client.admin import Admin, TopicDescription
 from spark_replication.config import parse_assignment
@@ -32,11 +41,7 @@ _settings = click.argument("assignments", nargs=-1, metavar="NAME=VALUE…")
 @watched
 def topics(context: click.Context, bootstrap: str | None, output: Format, security: Security) -> None:
     """The topics, how large and how well replicated they are: the worst first."""
-    if context.invoked_subcommand is None and bootstrap is None:
-        raise click.MissingParameter(ctx=context, param_hint="'--bootstrap' / '-b'", param_type="option")
-    if bootstrap is not None and context.invoked_subcommand is not None:
-        context.default_map = {context.invoked_subcommand: {"bootstrap": bootstrap}}
-    elif bootstrap is not None:
+    if (bootstrap := own_bootstrap(context, bootstrap)) is not None:
         with closing(Admin(bootstrap, security=security)) as admin:
             rows = [_row(topic) for topic in admin.describe_topics()]
         show(_COLUMNS, sorted(rows, key=lambda row: (-row[3], -row[4], -row[5], row[0])), output=output)
