@@ -73,7 +73,7 @@ def test_the_commands_that_mend_are_there_with_their_options() -> None:
     for each in ours:
         words = each.split()[1:]
         command: click.Command = cli
-        while isinstance(command, click.Group) and not (words and words[0].startswith("--")) and words:
+        while isinstance(command, click.Group) and words and not words[0].startswith("--"):
             found = command.get_command(click.Context(command), words.pop(0))
             assert found is not None, each
             command = found

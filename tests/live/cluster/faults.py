@@ -49,13 +49,14 @@ def thread_states(pid: int) -> set[str]:
 
 @contextmanager
 def stopped(pid: int | None) -> Iterator[None]:
-    """It hangs until the end of the block."""
+    """It hangs until the end of the block, or until its guardian puts an end to it."""
     assert pid is not None
     hang(pid)
     try:
         yield
     finally:
-        os.kill(pid, signal.SIGCONT)
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
 
 
 @contextmanager

@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +14,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
+from tests.live.cluster.faults import stopped
 from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -70,15 +69,6 @@ def shell(cluster: sr.LocalCluster) -> Shell:
     return Shell(cluster.bootstrap)
 
 
-@contextmanager
-def hanging(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        os.kill(pid, signal.SIGCONT)
-
-
 def test_a_topic_is_made_described_changed_and_ended(cluster: sr.LocalCluster, shell: Shell, tmp_path: Path) -> None:
     made = shell.run("topics", "create", "orders", "--schema", SCHEMA, "-p", 2, "-r", 3, "retention.ms=86400000")
     assert made.stdout == "orders has 2 partitions of 3 replicas each\n"
@@ -130,7 +120,7 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
     def partition() -> dict[str, Any]:
         return next(each for each in shell.rows("partitions", has=PARTITION) if each["partition"] == 0)
 
-    with hanging(cluster.brokers[2].pid):
+    with stopped(cluster.brokers[2].pid):
         eventually(lambda: partition()["isr"] == [1], "broker 2 leaves the ISR")
         found = json.loads(shell.run("health", "--format=json", code=1).stdout)
         assert (found.keys(), found["verdict"], found["under_replicated"]) == (HEALTH, "degraded", 1)
@@ -142,7 +132,7 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
         assert shell.rows("partitions", "--leaderless", has=PARTITION) == []
         states = {each["id"]: each["state"] for each in shell.rows("brokers", has=BROKER)}
         assert states == {2: "gone", 1: "live", 3: "live"}
-        with hanging(cluster.brokers[1].pid):
+        with stopped(cluster.brokers[1].pid):
             eventually(lambda: partition()["leader"] is None, "nobody leads")
             os.kill(cluster.brokers[2].pid, signal.SIGCONT)
             eventually(lambda: 2 in {b.id for b in cluster.admin.describe_cluster().brokers}, "broker 2 is back")

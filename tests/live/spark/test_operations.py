@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,8 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.spark.cluster_file import read_cluster_file
-from tests.live.spark.waiting import wait_for
+from tests.live.cluster.faults import stopped
+from tests.live.spark.waiting import left_behind, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -113,22 +114,9 @@ def person(tmp_path: Path) -> Iterator[Person]:
 
 def _end_all(home: Path) -> None:
     """What the last driver has left serving."""
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(home).encode() in (path / "cmdline").read_bytes():
-                os.kill(int(path.name), signal.SIGKILL)
-        except OSError:
-            continue
-
-
-@contextmanager
-def hanging(pid: int) -> Iterator[None]:
-    os.kill(pid, signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        with suppress(ProcessLookupError):  # its guardian may have put an end to it
-            os.kill(pid, signal.SIGCONT)
+    for pid in left_behind(home):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
 
 
 def pid_of(home: Path, broker: int) -> int:
@@ -146,9 +134,9 @@ def test_an_operator_who_has_readme_alone(person: Person, tmp_path: Path) -> Non
         return next(each for each in person.sees("spark-replication partitions orders") if each["partition"] == 3)
 
     leader, follower = orders_3()["replicas"]
-    with hanging(pid_of(tmp_path, follower)):
+    with stopped(pid_of(tmp_path, follower)):
         wait_for("the follower to leave the ISR", lambda: orders_3()["isr"] == [leader])
-        with hanging(pid_of(tmp_path, leader)):
+        with stopped(pid_of(tmp_path, leader)):
             wait_for("nobody to lead", lambda: orders_3()["leader"] is None)
             with suppress(ProcessLookupError):
                 os.kill(pid_of(tmp_path, follower), signal.SIGCONT)

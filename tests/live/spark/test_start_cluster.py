@@ -16,7 +16,7 @@ from spark_replication.model import DirectoryIdentity
 from spark_replication.process.stop_signals import INTERRUPTED
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.storage.broker_directory import write_identity
-from tests.live.spark.waiting import wait_for
+from tests.live.spark.waiting import left_behind, wait_for
 from tests.unit.page.viewer import Viewer
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
@@ -24,17 +24,6 @@ pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]
 STOP_TIMEOUT_S = 90.0
 REFUSED_TIMEOUT_S = 120.0
-
-
-def left_behind(data: Path) -> list[int]:
-    found = []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            if str(data).encode() in (path / "cmdline").read_bytes():
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
 
 
 def command_line(*arguments: str) -> str:

@@ -23,6 +23,18 @@ def wait_for(what: str, found: Callable[[], T | None], timeout_s: float = TIMEOU
     raise AssertionError(f"{what}: not within {timeout_s} s")
 
 
+def left_behind(data: Path) -> list[int]:
+    """The processes that name this directory."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            if str(data).encode() in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
 def children(*parents: int) -> list[tuple[int, bytes]]:
     """The processes that these have started, and their command lines."""
     found = []
