@@ -12,11 +12,9 @@ import click
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
 from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin
-from spark_replication.core.moves.moves import Plan, size_text
+from spark_replication.core.moves.moves import BYTES_PER_SECOND, Plan, size_text
 from spark_replication.errors import ReplicationError
 from spark_replication.transport.security import Security
-
-RATE = 100 << 20  # about what one disk and a network of 1 Gbit/s give
 
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
 
@@ -82,7 +80,7 @@ def reassign() -> None:
 @click.option(
     "--rate",
     type=click.IntRange(min=1),
-    default=RATE,
+    default=BYTES_PER_SECOND,
     show_default=True,
     help="bytes a second that a broker is expected to send, for the time that is told",
 )

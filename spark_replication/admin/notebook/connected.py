@@ -16,7 +16,6 @@ from itertools import chain
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from spark_replication.admin.cli.reassign_command import RATE
 from spark_replication.admin.notebook.cells import grid_of
 from spark_replication.admin.notebook.frames import (
     Frame,
@@ -34,6 +33,7 @@ from spark_replication.client.descriptions import ClusterDescription, TopicDescr
 from spark_replication.client.health import Health
 from spark_replication.client.markup import Markup, joined, link, paragraph, styled, table
 from spark_replication.config import BOOTSTRAP_VARIABLE
+from spark_replication.core.moves.moves import BYTES_PER_SECOND
 from spark_replication.core.moves.planning import named_partition
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest, ReplicationError
@@ -196,7 +196,7 @@ class ConnectedCluster:
         replication_factor: int | None = None,
         balance_leaders: bool = False,
         topics: Collection[str] | None = None,
-        bytes_per_second: int = RATE,
+        bytes_per_second: int = BYTES_PER_SECOND,
     ) -> PlannedMoves:
         """As Admin.plan_reassignment. Nothing moves before its `apply`. bytes_per_second: what a broker is expected to
         send, for the time that is told."""

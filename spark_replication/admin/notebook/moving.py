@@ -6,12 +6,11 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 
-from spark_replication.admin.cli.reassign_command import RATE
 from spark_replication.client.admin import Admin
 from spark_replication.client.deadline import Deadline
 from spark_replication.client.markup import Markup, joined, paragraph, table
 from spark_replication.client.replica_sizes import ReassignmentDescription
-from spark_replication.core.moves.moves import Plan, size_text
+from spark_replication.core.moves.moves import BYTES_PER_SECOND, Plan, size_text
 from spark_replication.errors import ReplicationError, RequestTimedOut
 
 SHOWN_MOVES_MAX = 100
@@ -29,7 +28,7 @@ def _tell(text: str) -> None:
 class PlannedMoves:
     """plan: what `Admin.apply` takes, and a file keeps (`plan.to_json()`)."""
 
-    def __init__(self, admin: Admin, plan: Plan, bytes_per_second: int = RATE) -> None:
+    def __init__(self, admin: Admin, plan: Plan, bytes_per_second: int = BYTES_PER_SECOND) -> None:
         self.plan = plan
         self._admin = admin
         self._bytes_per_second = bytes_per_second

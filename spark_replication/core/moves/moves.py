@@ -22,6 +22,8 @@ from spark_replication.model import BrokerId, TopicPartition, Value, require
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 APPLIED_TOGETHER_MAX = 1_000  # moves of one request: the controller answers it once all of them have begun
+# What a broker is taken to send where nobody says it: about what one disk and a network of 1 Gbit/s give.
+BYTES_PER_SECOND = 100 << 20
 _COLUMNS = ("partition", "from", "to", "adds", "drops", "bytes")
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
