@@ -22,7 +22,7 @@ from spark_replication.spark.standalone import Standalone
 from tests.live.datasource.processes import descendants, kill_if_there
 from tests.live.spark import speculating
 from tests.live.spark.applications import ROOT, Application
-from tests.live.spark.waiting import wait_for
+from tests.live.spark.waiting import children, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -57,7 +57,7 @@ class Job:
 
     def __init__(self, spark: Standalone, folder: Path, name: str, command: list[str]) -> None:
         self._spark = spark
-        self._others = set(spark.executors().values())
+        self._mark = _marks_executors(name)
         self._log = folder / f"{name}.log"
         environment = {**os.environ, "PYSPARK_PYTHON": sys.executable}  # spark-submit finds Spark by it
         with self._log.open("wb") as log:
@@ -80,7 +80,8 @@ class Job:
 
         def executor() -> int | None:
             assert self.process.poll() is None, self.says()
-            mine = set(self._spark.executors().values()) - self._others
+            workers = [self._spark.worker_pid(number) for number in range(len(HOSTS))]
+            mine = [pid for pid, command in children(*workers) if self._mark.encode() in command]
             return next((pid for pid in mine if any("pyspark" in each for each in descendants(pid).values())), None)
 
         os.kill(wait_for("its executor has a task", executor), signal.SIGKILL)
@@ -100,9 +101,15 @@ class Job:
         self.process.wait()
 
 
-def submitted(spark: Standalone, *command: str) -> list[str]:
+def _marks_executors(job: str) -> str:
+    """On their command lines: which executors of a standalone cluster are this job's."""
+    return f"-Djob={job}"
+
+
+def submitted(spark: Standalone, name: str, *command: str) -> list[str]:
     """By spark-submit."""
     settings = {"spark.cores.max": "1", "spark.executor.memory": "512m", "spark.driver.memory": "512m"}
+    settings["spark.executor.extraJavaOptions"] = _marks_executors(name)
     options = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
     options += ["--master", spark.url, "--jars", ",".join(map(str, delta_jars()))]
     script = str(Path(sys.prefix) / "bin" / "spark-submit")
@@ -123,14 +130,13 @@ def test_a_load_and_a_stream_of_it_lose_and_double_nothing_as_their_executors_ar
     with sr.Admin(zookeeper) as admin:
         admin.create_topic("orders", SCHEMA, partitions=6, replication_factor=BROKERS)
     where = ("--bootstrap", zookeeper, "--topic", "orders")
-    reading = Job(
-        spark, tmp_path, "read", submitted(spark, "jobs/read_orders.py", *where, "--into", str(table), "--follow")
-    )
+    reads = ("jobs/read_orders.py", *where, "--into", str(table), "--follow")
+    reading = Job(spark, tmp_path, "read", submitted(spark, "read", *reads))
     producing = None
     try:
         reading.wait_for("the stream has begun", (table / "_checkpoints").exists)
-        load = ("--spark", "--rows", str(ROWS))
-        producing = Job(spark, tmp_path, "produce", submitted(spark, "jobs/produce_orders.py", *where, *load))
+        load = ("jobs/produce_orders.py", *where, "--spark", "--rows", str(ROWS))
+        producing = Job(spark, tmp_path, "produce", submitted(spark, "produce", *load))
         producing.kill_executor()
         reading.kill_executor()
         producing.wait_ended()
