@@ -55,7 +55,7 @@ from spark_replication.messages.actions import (
 )
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
-    DescribeTopics,
+    GetMetadata,
     Metadata,
     ReplicaSize,
     TopicMetadata,
@@ -292,7 +292,7 @@ class Admin:
         if known is None:
             return self._told_best(None, deadline)
         try:
-            told = self._routes.call(known, METADATA, DescribeTopics(), deadline.within_ms(ASK_MS))
+            told = self._routes.call(known, METADATA, GetMetadata(), deadline.within_ms(ASK_MS))
         except ReplicationError as error:
             if not error.retriable:
                 raise
@@ -444,7 +444,7 @@ class Admin:
         return next(iter(found.topics), None)
 
     def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline, try_ms: int = TRY_MS) -> Metadata:
-        address, request = self._controller(deadline), DescribeTopics(topics=topics)
+        address, request = self._controller(deadline), GetMetadata(topics=topics)
         return self._routes.call(address, METADATA, request, deadline.within_ms(try_ms))
 
     def _told_best(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
@@ -478,7 +478,7 @@ class Admin:
 
     def _told_by(self, address: str, topic: str, deadline: Deadline) -> tuple[TopicMetadata, ...]:
         try:
-            request = DescribeTopics(topics=(topic,))
+            request = GetMetadata(topics=(topic,))
             return self._routes.call(address, METADATA, request, deadline.within_ms(TRY_MS)).topics
         except ReplicationError as error:
             if deadline.passed:  # then it is no wonder

@@ -20,7 +20,7 @@ from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, UnknownTopicOrPartition
 from spark_replication.messages.actions import METADATA, Action, Asked, Told
-from spark_replication.messages.descriptions import DescribeTopics, Metadata, TopicMetadata
+from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
 from spark_replication.model import BrokerId
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY, Security
@@ -139,7 +139,7 @@ class Routes:
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
         """As one broker tells it now, of these topics (None: all); it is learned from, too."""
         names = None if topics is None else tuple(topics)
-        answer = self.ask(METADATA, DescribeTopics(topics=names), deadline)
+        answer = self.ask(METADATA, GetMetadata(topics=names), deadline)
         self._learn(answer, names or ())
         return answer
 
@@ -176,7 +176,7 @@ class Routes:
             if unknown and answer.controller is not None:
                 # It is ahead of every broker; if it is silent, what the broker knows has to do.
                 with suppress(ReplicationError):
-                    request = DescribeTopics(topics=unknown)
+                    request = GetMetadata(topics=unknown)
                     told = self.call(answer.controller, METADATA, request, deadline.within_ms(ASK_MS))
                     self._learn(told, unknown)
             self._refreshed_s = time.monotonic()

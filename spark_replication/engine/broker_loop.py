@@ -22,7 +22,7 @@ from spark_replication.engine.late_commands import LateCommands
 from spark_replication.engine.refused_replicas import RefusedReplicas
 from spark_replication.engine.registered_brokers import Registered, RegisteredBrokers
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.engine.topics_told import topics_told
+from spark_replication.engine.topics_told import topics_page, topics_told
 from spark_replication.errors import (
     NotReady,
     ReplicationError,
@@ -43,7 +43,7 @@ from spark_replication.messages.commands import (
     ToBroker,
     UpdateMetadata,
 )
-from spark_replication.messages.descriptions import DescribeReplicas, Metadata, ReplicaSizes
+from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, Metadata, ReplicaSizes, TopicPage
 from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
@@ -458,6 +458,10 @@ class BrokerLoop:
                 controller=controller,
                 topics=topics_told(sorted(self._configs) if topics is None else topics, self._configs, self._known),
             )
+
+    def topics(self, asked: DescribeTopics) -> TopicPage:
+        with self._guard:
+            return topics_page(asked, self._configs, self._known)
 
     def _learn(self, known: Iterable[PartitionCommand], configs: Mapping[str, TopicConfig]) -> None:
         for command in known:

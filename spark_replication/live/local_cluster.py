@@ -40,7 +40,7 @@ from spark_replication.live.guarding.guardian import (
     overrides_of,
 )
 from spark_replication.messages.actions import BROKER_DIED, METADATA
-from spark_replication.messages.descriptions import DescribeTopics, Metadata
+from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.guarding import BrokerDied
 from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId, ControllerInfo
@@ -374,7 +374,7 @@ class LocalCluster:
         if controller is None:
             raise NotReady("there is no controller")
         with self.security.client(controller.address) as client:
-            return call(client, METADATA, DescribeTopics(), REPORT_TIMEOUT_MS)
+            return call(client, METADATA, GetMetadata(), REPORT_TIMEOUT_MS)
 
     # The end
 

@@ -14,7 +14,14 @@ from spark_replication.messages.commands import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, Metadata, ReplicaSizes
+from spark_replication.messages.descriptions import (
+    DescribeReplicas,
+    DescribeTopics,
+    GetMetadata,
+    Metadata,
+    ReplicaSizes,
+    TopicPage,
+)
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import (
     BrokerDied,
@@ -54,7 +61,8 @@ class Action(NamedTuple, Generic[Asked, Told]):
 
 
 # Of any broker, and of the controller.
-METADATA = Action("metadata", DescribeTopics, Metadata)
+METADATA = Action("metadata", GetMetadata, Metadata)
+DESCRIBE_TOPICS = Action("describe_topics", DescribeTopics, TopicPage)
 METRICS = Action("metrics", GetMetrics, MetricsText)
 
 # Of a broker.

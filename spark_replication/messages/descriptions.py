@@ -2,17 +2,53 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
 import msgspec
 
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import Message, Part
-from spark_replication.model import BrokerId, Count, Offset, PartitionNumber, Registration, TopicConfig, TopicPartition
+from spark_replication.model import (
+    BrokerId,
+    Count,
+    Offset,
+    PartitionNumber,
+    Registration,
+    TopicConfig,
+    TopicPartition,
+    require,
+)
+
+TOPICS_A_REQUEST_MAX = 20  # that a description or an election names (KIP-966)
+PARTITIONS_A_PAGE_MAX = 2_000
+
+
+class GetMetadata(Message, frozen=True, kw_only=True):
+    """None: all topics. What clients route by; whoever describes topics to people asks by pages: DescribeTopics."""
+
+    topics: tuple[str, ...] | None = None
+
+
+class PageStart(Part, frozen=True, kw_only=True):
+    """Where a page begins: at a topic, or in its midst. topic_id: of which the earlier partitions were told."""
+
+    topic: str
+    topic_id: str = ""
+    partition: PartitionNumber = 0
 
 
 class DescribeTopics(Message, frozen=True, kw_only=True):
-    """None: all topics."""
+    """A page of these topics, or (None) of all, by name. start: the `next` of the page before."""
 
     topics: tuple[str, ...] | None = None
+    start: PageStart | None = None
+    partitions_max: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_A_PAGE_MAX)] = PARTITIONS_A_PAGE_MAX
+
+    def __post_init__(self) -> None:
+        require(
+            len(set(self.topics or ())) <= TOPICS_A_REQUEST_MAX,
+            f"{len(set(self.topics or ()))} topics: at most {TOPICS_A_REQUEST_MAX} a request",
+        )
 
 
 class Awaited(Part, frozen=True, kw_only=True):
@@ -47,6 +83,14 @@ class Metadata(Message, frozen=True, kw_only=True):
     zookeeper_silent_ms: Count = 0
     unreadable: tuple[str, ...] = ()
     mirror_error: str = ""
+
+
+class TopicPage(Message, frozen=True, kw_only=True):
+    """The answer to DescribeTopics. A topic that is not known is left out; one that is cut goes on, on the next page.
+    next: None: this is the last."""
+
+    topics: tuple[TopicMetadata, ...]
+    next: PageStart | None = None
 
 
 class DescribeReplicas(Message, frozen=True, kw_only=True):

@@ -24,6 +24,7 @@ from spark_replication.client.settings_file import read_settings
 from spark_replication.config import Settings
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.describing import described
 from spark_replication.core.guardianship import Patience, missing, must_step_aside, shortages
 from spark_replication.errors import (
     InvalidRequest,
@@ -392,7 +393,7 @@ class SparkCluster:
         if self._driver is not None and self._driver.active:
             with contextlib.suppress(ReplicationError):
                 cluster = self._driver.ask(ClusterState.snapshot)
-                metadata = health.described(cluster, None, None)
+                metadata = described(cluster, None, None)
                 return self._driver.with_surroundings(metadata), cluster.controller_epoch
         return None
 

@@ -36,9 +36,11 @@ from spark_replication.messages.commands import (
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
     DescribeTopics,
+    GetMetadata,
     Metadata,
     ReplicaSizes,
     TopicMetadata,
+    TopicPage,
 )
 from spark_replication.messages.envelope import NONE, Done, from_json, to_json
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
@@ -81,9 +83,13 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
             services.initialized(request.partitions)
         return answer
 
-    def metadata(request: DescribeTopics) -> Metadata:
+    def metadata(request: GetMetadata) -> Metadata:
         _require_ready(broker)
         return broker.metadata(request.topics, services.controller_address())
+
+    def topics(request: DescribeTopics) -> TopicPage:
+        _require_ready(broker)
+        return broker.topics(request)
 
     def replica_sizes(request: DescribeReplicas) -> ReplicaSizes:
         _require_ready(broker)
@@ -108,6 +114,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
 
     return [
         handled(actions.METADATA, metadata),
+        handled(actions.DESCRIBE_TOPICS, topics),
         handled(actions.METRICS, services.metrics),
         handled(actions.INIT_PRODUCER, init_producer),
         handled(actions.LEADER_AND_ISR, leader_and_isr),

@@ -27,10 +27,9 @@ from spark_replication.errors import (
     InvalidRequest,
     PreferredLeaderNotAvailable,
 )
+from spark_replication.messages.descriptions import TOPICS_A_REQUEST_MAX
 from spark_replication.messages.requests import ElectLeaders
 from spark_replication.model import TopicPartition
-
-TOPICS_A_REQUEST_MAX = 20
 
 
 def check_topics(names: Collection[str]) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
-from itertools import islice
 from typing import Literal, get_args
 
 import msgspec
@@ -14,8 +13,8 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.settling import waiting
 from spark_replication.core.law.election import Reason
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
-from spark_replication.model import BrokerId, How, TopicPartition, shortened
+from spark_replication.messages.descriptions import Awaited, Metadata
+from spark_replication.model import BrokerId, How, TopicPartition
 
 REASONS_MAX = 100
 
@@ -259,36 +258,3 @@ def _why(partition: PartitionCommand, awaited: Awaited | None, live: Collection[
             return "no broker is known to hold every acknowledged record: elect by hand"
         case Awaited(reason=reason):
             return f"it waits for {reason}: start {list(partition.replicas)}, or elect by hand"
-
-
-def _unreadable(reasons: Mapping[str, str]) -> tuple[str, ...]:
-    """The first of them, each in one line that a terminal can show."""
-    told = [f"{shortened(path)} cannot be read: {shortened(why)}" for path, why in islice(reasons.items(), REASONS_MAX)]
-    if len(reasons) > REASONS_MAX:
-        told.append(f"{len(reasons) - REASONS_MAX} more nodes cannot be read")
-    return tuple(told)
-
-
-def described(cluster: ClusterState, topics: Sequence[str] | None, controller: str | None) -> Metadata:
-    """As the controller knows it: newer than what any broker tells."""
-    wanted = sorted(cluster.topics) if topics is None else [name for name in topics if name in cluster.topics]
-    return Metadata(
-        cluster_id=cluster.cluster_id,
-        brokers=dict(cluster.registered),
-        controller=controller,
-        unreadable=_unreadable(cluster.reasons),
-        topics=tuple(
-            TopicMetadata(
-                name=name,
-                topic_id=cluster.topics[name].state.topic_id,
-                config=cluster.topics[name].config,
-                partitions=tuple(cluster.command(p) for p in cluster.all_partitions(name) if p in cluster.partitions),
-                waiting={
-                    p.partition: Awaited(reason=awaited.reason, required=awaited.required)
-                    for p in cluster.all_partitions(name)
-                    if p in cluster.leaderless and (awaited := waiting(cluster, p)) is not None
-                },
-            )
-            for name in wanted
-        ),
-    )

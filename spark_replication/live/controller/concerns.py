@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.health import described, metrics
+from spark_replication.core.controller.describing import described
+from spark_replication.core.controller.health import metrics
 from spark_replication.messages.descriptions import Metadata
 
 LOOK_S = 5.0  # a look at every partition, 12 ms of 10,000

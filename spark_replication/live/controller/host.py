@@ -24,6 +24,7 @@ from msgspec.structs import replace
 
 from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import ClusterState, LoadedCluster
+from spark_replication.core.controller.describing import described, described_page
 from spark_replication.core.controller.events import (
     BrokerDeathReported,
     Event,
@@ -31,7 +32,7 @@ from spark_replication.core.controller.events import (
     Requested,
     TookOver,
 )
-from spark_replication.core.controller.health import described, problems
+from spark_replication.core.controller.health import problems
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.writes import Group, GroupAnswer
 from spark_replication.engine.controller_loop import ControllerLoop
@@ -45,12 +46,13 @@ from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
     BROKER_DIED,
     DESCRIBE_EVENTS,
+    DESCRIBE_TOPICS,
     DISK_FAILED,
     METADATA,
     METRICS,
     REBUILD_MIRROR,
 )
-from spark_replication.messages.descriptions import DescribeTopics, Metadata
+from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
@@ -399,6 +401,7 @@ class ControllerHost:
         return [
             *(handled_of(action, self._carry_out) for action in ADMIN_REQUESTS.values()),
             handled(METADATA, self._metadata),
+            handled(DESCRIBE_TOPICS, lambda asked: described_page(self.ask(ClusterState.snapshot), asked)),
             handled(METRICS, self.metrics),
             handled(BROKER_DIED, self._broker_died),
             handled(DISK_FAILED, self._disk_failed),
@@ -470,7 +473,7 @@ class ControllerHost:
         view = ControllerView(cluster, mirror, silent_s, self._server.meter)
         return MetricsText(text=controller_exposition(view, per_partition=asked.per_partition))
 
-    def _metadata(self, asked: DescribeTopics) -> Metadata:
+    def _metadata(self, asked: GetMetadata) -> Metadata:
         return self.with_surroundings(described(self.ask(ClusterState.snapshot), asked.topics, self.address))
 
     def with_surroundings(self, metadata: Metadata) -> Metadata:

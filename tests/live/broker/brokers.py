@@ -21,7 +21,7 @@ from spark_replication.core.law.writes import BrokerRemoval, GroupAnswer, Partit
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
 from spark_replication.messages.actions import LEADER_AND_ISR, METADATA
 from spark_replication.messages.commands import LeaderAndIsr, PartitionCommand
-from spark_replication.messages.descriptions import DescribeTopics, Metadata
+from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
 from spark_replication.transport.actions import call
 from spark_replication.zk.broker.store import BrokerStore
@@ -197,7 +197,7 @@ class Cluster:
         return flight.connect(f"grpc://127.0.0.1:{self.file(broker).port}")
 
     def metadata(self, broker: int) -> Metadata:
-        return call(self.client(broker), METADATA, DescribeTopics(), 10_000)
+        return call(self.client(broker), METADATA, GetMetadata(), 10_000)
 
     def data_files(self, broker: int, topic: str) -> dict[str, bytes]:
         """All that must be the same on every replica."""

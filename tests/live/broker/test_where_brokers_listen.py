@@ -9,7 +9,7 @@ import pytest
 from spark_replication.config import settings_from
 from spark_replication.live.guarding.exit_codes import WRONG_USAGE
 from spark_replication.messages.actions import METADATA
-from spark_replication.messages.descriptions import DescribeTopics
+from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import read_security
 from tests.live.broker.brokers import TIMEOUT_S
@@ -40,7 +40,7 @@ def test_with_a_token_it_serves_everywhere(start_cluster: StartCluster, tmp_path
     cluster = start_cluster(brokers=0, settings=settings)
     file = cluster.start(1, host=EVERYWHERE)
     with read_security(settings_from(settings)).client(f"127.0.0.2:{file.port}") as client:
-        assert 1 in call(client, METADATA, DescribeTopics(), 10_000).brokers
+        assert 1 in call(client, METADATA, GetMetadata(), 10_000).brokers
 
 
 def test_a_token_that_will_not_do_is_one_sentence_without_it(start_cluster: StartCluster, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ from spark_replication.messages.actions import (
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
-    DescribeTopics,
+    GetMetadata,
     Metadata,
     ReplicaSizes,
     TopicMetadata,
@@ -271,7 +271,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         with _told():
             if action.type == METADATA.name:
                 answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
-                    from_json(body, DescribeTopics).topics
+                    from_json(body, GetMetadata).topics
                 )
             elif action.type == METRICS.name:
                 asked = from_json(body, GetMetrics)

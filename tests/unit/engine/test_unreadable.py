@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
+from spark_replication.core.controller.describing import described
 from spark_replication.core.controller.events import (
     BrokersRead,
     NodesUnreadable,
@@ -12,7 +13,7 @@ from spark_replication.core.controller.events import (
     ReplicasFailed,
     TookOver,
 )
-from spark_replication.core.controller.health import described, problems
+from spark_replication.core.controller.health import problems
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.messages.commands import LeaderAndIsr, UpdateMetadata
 from spark_replication.messages.requests import (

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from spark_replication.core.controller.health import described
+from spark_replication.core.controller.describing import described
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.messages.descriptions import Metadata, ReplicaSize
 from spark_replication.messages.mirroring import ToldEvent

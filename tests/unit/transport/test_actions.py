@@ -17,7 +17,7 @@ from spark_replication.errors import (
     StartFailed,
 )
 from spark_replication.messages.actions import Action
-from spark_replication.messages.descriptions import DescribeTopics, Metadata
+from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import RenewLease
 from spark_replication.messages.records import InitProducer, ProducerId
@@ -26,12 +26,12 @@ from spark_replication.transport.security import NO_SECURITY
 
 TIMEOUT_MS = 10_000
 DOUBLE = Action("double", ProducerId, ProducerId)
-REFUSE = Action("refuse", DescribeTopics, Done)
+REFUSE = Action("refuse", GetMetadata, Done)
 HANG = Action("hang", InitProducer, Done)
-WHO = Action("who", DescribeTopics, Metadata)
+WHO = Action("who", GetMetadata, Metadata)
 
 
-def refuse(_request: DescribeTopics) -> Done:
+def refuse(_request: GetMetadata) -> Done:
     raise NotController("the controller is at 127.0.0.1:9. Detail: none. ask there")
 
 
@@ -75,7 +75,7 @@ def test_a_request_is_answered(client: flight.FlightClient) -> None:
 
 
 def test_a_handler_may_know_who_asks(client: flight.FlightClient) -> None:
-    assert call(client, WHO, DescribeTopics(), TIMEOUT_MS).cluster_id == "127.0.0.1"
+    assert call(client, WHO, GetMetadata(), TIMEOUT_MS).cluster_id == "127.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -93,7 +93,7 @@ def test_a_caller_is_named_by_its_host(peer: str, host: str) -> None:
 
 def test_a_refusal_is_the_same_error_on_both_sides(client: flight.FlightClient) -> None:
     with pytest.raises(NotController) as caught:
-        call(client, REFUSE, DescribeTopics(), TIMEOUT_MS)
+        call(client, REFUSE, GetMetadata(), TIMEOUT_MS)
     assert caught.value.message.startswith("the controller is at 127.0.0.1:9")
     assert caught.value.stale_routes
 

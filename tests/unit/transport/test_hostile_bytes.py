@@ -17,7 +17,7 @@ import pytest
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.commands import LeaderAndIsr
-from spark_replication.messages.descriptions import DescribeTopics
+from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import (
@@ -66,7 +66,7 @@ FRAMES = (
 TEXTS: dict[type[msgspec.Struct], bytes] = {
     ReadTicket: to_json(ReadTicket(topic="orders", partition=0, to=9, columns=("id",))),
     BatchMetadata: b'{"acks":"all","producer":1,"epoch":0,"sequence":7}',
-    DescribeTopics: to_json(DescribeTopics(topics=("orders",))),
+    GetMetadata: to_json(GetMetadata(topics=("orders",))),
     LeaderAndIsr: to_json(LeaderAndIsr(controller_epoch=1, partitions=(), topics={}, brokers={})),
 }
 

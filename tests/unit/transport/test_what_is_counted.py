@@ -12,7 +12,7 @@ from pyarrow import flight
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, InvalidRequest, MisroutedCall, UnknownTopicOrPartition
 from spark_replication.messages.actions import INIT_PRODUCER, METADATA
-from spark_replication.messages.descriptions import DescribeTopics
+from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.messages.records import InitProducer
 from spark_replication.model import TopicPartition
 from spark_replication.transport.actions import call
@@ -101,7 +101,7 @@ def test_calls_that_are_refused_before_anybody_looks_at_them_are_counted(tmp_pat
     broker = FlightBroker(tmp_path / "logs", SCHEMA, security=ours)
     for security, refusal in ((NO_SECURITY, AuthenticationFailed), (ours.of_cluster(lambda: "theirs"), MisroutedCall)):
         with broker.client(security=security) as client, pytest.raises(refusal):
-            call(client, METADATA, DescribeTopics(), TIMEOUT_MS)
+            call(client, METADATA, GetMetadata(), TIMEOUT_MS)
     assert broker.server.meter.refusals() == {(CALL, AuthenticationFailed.code): 1, (CALL, MisroutedCall.code): 1}
     assert counted(broker, METADATA.name) == 0
     broker.close()

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState, StoredTopic
+from spark_replication.core.controller.describing import described
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
@@ -138,7 +139,7 @@ def test_replicas_that_a_disk_refuses_are_counted_until_they_are_in_sync_again()
 
 
 def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
-    assert told(health.problems(health.described(cluster(), None, None), frozenset({1, 2, 3}))) == [
+    assert told(health.problems(described(cluster(), None, None), frozenset({1, 2, 3}))) == [
         "broker 3 is not registered",
         "foo-1 has no leader: start one of the brokers [3], which hold every acknowledged record",
         "bar-0 has 1 of 2 replicas in sync, and needs 2 for acks=all",
@@ -146,7 +147,7 @@ def test_what_keeps_it_from_being_healthy_the_worst_first() -> None:
 
 
 def test_a_controller_without_zookeeper_is_the_worst() -> None:
-    metadata = replace(health.described(cluster(), (), None), zookeeper_silent_ms=4_600)
+    metadata = replace(described(cluster(), (), None), zookeeper_silent_ms=4_600)
     assert told(health.problems(metadata, frozenset({3}))) == [
         "the controller has had no connection to ZooKeeper for 5 s: until it has one, no leader is elected and no "
         "topic changed. See that ZooKeeper runs",
@@ -213,20 +214,20 @@ def test_why_there_is_no_leader_is_what_core_waits_for(
     stored: PartitionState, live: tuple[int, ...], settings: dict[str, Any], why: str
 ) -> None:
     known = cluster_of(*live, topics={"foo": topic(WHOLE)}, states={"foo-0": stored}, **settings)
-    heard = from_json(to_json(health.described(known, None, None)), Metadata)
+    heard = from_json(to_json(described(known, None, None)), Metadata)
     assert told(health.problems(heard, frozenset())) == [f"foo-0 has no leader: {why}"]
 
 
 def test_a_recovery_that_was_asked_for_by_hand_is_told() -> None:
     known = cluster_of(1, topics={"foo": topic(WHOLE)}, states={"foo-0": state(None, [], elr=[3])})
     known.apply_recoveries({FOO: UncleanRecovery(leader_epoch=4, required=frozenset(), by_hand=True)})
-    assert told(health.problems(health.described(known, None, None), frozenset())) == [
+    assert told(health.problems(described(known, None, None), frozenset())) == [
         "foo-0 has no leader: the longest log is looked for, of its replicas [1, 2, 3]: start [2, 3]"
     ]
 
 
 def test_what_waits_for_nothing_is_told_as_it_was_before_anything_could_wait() -> None:
-    known = health.described(cluster(), ["bar"], None).topics[0]
+    known = described(cluster(), ["bar"], None).topics[0]
     assert "waiting" not in to_builtins(known)
     assert from_json(to_json(known), TopicMetadata) == known
 
@@ -244,13 +245,13 @@ def test_that_fewer_are_in_sync_than_could_be() -> None:
 
 
 def test_a_cluster_of_which_every_broker_lives_and_every_replica_is_in_sync_is_healthy() -> None:
-    assert health.problems(health.described(cluster(), ["foo"], None), frozenset({1, 2}))  # foo-1 leads nobody
+    assert health.problems(described(cluster(), ["foo"], None), frozenset({1, 2}))  # foo-1 leads nobody
     well = ClusterState(store_of(1, 2).load())
-    assert told(health.problems(health.described(well, None, None), frozenset({1, 2}))) == []
+    assert told(health.problems(described(well, None, None), frozenset({1, 2}))) == []
 
 
 def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not_made_yet() -> None:
-    assert health.described(cluster(), ["foo", "baz"], "host:1") == Metadata(
+    assert described(cluster(), ["foo", "baz"], "host:1") == Metadata(
         cluster_id="scenario",
         brokers={1: registration(1), 2: registration(2)},
         controller="host:1",
@@ -267,20 +268,20 @@ def test_a_topic_that_is_not_known_is_left_out_and_so_is_a_partition_that_is_not
             ),
         ),
     )
-    assert [topic.name for topic in health.described(cluster(), None, None).topics] == ["bar", "foo"]
+    assert [topic.name for topic in described(cluster(), None, None).topics] == ["bar", "foo"]
 
 
 def test_a_description_of_a_snapshot_stays_as_it_is_while_the_cluster_changes() -> None:
     known = cluster()
-    before = health.described(known, None, None)
+    before = described(known, None, None)
     seen = known.snapshot()
     known.apply_failed(1, [BAR])
     known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 7, zxid=70))
     known.apply_removed_topic("foo")
     known.apply_reasons("topics", {"/brokers/topics/foo": "no JSON"})
     known.apply_recoveries({BAR: UncleanRecovery(leader_epoch=4, required=frozenset({3}))})
-    assert health.described(known, None, None) != before
-    assert health.described(seen, None, None) == before
+    assert described(known, None, None) != before
+    assert described(seen, None, None) == before
     assert (seen.hosted_by([2]), seen.brokers_of(BAR)) == ([FOO], seen.brokers)
 
 

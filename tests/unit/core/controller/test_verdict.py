@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.controller import health
+from spark_replication.core.controller.describing import described
 from spark_replication.core.controller.health import Problem, Severity
 from spark_replication.core.controller.verdict import (
     EXPLAINED_MAX,
@@ -99,7 +100,7 @@ def test_what_mends_a_partition_names_who_is_to_start_or_that_nobody_is() -> Non
         topics={"foo": topic((1, 2, 3), (1, 2), (1, 2), adding={2: (2,)})},
         states={"foo-0": state(1, [1, 2]), "foo-1": state(1, [1], min_isr=1), "foo-2": state(1, [1], min_isr=1)},
     )
-    mends = {each.subject: each.mend for each in health.problems(health.described(known, None, None), frozenset())}
+    mends = {each.subject: each.mend for each in health.problems(described(known, None, None), frozenset())}
     assert mends == {
         "foo-0": "start broker 3",
         "foo-1": "nothing, while broker 2 catches up: spark-replication topics describe foo",

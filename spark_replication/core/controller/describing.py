@@ -1,0 +1,54 @@
+"""What the controller tells of topics, newer than what any broker tells. Cost: a look at each partition told of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+from spark_replication.core.controller.cluster import ClusterState
+from spark_replication.core.controller.settling import waiting
+from spark_replication.core.topic_pages import page_of
+from spark_replication.messages.descriptions import Awaited, DescribeTopics, Metadata, TopicMetadata, TopicPage
+from spark_replication.model import shortened
+
+REASONS_MAX = 100
+
+
+def described(cluster: ClusterState, topics: Sequence[str] | None, controller: str | None) -> Metadata:
+    """Of these topics (None: all); one that is not there is left out."""
+    wanted = sorted(cluster.topics) if topics is None else [name for name in topics if name in cluster.topics]
+    return Metadata(
+        cluster_id=cluster.cluster_id,
+        brokers=dict(cluster.registered),
+        controller=controller,
+        unreadable=_unreadable(cluster.reasons),
+        topics=tuple(_topic(cluster, name) for name in wanted),
+    )
+
+
+def described_page(cluster: ClusterState, asked: DescribeTopics) -> TopicPage:
+    partitions = {name: len(topic.state.partitions) for name, topic in cluster.topics.items()}
+    return page_of(asked, partitions, lambda names: [_topic(cluster, name) for name in names])
+
+
+def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
+    topic, partitions = cluster.topics[name], cluster.all_partitions(name)
+    return TopicMetadata(
+        name=name,
+        topic_id=topic.state.topic_id,
+        config=topic.config,
+        partitions=tuple(cluster.command(p) for p in partitions if p in cluster.partitions),
+        waiting={
+            p.partition: Awaited(reason=awaited.reason, required=awaited.required)
+            for p in partitions
+            if p in cluster.leaderless and (awaited := waiting(cluster, p)) is not None
+        },
+    )
+
+
+def _unreadable(reasons: Mapping[str, str]) -> tuple[str, ...]:
+    """The first of them, each in one line that a terminal can show."""
+    told = [f"{shortened(path)} cannot be read: {shortened(why)}" for path, why in islice(reasons.items(), REASONS_MAX)]
+    if len(reasons) > REASONS_MAX:
+        told.append(f"{len(reasons) - REASONS_MAX} more nodes cannot be read")
+    return tuple(told)
