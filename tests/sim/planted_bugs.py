@@ -52,6 +52,14 @@ MATCH = "logs_match"
 ONCE = "idempotent_batches_once"
 CHAIN = "events_are_a_chain"
 LOSS = (ISR, ELR, ACKED, PREFIX)
+# Somebody was not told what everybody is to know.
+UNTOLD = (
+    "every_partition_leads_again",
+    "followers_catch_up",
+    "no_reassignment_stuck",
+    "routes_converge",
+    "mirror_converges",
+)
 
 PLANTED_BUGS = (
     bug(
@@ -592,5 +600,34 @@ PLANTED_BUGS = (
         "        if True:\n",
         CHAIN,
         seed=111,
+    ),
+    bug(
+        "tell what a partition could not do in place of what came meanwhile",
+        "engine/pending_commands.py",
+        "        self._replicas.update(newer)\n",
+        "        self._replicas = newer | self._replicas\n",
+        *UNTOLD,
+    ),
+    bug(
+        "give up a command that gets no answer",
+        "engine/command_line.py",
+        "        if error.retriable:\n",
+        "        if error.retriable and isinstance(error, BrokerNotAvailable):\n",
+        *UNTOLD,
+    ),
+    bug(
+        "forget what a partition could not do of a command",
+        "engine/command_line.py",
+        "                self._left.append(found.again)\n",
+        "                pass\n",
+        *UNTOLD,
+    ),
+    bug(
+        "ask for a log once",
+        "engine/pending_commands.py",
+        "        self._wanted.update({wanted.topic_partition: wanted for wanted in command.partitions})\n",
+        "        wanted = {each.topic_partition: each for each in command.partitions}\n"
+        "        self._wanted.update({p: each for p, each in wanted.items() if p not in self._asked_ms})\n",
+        *UNTOLD,
     ),
 )

@@ -29,6 +29,7 @@ from spark_replication.core.controller.events import (
     BrokerDeathReported,
     Event,
     LogInfoRead,
+    ReplicasFailed,
     Requested,
     TookOver,
 )
@@ -40,7 +41,7 @@ from spark_replication.errors import NotController, ReplicationError, RequestTim
 from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.live.controller.concerns import Concerns
 from spark_replication.live.controller.metrics import ControllerView, controller_exposition
-from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, replicas_failed
+from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, logged
 from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
@@ -304,7 +305,7 @@ class ControllerHost:
         sender = CommandSender(
             timeout_ms=self._settings.request_timeout_ms,
             security=self.security,
-            news=NewsOfBrokers(self._post, self._post_log_info, mirror.confirmed),
+            heard=NewsOfBrokers(self._post, self._post_log_info, mirror.confirmed),
         )
         loop = ControllerLoop(
             loaded,
@@ -444,7 +445,7 @@ class ControllerHost:
     def _disk_failed(self, told: DiskFailed) -> Done:
         if not self.active:
             raise self._not_controller()
-        self._post(replicas_failed(told.broker_id, told.broker_epoch, told.replicas))
+        self._post(logged(ReplicasFailed(told.broker_id, told.broker_epoch, told.replicas)))
         return Done()
 
     def _rebuild_mirror(self, _asked: RebuildMirror) -> Done:

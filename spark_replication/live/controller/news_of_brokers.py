@@ -1,23 +1,22 @@
-"""What the senders of commands find out about brokers, as events for the controller's loop."""
+"""What brokers say of themselves and of each other, logged and posted to the controller's loop."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
 
-from spark_replication.core.controller.events import BrokerDeathReported, Event, LogInfoRead, ReplicasFailed
-from spark_replication.messages.commands import ReplicaLogInfos
-from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicPartition
+from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
+from spark_replication.model import TopicPartition
 
 log = logging.getLogger(__name__)
 
 
 class NewsOfBrokers:
-    """command_sender.BrokerNews."""
+    """command_sender.Heard. post_log_info: answers about logs are taken together, before anything else."""
 
     def __init__(
         self,
-        post: Callable[[Event], None],
+        post: Callable[[BrokerDeathReported | ReplicasFailed], None],
         post_log_info: Callable[[LogInfoRead], None],
         confirmed: Callable[[TopicPartition, str, int], None],
     ) -> None:
@@ -28,18 +27,19 @@ class NewsOfBrokers:
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._confirmed(partition, topic_id, leader_epoch)
 
-    def suspected(self, broker: BrokerId, registration: Registration) -> None:
-        log.warning("broker %d at %s refuses connections: it seems to be dead", broker, registration.address)
-        self._post(BrokerDeathReported(broker, registration.incarnation))
+    def happened(self, event: BrokerDeathReported | LogInfoRead | ReplicasFailed) -> None:
+        match event:
+            case LogInfoRead():
+                self._post_log_info(event)
+            case BrokerDeathReported():
+                log.warning("broker %d refuses connections: it seems to be dead", event.broker)
+                self._post(event)
+            case ReplicasFailed():
+                logged(event)
+                self._post(event)
 
-    def log_info(self, broker: BrokerId, answer: ReplicaLogInfos) -> None:
-        self._post_log_info(LogInfoRead(broker, answer))
 
-    def failed(self, broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> None:
-        self._post(replicas_failed(broker, epoch, replicas))
-
-
-def replicas_failed(broker: BrokerId, epoch: int, replicas: tuple[ReplicaOf, ...]) -> ReplicasFailed:
-    names = ", ".join(str(each.partition) for each in replicas)
-    log.error("broker %d cannot keep %s: its disk refuses", broker, names)
-    return ReplicasFailed(broker, epoch, replicas)
+def logged(failed: ReplicasFailed) -> ReplicasFailed:
+    names = ", ".join(str(each.partition) for each in failed.replicas)
+    log.error("broker %d cannot keep %s: its disk refuses", failed.broker, names)
+    return failed

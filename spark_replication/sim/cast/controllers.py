@@ -6,28 +6,18 @@ hears of it, and must change nothing.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
-import msgspec
-
-from spark_replication.core.controller.answers import outcome
 from spark_replication.core.controller.cluster import LoadedCluster
-from spark_replication.core.controller.events import (
-    BrokerDeathReported,
-    Event,
-    LogInfoRead,
-    PartitionsRead,
-    ReplicasFailed,
-    TookOver,
-)
+from spark_replication.core.controller.events import Event, PartitionsRead, TookOver
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Deposed, Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
+from spark_replication.engine.command_line import CommandLine, CommandLines
 from spark_replication.engine.controller_loop import ControllerLoop
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut
 from spark_replication.messages.commands import (
     Command,
     CommandAnswer,
@@ -49,9 +39,13 @@ from spark_replication.storage.batches import schema_change
 TICK_MS = 150
 TIMEOUT_MS = 120
 RETRY_MS = (10, 60)
+CONNECT_MS = (1, 20)
 CAMPAIGN_MS = (10, 60)
 GROUPS_PER_MULTI_MAX = 3
 LATE_COMMAND = 0.1  # a command that was given up for lost is carried out all the same, later
+
+
+Answer = CommandAnswer | ReplicaLogInfos | ReplicationError
 
 
 class Observer(Protocol):
@@ -179,10 +173,9 @@ class Commanding:
         self.over = False
         self._session = candidate.session
         self._reading: set[str] = set()
-        self._lines: dict[BrokerId, Line] = {}
+        self._lines = CommandLines(lambda line: Messenger(self, line))
         self._loads_anew = False
         self._mirror = MirrorWriter(candidate.mirror, candidate, controller_epoch)
-        self.numbers = itertools.count(1)
 
     # ControllerStore
 
@@ -295,17 +288,10 @@ class Commanding:
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:
         self.candidate.observer.sent(broker, command)
-        line = self._lines.get(broker)
-        if line is None or line.registration.epoch != registration.epoch:
-            if line is not None:
-                line.closed = True
-            line = self._lines[broker] = Line(self, broker, registration)
-        line.put(command)
+        self._lines.send(broker, registration, command)
 
     def gone(self, broker: BrokerId) -> None:
-        line = self._lines.pop(broker, None)
-        if line is not None:
-            line.closed = True
+        self._lines.gone(broker)
 
     # MirrorFeed
 
@@ -323,127 +309,92 @@ class Commanding:
         self._mirror.confirmed(partition, topic_id, leader_epoch)
 
 
-class Line:
-    """Commands to one life of one broker, one at a time, each repeated until it is answered."""
+class Messenger:
+    """command_line.Messenger: delivers what is due over the network, and waits for the answer for `TIMEOUT_MS`."""
 
-    def __init__(self, term: Commanding, broker: BrokerId, registration: Registration) -> None:
-        self.registration = registration
-        self.closed = False
+    def __init__(self, term: Commanding, line: CommandLine) -> None:
         self._term = term
-        self._broker = broker
-        self._waiting: list[Command] = []
-        self._under_way = False
+        self._line = line
         self._attempt = 0
-        self._refusals = 0
 
-    def put(self, command: Command) -> None:
-        told = msgspec.structs.replace(command, broker_epoch=self.registration.epoch, number=next(self._term.numbers))
-        self._waiting.append(told)
-        self._next()
+    def tell(self, command: Command) -> None:
+        self._line.tell(command)
+        self._go_on()
 
-    def _next(self) -> None:
-        if not self._under_way and self._waiting and not self._ended:
-            self._under_way = True
-            self._deliver(self._waiting.pop(0))
+    def end(self) -> None:
+        self._line.end()
 
-    @property
-    def _ended(self) -> bool:
-        return self.closed or self._term.over
+    def _go_on(self) -> None:
+        candidate = self._term.candidate
+        now_ms = candidate.world.now_ms
+        if self._term.over:
+            return
+        command = self._line.next(now_ms)
+        if command is not None:
+            self._deliver(command)
+        elif (due_ms := self._line.due_ms(now_ms)) is not None:
+            candidate.world.after(due_ms - now_ms, "commands are due", self._go_on, on=candidate)
 
     def _deliver(self, command: Command) -> None:
-        candidate, life = self._term.candidate, self.registration.port
+        candidate, registration = self._term.candidate, self._line.registration
         world, network = candidate.world, candidate.network
-        target = candidate.find(self._broker, life)
+        target = candidate.find(self._line.broker, registration.port)
         self._attempt += 1
         attempt = self._attempt
         name = type(command).__name__
         if target is None:
-            world.after(
-                world.between(*RETRY_MS), f"{name} is refused", lambda: self._unreachable(command), on=candidate
-            )
+            refused = BrokerNotAvailable(f"{registration.address} refuses connections")
+            delay_ms = world.between(*CONNECT_MS)
+            world.after(delay_ms, f"{name} is refused", lambda: self._answered(attempt, refused), on=candidate)
             return
 
         def carry_out() -> None:
-            answer = self._carry_out(target, life, command)
+            answer = self._carry_out(target, command)
             network.send(
                 target.name,
                 candidate.name,
                 f"{name} is answered",
-                lambda: self._answered(attempt, command, answer),
+                lambda: self._answered(attempt, answer),
                 to=candidate,
             )
 
         def carry_out_late() -> None:
-            self._carry_out(target, life, command)
+            self._carry_out(target, command)
 
         network.send(candidate.name, target.name, name, carry_out, to=target, about=command)
         if world.chance(LATE_COMMAND):
             world.counts["duplicate_command"] += 1
             late_ms = world.between(20, 200)
             world.after(late_ms, f"{name}, late", carry_out_late, on=target, about=command)
-        world.after(TIMEOUT_MS, f"{name} timed out", lambda: self._timed_out(attempt, command), on=candidate)
+        silent = RequestTimedOut(f"no answer within {TIMEOUT_MS} ms")
+        world.after(TIMEOUT_MS, f"{name} timed out", lambda: self._answered(attempt, silent), on=candidate)
 
-    def _carry_out(
-        self, target: BrokerProcess, life: int, command: Command
-    ) -> CommandAnswer | ReplicaLogInfos | ReplicationError:
-        observer = self._term.candidate.observer
-        answer: CommandAnswer | ReplicaLogInfos | ReplicationError
+    def _carry_out(self, target: BrokerProcess, command: Command) -> Answer:
+        answer: Answer
         try:
-            answer = _applied(target, life, command)
+            answer = _applied(target, self._line.registration.port, command)
         except ReplicationError as error:
             answer = error
+        observer = self._term.candidate.observer
         observer.applied(command.controller_epoch, target, answer if isinstance(answer, ReplicationError) else None)
         return answer
 
-    def _unreachable(self, command: Command) -> None:
-        """Reset, and refused after it: it seems to be dead."""
-        self._refusals += 1
-        if self._refusals == 2:
-            self._term.candidate.handle(BrokerDeathReported(self._broker, self.registration.incarnation))
-        if not self._ended:
-            self._deliver(command)
-
-    def _timed_out(self, attempt: int, command: Command) -> None:
-        if attempt == self._attempt and self._under_way and not self._ended:
-            self._deliver(command)
-
-    def _answered(
-        self, attempt: int, command: Command, answer: CommandAnswer | ReplicaLogInfos | ReplicationError
-    ) -> None:
-        candidate = self._term.candidate
-        if isinstance(answer, ReplicaLogInfos) and not self._term.over:
-            # However late, and of whatever life: it is for the core to tell whether it still says anything.
-            candidate.observer.answered(self._term.controller_epoch, self._broker, answer)
-            candidate.handle(LogInfoRead(self._broker, answer))
-        if attempt != self._attempt or not self._under_way or self._ended:
+    def _answered(self, attempt: int, answer: Answer) -> None:
+        if attempt != self._attempt or self._term.over:
             return
-        self._refusals = 0
-        if isinstance(answer, ReplicationError) and answer.retriable:
-            candidate.world.after(
-                candidate.world.between(*RETRY_MS),
-                "repeats a command",
-                lambda: self._timed_out(attempt, command),
-                on=candidate,
-            )
-            return
-        self._under_way = False
-        if isinstance(answer, CommandAnswer) and isinstance(command, LeaderAndIsr):
-            self._take(command, answer)
-        self._next()
-
-    def _take(self, command: LeaderAndIsr, answer: CommandAnswer) -> None:
-        """Unlike the live sender, it repeats what something newer was told of, too: epochs must bear that."""
-        found = outcome(self._broker, command, answer)
-        for led in found.confirmed:
+        self._attempt += 1  # whatever else becomes of this attempt is nobody's
+        now_ms = self._term.candidate.world.now_ms
+        if isinstance(answer, ReplicationError):
+            news = self._line.failed(answer, now_ms)
+        else:
+            if isinstance(answer, ReplicaLogInfos):
+                self._term.candidate.observer.answered(self._term.controller_epoch, self._line.broker, answer)
+            news = self._line.answered(answer, now_ms)
+        for led in news.confirmed:
             self._term.confirmed(led.topic_partition, led.topic_id, led.state.leader_epoch)
-        candidate = self._term.candidate
-        if found.failed:
-            candidate.handle(ReplicasFailed(self._broker, self.registration.epoch, found.failed))
-        again = found.again
-        if again is not None:
-            candidate.world.after(
-                candidate.world.between(*RETRY_MS), "repeats partitions", lambda: self.put(again), on=candidate
-            )
+        for event in news.events:
+            self._term.candidate.handle(event)
+        self._go_on()
 
 
 def _applied(target: BrokerProcess, life: int, command: Command) -> CommandAnswer | ReplicaLogInfos:

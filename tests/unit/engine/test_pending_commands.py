@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.live.controller.pending_commands import PendingCommands, PendingQuestions, State
+from spark_replication.engine.pending_commands import PendingCommands, PendingQuestions, State
 from spark_replication.messages.commands import (
     LOG_INFO_PARTITIONS_MAX,
     GetReplicaLogInfo,
@@ -124,20 +124,20 @@ def question(*partitions: TopicPartition) -> GetReplicaLogInfo:
 
 
 def test_a_question_waits_for_its_pause_and_holds_up_no_other() -> None:
-    questions = PendingQuestions(pause_s=1)
-    assert (questions.due_in_s(5), questions.take(5)) == (None, [])
+    questions = PendingQuestions(pause_ms=1000)
+    assert (questions.due_ms(5000), questions.take(5000)) == (None, [])
     questions.add(question(FOO))
-    assert (questions.due_in_s(5), questions.take(5)) == (0, [question(FOO)])
+    assert (questions.due_ms(5000), questions.take(5000)) == (5000, [question(FOO)])
     questions.add(question(FOO))
-    assert (questions.due_in_s(5.25), questions.take(5.25)) == (0.75, [])
+    assert (questions.due_ms(5250), questions.take(5250)) == (6000, [])
     questions.add(question(FOO_1))
-    assert (questions.due_in_s(5.5), questions.take(5.5)) == (0, [question(FOO_1)])
-    assert (questions.due_in_s(6), questions.take(6)) == (0, [question(FOO)])
-    assert questions.due_in_s(6) is None
+    assert (questions.due_ms(5500), questions.take(5500)) == (5500, [question(FOO_1)])
+    assert (questions.due_ms(6000), questions.take(6000)) == (6000, [question(FOO)])
+    assert questions.due_ms(6000) is None
 
 
 def test_questions_are_asked_in_requests_of_a_limited_size() -> None:
-    questions = PendingQuestions(pause_s=1)
+    questions = PendingQuestions(pause_ms=1000)
     partitions = [TopicPartition("foo", number) for number in range(LOG_INFO_PARTITIONS_MAX + 1)]
     questions.add(question(*partitions[1:]))
     questions.add(question(*partitions[:1]))

@@ -135,31 +135,29 @@ class PendingCommands:
 
 
 class PendingQuestions:
-    """Not thread-safe. An answer that says nothing leads to the same question at once: it waits for `pause_s`."""
+    """Not thread-safe. An answer that says nothing leads to the same question at once: it waits for `pause_ms`."""
 
-    def __init__(self, pause_s: float) -> None:
-        self._pause_s = pause_s
+    def __init__(self, pause_ms: int) -> None:
+        self._pause_ms = pause_ms
         self._controller_epoch = 0
         self._wanted: dict[TopicPartition, LogInfoWanted] = {}
-        self._asked_s: dict[TopicPartition, float] = {}
+        self._asked_ms: dict[TopicPartition, int] = {}
 
     def add(self, command: GetReplicaLogInfo) -> None:
         self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
         self._wanted.update({wanted.topic_partition: wanted for wanted in command.partitions})
 
-    def due_in_s(self, now_s: float) -> float | None:
-        """Until the next one; None: there is none."""
-        if not self._wanted:
-            return None
-        return max(0.0, min(self._due_s(partition) for partition in self._wanted) - now_s)
+    def due_ms(self, now_ms: int) -> int | None:
+        """When the next one is; None: there is none."""
+        return min((self._due_ms(partition, now_ms) for partition in self._wanted), default=None)
 
-    def take(self, now_s: float) -> list[GetReplicaLogInfo]:
+    def take(self, now_ms: int) -> list[GetReplicaLogInfo]:
         """Those that are due, as many partitions to a request as it takes."""
-        due = [wanted for partition, wanted in self._wanted.items() if self._due_s(partition) <= now_s]
-        self._asked_s = {partition: at for partition, at in self._asked_s.items() if at + self._pause_s > now_s}
+        due = [wanted for partition, wanted in self._wanted.items() if self._due_ms(partition, now_ms) <= now_ms]
+        self._asked_ms = {partition: at for partition, at in self._asked_ms.items() if at + self._pause_ms > now_ms}
         for wanted in due:
             del self._wanted[wanted.topic_partition]
-            self._asked_s[wanted.topic_partition] = now_s
+            self._asked_ms[wanted.topic_partition] = now_ms
         return [
             GetReplicaLogInfo(
                 controller_epoch=self._controller_epoch,
@@ -168,6 +166,6 @@ class PendingQuestions:
             for start in range(0, len(due), LOG_INFO_PARTITIONS_MAX)
         ]
 
-    def _due_s(self, partition: TopicPartition) -> float:
-        asked_s = self._asked_s.get(partition)
-        return 0.0 if asked_s is None else asked_s + self._pause_s
+    def _due_ms(self, partition: TopicPartition, now_ms: int) -> int:
+        asked_ms = self._asked_ms.get(partition)
+        return now_ms if asked_ms is None else asked_ms + self._pause_ms
