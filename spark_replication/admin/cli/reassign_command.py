@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from pathlib import Path
 from typing import Any, TextIO
@@ -12,8 +11,8 @@ import click
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
 from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin
+from spark_replication.client.waves import wait_in_waves
 from spark_replication.core.moves.moves import BYTES_PER_SECOND, Plan, size_text
-from spark_replication.errors import ReplicationError
 from spark_replication.transport.security import Security
 
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
@@ -151,23 +150,9 @@ def apply_and_wait(admin: Admin, plan: Plan, wait_s: float | None) -> None:
     refused = admin.apply(plan)
     click.echo(f"{len(plan.moves) - len(refused)} of {len(plan.moves)} partitions have begun to move")
     if wait_s is not None:
-        refused = _all_ended(admin, plan, refused, time.monotonic() + wait_s)
+        refused = wait_in_waves(admin, plan, refused, wait_s, lambda _progress: None)
         click.echo(f"{len(plan.moves) - len(refused)} of {len(plan.moves)} partitions have ended their move")
     tell_refused(refused)
-
-
-def _all_ended(
-    admin: Admin, whole: Plan, refused: dict[str, ReplicationError], deadline_s: float
-) -> dict[str, ReplicationError]:
-    """Wave after wave: what there was no room for is asked for again once the others have ended."""
-    while True:
-        begun = [move.partition for move in whole.moves if move.partition not in refused]
-        admin.wait_reassigned(begun, max(0.0, deadline_s - time.monotonic()))
-        waiting = {name for name, error in refused.items() if error.retriable}
-        if not waiting:
-            return refused
-        for_good = {name: error for name, error in refused.items() if name not in waiting}
-        refused = for_good | admin.apply(Plan(moves=tuple(m for m in whole.moves if m.partition in waiting)))
 
 
 @reassign.command()

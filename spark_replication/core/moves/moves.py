@@ -145,6 +145,16 @@ def size_text(count: int | None) -> str:
     return f"{scaled:.1f} {unit}"
 
 
+def time_text(seconds: float | None) -> str:
+    """A duration, for people."""
+    if seconds is None:
+        return "unknown"
+    for unit, size in (("h", 3_600), ("min", 60)):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.1f} {unit}"
+    return f"{seconds:.1f} s"
+
+
 def heading_for(command: PartitionCommand) -> tuple[BrokerId, ...]:
     """Its replicas, or the target of the reassignment that is under way."""
     return tuple(replica for replica in command.replicas if replica not in command.removing)
