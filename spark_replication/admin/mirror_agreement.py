@@ -14,6 +14,7 @@ import pyarrow as pa
 from spark_replication.client.admin import Admin
 from spark_replication.client.bootstrap import SESSION_MS, RegisteredBrokers, parse_bootstrap
 from spark_replication.core.controller.cluster import commands_of
+from spark_replication.core.law.writes import StoredPartition
 from spark_replication.errors import InvalidRequest
 from spark_replication.mirror.brokers import BROKERS, BrokerRow
 from spark_replication.mirror.load import TABLES, UNREADABLE, read_table
@@ -27,6 +28,7 @@ from spark_replication.zk.session import Session
 
 TIMEOUT_MS = 30_000
 LOOK_S = 0.2
+READ_TOGETHER = 1_000  # partitions, between two that are told
 
 
 class Agreement(msgspec.Struct, frozen=True):
@@ -39,17 +41,41 @@ class Agreement(msgspec.Struct, frozen=True):
         return f"{self.rows} rows, {len(self.differences)} differences"
 
 
-def verified(bootstrap: str, path: str, wait_s: float) -> Agreement:
+class Comparison(msgspec.Struct, frozen=True, kw_only=True):
+    """How far one look at everything is: first all partitions are read from ZooKeeper, then all rows are compared."""
+
+    #: Of `partitions`.
+    read: int
+    partitions: int
+    #: Of `rows`.
+    compared: int
+    #: As many as there should be; 0 until all partitions are read.
+    rows: int
+    #: Among the rows that were compared.
+    differences: int
+
+    def __str__(self) -> str:
+        if not self.rows:
+            return f"{self.read} of {self.partitions} partitions are read from ZooKeeper"
+        return f"{self.compared} of {self.rows} rows are compared, {self.differences} differences"
+
+
+Tell = Callable[[Comparison], None]
+
+
+def verified(bootstrap: str, path: str, wait_s: float, tell: Tell = lambda _comparison: None) -> Agreement:
     """Looked at until they agree, or the time is over: what goes on meanwhile is no difference."""
     with _zookeeper(bootstrap) as session:
-        return _agreed(session, path, wait_s)
+        return _agreed(session, path, wait_s, tell)
 
 
-def rebuilt(bootstrap: str, path: str, wait_s: float, security: Security) -> Agreement:
+def rebuilt(
+    bootstrap: str, path: str, wait_s: float, security: Security, tell: Tell = lambda _comparison: None
+) -> Agreement:
     """By the controller, which alone knows what leaders have confirmed; and then looked at."""
     with _zookeeper(bootstrap) as session, closing(Admin(bootstrap, security=security)) as admin:
         admin.rebuild_mirror()
-        return _agreed(session, path, wait_s)
+        return _agreed(session, path, wait_s, tell)
 
 
 def told(found: Difference) -> tuple[Any, ...]:
@@ -61,34 +87,38 @@ def told(found: Difference) -> tuple[Any, ...]:
 DIFFERENCE = ("table", "row", "column", "zookeeper", "shown")
 
 
-def _agreed(session: Session, path: str, wait_s: float) -> Agreement:
+def _agreed(session: Session, path: str, wait_s: float, tell: Tell) -> Agreement:
     deadline = time.monotonic() + wait_s
-    found = _compared(session, path)
+    found = _compared(session, path, tell)
     while found.differences and time.monotonic() < deadline:
         time.sleep(LOOK_S)
-        found = _compared(session, path)
+        found = _compared(session, path, tell)
     return found
 
 
-def _compared(session: Session, path: str) -> Agreement:
+def _compared(session: Session, path: str, tell: Tell) -> Agreement:
     """What cannot be read in ZooKeeper is left as it is there, and here."""
     reading = Reading(session)
-    stored = _stored(reading)
-    found = tuple(
-        each
-        for name, table in TABLES.items()
-        for each in differences(table, stored[name], rows_of(partial(read_table, name), path))
-        if not table.hides(reading.unreadable, each.key)
-    )
-    return Agreement(sum(map(len, stored.values())), found)
+    stored = _stored(reading, tell)
+    partitions, rows = len(stored[PARTITIONS.name]), sum(map(len, stored.values()))
+    found: list[Difference] = []
+    compared = 0
+    for name, table in TABLES.items():
+        unlike = differences(table, stored[name], rows_of(partial(read_table, name), path))
+        found += [each for each in unlike if not table.hides(reading.unreadable, each.key)]
+        compared += len(stored[name])
+        tell(Comparison(read=partitions, partitions=partitions, compared=compared, rows=rows, differences=len(found)))
+    return Agreement(rows, tuple(found))
 
 
-def _stored(reading: Reading) -> dict[str, list[Any]]:
+def _stored(reading: Reading, tell: Tell) -> dict[str, list[Any]]:
     """The rows of each table, as they are to be."""
     topics = reading.topics()
-    partitions = reading.partitions(
-        TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions
-    )
+    named = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
+    partitions: dict[TopicPartition, StoredPartition] = {}
+    for start in range(0, len(named), READ_TOGETHER):
+        tell(Comparison(read=start, partitions=len(named), compared=0, rows=0, differences=0))
+        partitions |= reading.partitions(named[start : start + READ_TOGETHER])
     brokers = reading.brokers()
     return {
         PARTITIONS.name: [

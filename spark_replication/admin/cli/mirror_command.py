@@ -9,6 +9,7 @@ from functools import partial
 import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
 from spark_replication.messages.mirroring import DescribeEvents
 from spark_replication.mirror.events import EVENTS, face_of
@@ -112,7 +113,9 @@ def verify(bootstrap: str, path: str, output: Format, wait_s: float) -> None:
     """Compare the tables with ZooKeeper, row by row: exit 0 if they agree, 1 if not, with what differs.
 
     What goes on meanwhile is no difference: it is looked again until they agree, or --wait is over."""
-    _tell(verified(bootstrap, path, wait_s), output)
+    with ProgressLine() as line:
+        found = verified(bootstrap, path, wait_s, line.tell)
+    _tell(found, output)
 
 
 @mirror.command()
@@ -125,7 +128,10 @@ def rebuild(bootstrap: str, security: Security, path: str, output: Format, wait_
     """Have the controller write what the tables lack, and compare them, as verify does.
 
     After somebody has removed or changed rows, or a whole table. A new controller does the same as it begins."""
-    _tell(rebuilt(bootstrap, path, wait_s, security), output)
+    with ProgressLine() as line:
+        line.tell("the controller writes what the tables lack")
+        found = rebuilt(bootstrap, path, wait_s, security, line.tell)
+    _tell(found, output)
 
 
 def _tell(found: Agreement, output: Format) -> None:

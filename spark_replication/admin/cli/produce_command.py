@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
@@ -15,6 +14,7 @@ import click
 import pyarrow as pa
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.cli.record_files import FileFormat, format_of, read_batches
 from spark_replication.client.admin import Admin
 from spark_replication.client.placing import Placing
@@ -26,7 +26,6 @@ from spark_replication.transport.security import Security
 
 BATCH_ROWS = 10_000
 WAITING_MAX = 64  # batches without an answer
-PROGRESS_S = 1.0
 
 
 class Acknowledged:
@@ -47,18 +46,17 @@ class Acknowledged:
 
 
 class Progress:
-    """Of all partitions, told about once a second."""
+    """Of all partitions."""
 
     def __init__(self) -> None:
         self.of: dict[int | None, Acknowledged] = {}
-        self._told_s = time.monotonic()
 
     def add(self, ack: Ack) -> None:
         self.of.setdefault(ack.partition, Acknowledged()).add(ack)
-        if time.monotonic() - self._told_s >= PROGRESS_S:
-            self._told_s = time.monotonic()
-            rows = sum(each.rows for each in self.of.values())
-            click.echo(f"{rows} rows acknowledged, in {len(self.of)} partitions", err=True)
+
+    def __str__(self) -> str:
+        rows = sum(each.rows for each in self.of.values())
+        return f"{rows} rows acknowledged, in {len(self.of)} partitions"
 
 
 @click.command()
@@ -139,17 +137,20 @@ def _placed(
 def _send(producer: Producer, topic: str, batches: Iterator[tuple[int, pa.RecordBatch]], progress: Progress) -> None:
     """Until the first that fails; those in flight behind it are counted, too, if they are there."""
     waiting: deque[Future[Ack]] = deque()
-    try:
-        for partition, batch in batches:
-            waiting.append(producer.send(topic, batch, partition=partition))
-            while waiting and (len(waiting) > WAITING_MAX or waiting[0].done()):
+    with ProgressLine() as line:
+        try:
+            for partition, batch in batches:
+                waiting.append(producer.send(topic, batch, partition=partition))
+                while waiting and (len(waiting) > WAITING_MAX or waiting[0].done()):
+                    progress.add(waiting.popleft().result())
+                    line.tell(progress)
+            while waiting:
                 progress.add(waiting.popleft().result())
-        while waiting:
-            progress.add(waiting.popleft().result())
-    finally:
-        for future in waiting:
-            if future.exception() is None:
-                progress.add(future.result())
+                line.tell(progress)
+        finally:
+            for future in waiting:
+                if future.exception() is None:
+                    progress.add(future.result())
 
 
 @contextmanager

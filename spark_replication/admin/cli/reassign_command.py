@@ -9,6 +9,7 @@ from typing import Any, TextIO
 import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
+from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin
 from spark_replication.client.waves import wait_in_waves
@@ -146,11 +147,12 @@ def apply(bootstrap: str, security: Security, file: TextIO, wait_s: float | None
 
 
 def apply_and_wait(admin: Admin, plan: Plan, wait_s: float | None) -> None:
-    """Exit 1 with what was refused, if anything was. None: nothing is waited for."""
+    """Exit 1 with what was refused, if anything was. None: nothing is waited for; else how far it is goes to stderr."""
     refused = admin.apply(plan)
     click.echo(f"{len(plan.moves) - len(refused)} of {len(plan.moves)} partitions have begun to move")
     if wait_s is not None:
-        refused = wait_in_waves(admin, plan, refused, wait_s, lambda _progress: None)
+        with ProgressLine() as line:
+            refused = wait_in_waves(admin, plan, refused, wait_s, line.tell)
         click.echo(f"{len(plan.moves) - len(refused)} of {len(plan.moves)} partitions have ended their move")
     tell_refused(refused)
 

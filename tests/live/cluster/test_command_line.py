@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,9 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 CONFIG = {"zookeeper.session.ms": 3_000, "replica.lag.time.ms": 2_000, "min.insync.replicas": 1}
 SCHEMA = "id:int64,text:string"
+BATCH_BYTES = 100_000
+BYTES_PER_SECOND = 200_000
+PROGRESS = re.compile(r"^\d of \d partitions have moved, [0-9.]+ \w+ of [0-9.]+ MiB are copied", re.MULTILINE)
 
 PARTITION = {
     *("topic", "partition", "leader", "leader_epoch", "partition_epoch", "isr", "elr", "replicas", "min_isr"),
@@ -54,7 +58,7 @@ class Shell:
         command = [sys.executable, "-m", "spark_replication", *map(str, arguments)]
         ran = subprocess.run(command, env=self._environment, capture_output=True, text=True, timeout=120, check=False)
         assert ran.returncode == code, (arguments, ran.stdout, ran.stderr)
-        assert "\x1b" not in ran.stdout + ran.stderr, "no colour in a pipe"
+        assert not {"\x1b", "\r"} & {*ran.stdout, *ran.stderr}, "no colour in a pipe, and no line is rewritten"
         assert "Traceback" not in ran.stderr
         return ran
 
@@ -148,14 +152,39 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
     cluster.wait_healthy()
 
 
-def test_a_broker_is_drained(cluster: sr.LocalCluster, shell: Shell) -> None:
+def test_a_broker_is_drained_and_gets_its_share_again(cluster: sr.LocalCluster, shell: Shell, tmp_path: Path) -> None:
     cluster.wait_healthy()
     shell.run("topics", "create", "drained", "--schema", SCHEMA, "-p", 3, "-r", 2)
+    fill(cluster, "drained", partitions=3)
     planned = shell.run("brokers", "drain", 3, "--dry-run")
     assert "partitions change" in planned.stdout
     assert any(each["replicas"] for each in shell.rows("brokers", has=BROKER) if each["id"] == 3)
-    assert "broker 3 has no replica left: it may be stopped" in shell.run("brokers", "drain", 3, "--wait", 60).stdout
+
+    cluster.admin.configure(None, {"reassignment.bytes.per.second": BYTES_PER_SECOND})
+    drained = shell.run("brokers", "drain", 3, "--wait", 60)
+    assert "broker 3 has no replica left: it may be stopped" in drained.stdout
+    assert PROGRESS.search(drained.stderr), "it takes seconds, and says how far it is"
+    assert "have moved," not in drained.stdout
     assert [each["replicas"] for each in shell.rows("brokers", has=BROKER) if each["id"] == 3] == [0]
+
+    file = tmp_path / "plan.json"
+    shell.run("reassign", "plan", "--over", "1,2,3", "-t", "drained", "--save", file)
+    applied = shell.run("reassign", "apply", file, "--wait", 60)
+    assert PROGRESS.search(applied.stderr)
+    assert applied.stdout.endswith("partitions have ended their move\n")
+    assert all(each["replicas"] for each in shell.rows("brokers", has=BROKER) if each["id"] == 3)
+    cluster.admin.configure(None, {"reassignment.bytes.per.second": None})
+
+
+def fill(cluster: sr.LocalCluster, topic: str, partitions: int) -> None:
+    """A megabyte each, in batches that each take half a second at BYTES_PER_SECOND."""
+    text = "x" * 1_000
+    batch = pa.record_batch({"id": range(BATCH_BYTES // len(text)), "text": [text] * (BATCH_BYTES // len(text))})
+    with sr.Producer(cluster.bootstrap) as producer:
+        for _ in range(1_000_000 // BATCH_BYTES):
+            # One after the other: what is sent together may be stored as one batch.
+            for sent in [producer.send(topic, batch, partition=number) for number in range(partitions)]:
+                sent.result(60)
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -183,13 +185,37 @@ def test_tables_that_somebody_emptied_or_removed_are_rebuilt_as_they_were(cluste
     cluster.wait_healthy()
     assert_agrees(cluster)
     DeltaTable(PARTITIONS.path(cluster.mirror_path)).delete(f"topic = '{name}'")
+    lacks = verify(cluster, "--format", "json", wait_s=4)
+    assert (lacks.returncode, len(json.loads(lacks.stdout))) == (1, 3)
+    first, *_, last = lacks.stderr.splitlines()
+    assert re.fullmatch(r"(\d+ of \d+ rows are compared, \d differences|\d+ of \d+ partitions are read .*)", first)
+    assert re.fullmatch(r"\d+ rows, 3 differences", last)
     shutil.rmtree(TABLES["brokers"].path(cluster.mirror_path))
     refused = verify(cluster, wait_s=0)
     assert (refused.returncode, "there is no table to read" in refused.stderr) == (1, True)
     assert_rebuilds(cluster, "-m", "spark_replication", "mirror", "rebuild", "--format", "json")
     DeltaTable(PARTITIONS.path(cluster.mirror_path)).delete()
     assert_rebuilds(cluster, "jobs/rebuild_mirror.py")
+    DeltaTable(PARTITIONS.path(cluster.mirror_path)).delete()
+    assert_says_on_a_terminal(cluster, "rebuild", "the controller writes what the tables lack")
     cluster.admin.delete_topic(name)
+
+
+def assert_says_on_a_terminal(cluster: sr.LocalCluster, verb: str, text: str) -> None:
+    """On one line, which is gone when the outcome is told. Standard output has the listing alone."""
+    command = [sys.executable, "-m", "spark_replication", "mirror", verb, "--format", "json"]
+    command += ["-b", cluster.zookeeper, "--path", cluster.mirror_path]
+    reads, writes = pty.openpty()
+    try:
+        ran = subprocess.run(command, stdout=subprocess.PIPE, stderr=writes, text=True, check=False)
+        shown = os.read(reads, 1 << 16).decode()
+    finally:
+        os.close(reads)
+        os.close(writes)
+    assert (ran.returncode, json.loads(ran.stdout)) == (0, []), shown
+    assert shown.startswith(f"\r{text}\r")
+    outcome = shown.rpartition("\r")[0].rpartition("\r")[2]
+    assert re.fullmatch(r"\d+ rows, 0 differences", outcome)
 
 
 def assert_rebuilds(cluster: sr.LocalCluster, *program: str) -> None:
