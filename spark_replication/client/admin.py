@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from spark_replication.client.best_told import best_told
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.descriptions import (
     BrokerDescription,
@@ -258,9 +259,9 @@ class Admin:
         return self._ask(CancelReassignment(partitions=tuple(partitions)), Deadline(self._deadline_ms))
 
     def reassignments(self) -> list[ReassignmentDescription]:
-        """Those under way, as the controller knows them (or a broker, while there is none), and how far they are."""
+        """Those under way, and how far they are."""
         deadline = Deadline(self._deadline_ms)
-        metadata = self._told_best(None, deadline)
+        metadata = best_told(self._routes, None, deadline)
         moving = moving_of(metadata)
         named = tuple(command.topic_partition for command in moving)
         return reassignments_of(moving, replica_sizes(self._routes, metadata.brokers, named, deadline))
@@ -269,7 +270,7 @@ class Admin:
         """How large each replica of these topics (None: of all) is, where it ends, and how far followers are behind, as
         the brokers that answer tell."""
         deadline = Deadline(self._deadline_ms)
-        metadata = self._told_best(None if topics is None else tuple(topics), deadline)
+        metadata = best_told(self._routes, None if topics is None else tuple(topics), deadline)
         named = tuple(command.topic_partition for topic in metadata.topics for command in topic.partitions)
         return replicas_of(self._routes, metadata, named, deadline)
 
@@ -278,7 +279,7 @@ class Admin:
         deadline = Deadline(round(timeout_s * 1000))
 
         def ended() -> None:
-            left = [str(c.topic_partition) for c in moving_of(self._told_best(None, deadline))]
+            left = [str(c.topic_partition) for c in moving_of(best_told(self._routes, None, deadline))]
             left = [name for name in left if name in partitions]
             if left:
                 raise RequestTimedOut(f"{len(left)} reassignments are under way, {left[0]} is the first: wait longer")
@@ -286,21 +287,8 @@ class Admin:
         persistently(ended, deadline)
 
     def metadata(self) -> Metadata:
-        """Everything that describe_topics, describe_cluster and health are made of, as it is told: by the controller
-        (also while no broker answers, if it was known before), or by a broker while there is none."""
-        deadline, known = Deadline(self._deadline_ms), self._routes.controller
-        if known is None:
-            return self._told_best(None, deadline)
-        try:
-            told = self._routes.call(known, METADATA, GetMetadata(), deadline.within_ms(ASK_MS))
-        except ReplicationError as error:
-            if not error.retriable:
-                raise
-        else:
-            self._routes.heard(told)
-            return told
-        found = persistently(lambda: self._metadata(None, deadline), deadline)
-        return found if found.controller in (None, known) else self._told_best(None, deadline)
+        """Everything that describe_topics, describe_cluster and health are made of, as `best_told` finds it."""
+        return best_told(self._routes, None, Deadline(self._deadline_ms))
 
     def sizes_on(self, address: str) -> tuple[ReplicaSize, ...]:
         """What the broker there (host:port) says of the logs that it has. It is asked once."""
@@ -310,7 +298,7 @@ class Admin:
     def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicDescription]:
         """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that are not there."""
         wanted = None if names is None else tuple(names)
-        found = {topic.name: topic for topic in self._told_best(wanted, Deadline(self._deadline_ms)).topics}
+        found = {topic.name: topic for topic in best_told(self._routes, wanted, Deadline(self._deadline_ms)).topics}
         if wanted is None:
             wanted = tuple(sorted(found))
         unknown = [name for name in wanted if name not in found]
@@ -319,11 +307,11 @@ class Admin:
         return [described(found[name]) for name in wanted]
 
     def describe_cluster(self) -> ClusterDescription:
-        return described_cluster(self._told_best((), Deadline(self._deadline_ms)))
+        return described_cluster(best_told(self._routes, (), Deadline(self._deadline_ms)))
 
     def health(self) -> Health:
         """A verdict, and its reasons: each with what set it off, and the command that mends it."""
-        metadata = self._told_best(None, Deadline(self._deadline_ms))
+        metadata = best_told(self._routes, None, Deadline(self._deadline_ms))
 
         def told(asked: DescribeEvents) -> tuple[ToldEvent, ...]:
             try:
@@ -443,22 +431,9 @@ class Admin:
         found = persistently(lambda: self._told_by_controller((topic,), deadline), deadline)
         return next(iter(found.topics), None)
 
-    def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline, try_ms: int = TRY_MS) -> Metadata:
+    def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
         address, request = self._controller(deadline), GetMetadata(topics=topics)
-        return self._routes.call(address, METADATA, request, deadline.within_ms(try_ms))
-
-    def _told_best(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
-        """By the controller, so that nobody is taken back to what was before; by any broker while it is silent."""
-
-        def ask() -> Metadata:
-            try:
-                return self._told_by_controller(topics, deadline, ASK_MS)
-            except ReplicationError as error:
-                if not error.retriable:
-                    raise
-                return self._metadata(topics, deadline)
-
-        return persistently(ask, deadline)
+        return self._routes.call(address, METADATA, request, deadline.within_ms(TRY_MS))
 
     def _broker_addresses(self, deadline: Deadline) -> list[str]:
         metadata = persistently(lambda: self._metadata((), deadline), deadline)

@@ -7,6 +7,7 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from kazoo.client import KazooClient
 import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
 from spark_replication.errors import InvalidPartitions, ReplicationError, UnknownTopicOrPartition
+from tests.live.cluster.faults import held_down
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.replica_folders import replica_folders
 from tests.live.cluster.waiting import eventually
@@ -172,6 +174,25 @@ def test_a_replica_moves_under_load(cluster: sr.LocalCluster, name: str) -> None
     load.check_history()
     assert set(cluster.admin.cancel_reassignment([f"{name}-0"])) == {f"{name}-0"}
     eventually(lambda: len(folders(cluster, name)) == 2, "the folder of the dropped replica is removed")
+
+
+def test_the_controller_tells_of_everything_while_no_broker_lives(cluster: sr.LocalCluster, name: str) -> None:
+    made = cluster.admin.create_topic(name, SCHEMA, partitions=2)
+    with sr.Admin(cluster.zookeeper, deadline_ms=10_000) as admin, ExitStack() as down:
+        assert len(admin.describe_cluster().brokers) == 3
+        for broker in sorted(cluster.brokers):
+            down.enter_context(held_down(cluster, broker))
+        eventually(lambda: admin.describe_cluster().brokers == (), "no broker is registered")
+        eventually(
+            lambda: [each.leader for each in admin.describe_topics([name])[0].partitions] == [None] * 2, "nobody leads"
+        )
+        (told,) = admin.describe_topics([name])
+        assert [each.replicas for each in told.partitions] == [each.replicas for each in made.partitions]
+        assert (told.topic_id, told.schema) == (made.topic_id, made.schema)
+        assert name in [topic.name for topic in admin.metadata().topics]
+        assert admin.health().verdict == "critical"
+        assert (admin.replicas([name]), admin.reassignments()) == ([], [])
+    cluster.wait_healthy()
 
 
 def test_what_a_person_writes_below_admin_is_done(cluster: sr.LocalCluster, name: str, person: KazooClient) -> None:
