@@ -53,29 +53,30 @@ def write_bundle(target: Path, admin: Admin, settings: Settings, told: Callable[
 
 
 def _parts(admin: Admin, settings: Settings) -> Iterator[tuple[str, Callable[[], bytes]]]:
+    """Each is to be collected before the next is asked for: the cluster's description says which brokers to ask."""
+    brokers: list[BrokerId] = []
+
+    def cluster() -> bytes:
+        found = admin.describe_cluster()
+        brokers.extend(broker.id for broker in found.brokers)
+        return _json(found)
+
     yield "versions.json", _versions
     yield "settings.json", lambda: _json(_without_secrets(settings))
     yield "health.json", lambda: _json(admin.health())
-    yield "cluster.json", lambda: _json(admin.describe_cluster())
+    yield "cluster.json", cluster
     yield "topics.json", lambda: _json(admin.describe_topics())
     yield "replicas.json", lambda: _json(admin.replicas())
     yield "reassignments.json", lambda: _json(admin.reassignments())
     yield "events.json", lambda: _json(admin.events(last=EVENTS))
     yield "metrics/controller.txt", lambda: admin.metrics().encode()
-    for broker in _live(admin):
+    for broker in brokers:
         yield f"metrics/broker-{broker}.txt", lambda broker=broker: admin.metrics(broker).encode()  # type: ignore[misc]
     directory = Path(settings.data_dir).resolve()
     for pattern in (*_LOGS, *_OF_BROKERS):
         for path in sorted(directory.glob(pattern)):
             if path.is_file():
                 yield f"data/{path.relative_to(directory)}", lambda path=path: _end_of(path)  # type: ignore[misc]
-
-
-def _live(admin: Admin) -> list[BrokerId]:
-    try:
-        return [broker.id for broker in admin.describe_cluster().brokers]
-    except ReplicationError:
-        return []  # why is said of cluster.json
 
 
 def _json(value: Any) -> bytes:
