@@ -286,9 +286,9 @@ class Admin:
 
         persistently(ended, deadline)
 
-    def metadata(self) -> Metadata:
-        """Everything that describe_topics, describe_cluster and health are made of, as `best_told` finds it."""
-        return best_told(self._routes, None, Deadline(self._deadline_ms))
+    def metadata(self, topics: Sequence[str] | None = None) -> Metadata:
+        """What descriptions and health are made of. topics: of those of these that exist; None: of all."""
+        return best_told(self._routes, None if topics is None else tuple(topics), Deadline(self._deadline_ms))
 
     def sizes_on(self, address: str) -> tuple[ReplicaSize, ...]:
         """What the broker there (host:port) says of the logs that it has. It is asked once."""

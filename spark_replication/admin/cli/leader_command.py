@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
@@ -13,6 +13,7 @@ import msgspec
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
 from spark_replication.client.admin import Admin, PartitionDescription
+from spark_replication.client.descriptions import described
 from spark_replication.client.replica_sizes import ReplicaDescription
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.requests import ElectionKind
@@ -86,7 +87,7 @@ def elect(
     if kind != "designation" and desired is not None:
         raise click.UsageError("--leader is for --kind designation alone.")
     with closing(Admin(bootstrap, security=security)) as admin:
-        before = _known(admin)
+        before = _known(admin, _topics_of(designations) if designations else None)
         named = list(designations) or _electable(kind, before)
         if not named:
             click.echo(_NOTHING["preferred" if kind == "preferred" else "other"], err=True)
@@ -96,7 +97,7 @@ def elect(
             _ask(admin, named, before)
         leaders = {name: broker for name, broker in designations.items() if broker is not None}
         refused = _elect(admin, kind, named, leaders if kind == "designation" else {})
-        after = _settled(admin, [name for name in named if name not in refused])
+        after = _settled(admin, named, refused)
     show(_COLUMNS, [_row(name, before, after, refused) for name in named], output=output)
     tell_refused(refused)
 
@@ -109,9 +110,15 @@ def _read(file: Path) -> dict[str, BrokerId | None]:
     return {str(TopicPartition(each.topic, each.partition)): each.desiredLeader for each in read.partitions}
 
 
-def _known(admin: Admin) -> dict[str, PartitionDescription]:
-    topics = admin.describe_topics()
-    return {f"{topic.name}-{each.partition}": each for topic in topics for each in topic.partitions}
+def _topics_of(names: Iterable[str]) -> list[str]:
+    """names: of partitions."""
+    return sorted({name.rpartition("-")[0] for name in names})
+
+
+def _known(admin: Admin, topics: Sequence[str] | None) -> dict[str, PartitionDescription]:
+    """The partitions of those of these topics that exist. None: of all topics."""
+    found = map(described, admin.metadata(topics).topics)
+    return {f"{topic.name}-{each.partition}": each for topic in found for each in topic.partitions}
 
 
 def _electable(kind: ElectionKind, known: Mapping[str, PartitionDescription]) -> list[str]:
@@ -125,19 +132,19 @@ def _elect(
 ) -> dict[str, ReplicationError]:
     """A request takes few topics: one for each of them."""
     refused: dict[str, ReplicationError] = {}
-    topics = sorted({name.rpartition("-")[0] for name in named})
-    for topic in topics:
+    for topic in _topics_of(named):
         together = [name for name in named if name.rpartition("-")[0] == topic]
         refused |= admin.elect_leaders(kind, together, {name: desired[name] for name in together if name in desired})
     return refused
 
 
-def _settled(admin: Admin, names: Sequence[str]) -> dict[str, PartitionDescription]:
-    """Once all have a leader: an election by logs takes until they are told. Who has none by then is shown without."""
+def _settled(admin: Admin, named: Sequence[str], refused: Collection[str]) -> dict[str, PartitionDescription]:
+    """Once all that are elected have a leader: an election by logs takes until they are told. Who has none by then is
+    shown without."""
     deadline_s = time.monotonic() + ANSWERS_S
     while True:
-        known = _known(admin)
-        waits = [name for name in names if name in known and known[name].leader is None]
+        known = _known(admin, _topics_of(named))
+        waits = [name for name in named if name not in refused and name in known and known[name].leader is None]
         if not waits or time.monotonic() > deadline_s:
             return known
         time.sleep(LOOK_S)
@@ -162,7 +169,7 @@ def _row(
 
 def _ask(admin: Admin, named: Sequence[str], known: Mapping[str, PartitionDescription]) -> None:
     """What each replica has, before somebody decides which of them counts."""
-    topics = sorted({name.rpartition("-")[0] for name in named if name in known})
+    topics = _topics_of(name for name in named if name in known)
     found = admin.replicas(topics) if topics else []
     rows = [
         row

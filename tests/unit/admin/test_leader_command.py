@@ -126,6 +126,19 @@ def test_who_may_lose_records_sees_what_each_replica_has_and_is_asked(
     ]
 
 
+def test_only_topics_of_partitions_that_are_elected_are_looked_at(
+    run: Run, cluster: FakeCluster, asked: list[Request]
+) -> None:
+    cluster.create("payments")
+    elect(run, cluster, "--kind", "unclean", "--yes", "orders-0", "gone-0")
+    assert {topics for topics in cluster.asked_topics if topics != ()} == {("gone", "orders")}
+    cluster.asked_topics.clear()
+    cluster.lead(None)
+    elect(run, cluster, "--kind", "unclean", "--yes")
+    first, *others = (topics for topics in cluster.asked_topics if topics != ())
+    assert (first, set(others)) == (None, {("orders",)}), "who is to be elected is looked for among all"
+
+
 def test_without_a_yes_nobody_is_elected(
     run: Run, cluster: FakeCluster, asked: list[Request], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -128,6 +128,7 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.controller: int | None = 1
         self.asked_metadata = 0
+        self.asked_topics: list[tuple[str, ...] | None] = []  # of each question for metadata; None: of all
         self.refuse_metadata: ReplicationError | None = None
         self.received: list[tuple[int, BatchMetadata]] = []
         self.streams: list[tuple[int, str]] = []  # that took batches: the broker, and the topic
@@ -194,6 +195,7 @@ class FakeCluster:
     def metadata(self, topics: tuple[str, ...] | None) -> Metadata:
         with self.changed:
             self.asked_metadata += 1
+            self.asked_topics.append(topics)
             self.changed.notify_all()
             if self.refuse_metadata is not None:
                 raise self.refuse_metadata
