@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_replication.client.best_told import best_told
+from spark_replication.client.best_told import best_told, best_told_page
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.descriptions import (
     BrokerDescription,
@@ -34,6 +34,7 @@ from spark_replication.client.replica_sizes import (
     replicas_of,
 )
 from spark_replication.client.routes import ASK_MS, Routes
+from spark_replication.client.topic_pages import topics_by_pages
 from spark_replication.core.moves.moves import Plan
 from spark_replication.core.moves.planning import Goal, named_partition, plan_for
 from spark_replication.errors import (
@@ -297,10 +298,10 @@ class Admin:
 
     def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicDescription]:
         """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that are not there."""
-        wanted = None if names is None else tuple(names)
-        found = {topic.name: topic for topic in best_told(self._routes, wanted, Deadline(self._deadline_ms)).topics}
-        if wanted is None:
-            wanted = tuple(sorted(found))
+        deadline = Deadline(self._deadline_ms)
+        told = topics_by_pages(names, lambda asked: best_told_page(self._routes, asked, deadline))
+        found = {topic.name: topic for topic in told}
+        wanted = list(found) if names is None else names
         unknown = [name for name in wanted if name not in found]
         if unknown:
             raise UnknownTopicOrPartition(f"there is no topic {', '.join(unknown)}: check the name, or create it")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.errors import ReplicationError
-from spark_replication.messages.actions import METADATA
-from spark_replication.messages.descriptions import GetMetadata, Metadata
+from spark_replication.messages.actions import DESCRIBE_TOPICS, METADATA
+from spark_replication.messages.descriptions import DescribeTopics, GetMetadata, Metadata, TopicPage
 
 
 def best_told(routes: Routes, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
@@ -31,6 +31,22 @@ def best_told(routes: Routes, topics: tuple[str, ...] | None, deadline: Deadline
         if found.controller in (None, known):
             return told or found
         return _told_at(routes, found.controller, topics, deadline) or found
+
+    return persistently(ask, deadline)
+
+
+def best_told_page(routes: Routes, asked: DescribeTopics, deadline: Deadline) -> TopicPage:
+    """A page of topics, of whom `best_told` would ask."""
+
+    def ask() -> TopicPage:
+        controller = best_told(routes, (), deadline).controller
+        if controller is not None:
+            try:
+                return routes.call(controller, DESCRIBE_TOPICS, asked, deadline.within_ms(ASK_MS))
+            except ReplicationError as error:
+                if not error.retriable:
+                    raise
+        return routes.ask(DESCRIBE_TOPICS, asked, deadline)
 
     return persistently(ask, deadline)
 

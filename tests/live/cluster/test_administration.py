@@ -7,16 +7,23 @@ import shutil
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from kazoo.client import KazooClient
+from msgspec.structs import replace
 
 import spark_replication as sr
 from spark_replication.client.admin import PartitionDescription
-from spark_replication.errors import InvalidPartitions, ReplicationError, UnknownTopicOrPartition
+from spark_replication.client.deadline import Deadline
+from spark_replication.client.routes import Routes
+from spark_replication.client.topic_pages import topics_by_pages
+from spark_replication.errors import InvalidPartitions, InvalidRequest, ReplicationError, UnknownTopicOrPartition
+from spark_replication.messages.actions import DESCRIBE_TOPICS, Action
+from spark_replication.messages.descriptions import TOPICS_A_REQUEST_MAX, DescribeTopics, TopicPage
+from spark_replication.messages.envelope import Message
 from tests.live.cluster.faults import held_down
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.replica_folders import replica_folders
@@ -255,3 +262,38 @@ def test_what_no_topic_has_any_longer_goes_when_a_new_controller_takes_over(
 
     eventually(lambda: not orphan.exists(), "the replica of no topic is in quarantine")
     assert kept.exists()
+
+
+def test_topics_are_described_by_pages_by_every_broker_and_by_the_controller(cluster: sr.LocalCluster) -> None:
+    """And Admin, which asks so, finds them all."""
+    names = [f"paged{number:02}" for number in range(TOPICS_A_REQUEST_MAX + 2)]
+    for name in names:
+        cluster.admin.create_topic(name, SCHEMA, partitions=2, replication_factor=1)
+    named = cluster.admin.describe_topics(names)
+    assert [(topic.name, len(topic.partitions)) for topic in named] == [(name, 2) for name in names]
+    assert [each for each in cluster.admin.describe_topics() if each.name in names] == named
+    metadata = cluster.admin.metadata(names)
+    assert metadata.controller is not None
+    routes = Routes(cluster.bootstrap)
+    with closing(routes):
+        for address in (metadata.controller, *(broker.address for broker in metadata.brokers.values())):
+
+            def ask(asked: DescribeTopics, address: str = address) -> TopicPage:
+                small = replace(asked, partitions_max=7)
+                page = routes.call(address, DESCRIBE_TOPICS, small, Deadline(10_000))
+                assert sum(len(topic.partitions) for topic in page.topics) <= 7
+                return page
+
+            told = topics_by_pages(names, ask)
+            assert [(each.topic_id, each.partitions) for each in told] == [
+                (each.topic_id, each.partitions) for each in metadata.topics
+            ]
+            beyond = Raw(topics=tuple(names))
+            with pytest.raises(InvalidRequest, match="22 topics: at most 20 a request"):
+                routes.call(address, Action(DESCRIBE_TOPICS.name, Raw, TopicPage), beyond, Deadline(10_000))
+
+
+class Raw(Message, frozen=True):
+    """A DescribeTopics of a client that knows no limit."""
+
+    topics: tuple[str, ...]

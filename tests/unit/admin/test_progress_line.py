@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import os
 import pty
+import select
 import termios
 from collections.abc import Iterator
 from typing import TextIO
@@ -13,6 +14,9 @@ import pytest
 
 from spark_replication.admin.cli.progress_line import LINE_MAX_S, ProgressLine
 from spark_replication.errors import NotReady
+
+
+DEADLINE_S = 10.0
 
 
 class Clock:
@@ -30,8 +34,12 @@ class Terminal:
         termios.tcsetwinsize(writes, (24, columns))
         self.stream: TextIO = os.fdopen(writes, "w")
 
-    def shown(self) -> str:
-        return os.read(self._reads, 1 << 16).decode()
+    def shows(self, expected: str) -> None:
+        """Since it was asked last. A terminal hands on each write by itself, and a moment later."""
+        shown = b""
+        while len(shown) < len(expected) and select.select([self._reads], [], [], DEADLINE_S)[0]:
+            shown += os.read(self._reads, 1 << 16)
+        assert shown.decode() == expected
 
     def close(self) -> None:
         self.stream.close()
@@ -53,12 +61,12 @@ def terminal(request: pytest.FixtureRequest) -> Iterator[Terminal]:
 def test_on_a_terminal_one_line_is_rewritten_and_gone_at_the_end(terminal: Terminal, clock: Clock) -> None:
     with ProgressLine(terminal.stream, clock) as line:
         line.tell("9 of 10")
-        assert terminal.shown() == "\r9 of 10"
+        terminal.shows("\r9 of 10")
         line.tell("too early")
         clock.now_s += 1
         line.tell("10/10")
-        assert terminal.shown() == "\r10/10  ", "nothing of the longer text is left"
-    assert terminal.shown() == "\r     \r"
+        terminal.shows("\r10/10  ")  # nothing of the longer text is left
+    terminal.shows("\r     \r")
 
 
 def test_it_is_gone_before_an_error_is_told(terminal: Terminal, clock: Clock) -> None:
@@ -69,18 +77,18 @@ def test_it_is_gone_before_an_error_is_told(terminal: Terminal, clock: Clock) ->
 
     with pytest.raises(NotReady):
         fail(ProgressLine(terminal.stream, clock))
-    assert terminal.shown() == "\r1\r \r"
+    terminal.shows("\r1\r \r")
 
 
 @pytest.mark.parametrize(("terminal", "width"), [(10, 9), (0, 79)], indirect=["terminal"])
 def test_a_text_that_would_wrap_is_cut(terminal: Terminal, width: int, clock: Clock) -> None:
     ProgressLine(terminal.stream, clock).tell("x" * 200)
-    assert terminal.shown() == "\r" + "x" * width
+    terminal.shows("\r" + "x" * width)
 
 
 def test_what_would_steer_the_terminal_is_shown(terminal: Terminal, clock: Clock) -> None:
     ProgressLine(terminal.stream, clock).tell("a\x1bb\rc")
-    assert terminal.shown() == "\r" + r"a\x1bb\x0dc"
+    terminal.shows("\r" + r"a\x1bb\x0dc")
 
 
 def test_elsewhere_lines_become_rarer(clock: Clock) -> None:

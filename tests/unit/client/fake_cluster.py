@@ -19,6 +19,7 @@ from pyarrow import flight
 
 from spark_replication.core.replica.producers import Place, Producers
 from spark_replication.core.replica.read_start import start_of
+from spark_replication.core.topic_pages import page_of
 from spark_replication.errors import (
     InvalidRequest,
     NotController,
@@ -33,16 +34,19 @@ from spark_replication.messages.actions import (
     DESCRIBE_EVENTS,
     DESCRIBE_RANGES,
     DESCRIBE_REPLICAS,
+    DESCRIBE_TOPICS,
     METADATA,
     METRICS,
 )
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
+    DescribeTopics,
     GetMetadata,
     Metadata,
     ReplicaSizes,
     TopicMetadata,
+    TopicPage,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, ToldEvents
@@ -275,6 +279,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
                     from_json(body, GetMetadata).topics
                 )
+            elif action.type == DESCRIBE_TOPICS.name:
+                answer = self._page(from_json(body, DescribeTopics))
             elif action.type == METRICS.name:
                 asked = from_json(body, GetMetrics)
                 answer = MetricsText(text=f"broker {self.id}, per partition: {asked.per_partition}\n")
@@ -302,6 +308,11 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         start = start_of(wanted.beginning, log_start=log.start, end=end, offset_of_time=log.offset_of_time)
         found = replace(found, log_start=log.start, high_watermark=end, start=start, end=min(end, wanted.to or end))
         return self.cluster.before_range(self, found) if wanted.files else found
+
+    def _page(self, asked: DescribeTopics) -> TopicPage:
+        known = {each.name: each for each in (self.frozen_metadata or self.cluster.metadata(asked.topics)).topics}
+        counts = {name: len(each.partitions) for name, each in known.items()}
+        return page_of(asked, counts, lambda names: [known[name] for name in names])
 
     def _sizes(self, asked: DescribeReplicas) -> ReplicaSizes:
         found = self.cluster.sizes.get(self.id, ReplicaSizes(replicas=()))
