@@ -15,7 +15,6 @@ import pytest
 from spark_replication.admin.cli.progress_line import LINE_MAX_S, ProgressLine
 from spark_replication.errors import NotReady
 
-
 DEADLINE_S = 10.0
 
 
