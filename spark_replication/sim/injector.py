@@ -289,7 +289,7 @@ class Injector:
         return process is not None
 
     def _lost_answer(self, fault: Fault) -> bool:
-        what = ("changes an ISR", "controller writes", "registers", "changes an ISR")[fault.pick % 4]
+        what = ("changes an ISR", "controller writes", "registers", "campaigns")[fault.pick % 4]
         self._cluster.zookeeper.take_next_answer(what)
         return True
 

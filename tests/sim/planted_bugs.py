@@ -630,4 +630,25 @@ PLANTED_BUGS = (
         "        self._wanted.update({p: each for p, each in wanted.items() if p not in self._asked_ms})\n",
         *UNTOLD,
     ),
+    bug(
+        "go on commanding once another has taken over",
+        "engine/candidacy.py",
+        "    (Instruction.COMMAND, Event.DEPOSED): 0,\n",
+        "",
+        *UNTOLD,
+    ),
+    bug(
+        "campaign once",
+        "engine/candidacy.py",
+        "    **{(phase, Event.FAILED): RETRY_MS for phase in CANDIDATES},\n",
+        "",
+        *UNTOLD,
+    ),
+    bug(
+        "leave for good when the session has ended",
+        "engine/candidacy.py",
+        "            self.instruction = Instruction.LEAVE if self._leaves else Instruction.REST\n",
+        "            self.instruction = Instruction.LEAVE\n",
+        *UNTOLD,
+    ),
 )

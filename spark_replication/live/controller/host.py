@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, assert_never
 
 from msgspec.structs import replace
 
@@ -36,6 +36,8 @@ from spark_replication.core.controller.events import (
 from spark_replication.core.controller.health import problems
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.writes import Group, GroupAnswer
+from spark_replication.engine.candidacy import Candidacy, Instruction
+from spark_replication.engine.candidacy import Event as Happened
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.live.controller.command_sender import CommandSender
@@ -72,10 +74,8 @@ from spark_replication.transport.security import Security
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
 
-CAMPAIGN_RETRY_S = 0.5
 SEAT_LOOK_S = 0.1
 STOP_S = 2.0
-ASIDE_S = 2.0  # in which one that stands by has won
 CLOSE_TIMEOUT_S = 120.0  # a dismissal of guardians included
 TICK_S = 0.2
 REBUILD_S = 8.0  # less than an administrator waits for one answer
@@ -137,6 +137,10 @@ class ControllerHost:
         self._active = threading.Event()
         self._standing_by = False
         self._session: Session | None = None
+        # Of the present candidacy.
+        self._store: ControllerStore | None = None
+        self._loaded: LoadedCluster | None = None
+        self._deposed = threading.Event()
         self._connected_at_s = time.monotonic()
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._log_infos: queue.SimpleQueue[LogInfoRead] = queue.SimpleQueue()
@@ -239,61 +243,85 @@ class ControllerHost:
     # Campaigning, commanding, standing by
 
     def _run(self) -> None:
-        while not self._closing.is_set():
-            if self._steps_aside.is_set():
-                self._steps_aside.clear()
-                self._closing.wait(ASIDE_S)
-            try:
-                self._candidacy()
-            except ReplicationError as error:
-                log.warning("the controller cannot work: %s", error)
-                self._closing.wait(CAMPAIGN_RETRY_S)
-            except Exception:
-                # What it believes may be wrong by now. What ZooKeeper has is not: this driver, or one that stands by,
-                # begins from that.
-                log.exception("the controller met an error that nobody expected, and gave up its place: please report")
-                self._closing.wait(CAMPAIGN_RETRY_S)
+        candidacy = Candidacy()
+        while candidacy.instruction is not Instruction.LEAVE:
+            candidacy.after(self._performed(candidacy.instruction, candidacy.rest_ms))
 
-    def _candidacy(self) -> None:
-        """One session with ZooKeeper: until it is closed, deposed, or another has won."""
+    def _performed(self, instruction: Instruction, rest_ms: int) -> Happened:
+        """What has come of it."""
+        try:
+            match instruction:
+                case Instruction.REST:
+                    return Happened.CLOSED if self._closing.wait(rest_ms / 1000) else Happened.RESTED
+                case Instruction.CAMPAIGN:
+                    return self._campaign()
+                case Instruction.STAND_BY:
+                    return self._stand_by()
+                case Instruction.COMMAND:
+                    return self._command()
+                case Instruction.RESIGN | Instruction.LEAVE:
+                    return self._resign()
+                case _:
+                    assert_never(instruction)
+        except ReplicationError as error:
+            log.warning("the controller cannot work: %s", error)
+        except Exception:
+            # What it believes may be wrong by now. What ZooKeeper has is not: this driver, or one that stands by,
+            # begins from that.
+            log.exception("the controller met an error that nobody expected, and gave up its place: please report")
+        return Happened.FAILED
+
+    def _campaign(self) -> Happened:
         self._vacant.clear()
-        deposed = threading.Event()
+        self._steps_aside.clear()
+        deposed = self._deposed = threading.Event()
 
         def lost(reason: str) -> None:
             log.warning("no longer the controller: %s", reason)
             deposed.set()
             self._tasks.put(None)
 
-        session = Session.connect(
+        session = self._session = Session.connect(
             self._zookeeper,
             self._settings.zookeeper_chroot,
             session_timeout_ms=self._settings.zookeeper_session_ms,
             request_timeout_ms=self._settings.request_timeout_ms,
         )
-        self._session = session
-        store = ControllerStore(session, self._settings, lost)
+        self._store = ControllerStore(session, self._settings, lost)
+        self._loaded = self._store.campaign(self._name, self._host, self._server.port, self._seat.take())
+        return Happened.OUTVOTED if self._loaded is None else Happened.WON
+
+    def _stand_by(self) -> Happened:
+        assert self._store is not None
+        assert self._session is not None
+        log.warning("another controller commands: standing by, to take over when it goes")
+        self._store.watch_vacancy(self._vacant.set)
+        self._session.listen(lambda _state: self._vacant.set())
+        self._standing_by = True
         try:
-            loaded = store.campaign(self._name, self._host, self._server.port, self._seat.take())
-            if loaded is None:
-                log.warning("another controller commands: standing by, to take over when it goes")
-                store.watch_vacancy(self._vacant.set)
-                session.listen(lambda _state: self._vacant.set())
-                self._standing_by = True
-                while not self._vacant.wait(SEAT_LOOK_S) and not self._seat.became_free():
-                    self.zookeeper_silent_s()
-                    if self._closing.is_set():
-                        return  # since before it was known to be taken
-            else:
-                self._command(store, loaded, deposed)
+            while not self._vacant.wait(SEAT_LOOK_S) and not self._seat.became_free():
+                self.zookeeper_silent_s()
+                if self._closing.is_set():
+                    return Happened.CLOSED  # since before it was known to be taken
+            return Happened.VACANT
         finally:
             self._standing_by = False
-            # Before guardians are dismissed, which may take long: whoever commands next needs no word of theirs.
-            store.resign()
-            if self._guards:
-                self._guards = False
-                self._retinue.stood_down()
 
-    def _command(self, store: ControllerStore, loaded: LoadedCluster, deposed: threading.Event) -> None:
+    def _resign(self) -> Happened:
+        if self._store is not None:
+            # Before guardians are dismissed, which may take long: whoever commands next needs no word of theirs.
+            self._store.resign()
+            self._store = None
+        if self._guards:
+            self._guards = False
+            self._retinue.stood_down()
+        return Happened.RESIGNED
+
+    def _command(self) -> Happened:
+        store, loaded, deposed = self._store, self._loaded, self._deposed
+        assert store is not None
+        assert loaded is not None
+        self._loaded = None  # the loop has it from now on
         self._cluster_id = loaded.cluster_id
         mirror = self._mirror = MirrorThread(
             self._mirror_path,
@@ -318,7 +346,11 @@ class ControllerHost:
             compare_schemas=schema_change,
         )
         self._loop = loop
-        ends = (deposed, self._closing, self._steps_aside)
+        ends = {
+            Happened.CLOSED: self._closing,
+            Happened.DEPOSED: deposed,
+            Happened.SENT_ASIDE: self._steps_aside,
+        }
         log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
         try:
             loop.handle(TookOver(), now_ms())
@@ -326,7 +358,8 @@ class ControllerHost:
             self._active.set()
             self._guards = True
             self._retinue.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
-            self._work(loop, store, sender, concerns, lambda: any(each.is_set() for each in ends))
+            self._work(loop, store, sender, concerns, lambda: any(each.is_set() for each in ends.values()))
+            return next(happened for happened, each in ends.items() if each.is_set())
         finally:
             self._active.clear()
             self._loop = None

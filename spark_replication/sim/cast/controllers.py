@@ -7,7 +7,7 @@ hears of it, and must change nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from spark_replication.core.controller.cluster import LoadedCluster
 from spark_replication.core.controller.events import Event, PartitionsRead, TookOver
@@ -15,6 +15,8 @@ from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Deposed, Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
+from spark_replication.engine.candidacy import Candidacy, Instruction
+from spark_replication.engine.candidacy import Event as Happened
 from spark_replication.engine.command_line import CommandLine, CommandLines
 from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut
@@ -60,7 +62,7 @@ class Observer(Protocol):
 
 
 class Candidate(Process):
-    """One driver's process: campaigning, commanding, or standing by."""
+    """One driver's process: `candidacy` says what it does, on a session of each candidacy's own."""
 
     def __init__(
         self,
@@ -83,56 +85,83 @@ class Candidate(Process):
         self.loop: ControllerLoop | None = None
         self.commanding: Commanding | None = None
         self.replies: dict[int, Reply] = {}
-        self.session = self._connect()
+        self._session: Session | None = None
+        self._candidacy = Candidacy()
+        self._loaded: LoadedCluster | None = None
+
+    @property
+    def session(self) -> Session:
+        """Of the present candidacy."""
+        assert self._session is not None
+        return self._session
 
     def clock_ms(self) -> int:
         return self.world.now_ms + self.skew_ms
 
     def start(self) -> None:
-        self.zookeeper.watch(self.session, self._marked)
-        self.world.after(self.world.between(*CAMPAIGN_MS), "campaigns", self._campaign, on=self)
+        self._perform(self._candidacy.instruction)
 
     def ended(self) -> None:
         self.alive = False
-        self.zookeeper.silent(self.session, self.zookeeper.session_ms)
+        if self._session is not None:
+            self.zookeeper.silent(self._session, self.zookeeper.session_ms)
 
     def handle(self, event: Event) -> None:
         if self.loop is not None:
             self.loop.handle(event, self.clock_ms())
 
-    def _connect(self) -> Session:
-        return self.zookeeper.connect(self, self.stand_down)
+    def happened(self, event: Happened) -> None:
+        instruction = self._candidacy.after(event)
+        if instruction is not None:
+            self._perform(instruction)
 
-    def stand_down(self) -> None:
-        """Deposed, or its session has expired: another candidacy, in another session."""
-        self.loop = None
-        if self.commanding is not None:
-            self.commanding.over = True
-            self.commanding = None
-        self.session.close()
-        self.session = self._connect()
-        self.start()
+    def _perform(self, instruction: Instruction) -> None:
+        match instruction:
+            case Instruction.REST:
+                rest_ms = self._candidacy.rest_ms + self.world.between(*CAMPAIGN_MS)
+                self.world.after(rest_ms, "has rested", lambda: self.happened(Happened.RESTED), on=self)
+            case Instruction.CAMPAIGN:
+                self._campaign()
+            case Instruction.STAND_BY:
+                self._marked("vacancy")  # it may have become vacant since
+            case Instruction.COMMAND:
+                self._command()
+            case Instruction.RESIGN:
+                self._resign()
+            case Instruction.LEAVE:
+                pass
+            case _:
+                assert_never(instruction)
 
     def _campaign(self) -> None:
-        session = self.session
+        session = self._session = self.zookeeper.connect(self, lambda: self.lost(session))
+        self.zookeeper.watch(session, self._marked)
 
         def answered(answer: LoadedCluster | Lost | None) -> None:
-            if session is not self.session:
+            if session is not self._session:
                 return
-            if isinstance(answer, LoadedCluster):
-                self._command(answer)
-            elif isinstance(answer, Lost):
-                self.stand_down()
+            if isinstance(answer, Lost):
+                self.happened(Happened.FAILED)
+            else:
+                self._loaded = answer
+                self.happened(Happened.OUTVOTED if answer is None else Happened.WON)
 
         session.request("campaigns", lambda: self.zookeeper.campaign(session), answered)
 
-    def _command(self, loaded: LoadedCluster) -> None:
-        self.commanding = Commanding(self, loaded.controller_epoch)
+    def lost(self, session: Session) -> None:
+        """This session, or what it had won."""
+        if session is self._session:
+            commands = self._candidacy.instruction is Instruction.COMMAND
+            self.happened(Happened.DEPOSED if commands else Happened.FAILED)
+
+    def _command(self) -> None:
+        assert self._loaded is not None
+        commanding = self.commanding = Commanding(self, self.session, self._loaded.controller_epoch)
         self.loop = ControllerLoop(
-            loaded,
-            store=self.commanding,
-            sender=self.commanding,
-            mirror=self.commanding,
+            self._loaded,
+            store=commanding,
+            sender=commanding,
+            mirror=commanding,
             answer=self.replies.__setitem__,
             deposed=self._deposed,
             now_ms=self.clock_ms(),
@@ -140,26 +169,35 @@ class Candidate(Process):
         )
         self.world.counts["controllers"] += 1
         self.handle(TookOver())
-        self.commanding.read("brokers")
-        self.commanding.read("changes")
-        self.world.after(TICK_MS, "controller tick", self._tick, on=self)
+        commanding.read("brokers")
+        commanding.read("changes")
+        self.world.after(TICK_MS, "controller tick", lambda: self._tick(commanding), on=self)
+
+    def _resign(self) -> None:
+        self.loop = None
+        if self.commanding is not None:
+            self.commanding.over = True
+            self.commanding = None
+        self.session.close()
+        self._session = None
+        self.happened(Happened.RESIGNED)
 
     def _deposed(self) -> None:
-        self.world.after(0, "is deposed", self.stand_down, on=self)
+        session = self.session
+        self.world.after(0, "is deposed", lambda: self.lost(session), on=self)
 
-    def _tick(self) -> None:
-        if self.loop is not None:
+    def _tick(self, commanding: Commanding) -> None:
+        if self.loop is not None and self.commanding is commanding:
             self.loop.tick(self.clock_ms())
-            if self.commanding is not None:
-                self.commanding.look_again()
-            self.world.after(TICK_MS, "controller tick", self._tick, on=self)
+            commanding.look_again()
+            self.world.after(TICK_MS, "controller tick", lambda: self._tick(commanding), on=self)
 
     def _marked(self, what: str) -> None:
         if what == "vacancy":
-            if self.loop is None and self.zookeeper.controller is None:
-                self._campaign()
-            elif self.loop is not None and self.zookeeper.controller is not self.session:
-                self.stand_down()
+            if self.zookeeper.controller is None:
+                self.happened(Happened.VACANT)
+            if self.zookeeper.controller is not self._session:
+                self.happened(Happened.DEPOSED)
         elif self.commanding is not None:
             self.commanding.read(what)
 
@@ -167,11 +205,11 @@ class Candidate(Process):
 class Commanding:
     """One term: ports.ControllerStore, CommandSender and MirrorFeed of a controller epoch."""
 
-    def __init__(self, candidate: Candidate, controller_epoch: int) -> None:
+    def __init__(self, candidate: Candidate, session: Session, controller_epoch: int) -> None:
         self.candidate = candidate
         self.controller_epoch = controller_epoch
         self.over = False
-        self._session = candidate.session
+        self._session = session
         self._reading: set[str] = set()
         self._lines = CommandLines(lambda line: Messenger(self, line))
         self._loads_anew = False
@@ -250,7 +288,7 @@ class Commanding:
 
     def _load_anew(self) -> None:
         if not self.over:
-            self.candidate.stand_down()
+            self.candidate.lost(self._session)
 
     # Watches
 
