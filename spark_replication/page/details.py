@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import msgspec
@@ -81,6 +82,17 @@ def _size(seen: Seen, partition: TopicPartition, row: PartitionRow) -> Partition
         bytes_per_s=seen.history.bytes_per_s(partition),
         lag=max(lags, default=None),
     )
+
+
+def partition_sizes(seen: Seen, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionSize]:
+    """Of those that there are."""
+    found: dict[TopicPartition, PartitionSize] = {}
+    for partition in partitions:
+        _told, rows = seen.board.topic(partition.topic) or (None, [])
+        row = next((each for each in rows if each.partition == partition.partition), None)
+        if row is not None:
+            found[partition] = _size(seen, partition, row)
+    return found
 
 
 def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | None:

@@ -15,6 +15,7 @@ from spark_replication.transport.security import Security
 
 if TYPE_CHECKING:
     from spark_replication.page.server import PageServer
+    from spark_replication.page.watch import Watch
 
 LOOPBACK = "127.0.0.1"
 DEADLINE_MS = 5_000  # of a question to the cluster: time for a controller that hangs, and then for a broker
@@ -52,6 +53,11 @@ class ServedPage:
     def url(self) -> str | None:
         """None: it is not served."""
         return None if self._server is None else self._server.url
+
+    @property
+    def watch(self) -> Watch | None:
+        """What is shown, for who shows it elsewhere, too. None: the page is not served."""
+        return None if self._server is None else self._server.watch
 
     def stop(self) -> None:
         server, self._server = self._server, None

@@ -33,12 +33,12 @@ class PageServer:
     def __init__(self, cluster: Cluster, listener: socket.socket, host: str, security: Security) -> None:
         bell = Bell()
         self._bell = bell
-        self._watch = Watch(cluster, bell.ring)
+        self.watch = Watch(cluster, bell.ring)
         # On its own host nobody listens in.
         context = None if security.tls is None or _is_loopback(host) else security.tls.as_server
         document = Document()
         entry = Entry(
-            Pages(self._watch, bell, document).app(),
+            Pages(self.watch, bell, document).app(),
             document,
             security.token,
             time.time,
@@ -86,7 +86,7 @@ class PageServer:
         return served
 
     def _begin(self) -> None:
-        self._watch.start()
+        self.watch.start()
         self._thread.start()
         deadline_s = time.monotonic() + START_S
         while not self._server.started and self._thread.is_alive() and time.monotonic() < deadline_s:
@@ -103,7 +103,7 @@ class PageServer:
         self._bell.end()
         self._thread.join(STOP_S)
         self._listener.close()
-        self._watch.stop()
+        self.watch.stop()
         if self._thread.is_alive():
             log.warning("the page's thread is left behind: it has not ended in %s s", STOP_S)
 

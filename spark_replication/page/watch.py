@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -18,19 +18,20 @@ from spark_replication.client.replica_sizes import moving_of, reassignments_of
 from spark_replication.core.moves.planning import named_partition
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.page.answers import (
     Age,
     BrokerDetail,
     Events,
     PartitionDetail,
+    PartitionSize,
     TopicDetail,
     Unchanged,
     View,
 )
 from spark_replication.page.asking import NO_SIZES, Cluster, Sizes, asked_sizes
 from spark_replication.page.board import Board
-from spark_replication.page.details import Seen, broker_detail, partition_detail, topic_detail
+from spark_replication.page.details import Seen, broker_detail, partition_detail, partition_sizes, topic_detail
 from spark_replication.page.history import History
 from spark_replication.page.looking import Look
 from spark_replication.page.recent_events import RecentEvents
@@ -163,6 +164,10 @@ class Watch:
     def topic(self, name: str) -> TopicDetail | None:
         with self._lock:
             return topic_detail(self._seen(), name)
+
+    def sizes(self, partitions: Sequence[TopicPartition]) -> dict[TopicPartition, PartitionSize]:
+        with self._lock:
+            return partition_sizes(self._seen(), partitions)
 
     def partition(self, topic: str, number: int) -> PartitionDetail | None:
         with self._lock:

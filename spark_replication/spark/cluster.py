@@ -60,6 +60,8 @@ from spark_replication.zookeeper_server.keeper import Keeper
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from spark_replication.page.watch import Watch
+
 START_TIMEOUT_S = 120.0  # without any progress
 ZOOKEEPER_TIMEOUT_S = 60.0  # also for a port that another process has
 STANDING_BY = "another driver commands: this one stands by"
@@ -255,9 +257,6 @@ class SparkCluster:
             return self._away()
         return self._problems(msgspec.structs.replace(health.without_what_it_outlives(seen[0]), topics=()))
 
-    def _connected(self, address: str) -> Callable[[], Session]:
-        return partial(self._connect, address)
-
     def _connect(self, address: str) -> Session:
         return Session.connect(
             address,
@@ -348,6 +347,10 @@ class SparkCluster:
     def page(self) -> str | None:
         """Where this driver serves the page; None: nowhere."""
         return None if self._page is None else self._page.url
+
+    @property
+    def watch(self) -> Watch | None:
+        return None if self._page is None else self._page.watch
 
     @property
     def controller_pid(self) -> int:
@@ -474,7 +477,7 @@ class SparkCluster:
         if driver is not None:
             epoch = commanded_epoch(driver) if order == "shut_down" else None
             is_dead = self._zookeeper is not None and not self._zookeeper.pids
-            if epoch is not None and still_commands(epoch, self._connected(self._address()), dead=is_dead):
+            if epoch is not None and still_commands(epoch, partial(self._connect, self._address()), dead=is_dead):
                 self._fleet.dismiss(order)
                 shut_down_unguarded(driver, epoch)
             elif epoch is not None:

@@ -15,13 +15,14 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from pyspark.sql import SparkSession
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.live import Live
 
 import spark_replication as sr
 from spark_replication.admin.jobs.job_options import settings_of
 from spark_replication.admin.jobs.order_load import TOPIC, OrderLoad, Rate, topic_partitions
-from spark_replication.admin.jobs.status_view import status_line, status_view
+from spark_replication.admin.jobs.status_view import event_lines, shown_partitions, status_line, status_view
+from spark_replication.admin.jobs.traffic import TrafficWatch, watching
 from spark_replication.errors import StartGivenUp
 from spark_replication.process.log_lines import log_to_file
 from spark_replication.spark.cluster_file import make_data_directory
@@ -129,16 +130,33 @@ def _produce(cluster: sr.SparkCluster, stopping: threading.Event) -> None:
 
 
 def _watch(cluster: sr.SparkCluster, console: Console, stopping: threading.Event) -> None:
-    if not console.is_terminal:
-        while not stopping.is_set():
-            _require_spark(cluster)
-            _say(console, status_line(cluster.status()))
-            stopping.wait(LOG_LINE_S)
-        return
-    with Live(status_view(cluster.status()), console=console, auto_refresh=False) as live:
+    with watching(cluster.watch, cluster.admin) as traffic:
+        if console.is_terminal:
+            _redraw(cluster, traffic, console, stopping)
+        else:
+            _log(cluster, traffic, console, stopping)
+
+
+def _redraw(cluster: sr.SparkCluster, traffic: TrafficWatch, console: Console, stopping: threading.Event) -> None:
+    def view() -> RenderableType:
+        status = cluster.status()
+        return status_view(status, traffic.now(shown_partitions(status)))
+
+    with Live(view(), console=console, auto_refresh=False) as live:
         while not stopping.wait(REDRAW_S):
             _require_spark(cluster)
-            live.update(status_view(cluster.status()), refresh=True)
+            live.update(view(), refresh=True)
+
+
+def _log(cluster: sr.SparkCluster, traffic: TrafficWatch, console: Console, stopping: threading.Event) -> None:
+    told = -1
+    while not stopping.is_set():
+        _require_spark(cluster)
+        found = traffic.now(())
+        lines, told = event_lines(found, told)
+        for line in (*lines, status_line(cluster.status(), found)):
+            _say(console, line)
+        stopping.wait(LOG_LINE_S)
 
 
 def _require_spark(cluster: sr.SparkCluster) -> None:

@@ -1,33 +1,63 @@
-"""The status of a cluster for a terminal: what is wrong first, then who leads what."""
+"""The status of a cluster for a terminal: what is wrong first, then what comes in, who lives, what happened, who leads.
+
+What a name or an error says is shown, and steers nothing: each text passes `harmless`, and none is rich's markup.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
+from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from spark_replication.admin.cli.terminal import harmless
+from spark_replication.admin.jobs.happenings import Happening, happenings
+from spark_replication.admin.jobs.traffic import Traffic
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata
+from spark_replication.model import TopicPartition
+from spark_replication.page.answers import PartitionSize
 from spark_replication.spark.cluster import Status
 
 PARTITIONS_SHOWN = 20
+HAPPENINGS_SHOWN = 4
+HAPPENINGS_LOGGED = 20  # at once
 UP_TO_DATE = "mirror up to date"
+UNKNOWN = "–"
 
 
-def status_view(status: Status) -> RenderableType:
-    parts: list[RenderableType] = [_headline(status)]
+def shown_partitions(status: Status) -> list[TopicPartition]:
+    return [each.topic_partition for each in _all(status.metadata)[:PARTITIONS_SHOWN]]
+
+
+def status_view(status: Status, traffic: Traffic) -> RenderableType:
+    parts: list[RenderableType] = [_headline(status), Text(_coming_in(traffic))]
     if status.metadata is not None:
-        parts += [_brokers(status, status.metadata), _partitions(status.metadata)]
+        parts.append(_brokers(status, status.metadata))
+    parts.append(_happenings(traffic))
+    if status.metadata is not None:
+        parts.append(_partitions(status.metadata, traffic))
     return Group(*parts)
 
 
-def status_line(status: Status) -> str:
+def status_line(status: Status, traffic: Traffic) -> str:
     """For a log, where nothing can be redrawn."""
     brokers = 0 if status.metadata is None else len(status.metadata.brokers)
     state = "healthy" if not status.problems else f"NOT HEALTHY: {'; '.join(status.problems[:3])}"
-    return f"{state} | controller epoch {status.controller_epoch} | {brokers} brokers | {_mirror(status)}"
+    found = [state, f"controller epoch {status.controller_epoch}", f"{brokers} brokers", _mirror(status)]
+    return harmless(" | ".join([*found, _coming_in(traffic)]))
+
+
+def event_lines(traffic: Traffic, after: int) -> tuple[list[str], int]:
+    """For a log: the newest of what happened after the event of that number, and the number to go on after."""
+    found = happenings(event for event in traffic.events.events if event.number > after)
+    left = len(found) - HAPPENINGS_LOGGED
+    lines = [f"event | {harmless(str(each))}" for each in found[-HAPPENINGS_LOGGED:]]
+    if left > 0:
+        lines.insert(0, f"event | {left} before these: spark-replication mirror events lists all")
+    return lines, max([after, *(each.number for each in found)])
 
 
 def _headline(status: Status) -> Text:
@@ -35,7 +65,7 @@ def _headline(status: Status) -> Text:
         return Text.assemble(
             ("healthy", "bold green"), f"  controller epoch {status.controller_epoch}, {_mirror(status)}"
         )
-    shown = "\n".join(f"  {problem}" for problem in status.problems[:5])
+    shown = "\n".join(f"  {harmless(problem)}" for problem in status.problems[:5])
     more = f"\n  … and {len(status.problems) - 5} more" if len(status.problems) > 5 else ""
     return Text.assemble(("not healthy", "bold red"), f"\n{shown}{more}\n  {_mirror(status)}")
 
@@ -46,6 +76,23 @@ def _mirror(status: Status) -> str:
     return f"mirror {status.mirror_pending} partitions behind, {status.mirror_lag_ms / 1000:.1f} s"
 
 
+def _coming_in(traffic: Traffic) -> str:
+    """A rate takes two looks at the logs, some seconds apart."""
+    rows, lag = traffic.rows_per_s, traffic.lag
+    coming_in = "in: not known yet" if rows is None else f"in: {rows:,.0f} rows/s, {_byte_rate(traffic.bytes_per_s)}"
+    return coming_in if lag is None else f"{coming_in}; slowest follower {lag:,} rows behind"
+
+
+def _byte_rate(bytes_per_s: float | None) -> str:
+    if bytes_per_s is None:
+        return UNKNOWN
+    for unit in ("B/s", "KiB/s", "MiB/s"):
+        if bytes_per_s < 1_024:
+            return f"{bytes_per_s:.3g} {unit}" if bytes_per_s < 1_000 else f"{bytes_per_s:.0f} {unit}"
+        bytes_per_s /= 1_024
+    return f"{bytes_per_s:,.1f} GiB/s"
+
+
 def _brokers(status: Status, metadata: Metadata) -> Table:
     leads: Counter[int] = Counter()
     holds: Counter[int] = Counter()
@@ -53,39 +100,72 @@ def _brokers(status: Status, metadata: Metadata) -> Table:
         holds.update(partition.replicas)
         if partition.state.leader is not None:
             leads[partition.state.leader] += 1
-    table = Table("broker", "address", "pid", "epoch", "leads", "replicas", "guardian", title="brokers")
+    table = _table("broker", "address", "pid", "epoch", "leads", "replicas", "guardian")
     for broker in sorted(metadata.brokers.keys() | status.guardians.keys()):
         registered, guarded = metadata.brokers.get(broker), status.guardians.get(broker)
         guardian = "none" if guarded is None else f"{guarded.restarts} restarts{', adopted' if guarded.adopted else ''}"
-        table.add_row(
-            str(broker),
+        _add_row(
+            table,
+            broker,
             "not registered" if registered is None else registered.address,
-            "" if guarded is None or guarded.serving is None else str(guarded.serving.pid),
-            "" if registered is None else str(registered.epoch),
-            str(leads[broker]),
-            str(holds[broker]),
+            "" if guarded is None or guarded.serving is None else guarded.serving.pid,
+            "" if registered is None else registered.epoch,
+            leads[broker],
+            holds[broker],
             "silent" if broker in status.silent_guardians else guardian,
         )
     return table
 
 
-def _partitions(metadata: Metadata) -> Table:
-    table = Table("partition", "leader", "epoch", "in sync", "eligible", "replicas", title="partitions")
+def _happenings(traffic: Traffic) -> RenderableType:
+    """The newest first: what does not fit a terminal is cut at its end."""
+    found: list[Happening] = happenings(traffic.events.events)[-HAPPENINGS_SHOWN:]
+    if traffic.events.age.error and not found:
+        return Text(f"\nno events: {harmless(traffic.events.age.error)}")
+    if not found:
+        return Text("\nno events yet")
+    table = _table("at (UTC)", "event", "because", "cause")
+    for each in reversed(found):
+        _add_row(table, each.at, each.what, each.because, each.cause)
+    return table
+
+
+def _partitions(metadata: Metadata, traffic: Traffic) -> Table:
+    table = _table("partition", "leader", "epoch", "in sync", "eligible", "replicas", "written", "lag")
     found = _all(metadata)
     for partition in found[:PARTITIONS_SHOWN]:
-        state = partition.state
-        table.add_row(
-            str(partition.topic_partition),
-            Text("none", "bold red") if state.leader is None else str(state.leader),
-            str(state.leader_epoch),
+        state, size = partition.state, traffic.sizes.get(partition.topic_partition)
+        _add_row(
+            table,
+            partition.topic_partition,
+            Text("none", "bold red") if state.leader is None else state.leader,
+            state.leader_epoch,
             ", ".join(map(str, sorted(state.isr))),
             ", ".join(map(str, sorted(state.elr))),
             ", ".join(map(str, partition.replicas)),
+            _byte_rate(None if size is None else size.bytes_per_s),
+            _lag(size),
         )
     if len(found) > PARTITIONS_SHOWN:
         table.caption = f"{PARTITIONS_SHOWN} of {len(found)} shown: spark-replication partitions lists all"
     return table
 
 
-def _all(metadata: Metadata) -> list[PartitionCommand]:
-    return [partition for topic in metadata.topics for partition in topic.partitions]
+def _lag(size: PartitionSize | None) -> str:
+    return UNKNOWN if size is None or size.lag is None else f"{size.lag:,}"
+
+
+def _table(*columns: str) -> Table:
+    """Without lines: all of it fits a terminal of 24 lines and 80 columns. The empty line before it is its title's."""
+    table = Table(*columns, title=" ", box=None, padding=(0, 2, 0, 0), header_style="bold")
+    for column in table.columns:
+        column.overflow = "fold"
+    return table
+
+
+def _add_row(table: Table, *cells: Any) -> None:
+    table.add_row(*(cell if isinstance(cell, Text) else Text(harmless(str(cell))) for cell in cells))
+
+
+def _all(metadata: Metadata | None) -> list[PartitionCommand]:
+    return [] if metadata is None else [partition for topic in metadata.topics for partition in topic.partitions]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.model import DirectoryIdentity
 from spark_replication.process.stop_signals import INTERRUPTED
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
@@ -24,6 +26,8 @@ pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 ROOT = Path(__file__).parents[3]
 STOP_TIMEOUT_S = 90.0
 REFUSED_TIMEOUT_S = 120.0
+COMING_IN = re.compile(r"healthy \| .* \| in: [\d,]+ rows/s, [\d.]+ KiB/s; slowest follower [\d,]+ rows behind")
+EVENT = r"event \| [\d:]+ .*{}.*, because .*{}.* \(cause 1\.\d+\)"
 
 
 def command_line(*arguments: str) -> str:
@@ -75,6 +79,12 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         again = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert again == brokers
         wait_for("the status", lambda: "healthy | controller epoch 1 | 3 brokers" in log.read_text())
+        wait_for("what comes in", lambda: COMING_IN.search(log.read_text()))
+        assert len(re.findall(EVENT.format("created orders", "create topic orders"), log.read_text())) == 1
+        serving = read_broker_file(data / "logs" / "broker-2")
+        assert serving is not None
+        os.kill(serving.pid, signal.SIGKILL)
+        wait_for("its death", lambda: re.search(EVENT.format("gone broker 2", "broker 2"), log.read_text()))
         job.send_signal(signal.SIGINT)
         assert job.wait(STOP_TIMEOUT_S) == 0, log.read_text()
         assert "Traceback" not in log.read_text()

@@ -1,0 +1,83 @@
+"""What the page knows of a cluster besides its status, for a terminal: how much comes in, who lags, what happened."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from spark_replication.client.admin import Admin
+from spark_replication.messages.mirroring import DescribeEvents
+from spark_replication.model import TopicPartition
+from spark_replication.page.answers import Age, Events, PartitionSize, TopicRow, Unchanged
+from spark_replication.page.looking import Look
+from spark_replication.page.watch import Watch
+
+EVENTS_S = 2.0
+EVENTS_ASKED = 100  # one death may set off many
+
+
+class Traffic(msgspec.Struct, frozen=True, kw_only=True):
+    #: With the rates of each.
+    topics: tuple[TopicRow, ...] = ()
+    #: Of the partitions that were asked for, as far as they are known.
+    sizes: Mapping[TopicPartition, PartitionSize] = {}
+    events: Events = Events(events=(), age=Age())
+
+    @property
+    def rows_per_s(self) -> float | None:
+        """None: it is not known of any topic yet."""
+        return _sum([topic.records_per_s for topic in self.topics])
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """None: it is not known of any topic yet."""
+        return _sum([topic.bytes_per_s for topic in self.topics])
+
+    @property
+    def lag(self) -> int | None:
+        """The most rows that a follower lacks; None: nobody tells."""
+        return max((topic.lag for topic in self.topics if topic.lag is not None), default=None)
+
+
+def _sum(rates: Sequence[float | None]) -> float | None:
+    known = [rate for rate in rates if rate is not None]
+    return sum(known) if known else None
+
+
+class TrafficWatch:
+    """Use `watching`."""
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._events = Traffic().events
+        # On a thread of its own: the table of events may be slow, and the status must not be.
+        self._look = Look("status-events", self._ask_events, lambda: None, EVENTS_S)
+
+    def now(self, partitions: Sequence[TopicPartition]) -> Traffic:
+        """What was answered last, and so at once. The cluster is asked for as long as somebody calls this."""
+        self._watch.want()
+        self._look.want()
+        view = self._watch.view(None)
+        topics = () if isinstance(view, Unchanged) else view.topics
+        return Traffic(topics=topics, sizes=self._watch.sizes(partitions), events=self._events)
+
+    def _ask_events(self) -> None:
+        self._events = self._watch.events(DescribeEvents(last=EVENTS_ASKED))
+
+
+@contextlib.contextmanager
+def watching(watch: Watch | None, admin: Admin) -> Iterator[TrafficWatch]:
+    """watch: of the page, which asks the cluster already; None: no page is served, and `admin` is asked."""
+    asking = watch or Watch(admin, lambda: None)
+    found = TrafficWatch(asking)
+    if asking is not watch:
+        asking.start()
+    found._look.start()
+    try:
+        yield found
+    finally:
+        found._look.stop()
+        if asking is not watch:
+            asking.stop()

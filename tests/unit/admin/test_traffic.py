@@ -1,0 +1,64 @@
+"""What the terminal's status asks of the page: its values as they are, of its own watch if there is one."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import pytest
+from msgspec.structs import replace
+
+from spark_replication.admin.jobs import traffic
+from spark_replication.admin.jobs.traffic import Traffic, TrafficWatch, watching
+from spark_replication.errors import StorageFailed
+from spark_replication.messages.descriptions import FollowerLag
+from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.model import TopicPartition
+from spark_replication.page.watch import Watch
+from tests.unit.page.page_cluster import PageCluster, size
+
+FOO, BAR, NONE = TopicPartition("foo", 0), TopicPartition("bar", 0), TopicPartition("none", 0)
+WAIT_S = 20.0
+
+
+def eventually(found: TrafficWatch, is_true: Callable[[Traffic], bool]) -> Traffic:
+    deadline_s = time.monotonic() + WAIT_S
+    while not is_true(seen := found.now((FOO, BAR, NONE))):
+        assert time.monotonic() < deadline_s, seen
+    return seen
+
+
+@pytest.fixture
+def cluster() -> PageCluster:
+    cluster = PageCluster()
+    leader = replace(size("foo", 0, 70, leads=True), lags={2: FollowerLag(records=5, ms=9)})
+    cluster.sizes = {"127.0.0.1:1": (leader,), "127.0.0.1:2": (size("foo", 0, 60),)}
+    cluster.told_events = [ToldEvent(number=1, at_ms=5, kind="gone", broker=3, because="broker 3 gone", cause="7.1")]
+    return cluster
+
+
+def test_it_is_what_the_page_has(
+    cluster: PageCluster, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch.setattr(traffic, "EVENTS_S", 0.05)
+    watch = Watch(cluster, lambda: None)
+    watch.start()
+    request.addfinalizer(watch.stop)
+    with watching(watch, None) as found:  # type: ignore[arg-type]  # nobody else is asked
+        seen = eventually(found, lambda seen: bool(seen.lag and seen.events.events))
+        assert (seen.sizes[FOO].lag, seen.sizes[BAR].bytes, NONE in seen.sizes) == (5, None, False)
+        assert (seen.lag, seen.rows_per_s, seen.bytes_per_s) == (5, None, None)
+        assert [each.because for each in seen.events.events] == ["broker 3 gone"]
+        cluster.told_events = StorageFailed("the table cannot be read")
+        seen = eventually(found, lambda seen: bool(seen.events.age.error))
+        assert len(seen.events.events) == 1, "the last that was told"
+    asked = cluster.asked
+    watch.want()
+    deadline_s = time.monotonic() + WAIT_S
+    while cluster.asked == asked:
+        assert time.monotonic() < deadline_s, "the page's watch goes on: it is not ours to end"
+
+
+def test_without_a_page_the_cluster_is_asked_all_the_same(cluster: PageCluster) -> None:
+    with watching(None, cluster) as found:  # type: ignore[arg-type]  # it is asked as an Admin is
+        eventually(found, lambda seen: len(seen.topics) == 2)
