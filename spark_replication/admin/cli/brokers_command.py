@@ -12,7 +12,7 @@ import click
 from spark_replication.admin.cli.listing import (
     Format,
     bootstrap,
-    bootstrap_of_group,
+    optional_bootstrap,
     output,
     own_bootstrap,
     security,
@@ -28,7 +28,7 @@ _COLUMNS = ("id", "state", "leads", "replicas", "not_in_sync", *_OF_A_BROKER)
 
 
 @click.group(invoke_without_command=True)
-@bootstrap_of_group
+@optional_bootstrap
 @security
 @output
 @click.pass_context

@@ -36,7 +36,7 @@ _bootstrap = partial(
     help=f"{FORMS} (or in ${BOOTSTRAP_VARIABLE})",
 )
 bootstrap = _bootstrap(required=True)
-bootstrap_of_group = _bootstrap(required=False)  # its commands have it, too
+optional_bootstrap = _bootstrap(required=False)
 output = click.option(
     "--format",
     "output",

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from typing import Any
 
 import click
+from click.core import ParameterSource
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.admin.cli.listing import Format, bootstrap, optional_bootstrap, output, security, show
 from spark_replication.admin.cli.progress_line import ProgressLine
 from spark_replication.admin.mirror_agreement import DIFFERENCE, Agreement, rebuilt, rows_of, told, verified
-from spark_replication.messages.mirroring import DescribeEvents
+from spark_replication.client.admin import Admin
+from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent
 from spark_replication.mirror.events import EVENTS, face_of
 from spark_replication.mirror.load import TABLES, read_events, read_status, read_table
 from spark_replication.mirror.paths import DEFAULT_PATH
@@ -29,6 +33,8 @@ COLUMNS = {
     "topics": ("topic", "topic_id", "partitions", "schema_version", "settings", "zxid", "changed_at"),
 }
 EVENT_COLUMNS = ("at", "kind", "topic", "partition", "broker", "changes", "why", "because", "cause")
+# Of the table's columns those that the controller tells.
+TOLD_COLUMNS = tuple(name for name in EVENTS.schema.names if name in ("at", *ToldEvent.__struct_fields__))
 STATUS_COLUMNS = (*STATUS.schema.names, "fresh")
 
 _path = click.option("--path", default=DEFAULT_PATH, show_default=True, help="mirror.path of the cluster")
@@ -55,21 +61,78 @@ def show_rows(path: str, output: Format, table: str, topics: tuple[str, ...]) ->
 
 
 @mirror.command()
+@optional_bootstrap
+@security
 @_path
 @output
 @click.option("--broker", type=int, help="of this one, too")
 @click.option("--cause", help="all that this set off: an id, as the listing has it")
 @click.option("--last", type=click.IntRange(min=1), default=50, show_default=True, help="so many, the newest last")
 @click.argument("names", nargs=-1, metavar="[TOPIC|TOPIC-PARTITION]…")
-def events(path: str, output: Format, broker: int | None, cause: str | None, last: int, names: tuple[str, ...]) -> None:
-    """What happened, because of what, and what became of it: who led a partition at a time, and why."""
-    rows = rows_of(partial(read_events, where=where_of(_asked(broker, cause, names)), last=last), path)
-    if output == "json":
-        faces = ({**row, "was": face_of(row["was"]), "became": face_of(row["became"])} for row in rows)
-        show(EVENTS.schema.names, ([*row.values()] for row in faces), output=output)
+@click.pass_context
+def events(
+    context: click.Context,
+    *,
+    bootstrap: str | None,
+    security: Security,
+    path: str,
+    output: Format,
+    broker: int | None,
+    cause: str | None,
+    last: int,
+    names: tuple[str, ...],
+) -> None:
+    """What happened, because of what, and what became of it: who led a partition at a time, and why.
+
+    The controller is asked, and tells of 1,000 events at most. With --path, or where no bootstrap is known, the table
+    is read: no broker and no controller is asked.
+    """
+    if bootstrap is None or _is_named(context, "path"):
+        if bootstrap is not None and _is_named(context, "bootstrap"):
+            raise click.UsageError(
+                "--bootstrap asks the controller, and --path names the tables: leave out one of them"
+            )
+        asked = _asked(broker, cause, names)
+        rows = rows_of(partial(read_events, where=where_of(asked), last=last), path)
+        if output == "json":
+            faces = ({**row, "was": face_of(row["was"]), "became": face_of(row["became"])} for row in rows)
+            show(EVENTS.schema.names, ([*row.values()] for row in faces), output=output)
+            return
+        found = [*map(told_event, rows)]
     else:
-        told = ({**row, "changes": ", ".join(told_event(row).changes)} for row in rows)
-        show(EVENT_COLUMNS, ([row[name] for name in EVENT_COLUMNS] for row in told), output=output)
+        found = _told_by_controller(bootstrap, security, _asked(broker, cause, names), last)
+        if output == "json":
+            show(TOLD_COLUMNS, ([_column(event, name) for name in TOLD_COLUMNS] for event in found), output=output)
+            return
+    show(EVENT_COLUMNS, ([_column(event, name) for name in EVENT_COLUMNS] for event in found), output=output)
+
+
+def _told_by_controller(bootstrap: str, security: Security, asked: DescribeEvents, last: int) -> list[ToldEvent]:
+    if last > EVENTS_MAX:
+        raise click.UsageError(f"the controller tells of {EVENTS_MAX} events at most: name --path for more")
+    with closing(Admin(bootstrap, security=security)) as admin:
+        return admin.events(
+            partitions=[*map(str, asked.partitions)],
+            topics=asked.topics,
+            brokers=asked.brokers,
+            cause=asked.cause,
+            last=last,
+        )
+
+
+def _column(event: ToldEvent, name: str) -> Any:
+    match name:
+        case "at":
+            return datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=event.at_ms)
+        case "changes":
+            return ", ".join(event.changes)
+        case _:
+            return getattr(event, name)
+
+
+def _is_named(context: click.Context, option: str) -> bool:
+    """On the command line: neither a default nor the environment."""
+    return context.get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _asked(broker: int | None, cause: str | None, names: tuple[str, ...]) -> DescribeEvents:

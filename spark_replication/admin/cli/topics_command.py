@@ -11,7 +11,7 @@ from spark_replication.admin.cli.describe_command import describe
 from spark_replication.admin.cli.listing import (
     Format,
     bootstrap,
-    bootstrap_of_group,
+    optional_bootstrap,
     output,
     own_bootstrap,
     security,
@@ -34,7 +34,7 @@ _settings = click.argument("assignments", nargs=-1, metavar="NAME=VALUE…")
 
 
 @click.group(invoke_without_command=True)
-@bootstrap_of_group
+@optional_bootstrap
 @security
 @output
 @click.pass_context

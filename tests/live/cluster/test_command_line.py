@@ -43,6 +43,10 @@ HEALTH = {
     *("under_min_isr", "under_replicated"),
 }
 REASON = {"severity", "what", "count", "subjects", "mend", "because", "cause", "since_ms"}
+EVENT = {
+    *("at", "kind", "topic", "partition", "broker", "was", "became", "leader", "leader_epoch", "why", "because"),
+    *("cause", "number"),
+}
 DESCRIBED = {
     *("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_isr", "last_known_elr"),
     *("last_known_leader", "high_watermark", "records", "bytes", "lag_records", "lag_ms", "last_change", "because"),
@@ -124,6 +128,10 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
     def partition() -> dict[str, Any]:
         return next(each for each in shell.rows("partitions", has=PARTITION) if each["partition"] == 0)
 
+    def events(*about: object) -> list[dict[str, Any]]:
+        """Asked of the cluster: where its tables lie is not said."""
+        return shell.rows("mirror", "events", *about, has=EVENT)
+
     with stopped(cluster.brokers[2].pid):
         eventually(lambda: partition()["isr"] == [1], "broker 2 leaves the ISR")
         found = json.loads(shell.run("health", "--format=json", code=1).stdout)
@@ -134,6 +142,11 @@ def test_what_is_wrong_is_told_with_its_cause_and_mended_by_hand(cluster: sr.Loc
         assert "2" in of_partition["because"] or "ISR" in of_partition["because"]
         assert [each["partition"] for each in shell.rows("partitions", "--under-replicated", has=PARTITION)] == [0]
         assert shell.rows("partitions", "--leaderless", has=PARTITION) == []
+        eventually(lambda: "gone" in {each["kind"] for each in events("--broker", 2)}, "the mirror tells of it")
+        (shrunk,) = events("solo-0", "--last", 1)
+        assert (shrunk["became"]["isr"], shrunk["cause"] is not None) == ([1], True)
+        assert shrunk in events("--cause", shrunk["cause"])
+        assert "isr [1, 2] → [1]" in shell.run("mirror", "events", "solo-0").stdout
         states = {each["id"]: each["state"] for each in shell.rows("brokers", has=BROKER)}
         assert states == {2: "gone", 1: "live", 3: "live"}
         with stopped(cluster.brokers[1].pid):

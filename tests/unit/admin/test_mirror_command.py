@@ -8,14 +8,19 @@ from typing import Any
 
 import pytest
 
+from spark_replication.config import BOOTSTRAP_VARIABLE
 from spark_replication.core.controller.origin import Origin
+from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent
 from spark_replication.mirror.delta_file import DeltaFile
 from spark_replication.mirror.events import EVENTS, EventRow, text_of
 from spark_replication.mirror.partitions import PARTITIONS
+from spark_replication.mirror.paths import DEFAULT_PATH
 from spark_replication.mirror.status import STATUS, StatusRow
+from spark_replication.model import TopicPartition
 from spark_replication.process.clock import now_ms
 from tests.live.mirror.mirror_stories import CLUSTER, command, gone, row
 from tests.unit.admin.conftest import Run
+from tests.unit.client.fake_cluster import FakeCluster
 
 
 def test_partitions_are_listed_as_the_table_shows_them(run: Run, tmp_path: Path) -> None:
@@ -154,3 +159,79 @@ def test_events_that_nobody_has_written_are_named(run: Run, tmp_path: Path) -> N
     refused = run("mirror", "events", "--path", tmp_path)
     assert (refused.exit, refused.out) == (1, "")
     assert "there is no table to read" in refused.err
+
+
+# Events as the controller tells them
+
+ELECTED = ToldEvent(
+    number=5,
+    at_ms=1_500,
+    kind="elected",
+    topic="orders",
+    partition=0,
+    was={"leader": 1, "isr": [1, 2]},
+    became={"leader": 2, "isr": [2]},
+    leader=2,
+    leader_epoch=3,
+    why="isr",
+    because="broker 1 gone",
+    cause="4.9",
+)
+
+
+def test_with_a_bootstrap_the_controller_tells_them(run: Run, cluster: FakeCluster) -> None:
+    cluster.events = [ToldEvent(number=4, at_ms=0, kind="gone", broker=1), ELECTED]
+    listed = run("mirror", "events", "-b", cluster.bootstrap, "--last=1", "--format=json")
+    assert (listed.exit, listed.err) == (0, "")
+    assert json.loads(listed.out) == [
+        {
+            "at": "1970-01-01T00:00:01.500000Z",
+            "kind": "elected",
+            "topic": "orders",
+            "partition": 0,
+            "broker": None,
+            "was": {"leader": 1, "isr": [1, 2]},
+            "became": {"leader": 2, "isr": [2]},
+            "leader": 2,
+            "leader_epoch": 3,
+            "why": "isr",
+            "because": "broker 1 gone",
+            "cause": "4.9",
+            "number": 5,
+        }
+    ]
+    table = run("mirror", "events", "-b", cluster.bootstrap).out
+    assert all(text in table for text in ("leader 1 → 2, isr [1, 2] → [2]", "broker 1 gone", "4.9", "1970-01-01 00:00"))
+
+
+def test_the_controller_is_asked_for_what_was_asked_for(run: Run, cluster: FakeCluster) -> None:
+    options = ("--broker=3", "--cause=4.9", "--last=7")
+    assert run("mirror", "events", "orders-0", "x", *options, "-b", cluster.bootstrap).exit == 0
+    assert cluster.asked_events == [
+        DescribeEvents(
+            partitions=(TopicPartition("orders", 0),), topics=("orders-0", "x"), brokers=(3,), cause="4.9", last=7
+        )
+    ]
+
+
+def test_a_path_that_is_named_is_read_whatever_the_environment_says(
+    run: Run, told: Path, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(BOOTSTRAP_VARIABLE, cluster.bootstrap)
+    assert len(json.loads(run("mirror", "events", "--path", told, "--format=json").out)) == len(STORY)
+    assert cluster.asked_events == []
+    assert run("mirror", "events").exit == 0
+    assert len(cluster.asked_events) == 1
+    monkeypatch.delenv(BOOTSTRAP_VARIABLE)
+    monkeypatch.chdir(told)
+    assert f"there is no table to read at {DEFAULT_PATH}" in run("mirror", "events").err
+
+
+def test_the_tables_or_the_cluster_and_of_that_no_more_than_it_tells(
+    run: Run, tmp_path: Path, cluster: FakeCluster
+) -> None:
+    both = run("mirror", "events", "-b", cluster.bootstrap, "--path", tmp_path)
+    assert (both.exit, "leave out one of them" in both.err) == (2, True)
+    many = run("mirror", "events", "-b", cluster.bootstrap, f"--last={EVENTS_MAX + 1}")
+    assert (many.exit, f"tells of {EVENTS_MAX} events at most" in many.err) == (2, True)
+    assert run("mirror", "events", "-b", cluster.bootstrap, f"--last={EVENTS_MAX}").exit == 0

@@ -152,6 +152,7 @@ class FakeCluster:
         self.after_create: Callable[[FakeBroker], None] = lambda _broker: None
         self.sizes: dict[int, ReplicaSizes | ReplicationError] = {}  # what each broker says of its logs
         self.events: list[ToldEvent] = []  # whatever they are about
+        self.asked_events: list[DescribeEvents] = []
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
@@ -287,7 +288,9 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             elif action.type == DESCRIBE_REPLICAS.name:
                 answer = self._sizes(from_json(body, DescribeReplicas))
             elif action.type == DESCRIBE_EVENTS.name:
-                answer = ToldEvents(events=tuple(self.cluster.events[-from_json(body, DescribeEvents).last :]))
+                events = from_json(body, DescribeEvents)
+                self.cluster.asked_events.append(events)
+                answer = ToldEvents(events=tuple(self.cluster.events[-events.last :]))
             elif action.type == DESCRIBE_RANGES.name:
                 wanted = from_json(body, DescribeRanges).ranges
                 answer = FoundRanges(ranges=tuple(self._range(each) for each in wanted))
