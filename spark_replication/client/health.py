@@ -56,7 +56,8 @@ def health_of(metadata: Metadata, events: Callable[[DescribeEvents], Sequence[To
     expected = frozenset(broker for each in commands for broker in each.replicas)
     groups = grouped([*_without_controller(metadata), *problems(metadata, expected)])
     asked = events_about(groups)
-    told = () if asked is None else events(asked)
+    # What the mirror could not write may be the very cause, and what it has written an earlier one.
+    told = () if asked is None or metadata.mirror_error else events(asked)
     reasons = tuple(explained(group, told) for group in groups)
     return Health(
         verdict=verdict_of(reasons),

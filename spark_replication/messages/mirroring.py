@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import Message, Part
 from spark_replication.model import BrokerId, PartitionNumber, TimeMs, TopicPartition
 
@@ -30,6 +31,24 @@ class DescribeEvents(Message, frozen=True, kw_only=True):
     cause: str | None = None
     #: At most so many.
     last: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 50
+
+
+def partition_face(command: PartitionCommand) -> dict[str, Any]:
+    """What an event says that a partition was or became, in values that JSON has."""
+    state = command.state
+    return {
+        "topic_id": command.topic_id,
+        "leader": state.leader,
+        "leader_epoch": state.leader_epoch,
+        "isr": sorted(state.isr),
+        "elr": sorted(state.elr) if state.elr else [],
+        "last_known_elr": sorted(state.last_known_elr) if state.last_known_elr else [],
+        "replicas": [*command.replicas],
+        "adding": [*command.adding],
+        "removing": [*command.removing],
+        "recovering": state.recovering,
+        "min_isr": state.min_isr,
+    }
 
 
 class ToldEvent(Part, frozen=True, kw_only=True, omit_defaults=True):

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from spark_replication.core.law.states import partition_state
 from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.mirroring import partition_face
 from spark_replication.mirror.columns import UTC_TIME, Column, Face, Table, Tells, told_columns
 from spark_replication.model import TopicPartition
 
@@ -39,20 +40,7 @@ def _to_be_confirmed(row: PartitionRow) -> int | None:
 
 
 def _face(row: PartitionRow) -> Face:
-    command, state = row.command, row.command.state
-    return {
-        "topic_id": command.topic_id,
-        "leader": state.leader,
-        "leader_epoch": state.leader_epoch,
-        "isr": sorted(state.isr),
-        "elr": sorted(state.elr) if state.elr else [],
-        "last_known_elr": sorted(state.last_known_elr) if state.last_known_elr else [],
-        "replicas": [*command.replicas],
-        "adding": [*command.adding],
-        "removing": [*command.removing],
-        "recovering": state.recovering,
-        "min_isr": state.min_isr,
-    }
+    return partition_face(row.command)
 
 
 def _kind(was: Face | None, became: Face | None) -> str:

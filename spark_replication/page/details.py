@@ -109,7 +109,7 @@ def partition_detail(seen: Seen, topic: str, number: int) -> PartitionDetail | N
     trouble = [
         each
         for each in problems(msgspec.structs.replace(metadata, topics=(only,)), frozenset())
-        if each.about == partition
+        if each.about == command
     ]
     return PartitionDetail(
         topic=topic,

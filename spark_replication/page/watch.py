@@ -129,8 +129,15 @@ class Watch:
         told, known = self._causes.told, self._health
         if known is not None and known[0] is metadata and known[1] is told:
             return known[2]
-        self._causes.wanted = None
-        found = health_of(metadata, self._causes.remembered)
+        wanted: DescribeEvents | None = None
+
+        def remembered(asked: DescribeEvents) -> tuple[ToldEvent, ...]:
+            nonlocal wanted
+            wanted = asked
+            return self._causes.remembered(asked)
+
+        found = health_of(metadata, remembered)
+        self._causes.wanted = wanted
         found = msgspec.structs.replace(found, reasons=found.reasons[:REASONS_MAX])
         self._health = (metadata, told, found)
         return found
@@ -200,24 +207,29 @@ class _Told(NamedTuple):
     events: tuple[ToldEvent, ...]
 
 
+NOTHING_TOLD = _Told(None, ())
+
+
 class _Causes:
     """wanted: of which events the reasons of the verdict are to be explained; None: of none."""
 
     def __init__(self, events: RecentEvents) -> None:
         self._events = events
         self.wanted: DescribeEvents | None = None
-        self.told = _Told(None, ())
+        self.told = NOTHING_TOLD
         self._asked_s = 0.0
 
     def remembered(self, asked: DescribeEvents) -> tuple[ToldEvent, ...]:
-        """At once: what was told to this very question. What answered another may be of an earlier trouble."""
-        self.wanted = asked
+        """At once: what was told to this very question. Its answer may be old: `explained` knows an earlier trouble."""
         return self.told.events if self.told.asked == asked else ()
 
     def ask(self) -> None:
         """On the thread of causes. That there is no answer is no news: the mirror's trouble is among the reasons."""
         wanted = self.wanted
-        if wanted is None or (wanted == self.told.asked and time.monotonic() < self._asked_s + CAUSES_KEPT_S):
+        if wanted is None:
+            self.told = NOTHING_TOLD  # the same trouble, if it comes again, has another cause
+            return
+        if wanted == self.told.asked and time.monotonic() < self._asked_s + CAUSES_KEPT_S:
             return
         self._asked_s = time.monotonic()
         found = _Told(wanted, self._events.about(wanted).events)

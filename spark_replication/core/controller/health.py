@@ -14,10 +14,7 @@ from spark_replication.core.controller.settling import waiting
 from spark_replication.core.law.election import Reason
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata
-from spark_replication.model import BrokerId, How, TopicPartition
-
-REASONS_MAX = 100
-
+from spark_replication.model import BrokerId, How
 
 class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """How a cluster is, in numbers; the names and meanings of KIP-966 where it has one."""
@@ -104,8 +101,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     subject: str
     #: The rest of the sentence after `subject`: the same for all that suffer from the same.
     what: str
-    #: Whose events tell how it came to this; None: nobody's.
-    about: TopicPartition | BrokerId | None = None
+    #: Whose events tell how it came to this, as it is; a broker is gone. None: nobody's.
+    about: PartitionCommand | BrokerId | None = None
     #: A command, or what to do. With `mends_by_name` the command takes partitions: their names follow it.
     mend: str = ""
     mends_by_name: bool = False
@@ -182,7 +179,7 @@ def _under_min_isr(partition: PartitionCommand, live: Collection[BrokerId]) -> P
         severity="critical",
         subject=str(partition.topic_partition),
         what=f"{_in_sync(partition)}, and needs {partition.state.min_isr} for acks=all",
-        about=partition.topic_partition,
+        about=partition,
         mend=_mend_of(partition, live),
     )
 
@@ -192,7 +189,7 @@ def _under_replicated(partition: PartitionCommand, live: Collection[BrokerId]) -
         severity="warning",
         subject=str(partition.topic_partition),
         what=_in_sync(partition),
-        about=partition.topic_partition,
+        about=partition,
         mend=_mend_of(partition, live),
     )
 
@@ -228,7 +225,7 @@ def _leaderless(partition: PartitionCommand, awaited: Awaited | None, live: Coll
         severity="critical",
         subject=str(partition.topic_partition),
         what=f"has no leader: {_why(partition, awaited, live)}",
-        about=partition.topic_partition,
+        about=partition,
         mend=mend,
         mends_by_name=by_name,
     )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import msgspec
 
 from spark_replication.core.controller.health import Problem, Severity
-from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent
-from spark_replication.model import TopicPartition
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.mirroring import EVENTS_MAX, DescribeEvents, ToldEvent, partition_face
+from spark_replication.model import BrokerId, TopicPartition
 
 SUBJECTS_MAX = 5  # of a reason, by name
 EXPLAINED_MAX = 20  # reasons whose cause is looked for
@@ -75,15 +76,34 @@ def _reason(same: Sequence[Problem]) -> Reason:
 def events_about(groups: Iterable[Group]) -> DescribeEvents | None:
     """Those that may tell what brought it to this; None: there are no such events."""
     about = [group.first.about for group in groups][:EXPLAINED_MAX]
-    partitions = tuple(each for each in about if isinstance(each, TopicPartition))
+    partitions = tuple(each.topic_partition for each in about if isinstance(each, PartitionCommand))
     brokers = tuple(each for each in about if isinstance(each, int))
     return DescribeEvents(partitions=partitions, brokers=brokers, last=EVENTS_MAX) if partitions or brokers else None
 
 
 def explained(group: Group, events: Iterable[ToldEvent]) -> Reason:
-    """With the newest of these events that is about the first problem. events: the oldest first."""
-    about = [event for event in events if event.subject == group.first.subject]
-    if not about:
+    """With the newest of these events that is about the first problem, if it tells of the state that is the problem.
+    The mirror may lag behind: its newest event is then of an earlier state, and so is what set that off. events: the
+    oldest first."""
+    about = group.first.about
+    newest = None
+    for event in events:
+        if _subject(event) == (about.topic_partition if isinstance(about, PartitionCommand) else about):
+            newest = event
+    if about is None or newest is None or newest.became != _face(about):
         return group.reason
-    event = about[-1]
-    return msgspec.structs.replace(group.reason, because=event.because or "", cause=event.cause, since_ms=event.at_ms)
+    return msgspec.structs.replace(
+        group.reason, because=newest.because or "", cause=newest.cause, since_ms=newest.at_ms
+    )
+
+
+def _subject(event: ToldEvent) -> TopicPartition | BrokerId | None:
+    """None: it is about neither."""
+    if event.topic is not None and event.partition is not None:
+        return TopicPartition(event.topic, event.partition)
+    return event.broker
+
+
+def _face(about: PartitionCommand | BrokerId) -> dict[str, Any] | None:
+    """What the event must say that it became. A broker has a problem once it is gone."""
+    return partition_face(about) if isinstance(about, PartitionCommand) else None

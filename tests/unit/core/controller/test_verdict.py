@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
@@ -17,20 +19,29 @@ from spark_replication.core.controller.verdict import (
     grouped,
     verdict_of,
 )
-from spark_replication.messages.mirroring import ToldEvent
-from spark_replication.model import TopicPartition
-from tests.unit.core.stories import cluster_of, state, topic
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.mirroring import ToldEvent, partition_face
+from spark_replication.model import PartitionState, TopicPartition
+from tests.unit.core.stories import cluster_of, command, state, topic
+
+
+def of_orders(stored: PartitionState, number: int, **others: Any) -> PartitionCommand:
+    return command(stored, partition=TopicPartition("orders", number), **others)
+
+
+def leaderless(number: int) -> PartitionCommand:
+    return of_orders(state(None, [], elr=[2], leader_epoch=5), number)
 
 
 def problem(
     number: int, severity: Severity = "critical", what: str = "has no leader", *, by_name: bool = True
 ) -> Problem:
-    partition = TopicPartition("orders", number)
+    about = leaderless(number)
     return Problem(
         severity=severity,
-        subject=str(partition),
+        subject=str(about.topic_partition),
         what=what,
-        about=partition,
+        about=about,
         mend="leader elect" if by_name else "wait",
         mends_by_name=by_name,
     )
@@ -65,20 +76,57 @@ def test_what_is_mended_differently_is_another_reason() -> None:
     assert len(grouped([problem(0), problem(1, by_name=False)])) == 2
 
 
-def told(subject: TopicPartition | int, because: str | None, at_ms: int) -> ToldEvent:
-    about = (
-        {"broker": subject} if isinstance(subject, int) else {"topic": subject.topic, "partition": subject.partition}
+def told(became: PartitionCommand, because: str | None, at_ms: int) -> ToldEvent:
+    return ToldEvent(
+        number=at_ms,
+        at_ms=at_ms,
+        kind="leaderless",
+        topic=became.topic,
+        partition=became.partition,
+        became=partition_face(became),
+        because=because,
+        cause="7.3",
     )
-    return ToldEvent(number=at_ms, at_ms=at_ms, kind="leaderless", because=because, cause="7.3", **about)
 
 
 def test_the_newest_event_of_the_first_one_explains_it() -> None:
     (group,) = grouped([problem(0), problem(1)])
-    zero, one = TopicPartition("orders", 0), TopicPartition("orders", 1)
+    zero, one = leaderless(0), leaderless(1)
     events = [told(zero, "before", 1), told(zero, "broker 2 gone", 2), told(one, "another", 3)]
     assert explained(group, events) == replace(group.reason, because="broker 2 gone", cause="7.3", since_ms=2)
     assert explained(group, events[2:]) == group.reason
     assert explained(group, [told(zero, None, 4)]).because == ""
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        of_orders(state(1, [1, 2, 3], leader_epoch=5), 0),
+        of_orders(state(None, [], elr=[2], leader_epoch=4), 0),
+        of_orders(state(None, [], elr=[2, 3], leader_epoch=5), 0),
+        of_orders(state(None, [], elr=[2], leader_epoch=5), 0, topic_id="another"),
+        of_orders(state(None, [], elr=[2], leader_epoch=5), 0, replicas=(2, 3, 4)),
+    ],
+)
+def test_while_the_mirror_lags_no_earlier_event_explains_it(known: PartitionCommand) -> None:
+    """Its newest event tells of another state than the present one: what set that off is no cause of this."""
+    (group,) = grouped([problem(0)])
+    assert explained(group, [told(leaderless(0), "the time before", 1), told(known, "of before", 2)]) == group.reason
+
+
+def test_a_broker_that_the_mirror_has_as_registered_is_gone_because_of_nothing_that_it_tells() -> None:
+    broker = Problem(severity="warning", subject="broker 2", what="is not registered", about=2)
+    (group,) = grouped([broker])
+    gone = ToldEvent(number=1, at_ms=1, kind="gone", broker=2, because="broker 2 gone", cause="7.1")
+    back = ToldEvent(number=2, at_ms=2, kind="registered", broker=2, became={"epoch": 3}, because="broker 2 registered")
+    assert explained(group, [gone]).because == "broker 2 gone"
+    assert explained(group, [gone, back]) == group.reason
+
+
+def test_a_topic_that_is_named_as_a_partition_explains_nothing_of_it() -> None:
+    (group,) = grouped([problem(0)])
+    topic_event = ToldEvent(number=9, at_ms=9, kind="created", topic="orders-0", became={"partitions": 1}, because="x")
+    assert explained(group, [told(leaderless(0), "broker 2 gone", 1), topic_event]).because == "broker 2 gone"
 
 
 def test_events_are_asked_for_of_few_and_of_what_has_any() -> None:
