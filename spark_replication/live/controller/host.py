@@ -90,7 +90,7 @@ class Retinue(NamedTuple):
 
     `took_over(cluster_id, epoch, address)` (where it serves) and `stood_down()` are called on the driver's
     thread, in turn; the latter once another may command. dead_thread(): which thread of theirs has died. problems(): of
-    what this description knows, its partitions aside, and of theirs; at once."""
+    what this description knows, its partitions aside, and of theirs; on any thread."""
 
     took_over: Callable[[str, int, str], None] = lambda _cluster_id, _epoch, _address: None
     stood_down: Callable[[], None] = lambda: None
@@ -351,6 +351,7 @@ class ControllerHost:
             Happened.DEPOSED: deposed,
             Happened.SENT_ASIDE: self._steps_aside,
         }
+        concerns.start()
         log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
         try:
             loop.handle(TookOver(), now_ms())
@@ -358,11 +359,13 @@ class ControllerHost:
             self._active.set()
             self._guards = True
             self._retinue.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
-            self._work(loop, store, sender, concerns, lambda: any(each.is_set() for each in ends.values()))
+            dead = (store.dead_thread, sender.dead_thread, concerns.dead_thread, self._retinue.dead_thread)
+            self._work(loop, concerns, dead, lambda: any(each.is_set() for each in ends.values()))
             return next(happened for happened, each in ends.items() if each.is_set())
         finally:
             self._active.clear()
             self._loop = None
+            concerns.close()
             self._close_aside(mirror)
             sender.close()
             self._drain()
@@ -377,13 +380,9 @@ class ControllerHost:
         closing.start()
 
     def _work(
-        self,
-        loop: ControllerLoop,
-        store: ControllerStore,
-        sender: CommandSender,
-        concerns: Concerns,
-        is_over: Callable[[], bool],
+        self, loop: ControllerLoop, concerns: Concerns, dead: Sequence[Callable[[], str]], is_over: Callable[[], bool]
     ) -> None:
+        """dead: each names a thread that has died, if one has."""
         tick_at_s = time.monotonic() + TICK_S
         while not is_over():
             with contextlib.suppress(queue.Empty):
@@ -393,8 +392,8 @@ class ControllerHost:
                     task()
             if time.monotonic() >= tick_at_s:
                 self.zookeeper_silent_s()
-                if dead := store.dead_thread() or sender.dead_thread() or self._retinue.dead_thread():
-                    raise RuntimeError(f"its thread {dead} died of an error")
+                if thread := next(filter(None, (found() for found in dead)), ""):
+                    raise RuntimeError(f"its thread {thread} died of an error")
                 self._take_log_infos(loop)
                 loop.tick(now_ms())
                 concerns.look(loop.cluster)

@@ -42,7 +42,7 @@ def test_all_log_infos_that_have_come_are_taken_before_the_task_that_came_first(
     for broker in (1, 2):
         host._post_log_info(LogInfoRead(broker, ReplicaLogInfos(broker_epoch=0, partitions=())))
     nobody = cast("Any", None)
-    host._work(cast("Any", loop), nobody, nobody, nobody, lambda: "task" in done)
+    host._work(cast("Any", loop), nobody, (), lambda: "task" in done)
     host.close()
     assert done == ["broker 1", "broker 2", "go on", "task"]
 
