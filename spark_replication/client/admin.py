@@ -50,6 +50,7 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
     DESCRIBE_EVENTS,
+    DESCRIBE_PAGE,
     DESCRIBE_REPLICAS,
     METADATA,
     METRICS,
@@ -64,7 +65,7 @@ from spark_replication.messages.descriptions import (
 )
 from spark_replication.messages.envelope import Done
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent, ToldEvents
-from spark_replication.messages.observing import GetMetrics, MetricsText
+from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
@@ -369,6 +370,14 @@ class Admin:
             return self._routes.call(address, METRICS, asked, deadline.within_ms(TRY_MS))
 
         return persistently(ask, deadline).text
+
+    def page_address(self) -> str | None:
+        """Of the page that the controller serves. None: it serves none, or nobody can say."""
+        deadline = Deadline(self._deadline_ms).within_ms(ASK_MS)
+        try:
+            return self._routes.call(self._controller(deadline), DESCRIBE_PAGE, DescribePage(), deadline).url
+        except ReplicationError:
+            return None
 
     def close(self) -> None:
         self._routes.close()

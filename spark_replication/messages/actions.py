@@ -33,7 +33,7 @@ from spark_replication.messages.guarding import (
     Shutdown,
 )
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
-from spark_replication.messages.observing import GetMetrics, MetricsText
+from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
 from spark_replication.messages.ranges import DescribeRanges, FoundRanges
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
@@ -82,6 +82,7 @@ DISK_FAILED = Action("disk_failed", DiskFailed, Done)
 GUARDING = Action("guarding", Guarding, GuardingAnswer)
 REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done)
 DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents)
+DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription)
 
 _COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
     action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)

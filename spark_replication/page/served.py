@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from spark_replication.client.admin import Admin
 from spark_replication.config import Settings
 from spark_replication.errors import ReplicationError
+from spark_replication.messages.actions import DESCRIBE_PAGE
+from spark_replication.messages.observing import PageDescription
 from spark_replication.process.loopback import port_again
+from spark_replication.transport.actions import Handled, handled
 from spark_replication.transport.security import Security
 
 if TYPE_CHECKING:
@@ -65,6 +69,11 @@ class ServedPage:
             server.stop()
         if self._admin is not None:
             self._admin.close()
+
+
+def page_action(url: Callable[[], str | None]) -> Handled:
+    """Tells where the page is served. url: called for each request, since the page starts after the server of this."""
+    return handled(DESCRIBE_PAGE, lambda _asked: PageDescription(url=url()))
 
 
 def read_url(directory: Path) -> str | None:

@@ -43,7 +43,7 @@ from spark_replication.messages.guarding import Guarding, Order
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId
-from spark_replication.page.served import ServedPage
+from spark_replication.page.served import ServedPage, page_action
 from spark_replication.process.clock import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
 from spark_replication.spark.cluster_file import ClusterFile, make_data_directory, write_cluster_file
@@ -168,7 +168,7 @@ class SparkCluster:
                 self._fleet.dead_thread,
                 lambda seen: [*self._problems_of_zookeeper(), *self._problems(seen)],
             ),
-            actions=self._fleet.actions,
+            actions=[*self._fleet.actions, page_action(lambda: self.page)],
         )
         self._driver.start()
         self._spark_watch.start()

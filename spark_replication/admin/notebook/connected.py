@@ -67,8 +67,8 @@ def connect(
     deadline_ms: int = DEADLINE_MS,
 ) -> ConnectedCluster:
     """bootstrap: None = $SPARK_REPLICATION_BOOTSTRAP. mirror: the mirror.path of the cluster, for a Spark session with
-    Delta; None: what follows `delta:` in the bootstrap. page: the address of the cluster's page, for links. The others
-    are Admin's. Nothing is asked of the cluster yet."""
+    Delta; None: what follows `delta:` in the bootstrap. page: the address of the cluster's page, for links; None: the
+    controller is asked. The others are Admin's. Nothing is asked of the cluster yet."""
     where = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
     if not where:
         raise InvalidRequest(f"it is not said where the cluster is: name {FORMS}, or set ${BOOTSTRAP_VARIABLE}")
@@ -106,9 +106,14 @@ class ConnectedCluster:
             return paragraph(styled("critical"), f": {self.bootstrap}: {error}")
         return joined(Markup(health._repr_html_()), _broker_table(cluster, topics), self._links())
 
+    @property
+    def page(self) -> str | None:
+        """The address of the cluster's page: as `connect` was told, or as the controller tells. None: it is unknown."""
+        return self._page or self.admin.page_address()
+
     def _links(self) -> Markup:
-        page = joined(link(self._page, "page of the cluster"), "; ") if self._page else Markup()
-        return paragraph(page, f"bootstrap {self.bootstrap}")
+        page = self.page
+        return paragraph(joined(link(page, "page of the cluster"), "; ") if page else "", f"bootstrap {self.bootstrap}")
 
     def health(self) -> Health:
         return self.admin.health()

@@ -16,7 +16,7 @@ from pathlib import Path
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.live.controller.host import ControllerHost
-from spark_replication.page.served import ServedPage
+from spark_replication.page.served import ServedPage, page_action
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
 
@@ -33,6 +33,7 @@ def main() -> int:
     parser.add_argument("--settings", default="{}", help="JSON of the settings that differ from the defaults")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    page: ServedPage | None = None
     stopping = threading.Event()
     on_stop_signals(stopping.set)
     try:
@@ -46,6 +47,7 @@ def main() -> int:
             security=security,
             seat=arguments.directory / "seat",
             mirror_path=arguments.mirror,
+            actions=[page_action(lambda: None if page is None else page.url)],
         )
         driver.start()
     except ReplicationError as error:

@@ -237,6 +237,8 @@ def test_a_cluster_without_a_driver_has_a_page_by_a_command(cluster: sr.LocalClu
         assert process.stdout is not None
         url = process.stdout.readline().strip()
         assert Viewer(url).ask("/readyz").status == 200
+        with sr.connect(cluster.zookeeper) as connected:
+            assert connected.page == page, "that of the controller, which goes on"
         assert Viewer(url).view()["health"]["verdict"] in ("healthy", "degraded")
         process.terminate()
         assert process.wait(30) == 0

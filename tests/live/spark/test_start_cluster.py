@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+import spark_replication as sr
 from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.model import DirectoryIdentity
 from spark_replication.process.stop_signals import INTERRUPTED
@@ -66,6 +67,8 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         assert [row["id"] for row in brokers] == [1, 2, 3]
         page = next(line.split()[1] for line in log.read_text().splitlines() if line.startswith("page "))
         assert Viewer(page).ask("/readyz").status == 200
+        with sr.connect(cluster.zookeeper) as connected:
+            assert connected.page == page
         # A second driver in the same directory stands by; when it is told to end, it takes nothing along.
         theirs = set(left_behind(data))
         with (tmp_path / "standby.log").open("wb") as output:

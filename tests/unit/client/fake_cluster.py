@@ -32,6 +32,7 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
     DESCRIBE_EVENTS,
+    DESCRIBE_PAGE,
     DESCRIBE_RANGES,
     DESCRIBE_REPLICAS,
     DESCRIBE_TOPICS,
@@ -50,7 +51,7 @@ from spark_replication.messages.descriptions import (
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, ToldEvents
-from spark_replication.messages.observing import GetMetrics, MetricsText
+from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
 from spark_replication.messages.records import (
     Ack,
@@ -153,6 +154,8 @@ class FakeCluster:
         self.sizes: dict[int, ReplicaSizes | ReplicationError] = {}  # what each broker says of its logs
         self.events: list[ToldEvent] = []  # whatever they are about
         self.asked_events: list[DescribeEvents] = []
+        self.page: str | None = None
+        self.tells_page = True  # a controller of an older version does not
         # What the controller makes of the other requests.
         self.carry_out: Callable[[FakeBroker, Request], RequestAnswer] = lambda _broker, _request: RequestAnswer()
         self.brokers = {id_: FakeBroker(self, id_) for id_ in range(1, brokers + 1)}
@@ -291,6 +294,9 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 events = from_json(body, DescribeEvents)
                 self.cluster.asked_events.append(events)
                 answer = ToldEvents(events=tuple(self.cluster.events[-events.last :]))
+            elif action.type == DESCRIBE_PAGE.name and self.cluster.tells_page:
+                from_json(body, DescribePage)
+                answer = PageDescription(url=self.cluster.page)
             elif action.type == DESCRIBE_RANGES.name:
                 wanted = from_json(body, DescribeRanges).ranges
                 answer = FoundRanges(ranges=tuple(self._range(each) for each in wanted))

@@ -122,6 +122,21 @@ def test_the_page_is_linked(cluster: FakeCluster, page: str, shown: str) -> None
         assert shown in opened._repr_html_()
 
 
+@pytest.mark.parametrize(
+    ("told", "tells", "known"),
+    [("http://h:2/", True, "http://h:2/"), (None, True, None), ("http://h:2/", False, None), ("x" * 1_001, True, None)],
+)
+def test_where_the_page_is_the_controller_says(
+    cluster: FakeCluster, told: str | None, *, tells: bool, known: str | None
+) -> None:
+    cluster.page, cluster.tells_page = told, tells
+    with connect(cluster.bootstrap) as opened:
+        assert opened.page == known
+        assert ("page of the cluster</a>" in opened._repr_html_()) == (known is not None)
+    with connect(cluster.bootstrap, page="http://mine:1/") as opened:
+        assert opened.page == "http://mine:1/"
+
+
 def test_a_cluster_that_does_not_answer_is_shown_as_that() -> None:
     with connect("127.0.0.1:1", deadline_ms=100) as opened:
         html = opened._repr_html_()
