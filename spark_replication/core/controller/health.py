@@ -16,6 +16,7 @@ from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Awaited, Metadata
 from spark_replication.model import BrokerId, How
 
+
 class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """How a cluster is, in numbers; the names and meanings of KIP-966 where it has one."""
 
