@@ -8,7 +8,6 @@ Spark driver and by the controller process of a local cluster alike.
 from __future__ import annotations
 
 import contextlib
-import itertools
 import logging
 import math
 import queue
@@ -30,7 +29,6 @@ from spark_replication.core.controller.events import (
     Event,
     LogInfoRead,
     ReplicasFailed,
-    Requested,
     TookOver,
 )
 from spark_replication.core.controller.health import problems
@@ -44,6 +42,7 @@ from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.live.controller.concerns import Concerns
 from spark_replication.live.controller.metrics import ControllerView, controller_exposition
 from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, logged
+from spark_replication.live.controller.owed_answers import OwedAnswers
 from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
@@ -145,9 +144,7 @@ class ControllerHost:
         self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._log_infos: queue.SimpleQueue[LogInfoRead] = queue.SimpleQueue()
         self._loop: ControllerLoop | None = None
-        self._requests = itertools.count(1)
-        self._owed: dict[int, Future[Reply]] = {}
-        self._asked_below_admin: dict[int, str] = {}
+        self._owed = OwedAnswers()
         self._server = ActionServer(host, [*self._actions(), *actions], security=self.security)
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
@@ -340,7 +337,7 @@ class ControllerHost:
             store=_OnThread(store, self._tasks),
             sender=sender,
             mirror=mirror,
-            answer=self._answer,
+            answer=self._owed.answer,
             deposed=deposed.set,
             now_ms=now_ms(),
             compare_schemas=schema_change,
@@ -355,7 +352,7 @@ class ControllerHost:
         log.info("controller at epoch %d, %d partitions", loaded.controller_epoch, len(loaded.partitions))
         try:
             loop.handle(TookOver(), now_ms())
-            store.watch(self._heard)
+            store.watch(lambda event: self._post(self._owed.numbered(event)))
             self._active.set()
             self._guards = True
             self._retinue.took_over(loaded.cluster_id, loaded.controller_epoch, self.address)
@@ -369,9 +366,7 @@ class ControllerHost:
             self._close_aside(mirror)
             sender.close()
             self._drain()
-            for request in list(self._owed):
-                self._answer(request, Reply(self._not_controller(maybe_written=True)))
-            self._asked_below_admin.clear()  # those nodes are there still: the next controller loads them
+            self._owed.answer_all(Reply(self._not_controller(maybe_written=True)))
 
     def _close_aside(self, mirror: MirrorThread) -> None:
         """Its last rows may wait for Delta, and whoever commands next does not wait for them (M4)."""
@@ -412,14 +407,6 @@ class ControllerHost:
         while not self._log_infos.empty():
             self._log_infos.get()
 
-    def _heard(self, event: Event) -> None:
-        """Of the store's watches. Who wrote a node gets no answer but that it goes: why it was refused is logged."""
-        if isinstance(event, Requested) and event.path is not None:
-            request = next(self._requests)
-            self._asked_below_admin[request] = event.path
-            event = replace(event, request=request)
-        self._post(event)
-
     def _post(self, event: Event) -> None:
         """Something happened: the loop hears of it on its own thread."""
         self._tasks.put(lambda: self._loop.handle(event, now_ms()) if self._loop is not None else None)
@@ -446,27 +433,12 @@ class ControllerHost:
         """Waits until it is done. What is refused as a whole raises; what of it was refused is in the answer."""
         if not self.active:
             raise self._not_controller()
-        request, answer = next(self._requests), Future[Reply]()
-        self._owed[request] = answer
-        self._post(Requested(asked=asked, request=request, asked_by=caller))
-        try:
+        with self._owed.asked(asked, caller) as (requested, answer):
+            self._post(requested)
             reply = self._awaited(answer)
-        finally:
-            self._owed.pop(request, None)
         if reply.error is not None:
             raise reply.error
         return RequestAnswer(errors={name: _refusal(error) for name, error in reply.errors.items()})
-
-    def _answer(self, request: int, reply: Reply) -> None:
-        path = self._asked_below_admin.pop(request, None)
-        if path is not None:
-            for refusal in (reply.error, *reply.errors.values()):
-                if refusal is not None:
-                    log.warning("%s is refused: %s", path, refusal)
-            return
-        owed = self._owed.pop(request, None)
-        if owed is not None and not owed.done():
-            owed.set_result(reply)
 
     def _broker_died(self, died: BrokerDied) -> Done:
         if not self.active:

@@ -45,7 +45,7 @@ def candidacy_in(phase: Instruction) -> Candidacy:
     return candidacy
 
 
-@pytest.mark.parametrize(("phase", "event"), itertools.product(Instruction, Event))
+@pytest.mark.parametrize(("phase", "event"), list(itertools.product(Instruction, Event)))
 def test_what_follows_from_an_event(phase: Instruction, event: Event) -> None:
     candidacy, expected = candidacy_in(phase), TABLE.get((phase, event))
     told = candidacy.after(event)
