@@ -110,29 +110,6 @@ PLANTED_BUGS = (
         *LOSS,
     ),
     bug(
-        "apply a command before the state was read after registering",
-        "engine/broker_loop.py",
-        "            self.me = None\n            for partition, replica in self.replicas.items():\n"
-        "                with replica.guard:\n"
-        '                    replica.resign(f"this broker lost',
-        "            for partition, replica in self.replicas.items():\n"
-        "                with replica.guard:\n"
-        '                    replica.resign(f"this broker lost',
-        *LOSS,
-        "every_partition_leads_again",
-        "leader_epoch_never_falls",
-        "followers_catch_up",
-        "one_leader_per_epoch",
-        "no_reassignment_stuck",
-        also=(
-            "engine/broker_loop.py",
-            "        if command.broker_epoch not in (None, self.me.epoch):\n",
-            "        if False:\n",
-        ),
-        profile="drawn",
-        seed=24_630,
-    ),
-    bug(
         "drop replicas and write the final assignment in two steps",
         "core/controller/settling.py",
         "yield Step((TopicWrite(topic=topic_name, state=state, version=version), *writes), tuple(stops), names)",
@@ -424,23 +401,6 @@ PLANTED_BUGS = (
         ),
     ),
     bug(
-        "take what a topic was, before it was made again, for what it is",
-        "core/controller/cluster.py",
-        " and (known.version >= stored.version or known.zxid > stored.zxid):\n",
-        " and known.version >= stored.version:\n",
-        "mirror_never_ahead",
-        "persisted_before_sent",
-        seed=1680466375,
-    ),
-    bug(
-        "forget a reassignment that was to be completed together with one that met another write",
-        "engine/controller_loop.py",
-        "dict.fromkeys(cause.partitions if done.refused else ())",
-        "{}",
-        "no_reassignment_stuck",
-        seed=2236076732,
-    ),
-    bug(
         "recover with the shortest of the logs that are known",
         "core/law/unclean_recovery.py",
         "    return max(counted, key=counted.__getitem__)",
@@ -516,15 +476,6 @@ PLANTED_BUGS = (
         CHAIN,
     ),
     bug(
-        "let go what waits beside what leaders have confirmed",
-        "mirror/latest.py",
-        "        self._writing = {key: self._waiting.pop(key) for key in list(keys)}\n",
-        "        self._writing, self._waiting = {key: self._waiting[key] for key in keys}, {}\n",
-        "mirror_converges",
-        CHAIN,
-        seed=1362,
-    ),
-    bug(
         "forget what happened once it could not be written",
         "mirror/facts.py",
         "        self._waiting.extendleft(reversed(self._writing))\n",
@@ -551,14 +502,6 @@ PLANTED_BUGS = (
         "        return ahead if ahead is not None and (known is None or ahead.zxid > known.zxid) else known\n",
         "        return known\n",
         CHAIN,
-    ),
-    bug(
-        "carry out what is commanded about what could not be read",
-        "engine/broker_loop.py",
-        "        if self.hidden.hides(partition):\n",
-        "        if False:\n",
-        *LOSS,
-        seed=577217113,
     ),
     bug(
         "tell of what has vanished only if its row was written",

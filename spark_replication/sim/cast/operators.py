@@ -91,6 +91,7 @@ class Operators:
         return True
 
     def reassign(self, fault: Fault) -> bool:
+        """Of one partition, or of all of its topic at once."""
         partition = self._partition(fault)
         if partition is None:
             return False
@@ -98,7 +99,13 @@ class Operators:
         turn = (fault.pick >> 4) % len(brokers)
         turned = brokers[turn:] + brokers[:turn]
         size = 3 if (fault.pick >> 8) % 4 else 2
-        self._cluster.ask(Reassign(targets={str(partition): tuple(turned[:size])}))
+        everywhere = (fault.pick >> 10) % 4 == 0
+        moved = (
+            [each for each in self._cluster.partitions() if each.topic == partition.topic]
+            if everywhere
+            else [partition]
+        )
+        self._cluster.ask(Reassign(targets={str(each): tuple(turned[:size]) for each in moved}))
         return True
 
     def cancel_reassignment(self, fault: Fault) -> bool:
