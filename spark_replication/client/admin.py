@@ -126,7 +126,8 @@ class Admin:
         )
         deadline = Deadline(self._deadline_ms)
         self._ask(request, deadline, is_done=lambda: self._is_as_asked(request, deadline))
-        return persistently(lambda: self._led(name, request.partitions, deadline), deadline)
+        newest = self._told(name, deadline)
+        return persistently(lambda: self._led(name, request.partitions, newest, deadline), deadline)
 
     def widen_topic(self, name: str, schema: pa.Schema) -> TopicDescription:
         """The topic's schema is this one from now on: its own, with nullable columns after the last. Batches of earlier
@@ -169,7 +170,8 @@ class Admin:
             return found is not None and len(found.partitions) == expected
 
         self._raise_any(self._ask(request, deadline, is_done=is_done))
-        return persistently(lambda: self._led(topic, expected, deadline), deadline)
+        newest = self._told(topic, deadline)
+        return persistently(lambda: self._led(topic, expected, newest, deadline), deadline)
 
     def remove_partitions(self, topic: str, partitions: Sequence[int]) -> None:
         """The last ones of the topic, with all their records: any other would move keys."""
@@ -439,7 +441,7 @@ class Admin:
     def _told(self, topic: str, deadline: Deadline) -> TopicMetadata | None:
         """As the controller knows it, which is ahead of every broker; None: there is no such topic."""
         found = persistently(lambda: self._told_by_controller((topic,), deadline), deadline)
-        return next(iter(found.topics), None)
+        return next((told for told in found.topics if told.name == topic), None)
 
     def _told_by_controller(self, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
         address, request = self._controller(deadline), GetMetadata(topics=topics)
@@ -471,9 +473,19 @@ class Admin:
                 raise RequestTimedOut(late, maybe_written=True) from error
             return ()  # it does not answer, so it tells of nothing; when it does again, it will have heard
 
-    def _led(self, name: str, partitions: int | None, deadline: Deadline) -> TopicDescription:
+    def _led(
+        self, name: str, partitions: int | None, newest: TopicMetadata | None, deadline: Deadline
+    ) -> TopicDescription:
+        """As a broker tells it that knows all of `newest`, the topic as the controller told it."""
         (topic,) = self._known((name,), deadline)
-        led = [command.partition for command in topic.partitions if command.state.leader is not None]
+        at_least = {} if newest is None else {told.partition: told.order for told in newest.partitions}
+        if newest is not None and newest.topic_id != topic.topic_id:
+            raise LeaderNotAvailable(f"{name} was made again, and this broker has not heard of it: look again")
+        led = [
+            told.partition
+            for told in topic.partitions
+            if told.state.leader is not None and told.order >= at_least.get(told.partition, told.order)
+        ]
         if not led or len(led) != len(topic.partitions) or partitions not in (None, len(led)):
             raise LeaderNotAvailable(
                 f"{name} is as asked, and so far its partitions {led} have leaders: look again", maybe_written=True

@@ -35,7 +35,7 @@ from spark_replication.admin.drill.figures import (
     waits,
 )
 from spark_replication.admin.drill.load import SCHEMA, lines_of
-from spark_replication.admin.jobs.status_view import UP_TO_DATE
+from spark_replication.admin.jobs.status_view import says_up_to_date
 from spark_replication.client.settings_file import read_settings
 from spark_replication.errors import ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
@@ -367,8 +367,7 @@ class Drill:
             self._check(False, error.message)
 
     def _mirror_up_to_date(self) -> bool:
-        lines = self._output("driver").read_text(errors="replace").splitlines()
-        return lines[-1].endswith(UP_TO_DATE)
+        return says_up_to_date(self._output("driver").read_text(errors="replace"))
 
     def _check_nothing_is_left(self) -> None:
         left = self._left()

@@ -25,6 +25,7 @@ PARTITIONS_SHOWN = 20
 HAPPENINGS_SHOWN = 4
 HAPPENINGS_LOGGED = 20  # at once
 UP_TO_DATE = "mirror up to date"
+EVENT = "event | "  # before what happened, in a log
 UNKNOWN = "–"
 
 
@@ -50,13 +51,19 @@ def status_line(status: Status, traffic: Traffic) -> str:
     return harmless(" | ".join([*found, _coming_in(traffic)]))
 
 
+def says_up_to_date(log: str) -> bool:
+    """Whether the newest of the `status_line`s in this log says so of the mirror."""
+    told = [line.split(" | ") for line in log.splitlines() if not line.startswith(EVENT)]
+    return bool(told) and UP_TO_DATE in told[-1]
+
+
 def event_lines(traffic: Traffic, after: int) -> tuple[list[str], int]:
     """For a log: the newest of what happened after the event of that number, and the number to go on after."""
     found = happenings(event for event in traffic.events.events if event.number > after)
     left = len(found) - HAPPENINGS_LOGGED
-    lines = [f"event | {harmless(str(each))}" for each in found[-HAPPENINGS_LOGGED:]]
+    lines = [f"{EVENT}{harmless(str(each))}" for each in found[-HAPPENINGS_LOGGED:]]
     if left > 0:
-        lines.insert(0, f"event | {left} before these: spark-replication mirror events lists all")
+        lines.insert(0, f"{EVENT}{left} before these: spark-replication mirror events lists all")
     return lines, max([after, *(each.number for each in found)])
 
 

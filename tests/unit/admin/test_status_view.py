@@ -12,6 +12,7 @@ from spark_replication.admin.jobs.status_view import (
     HAPPENINGS_SHOWN,
     PARTITIONS_SHOWN,
     event_lines,
+    says_up_to_date,
     shown_partitions,
     status_line,
     status_view,
@@ -147,6 +148,17 @@ def test_what_is_wrong_comes_first() -> None:
         "NOT HEALTHY: orders-0 has no leader; orders-1 has no leader; orders-2 has no leader | controller epoch 3 | "
         "5 brokers | mirror 4 partitions behind, 2.5 s | in: 1,234 rows/s, 24 KiB/s; slowest follower 1,500 rows behind"
     )
+
+
+@pytest.mark.parametrize(("pending", "is_so"), [(0, True), (4, False)])
+def test_a_log_says_whether_the_mirror_is_up_to_date_whatever_stands_beside_it(pending: int, is_so: bool) -> None:
+    other = status_line(replace(status(), mirror_pending=4 - pending), BUSY)
+    lines = [other, status_line(replace(status(), mirror_pending=pending), BUSY), *event_lines(BUSY, -1)[0]]
+    assert says_up_to_date("\n".join(lines)) is is_so
+
+
+def test_an_empty_log_does_not_say_that_the_mirror_is_up_to_date() -> None:
+    assert not says_up_to_date("")
 
 
 def test_a_broker_that_is_guarded_and_not_registered_is_shown() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import msgspec
 import pyarrow as pa
@@ -152,6 +153,25 @@ def test_a_controller_that_has_moved_is_found(cluster: FakeCluster, admin: Admin
     cluster.brokers[1].frozen_metadata = stale
     cluster.controller = 2
     assert admin.create_topic("words", SCHEMA, partitions=1).name == "words"
+
+
+@pytest.mark.parametrize("stale", [{"order": 1}, {"topic_id": "id-of-before"}])
+def test_a_broker_that_tells_of_what_was_before_is_not_believed(
+    cluster: FakeCluster, admin: Admin, monkeypatch: pytest.MonkeyPatch, stale: dict[str, Any]
+) -> None:
+    """It may not have heard yet that the partition was removed, or the topic deleted, and made again."""
+    (known,) = cluster.metadata(("orders",)).topics
+    newest = [replace(each, partition_epoch=2) for each in known.partitions]
+    older = [replace(each, partition_epoch=1) for each in known.partitions] if "order" in stale else newest
+    before = replace(known, partitions=tuple(older), topic_id=stale.get("topic_id", known.topic_id))
+    now = replace(known, partitions=tuple(newest))
+    told = iter([before, before, now])
+    cluster.carry_out = lambda _broker, _request: RequestAnswer()
+    monkeypatch.setattr(Admin, "_known", lambda *_: (next(told),))
+    monkeypatch.setattr(Admin, "_told", lambda *_: now)
+    found = admin.add_partitions("orders", len(known.partitions))
+    assert [each.partition_epoch for each in found.partitions] == [2] * len(known.partitions)
+    assert next(told, None) is None
 
 
 def test_without_a_controller_the_deadline_passes(cluster: FakeCluster) -> None:
