@@ -46,13 +46,16 @@ REPEAT_MS_MIN, REPEAT_MS_MAX = 20, 1_000
 REFUSALS_BEFORE_SUSPICION = 2  # a reset connection, and a refused one after it
 QUESTION_PAUSE_MS = 100  # before the same partition's log is asked for again
 
+# What a broker's answers, or their absence, tell the controller's loop.
+BrokerNews = BrokerDeathReported | LogInfoRead | ReplicasFailed
+
 
 class LineNews(msgspec.Struct, frozen=True, kw_only=True):
     """What the controller learns from an answer, or from there being none."""
 
     #: Their leader, this broker, leads at their leader epoch.
     confirmed: tuple[PartitionCommand, ...] = ()
-    events: tuple[BrokerDeathReported | LogInfoRead | ReplicasFailed, ...] = ()
+    events: tuple[BrokerNews, ...] = ()
     #: What is not repeated, with the error code. The whole command has no partitions here.
     refused: dict[TopicPartition, str] = msgspec.field(default_factory=dict)
 

@@ -9,8 +9,7 @@ import logging
 import threading
 from typing import Protocol
 
-from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
-from spark_replication.engine.command_line import CommandLine, CommandLines, LineNews
+from spark_replication.engine.command_line import BrokerNews, CommandLine, CommandLines, LineNews
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.actions import GET_REPLICA_LOG_INFO, action_of
 from spark_replication.messages.commands import Command, CommandAnswer, GetReplicaLogInfo, LeaderAndIsr, ReplicaLogInfos
@@ -29,7 +28,7 @@ class Heard(Protocol):
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         """Its leader leads at this epoch."""
 
-    def happened(self, event: BrokerDeathReported | LogInfoRead | ReplicasFailed) -> None: ...
+    def happened(self, event: BrokerNews) -> None: ...
 
 
 class CommandSender:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable
 
 from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
+from spark_replication.engine.command_line import BrokerNews
 from spark_replication.model import TopicPartition
 
 log = logging.getLogger(__name__)
@@ -27,7 +28,7 @@ class NewsOfBrokers:
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._confirmed(partition, topic_id, leader_epoch)
 
-    def happened(self, event: BrokerDeathReported | LogInfoRead | ReplicasFailed) -> None:
+    def happened(self, event: BrokerNews) -> None:
         match event:
             case LogInfoRead():
                 self._post_log_info(event)

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from spark_replication.core.controller.events import BrokerDeathReported, LogInfoRead, ReplicasFailed
-from spark_replication.engine.command_line import QUESTION_PAUSE_MS
+from spark_replication.engine.command_line import QUESTION_PAUSE_MS, BrokerNews
 from spark_replication.errors import NotReady, ReplicationError, StaleControllerEpoch
 from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.messages.actions import GET_REPLICA_LOG_INFO, LEADER_AND_ISR, STOP_REPLICA, UPDATE_METADATA
@@ -124,7 +124,7 @@ class News:
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
         self._story.confirmed.put((partition, leader_epoch))
 
-    def happened(self, event: BrokerDeathReported | LogInfoRead | ReplicasFailed) -> None:
+    def happened(self, event: BrokerNews) -> None:
         match event:
             case BrokerDeathReported():
                 self._story.suspected.put((event.broker, int(event.incarnation)))
