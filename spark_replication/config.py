@@ -27,6 +27,8 @@ FlushMode = Literal["none", "interval", "always"]
 Compression = Literal["none", "lz4", "zstd"]
 SecurityMode = Literal["none", "token", "tls"]
 
+FILE_ENDING = ".file"  # of the settings that name one
+
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a topic may set for itself."""
@@ -196,7 +198,7 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         Meta(description="TOML that not everybody may read: what opens mirror.path, as delta-rs has it"),
     ] = field(name="mirror.storage.file", default="")
     page_enabled: Annotated[
-        bool, Meta(description="the controller's process serves the page that shows how the cluster is")
+        bool, Meta(description="the controller starts a process that serves the page that shows how the cluster is")
     ] = field(name="page.enabled", default=True)
     page_port: Annotated[
         int, Meta(ge=0, le=65_535, description="where the page is served; 0 = where it was before, or any free port")

@@ -19,7 +19,7 @@ from typing import Any
 import msgspec
 
 from spark_replication.client.admin import Admin
-from spark_replication.config import Settings, described
+from spark_replication.config import FILE_ENDING, Settings, described
 from spark_replication.errors import ReplicationError
 from spark_replication.model import BrokerId
 
@@ -27,7 +27,14 @@ LOG_BYTES_MAX = 4 << 20  # the end of each log
 EVENTS = 1_000
 
 _PACKAGES = ("spark_replication", "pyspark", "pyarrow", "deltalake", "delta-spark", "kazoo", "msgspec")
-_LOGS = ("driver.log*", "controller/log*", "zookeeper*/log*", "*/broker-*/broker.log*")
+_LOGS = (
+    "driver.log*",
+    "controller/log*",
+    "page.log*",
+    "controller/page.log*",
+    "zookeeper*/log*",
+    "*/broker-*/broker.log*",
+)
 _OF_BROKERS = ("*/broker-*/*.json",)
 
 
@@ -101,7 +108,7 @@ def _version(name: str) -> str:
 def _without_secrets(settings: Settings) -> dict[str, Any]:
     values = msgspec.to_builtins(settings)
     return {
-        each.name: "(set)" if each.name.endswith(".file") and values[each.name] else values[each.name]
+        each.name: "(set)" if each.name.endswith(FILE_ENDING) and values[each.name] else values[each.name]
         for each in described()
     }
 

@@ -1,4 +1,4 @@
-"""Settings as a program finds them: a file, then the environment, then what was said besides."""
+"""Settings as a program finds them, a file, the environment and what was said besides, and as it hands them on."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from spark_replication.config import Settings, from_environment, settings_from
+import msgspec
+
+from spark_replication.config import FILE_ENDING, Settings, from_environment, settings_from
 from spark_replication.errors import InvalidConfig
 
 
@@ -25,3 +27,13 @@ def read_settings(config: str | Path | Mapping[str, Any] | None, *layers: Mappin
         except tomllib.TOMLDecodeError as error:
             raise InvalidConfig(f"{config} is no TOML: {error}") from error
     return settings_from(given, from_environment(os.environ), *layers)
+
+
+def overrides_of(settings: Settings) -> Mapping[str, Any]:
+    """What differs from the defaults, as it is handed to another process, which may work in another directory."""
+    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(settings)
+    return {
+        name: str(Path(value).absolute()) if name.endswith(FILE_ENDING) else value
+        for name, value in given.items()
+        if value != defaults[name]
+    }

@@ -25,6 +25,7 @@ from typing import Any
 import msgspec
 
 from spark_replication.client.admin import Admin
+from spark_replication.client.settings_file import overrides_of
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.controller.health import problems, without_what_it_outlives
 from spark_replication.core.guardianship import Duty, Sight, assign
@@ -37,14 +38,13 @@ from spark_replication.live.guarding.guardian import (
     Guardian,
     Lease,
     found_directories,
-    overrides_of,
 )
 from spark_replication.messages.actions import BROKER_DIED, METADATA
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.guarding import BrokerDied
 from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId, ControllerInfo
-from spark_replication.page.served import read_url
+from spark_replication.page.served import is_told, read_url
 from spark_replication.process.locked_process import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
@@ -60,6 +60,7 @@ POLL_S = 0.05
 REPORT_TIMEOUT_MS = 1_000
 GUARDIAN_TIMEOUT_S = 180.0  # for looking for a broker that lives, starting one, and its controlled stop
 CONTROLLER_RESTART_S = 0.2
+PAGE_WAIT_S = 10.0  # it takes a second to start
 
 log = logging.getLogger(__name__)
 
@@ -293,8 +294,13 @@ class LocalCluster:
 
     @property
     def page(self) -> str | None:
-        """Where the controller's process serves the page; None: nowhere."""
-        return read_url(self._controller.directory) if self._controller.alive() else None
+        """Where the controller's process serves the page, once it is known; None: nowhere."""
+        directory, deadline_s = self._controller.directory, time.monotonic() + PAGE_WAIT_S
+        while (pid := self._controller.pid()) is not None and time.monotonic() < deadline_s:
+            if is_told(directory, pid):
+                return read_url(directory)
+            time.sleep(POLL_S)
+        return None
 
     @property
     def controller_pid(self) -> int | None:

@@ -12,7 +12,7 @@ from spark_replication.page.answers import Age
 from spark_replication.process.clock import now_ms
 
 WANTED_S = 5.0  # since somebody wanted to know
-# Of the time, what this thread may keep the processor for: a controller in the same process has elections to decide.
+# Of the time, what this thread may keep a processor for: the controller and brokers may have no other.
 SHARE_MAX = 0.1
 STOP_S = 5.0
 

@@ -1,74 +1,154 @@
-"""The page of whoever runs a cluster, which goes on whether or not the page can be served. It loads little itself."""
+"""The page of whoever runs a cluster: a process of its own, guarded by a thread of this one. It loads nothing of it.
+
+The cluster goes on whether or not the page can be served.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import logging
+import os
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from spark_replication.client.admin import Admin
+from spark_replication.client.settings_file import overrides_of
 from spark_replication.config import Settings
-from spark_replication.errors import ReplicationError
 from spark_replication.messages.actions import DESCRIBE_PAGE
 from spark_replication.messages.observing import PageDescription
+from spark_replication.process.locked_process import last_lines
 from spark_replication.process.loopback import port_again
 from spark_replication.transport.actions import Handled, handled
-from spark_replication.transport.security import Security
-
-if TYPE_CHECKING:
-    from spark_replication.page.server import PageServer
-    from spark_replication.page.watch import Watch
 
 LOOPBACK = "127.0.0.1"
-DEADLINE_MS = 5_000  # of a question to the cluster: time for a controller that hangs, and then for a broker
-URL_BYTES_MAX = 1_000
-FILE = "page"  # in the directory of the process that serves it
+FILE_CHARACTERS_MAX = 1_000
+FILE = "page"  # in the directory of the process that guards it
+LOG_FILE = "page.log"
+RESTART_S = 2.0
+STOP_S = 5.0
+PORT_WAIT_S = 3.0  # for the page of a guard that was killed, which ends by itself
+POLL_S = 0.05
+REFUSED = 1  # page.process's exit code, which is not imported, since it loads half a second
 
 log = logging.getLogger(__name__)
 
 
 class ServedPage:
-    """directory: its file `page` tells other processes where it is served; after a restart that is there again."""
+    """directory: its file `page` tells other processes where it is served, or that it is nowhere, and by whose word;
+    after a restart it is served there again. A page that is killed is started again."""
 
-    def __init__(self, bootstrap: str, settings: Settings, security: Security, *, host: str, directory: Path) -> None:
-        # Here, since uvicorn and starlette are needed for this alone.
-        from spark_replication.page.server import PageServer
-
-        file = directory / FILE
-        self._server: PageServer | None = None
-        self._admin: Admin | None = None
-        if not settings.page_enabled:
-            _remove(file)
-            return
-        where = host if security.token is not None else LOOPBACK
-        port = settings.page_port or port_again(where, _port_of(read_url(directory)))
-        try:
-            self._admin = Admin(bootstrap, security=security, deadline_ms=DEADLINE_MS)
-            self._server = PageServer.start(self._admin, host=where, port=port, security=security)
-            file.write_text(f"{self._server.url}\n", encoding="utf-8")
-        except (ReplicationError, OSError) as error:
-            log.warning("there is no page: %s", error)
-            self.stop()
-            _remove(file)
+    def __init__(self, bootstrap: str, settings: Settings, *, host: str, directory: Path) -> None:
+        self._bootstrap = bootstrap
+        self._settings = settings
+        # The page has no TLS or token of its own: without a token nobody beyond this host may see it.
+        self._host = host if settings.security_token_file else LOOPBACK
+        self._directory = directory
+        self._url: str | None = None
+        self._known = threading.Event()  # where it is served, or that it is not
+        self._lock = threading.Lock()  # guards what follows
+        self._stopping = threading.Event()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._guard, name="page-guard", daemon=True)
+        if settings.page_enabled:
+            self._thread.start()
+        else:
+            self._tell(None)
 
     @property
     def url(self) -> str | None:
-        """None: it is not served."""
-        return None if self._server is None else self._server.url
+        """None: it is not served, or not yet."""
+        return self._url
 
-    @property
-    def watch(self) -> Watch | None:
-        """What is shown, for who shows it elsewhere, too. None: the page is not served."""
-        return None if self._server is None else self._server.watch
+    def wait_known(self, timeout_s: float) -> str | None:
+        """Its address, once it is known where it is served, or that it is not."""
+        self._known.wait(timeout_s)
+        return self._url
 
     def stop(self) -> None:
-        server, self._server = self._server, None
-        if server is not None:
-            server.stop()
-        if self._admin is not None:
-            self._admin.close()
+        with self._lock:
+            self._stopping.set()
+            process = self._process
+            if process is not None:
+                _close_input(process)
+        if self._thread.ident is not None:
+            self._thread.join(STOP_S)
+            if process is not None and self._thread.is_alive():
+                log.warning("the page's process has not ended in %.0f s: killing it", STOP_S)
+                process.kill()
+                self._thread.join(STOP_S)
+        self._url = None
+
+    # On the thread of its own
+
+    def _guard(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                code = self._serve()
+            except OSError as error:
+                return self._give_up(str(error))
+            if self._stopping.is_set():
+                return None
+            if code == REFUSED:
+                return self._give_up(last_lines(self._directory / LOG_FILE, lines=1))
+            log.warning("the page's process has ended (exit code %s): starting it again", code)
+            self._stopping.wait(RESTART_S)
+        return None
+
+    def _give_up(self, why: str) -> None:
+        log.warning("there is no page: %s", why)
+        self._tell(None)
+
+    def _serve(self) -> int:
+        """Until it ends; its exit code."""
+        port = self._settings.page_port or self._port_before()
+        with self._lock:
+            if self._stopping.is_set():
+                return 0
+            process = self._process = self._started(port)
+        with process:
+            assert process.stdout is not None
+            said = process.stdout.readline().decode(errors="replace").strip()
+            if said:
+                self._tell(said)
+            return process.wait()
+
+    def _port_before(self) -> int:
+        """0: there was none, or another has it."""
+        wanted = _port_of(read_url(self._directory))
+        deadline_s = time.monotonic() + PORT_WAIT_S
+        while (found := port_again(self._host, wanted)) != wanted and time.monotonic() < deadline_s:
+            if self._stopping.wait(POLL_S):
+                break
+        return found
+
+    def _started(self, port: int) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-m", "spark_replication.page.process"]
+        place = [f"--bootstrap={self._bootstrap}", f"--host={self._host}", f"--port={port}"]
+        with (self._directory / LOG_FILE).open("ab") as log_file:
+            # In a process group of its own, since Ctrl-C is for whoever guards it; in the same session, since Linux
+            # weighs the niceness of a process against those of its session alone.
+            process = subprocess.Popen(
+                [*command, *place],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log_file,
+                process_group=0,
+            )
+        assert process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has ended, which its exit code tells
+            process.stdin.write(json.dumps(overrides_of(self._settings)).encode() + b"\n")
+            process.stdin.flush()
+        return process
+
+    def _tell(self, url: str | None) -> None:
+        self._url = url
+        with contextlib.suppress(OSError):  # whoever asks this process hears it all the same
+            (self._directory / FILE).write_text(f"{url or ''}\n{os.getpid()}\n", encoding="utf-8")
+        self._known.set()
 
 
 def page_action(url: Callable[[], str | None]) -> Handled:
@@ -76,12 +156,23 @@ def page_action(url: Callable[[], str | None]) -> Handled:
     return handled(DESCRIBE_PAGE, lambda _asked: PageDescription(url=url()))
 
 
+def is_told(directory: Path, guard: int) -> bool:
+    """Whether the process with this pid has told where it serves the page, or that it is nowhere."""
+    return _told(directory)[1] == str(guard)
+
+
 def read_url(directory: Path) -> str | None:
-    """Where the page was served last, as its server wrote it; None: nowhere."""
+    """Where the page was served last, by whichever guard; None: nowhere."""
+    return _told(directory)[0] or None
+
+
+def _told(directory: Path) -> tuple[str, str]:
+    """The address, and the guard's pid."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
-        found = (directory / FILE).read_text(encoding="utf-8")[:URL_BYTES_MAX].strip()
-        return found or None
-    return None
+        lines = (directory / FILE).read_text(encoding="utf-8")[:FILE_CHARACTERS_MAX].splitlines()
+        url, guard = [each.strip() for each in [*lines, "", ""][:2]]
+        return url, guard
+    return "", ""
 
 
 def _port_of(url: str | None) -> int:
@@ -89,6 +180,7 @@ def _port_of(url: str | None) -> int:
     return int(text) if text.isascii() and text.isdecimal() and int(text) < 1 << 16 else 0
 
 
-def _remove(file: Path) -> None:
-    with contextlib.suppress(OSError):
-        file.unlink(missing_ok=True)
+def _close_input(process: subprocess.Popen[bytes]) -> None:
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.close()

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from spark_replication.client.admin import Admin
-from spark_replication.client.settings_file import read_settings
+from spark_replication.client.settings_file import overrides_of, read_settings
 from spark_replication.config import Settings
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState
@@ -36,7 +36,7 @@ from spark_replication.errors import (
     WrongCluster,
 )
 from spark_replication.live.controller.host import ControllerHost, Retinue
-from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, overrides_of
+from spark_replication.live.guarding.guardian import DIRECTORY, Assignment
 from spark_replication.live.local_cluster import BrokerInfo
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.guarding import Guarding, Order
@@ -60,13 +60,13 @@ from spark_replication.zookeeper_server.keeper import Keeper
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from spark_replication.page.watch import Watch
 
 START_TIMEOUT_S = 120.0  # without any progress
 ZOOKEEPER_TIMEOUT_S = 60.0  # also for a port that another process has
 STANDING_BY = "another driver commands: this one stands by"
 NOT_YET = "this driver does not command yet"
 SLOTS_TIMEOUT_S = 30.0  # a start goes on with fewer slots than brokers once no more have come for so long
+PAGE_WAIT_S = 10.0  # it takes a second to start
 POLL_S = 0.05
 
 log = logging.getLogger(__name__)
@@ -168,14 +168,14 @@ class SparkCluster:
                 self._fleet.dead_thread,
                 lambda seen: [*self._problems_of_zookeeper(), *self._problems(seen)],
             ),
-            actions=[*self._fleet.actions, page_action(lambda: self.page)],
+            actions=[*self._fleet.actions, page_action(lambda: None if self._page is None else self._page.url)],
         )
         self._driver.start()
         self._spark_watch.start()
         self._wait_active(self._driver)
         controller_epoch = self._driver.wait_active()
         active_since_ms = now_ms()
-        self._page = ServedPage(self.zookeeper, self.settings, self.security, host=host, directory=self.directory)
+        self._page = ServedPage(self.zookeeper, self.settings, host=host, directory=self.directory)
         self._wait_started()
         while self._registering.is_alive():
             self._require_wanted()
@@ -345,12 +345,8 @@ class SparkCluster:
 
     @property
     def page(self) -> str | None:
-        """Where this driver serves the page; None: nowhere."""
-        return None if self._page is None else self._page.url
-
-    @property
-    def watch(self) -> Watch | None:
-        return None if self._page is None else self._page.watch
+        """Where this driver serves the page, once it is known; None: nowhere."""
+        return None if self._page is None else self._page.wait_known(PAGE_WAIT_S)
 
     @property
     def controller_pid(self) -> int:

@@ -11,9 +11,9 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 
 from spark_replication.client.bootstrap import parse_bootstrap
+from spark_replication.client.settings_file import overrides_of
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
-from spark_replication.live.guarding.guardian import overrides_of
 from spark_replication.mirror.paths import mirror_path
 from spark_replication.model import Scalar
 from spark_replication.spark.datasource.data_source import ReplicatedLog

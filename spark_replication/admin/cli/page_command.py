@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from contextlib import closing
 
 import click
 
 from spark_replication.admin.cli.listing import bootstrap, security
-from spark_replication.client.admin import Admin
-from spark_replication.page.served import DEADLINE_MS, LOOPBACK
-from spark_replication.page.server import PageServer
+from spark_replication.page.process import serve_page
+from spark_replication.page.served import LOOPBACK
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import Security
 
@@ -23,11 +21,5 @@ from spark_replication.transport.security import Security
 def page(bootstrap: str, security: Security, host: str, port: int) -> None:
     """Serve the page that shows how a cluster is, until Ctrl-C. Drivers serve it themselves; this needs none."""
     stopping = threading.Event()
-    with closing(Admin(bootstrap, security=security, deadline_ms=DEADLINE_MS)) as admin:
-        served = PageServer.start(admin, host=host, port=port, security=security)
-        try:
-            on_stop_signals(stopping.set)
-            click.echo(served.url)
-            stopping.wait()
-        finally:
-            served.stop()
+    on_stop_signals(stopping.set)
+    serve_page(bootstrap, security, host=host, port=port, stopping=stopping, say=click.echo)

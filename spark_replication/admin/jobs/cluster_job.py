@@ -130,7 +130,7 @@ def _produce(cluster: sr.SparkCluster, stopping: threading.Event) -> None:
 
 
 def _watch(cluster: sr.SparkCluster, console: Console, stopping: threading.Event) -> None:
-    with watching(cluster.watch, cluster.admin) as traffic:
+    with watching(cluster.admin) as traffic:
         if console.is_terminal:
             _redraw(cluster, traffic, console, stopping)
         else:

@@ -68,16 +68,13 @@ class TrafficWatch:
 
 
 @contextlib.contextmanager
-def watching(watch: Watch | None, admin: Admin) -> Iterator[TrafficWatch]:
-    """watch: of the page, which asks the cluster already; None: no page is served, and `admin` is asked."""
-    asking = watch or Watch(admin, lambda: None)
+def watching(admin: Admin) -> Iterator[TrafficWatch]:
+    asking = Watch(admin, lambda: None)
     found = TrafficWatch(asking)
-    if asking is not watch:
-        asking.start()
+    asking.start()
     found._look.start()
     try:
         yield found
     finally:
         found._look.stop()
-        if asking is not watch:
-            asking.stop()
+        asking.stop()

@@ -38,13 +38,12 @@ def main() -> int:
     on_stop_signals(stopping.set)
     try:
         settings = settings_from(json.loads(arguments.settings))
-        security = read_security(settings)
         driver = ControllerHost(
             arguments.zookeeper,
             name=f"controller of {arguments.directory}",
             host=arguments.host,
             settings=settings,
-            security=security,
+            security=read_security(settings),
             seat=arguments.directory / "seat",
             mirror_path=arguments.mirror,
             actions=[page_action(lambda: None if page is None else page.url)],
@@ -53,14 +52,13 @@ def main() -> int:
     except ReplicationError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    # Not before this controller has elected whom it can: the page takes half a second to load.
+    # Not before this controller has elected whom it can: a page that starts takes a processor for a second.
     settled_s = time.monotonic() + PAGE_AFTER_S
     while not (driver.active or driver.standing_by or time.monotonic() > settled_s) and not stopping.wait(POLL_S):
         pass
     page = ServedPage(
         f"zk://{arguments.zookeeper}{settings.zookeeper_chroot}",
         settings,
-        security,
         host=arguments.host,
         directory=arguments.directory,
     )

@@ -16,7 +16,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +46,6 @@ from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
 
 DIRECTORY = "broker-{}"
-FILE = ".file"  # how the settings end that name one
 LOG_FILE = "broker.log"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
@@ -336,13 +335,3 @@ class Guardian:
     def _reap(self) -> None:
         if self._child is not None:
             self._child.poll()
-
-
-def overrides_of(settings: Settings) -> Mapping[str, Any]:
-    """What differs from the defaults, as it is handed to another process, which may work in another directory."""
-    defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(settings)
-    return {
-        name: str(Path(value).absolute()) if name.endswith(FILE) else value
-        for name, value in given.items()
-        if value != defaults[name]
-    }

@@ -17,7 +17,6 @@ import pytest
 import spark_replication as sr
 from spark_replication.config import settings_from
 from spark_replication.page.served import ServedPage
-from spark_replication.transport.security import NO_SECURITY, read_security
 from tests.unit.page.viewer import Viewer
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
@@ -122,8 +121,9 @@ def test_without_a_token_it_does_not_start(tmp_path: Path, own_address: str, *, 
 def test_whoever_runs_a_cluster_without_a_token_serves_it_on_its_own_host_alone(
     tmp_path: Path, secured: dict[str, Any], own_address: str
 ) -> None:
-    page = ServedPage("127.0.0.1:1", settings_from({}), NO_SECURITY, host=own_address, directory=tmp_path)
+    page = ServedPage("127.0.0.1:1", settings_from({}), host=own_address, directory=tmp_path)
     try:
+        assert page.wait_known(TIMEOUT_S) is not None
         assert page.url is not None
         parts = urlsplit(page.url)
         assert parts.hostname == "127.0.0.1"
@@ -132,8 +132,9 @@ def test_whoever_runs_a_cluster_without_a_token_serves_it_on_its_own_host_alone(
     finally:
         page.stop()
     settings = settings_from(secured)
-    page = ServedPage("127.0.0.1:1", settings, read_security(settings), host=own_address, directory=tmp_path)
+    page = ServedPage("127.0.0.1:1", settings, host=own_address, directory=tmp_path)
     try:
+        assert page.wait_known(TIMEOUT_S) is not None
         assert page.url is not None
         assert urlsplit(page.url).hostname == own_address
         assert [Viewer(page.url).ask("/healthz", headers=each).status for each in ({}, WITH_TOKEN)] == [401, 200]

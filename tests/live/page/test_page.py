@@ -207,7 +207,7 @@ def test_a_page_whose_server_ends_says_so_and_goes_on_when_it_is_back(
     cluster: sr.LocalCluster, page: str, tab: Tab
 ) -> None:
     show(tab, page, "healthy")
-    kill(cluster.controller_pid)
+    kill(cluster.controller_pid)  # and its page ends with it
     says(tab, "does not answer")
     assert "orders" in tab.text(), "what is known is shown still"
     eventually(lambda: cluster.page == page and is_ready(page), "it is served where it was")

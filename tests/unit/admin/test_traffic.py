@@ -1,4 +1,4 @@
-"""What the terminal's status asks of the page: its values as they are, of its own watch if there is one."""
+"""What the terminal's status shows: the values of a page's watch, as they are."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from spark_replication.errors import StorageFailed
 from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import TopicPartition
-from spark_replication.page.watch import Watch
 from tests.unit.page.page_cluster import PageCluster, size
 
 FOO, BAR, NONE = TopicPartition("foo", 0), TopicPartition("bar", 0), TopicPartition("none", 0)
@@ -37,14 +36,9 @@ def cluster() -> PageCluster:
     return cluster
 
 
-def test_it_is_what_the_page_has(
-    cluster: PageCluster, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
-) -> None:
+def test_it_is_what_a_page_would_show(cluster: PageCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(traffic, "EVENTS_S", 0.05)
-    watch = Watch(cluster, lambda: None)
-    watch.start()
-    request.addfinalizer(watch.stop)
-    with watching(watch, None) as found:  # type: ignore[arg-type]  # nobody else is asked
+    with watching(cluster) as found:  # type: ignore[arg-type]  # it is asked as an Admin is
         seen = eventually(found, lambda seen: bool(seen.lag and seen.events.events))
         assert (seen.sizes[FOO].lag, seen.sizes[BAR].bytes, NONE in seen.sizes) == (5, None, False)
         assert (seen.lag, seen.rows_per_s, seen.bytes_per_s) == (5, None, None)
@@ -52,13 +46,3 @@ def test_it_is_what_the_page_has(
         cluster.told_events = StorageFailed("the table cannot be read")
         seen = eventually(found, lambda seen: bool(seen.events.age.error))
         assert len(seen.events.events) == 1, "the last that was told"
-    asked = cluster.asked
-    watch.want()
-    deadline_s = time.monotonic() + WAIT_S
-    while cluster.asked == asked:
-        assert time.monotonic() < deadline_s, "the page's watch goes on: it is not ours to end"
-
-
-def test_without_a_page_the_cluster_is_asked_all_the_same(cluster: PageCluster) -> None:
-    with watching(None, cluster) as found:  # type: ignore[arg-type]  # it is asked as an Admin is
-        eventually(found, lambda seen: len(seen.topics) == 2)

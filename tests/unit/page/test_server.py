@@ -5,18 +5,15 @@ from __future__ import annotations
 import socket
 import threading
 import time
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from msgspec.structs import replace
 
 from spark_replication.client.admin import _schema_text
-from spark_replication.config import settings_from
 from spark_replication.errors import InvalidConfig, StartFailed
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.page import app
-from spark_replication.page.served import ServedPage, read_url
 from spark_replication.page.server import PageServer
 from spark_replication.transport.security import NO_SECURITY
 from tests.unit.core.stories import state
@@ -294,46 +291,3 @@ def test_it_ends_soon_whoever_waits(cluster: PageCluster) -> None:
     assert cluster.asked == asked
     with pytest.raises(OSError, match="refused"):
         viewer.ask("/healthz")
-
-
-def test_whoever_runs_a_cluster_serves_its_page_where_it_was_before(tmp_path: Path) -> None:
-    settings = settings_from({})
-
-    def served() -> ServedPage:
-        return ServedPage("127.0.0.1:1", settings, NO_SECURITY, host="127.0.0.1", directory=tmp_path)
-
-    assert read_url(tmp_path) is None
-    first = served()
-    assert (first.url, first.url is not None) == (read_url(tmp_path), True)
-    first.stop()
-    assert first.url is None
-    second = served()
-    assert second.url == read_url(tmp_path)
-    second.stop()
-
-
-def test_a_page_that_cannot_be_served_is_told_and_keeps_nobody_from_working(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    (tmp_path / "page").write_text("http://127.0.0.1:1/\n")
-    with socket.create_server(("127.0.0.1", 0)) as other:
-        settings = settings_from({"page.port": other.getsockname()[1]})
-        page = ServedPage("127.0.0.1:1", settings, NO_SECURITY, host="127.0.0.1", directory=tmp_path)
-        assert (page.url, read_url(tmp_path)) == (None, None)
-        assert "there is no page: START_FAILED" in caplog.text
-        page.stop()
-
-
-def test_a_page_that_is_not_wanted_is_nowhere(tmp_path: Path) -> None:
-    (tmp_path / "page").write_text("http://127.0.0.1:1/\n")
-    settings = settings_from({"page.enabled": False})
-    page = ServedPage("127.0.0.1:1", settings, NO_SECURITY, host="127.0.0.1", directory=tmp_path)
-    assert (page.url, read_url(tmp_path)) == (None, None)
-
-
-@pytest.mark.parametrize("text", ["", "\n", "no address", "http://127.0.0.1:99999/", "http://127.0.0.1:²/"])
-def test_whatever_the_file_says_a_page_is_served(tmp_path: Path, text: str) -> None:
-    (tmp_path / "page").write_text(text)
-    page = ServedPage("127.0.0.1:1", settings_from({}), NO_SECURITY, host="127.0.0.1", directory=tmp_path)
-    assert page.url is not None
-    page.stop()

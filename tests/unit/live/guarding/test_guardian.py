@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.config import Settings, settings_from
+from spark_replication.config import Settings
 from spark_replication.core.guardianship import FoundDirectory
 from spark_replication.live.guarding.attempts import next_attempt
 from spark_replication.live.guarding.broker_file import BROKER_FILE, BrokerFile, read_broker_file, write_broker_file
-from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories, overrides_of
+from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease, found_directories
 from spark_replication.model import DirectoryIdentity
 from spark_replication.storage.broker_directory import DirectoryLock, write_identity
 from spark_replication.transport.security import NO_SECURITY
@@ -120,18 +120,3 @@ def test_each_start_gets_a_later_attempt_whatever_the_clock_says(tmp_path: Path)
     with ThreadPoolExecutor(8) as together:
         got = sorted(together.map(lambda _: next_attempt(tmp_path), range(40)))
     assert got == list(range(4, 44))
-
-
-def test_what_is_handed_to_another_process_is_what_differs_from_the_defaults() -> None:
-    settings = settings_from({"min.insync.replicas": 1, "segment.bytes": 256 << 20})
-    assert overrides_of(settings) == {"min.insync.replicas": 1}
-    assert settings_from(overrides_of(settings)) == settings
-
-
-def test_files_are_named_absolutely_for_a_process_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    settings = settings_from({"security.token.file": "secrets/token", "mirror.storage.file": "/etc/store"})
-    assert overrides_of(settings) == {
-        "security.token.file": str(tmp_path / "secrets" / "token"),
-        "mirror.storage.file": "/etc/store",
-    }
