@@ -14,7 +14,7 @@ from spark_replication.process.clock import now_ms
 WANTED_S = 5.0  # since somebody wanted to know
 # Of the time, what this thread may keep a processor for: the controller and brokers may have no other.
 SHARE_MAX = 0.1
-STOP_S = 5.0
+STOP_S = 0.5
 
 log = logging.getLogger(__name__)
 

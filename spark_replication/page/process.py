@@ -92,4 +92,7 @@ def _until_input_ends(ended: Callable[[], None]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    code = main()
+    sys.stderr.flush()
+    # Not sys.exit: a question to a cluster that is silent is under way, and Python would end beneath it.
+    os._exit(code)

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +26,7 @@ pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
 NOBODY = "127.0.0.1:1"
 TIMEOUT_S = 60.0
+SOON_S = 3.0  # a question to the cluster may take 5 s
 PROCESS = (sys.executable, "-m", "spark_replication.page.process", f"--bootstrap={NOBODY}", "--host=127.0.0.1")
 GUARD = """
 import sys, pathlib
@@ -94,6 +96,17 @@ def test_one_that_hangs_is_killed_at_the_end(tmp_path: Path, monkeypatch: pytest
         assert page.wait_known(TIMEOUT_S)
         hang(pid_of(page))
     assert is_gone(pid_of(page))
+
+
+def test_one_that_somebody_looks_at_ends_soon_though_the_cluster_is_silent(tmp_path: Path) -> None:
+    with serving(tmp_path) as page:
+        url = page.wait_known(TIMEOUT_S)
+        assert url is not None
+        Viewer(url).ask("/api/view")  # the cluster is asked, again and again
+        began_s = time.monotonic()
+        page.stop()
+        assert time.monotonic() - began_s < SOON_S
+        assert is_gone(pid_of(page))
 
 
 def test_it_ends_with_a_guard_that_is_killed_and_the_next_has_its_address(tmp_path: Path) -> None:
