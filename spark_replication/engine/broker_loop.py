@@ -14,7 +14,7 @@ import msgspec
 
 from spark_replication.config import LIVE_ON_BROKERS, LOSSLESS, Settings, settings_from, with_topic
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
-from spark_replication.core.replica.replica import Me
+from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.guards import Guards, Holds, waiting
 from spark_replication.engine.hidden_partitions import HiddenPartitions
@@ -183,6 +183,12 @@ class BrokerLoop:
             for partition, replica in self.replicas.items():
                 with replica.guard:
                     replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
+
+    def waiting_to_move(self, broker: BrokerId) -> list[TopicPartition]:
+        """What this broker leads, while another one that stays has a replica of it."""
+        staying = {other for other, known in self.brokers.items() if not known.shutting_down and other != broker}
+        led = ((partition, replica.part) for partition, replica in list(self.replicas.items()))
+        return [each for each, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)]
 
     def tick(self, now_ms: int, *, looks: bool, holds: Holds = waiting) -> None:
         """Time has passed. looks: it is time to look who lags. A partition that is busy is left for the next tick."""

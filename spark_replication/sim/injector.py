@@ -202,7 +202,7 @@ class Injector:
 
     def _controlled_stop(self, fault: Fault) -> bool:
         process = self._living(fault)
-        if process is None or process.epoch is None:
+        if process is None:
             return False
         process.stop(lambda: self._stopped(process.broker, fault.for_ms))
         return True
@@ -312,13 +312,21 @@ class Injector:
             self._killed(process, self._world.between(2, 15))
 
     def _registration_removed(self, fault: Fault) -> bool:
-        """Somebody suspects a broker that lives."""
+        """Somebody suspects a broker that lives, or one that has just registered and reads its state."""
+        if fault.pick % 3 == 0:
+            self._cluster.zookeeper.hold_next("reads its state", 20, self._remove_registration_of)
+            return True
         registered = sorted(self._cluster.store.registered)
         broker = _picked(registered, fault.pick)
         if broker is None:
             return False
         self._cluster.zookeeper.remove_registration(broker)
         return True
+
+    def _remove_registration_of(self, process: Process) -> None:
+        if isinstance(process, BrokerProcess) and not self._healed:
+            broker = process.broker
+            self._world.after(5, "is suspected", lambda: self._cluster.zookeeper.remove_registration(broker))
 
     # Controllers
 

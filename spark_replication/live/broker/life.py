@@ -1,7 +1,6 @@
-"""One life of a broker, from the lock on its directory to the clean-shutdown file: registering (B1), registering again
-when its session has expired or its node is gone (B2), stopping (B3).
+"""One life of a broker, as engine.broker_host has it: what that says is done here, on the main thread, step by step.
 
-The main thread owns that life and takes its news from a queue: whatever ends or interrupts it only leaves a note there.
+What interrupts that life or ends it comes on any thread, which only leaves a note in a queue.
 """
 
 from __future__ import annotations
@@ -10,24 +9,38 @@ import logging
 import os
 import queue
 import threading
-import time
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from pathlib import Path
 
 import msgspec
 
 from spark_replication.config import Settings
-from spark_replication.core.replica.replica import Leading, Me
+from spark_replication.core.replica.replica import Me
+from spark_replication.engine.broker_host import (
+    PAUSE_MS,
+    BrokerHost,
+    Closed,
+    Compared,
+    Do,
+    Done,
+    Event,
+    Failed,
+    Gone,
+    Looked,
+    Recovered,
+    Registered,
+    StopAsked,
+)
 from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.engine.duties import Around, Duty, is_needed, period_ms, ticks_per_look
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
 from spark_replication.live.broker.failure_reports import FailureReports
 from spark_replication.live.broker.isr_answers import IsrAnswers, guards_in
 from spark_replication.live.broker.lease import Lease
 from spark_replication.live.broker.metrics import BrokerMetrics
-from spark_replication.live.broker.news import Crashed, News, RegistrationGone
 from spark_replication.live.broker.patience import Patience
 from spark_replication.live.broker.records import Records
 from spark_replication.live.guarding.broker_file import (
@@ -42,7 +55,7 @@ from spark_replication.messages.envelope import NONE
 from spark_replication.messages.guarding import DiskFailed, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import ReplicaFolder
-from spark_replication.model import BrokerId, DirectoryIdentity, ReplicaOf, TopicPartition
+from spark_replication.model import BrokerId, DirectoryIdentity, Registration, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
 from spark_replication.process.loopback import port_again
 from spark_replication.process.open_files import open_files_max
@@ -70,17 +83,15 @@ from spark_replication.transport.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
-TICK_S_MAX = 1.0
-TURN_S = 0.1  # of replicas that are being copied, as long as a throttle's least part of a second
-CHECKPOINT_S = 5.0
-HEADLESS_READ_S = 5.0
-QUARANTINE_S = 10.0
-REGISTER_BACKOFF_S = 0.1
-REGISTER_BACKOFF_S_MAX = 2.0
 FLIGHT_STOP_S = 1.0
-HAND_OVER_POLL_S = 0.02
 
 log = logging.getLogger(__name__)
+
+
+class Crashed(msgspec.Struct, frozen=True):
+    """A thread ended by a mistake of ours: half a broker would be worse than none."""
+
+    error: BaseException
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
@@ -100,11 +111,13 @@ class BrokerLife:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._settings = options.settings
-        self._news: queue.SimpleQueue[News | RegistrationGone | Crashed] = queue.SimpleQueue()
+        self._host = BrokerHost(options.settings)
+        self._news: queue.SimpleQueue[StopAsked | Gone | Crashed] = queue.SimpleQueue()
         self._incarnation = str(uuid.uuid4())
-        self._epoch: int | None = None
+        self._registration: Registration | None = None
         self._ticks = 0
-        self._ticks_per_look = 1
+        self._ticks_per_look = ticks_per_look(options.settings)
+        self._has_served = False
         self._records = Records()
         self._metrics: BrokerMetrics | None = None
         self._replica_timers = Timers("replica-timers")
@@ -119,18 +132,19 @@ class BrokerLife:
         lock = DirectoryLock.take(options.directory)
         lease_ms = self._settings.broker_lease_ms
         self._lease = Lease(options.directory, *options.lease, lease_ms=lease_ms, now_ms=now_ms())
-        self._open()
-        self._register_and_read()
-        self._start_timers()
-        self._serve()
-        self._hand_over()
-        self._stop()
+        while self._host.doing is not Do.END:
+            if self._host.doing is Do.FAIL:
+                assert self._host.error is not None, "it has failed"
+                raise self._host.error
+            self._host.after(self._done())
+            while (news := self._heard(0)) is not None:  # what has come meanwhile
+                self._host.after(news)
         lock.release()
 
     # transport.flight.BrokerServices, and the signal handlers.
 
     def begin_stop(self) -> None:
-        self._news.put(News.STOP)
+        self._news.put(StopAsked("asked to stop"))
 
     def fail(self, error: BaseException | None) -> None:
         """Raised by `run`, which nothing else ends then."""
@@ -156,18 +170,58 @@ class BrokerLife:
 
     def renew_lease(self, request: RenewLease) -> LeaseAnswer:
         self._lease.renew(request.controller_epoch, request.attempt, lease_ms=request.lease_ms, now_ms=now_ms())
-        if self._epoch is None:
+        epoch = self._host.epoch
+        if epoch is None:
             raise NotReady("this broker has not registered yet: the lease is renewed, ask again")
-        return LeaseAnswer(broker_id=self._options.broker_id, broker_epoch=self._epoch, pid=os.getpid())
+        return LeaseAnswer(broker_id=self._options.broker_id, broker_epoch=epoch, pid=os.getpid())
 
     def metrics(self, request: GetMetrics) -> MetricsText:
         if self._metrics is None:
             raise NotReady("this broker is starting: ask again")
         return self._metrics.answer(request)
 
+    # What engine.broker_host says.
+
+    def _done(self) -> Event:
+        """How it ended."""
+        try:
+            return self._steps()[self._host.doing]()
+        except ReplicationError as error:
+            return Failed(error)
+
+    def _steps(self) -> dict[Do, Callable[[], Event]]:
+        return {
+            Do.RECOVER: self._recover,
+            Do.COMPARE: self._compare,
+            Do.DROP_PROOF: self._drop_proof,
+            Do.REGISTER: self._register,
+            Do.RECORD: self._record,
+            Do.READ: self._read,
+            Do.SERVE: self._serve,
+            Do.RESIGN: self._resign,
+            Do.REST: self._rest,
+            Do.LOOK: self._look,
+            Do.MARK: self._mark_shutting_down,
+            Do.PAUSE: lambda: self._heard(PAUSE_MS / 1000) or Done(),
+            Do.CLOSE: self._close,
+            Do.LEAVE: self._leave,
+        }
+
+    def _heard(self, timeout_s: float | None) -> StopAsked | Gone | None:
+        """None: nothing has happened. timeout_s None: wait for it."""
+        try:
+            news = self._news.get(timeout=timeout_s) if timeout_s != 0 else self._news.get_nowait()
+        except queue.Empty:
+            return None
+        if isinstance(news, Crashed):
+            raise news.error
+        if isinstance(news, StopAsked):
+            log.info("stopping: %s", news.why)
+        return news
+
     # Starting (B1).
 
-    def _open(self) -> None:
+    def _recover(self) -> Recovered:
         options, directory = self._options, self._options.directory
         identity = DirectoryIdentity(cluster_id=options.cluster_id, broker_id=options.broker_id)
         write_identity(directory, identity)
@@ -175,7 +229,7 @@ class BrokerLife:
         with suppress(StorageFailed):  # who reads it asks the process
             remove_broker_file(directory)
         self._mark = directory_mark(directory)
-        self._proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
+        proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
         self._files = LocalFiles(
             open_files_max=open_files_max(self._settings.open_files_max), reserve=directory / RESERVE_FILE
         )
@@ -190,19 +244,12 @@ class BrokerLife:
             before_cut=lambda: drop_proofs(directory),
             distrust=self._distrust,
         )
-        reports = self._logs.recover()
-        for report in reports:
+        self._reports = self._logs.recover()
+        for report in self._reports:
             if report.failed:
                 log.error("%s is offline: %s", report.folder, report.why)
         self._store = BrokerStore(self._connect)
         self._check_cluster()
-        if self._proof is not None:
-            assigned, unreadable = self._store.read_assigned(options.broker_id)
-            lost = losses(reports, assigned, self._logs.found(), options.broker_id, unreadable)
-            if lost:
-                log.warning("this broker has lost data since its last registration: %s", "; ".join(lost))
-                self._proof = None
-                drop_outdated(directory)
         self._replication = Replication(
             options.host,
             cluster_id=options.cluster_id,
@@ -240,6 +287,8 @@ class BrokerLife:
             self._loop, self._lease, self._flight, self._replication, self._store, self._isr_answers, now_ms=now_ms
         )
         self._replication.start()
+        self._watch_lease()
+        return Recovered(proof)
 
     def _connect(self) -> Session:
         return Session.connect(
@@ -257,10 +306,21 @@ class BrokerLife:
                 f"{self._options.cluster_id}: correct --zookeeper or --cluster-id"
             )
 
-    def _register_and_read(self) -> None:
-        """In one session: register, leave the start record, and read everything (B1)."""
+    def _compare(self) -> Compared:
+        broker = self._options.broker_id
+        assigned, unreadable = self._store.read_assigned(broker)
+        lost = losses(self._reports, assigned, self._logs.found(), broker, unreadable)
+        if lost:
+            log.warning("this broker has lost data since its last registration: %s", "; ".join(lost))
+        return Compared(is_lost=bool(lost))
+
+    def _drop_proof(self) -> Done:
+        drop_outdated(self._options.directory)
+        return Done()
+
+    def _register(self) -> Registered:
         options = self._options
-        registration, epoch = self._store.register(
+        self._registration, epoch = self._store.register(
             options.broker_id,
             host=options.host,
             port=self._flight.port,
@@ -269,15 +329,22 @@ class BrokerLife:
             rack=None,
             boot_id=boot_id(),
             directory_mark=self._mark,
-            continues=self._proof if self._epoch is None else self._epoch,
+            continues=self._host.continues,
         )
-        self._epoch = epoch.epoch
+        return Registered(epoch.epoch, epoch.clean_since)
+
+    def _record(self) -> Done:
+        _, epoch = self._own()
         self._start_proof.renew(epoch.epoch)
-        self._records.write("the end of a clean stop", lambda: remove_clean_shutdown(options.directory))
-        self._store.watch_own_registration(lambda: self._news.put(RegistrationGone(epoch.epoch)))
+        self._records.write("the end of a clean stop", lambda: remove_clean_shutdown(self._options.directory))
+        self._store.watch_own_registration(lambda: self._news.put(Gone(epoch.epoch)))
         self._replication.registered(epoch.epoch)
+        return Done()
+
+    def _read(self) -> Done:
+        registration, epoch = self._own()
+        me = Me(self._options.broker_id, epoch.epoch, epoch.clean_since)
         read = self._store.read_all()
-        me = Me(options.broker_id, epoch.epoch, epoch.clean_since)
         errors = self._loop.registered(
             me,
             read.partitions,
@@ -296,21 +363,39 @@ class BrokerLife:
             host=registration.host,
             port=registration.port,
             replication_port=registration.replication_port,
-            epoch=epoch.epoch,
+            epoch=me.epoch,
         )
-        self._records.write("broker.json", lambda: write_broker_file(options.directory, file, self._files))
+        self._records.write("broker.json", lambda: write_broker_file(self._options.directory, file, self._files))
         log.info(
             "registered, clean since epoch %s, with %s replicas, at %s",
-            epoch.clean_since,
+            me.clean_since,
             len(self._loop.replicas),
             registration.address,
-            extra={"epoch": epoch.epoch},
+            extra={"epoch": me.epoch},
         )
+        return Done()
+
+    def _own(self) -> tuple[Registration, Registered]:
+        registration, registered = self._registration, self._host.registered
+        assert registration is not None, "it has registered"
+        assert registered is not None, "it has registered"
+        return registration, registered
+
+    def _resign(self) -> Done:
+        log.warning("the registration is gone: registering again", extra={"epoch": self._host.epoch})
+        self._loop.session_lost()
+        return Done()
+
+    def _rest(self) -> Event:
+        rest_s = self._host.rest_ms / 1000
+        log.warning("registering again failed, next attempt in %s s: %s", rest_s, self._host.error)
+        return self._heard(rest_s) or Done()
 
     def _distrust(self) -> None:
         """On any thread, under the guard of a partition whose log the disk has failed."""
-        if not self._start_proof.give_up() and self._epoch is not None:
-            self._news.put(RegistrationGone(self._epoch))
+        epoch = self._host.epoch
+        if not self._start_proof.give_up() and epoch is not None:
+            self._news.put(Gone(epoch))
 
     def _address_of(self, broker: BrokerId) -> Address | None:
         """ZooKeeper knows it best, and alone where no controller tells; without a connection, what was last known."""
@@ -327,63 +412,43 @@ class BrokerLife:
 
     # Living.
 
-    def _serve(self) -> None:
-        while True:
-            news = self._news.get()
-            if isinstance(news, News):
-                log.info("stopping: %s", news.value)
-                return
-            if isinstance(news, Crashed):
-                raise news.error
-            if news.epoch == self._epoch and not self._register_again():
-                return
-
-    def _register_again(self) -> bool:
-        """Until it is registered: nobody else will do it (B2). False: it was asked to stop."""
-        log.warning("the registration is gone: registering again", extra={"epoch": self._epoch})
-        self._loop.session_lost()
-        backoff_s = REGISTER_BACKOFF_S
-        while True:
-            try:
-                self._register_and_read()
-                return True
-            except ReplicationError as error:
-                if not error.retriable:
-                    raise
-                log.warning("registering again failed, next attempt in %s s: %s", backoff_s, error)
-            deadline = time.monotonic() + backoff_s
-            while (left := deadline - time.monotonic()) > 0:
-                if self._stop_within(left):
-                    return False
-            backoff_s = min(REGISTER_BACKOFF_S_MAX, backoff_s * 2)
-
-    def _stop_within(self, timeout_s: float) -> bool:
-        """News of a lost registration is no news here."""
-        try:
-            news = self._news.get(timeout=timeout_s)
-        except queue.Empty:
-            return False
-        if isinstance(news, Crashed):
-            raise news.error
-        return isinstance(news, News)
+    def _serve(self) -> Event:
+        if not self._has_served:
+            self._has_served = True
+            self._start_timers()
+        news = self._heard(None)
+        assert news is not None, "it has waited for it"
+        return news
 
     def _start_timers(self) -> None:
-        look_s = self._settings.replica_lag_time_ms / 4000
-        tick_s = min(TICK_S_MAX, look_s)
-        self._ticks_per_look = int(look_s / tick_s)
-        self._replica_timers.every(tick_s, self._tick)
-        self._replica_timers.every(TURN_S, lambda: self._loop.give_turns(now_ms()))
-        self._replica_timers.every(CHECKPOINT_S, self._checkpoint)
-        self._lease_timer.every(tick_s, self._check_lease)
-        self._slow_timers.every(min(QUARANTINE_S, max(1.0, self._settings.log_delete_delay_ms / 1000)), self._clean_up)
-        self._slow_timers.every(HEADLESS_READ_S, self._read_brokers_headless)
-        self._slow_timers.every(tick_s, lambda: self._loop.try_refused(now_ms()))
-        self._slow_timers.every(tick_s, self._read_hidden)
-        for timers in self._timers:
-            timers.start()
+        for timers, duty, perform in (
+            (self._replica_timers, Duty.TICK, self._tick),
+            (self._replica_timers, Duty.GIVE_TURNS, lambda: self._loop.give_turns(now_ms())),
+            (self._replica_timers, Duty.CHECKPOINT, self._checkpoint),
+            (self._slow_timers, Duty.CLEAN_UP, self._clean_up),
+            (self._slow_timers, Duty.READ_BROKERS, self._read_brokers),
+            (self._slow_timers, Duty.TRY_REFUSED, lambda: self._loop.try_refused(now_ms())),
+            (self._slow_timers, Duty.READ_HIDDEN, self._read_hidden),
+        ):
+            timers.every(period_ms(duty, self._settings) / 1000, self._if_needed(duty, perform))
+        self._replica_timers.start()
+        self._slow_timers.start()
+
+    def _if_needed(self, duty: Duty, perform: Callable[[], None]) -> Callable[[], None]:
+        def perform_if_needed() -> None:
+            if is_needed(duty, self._around()):
+                perform()
+
+        return perform_if_needed
+
+    def _around(self) -> Around:
+        return Around(
+            connected=self._store.connected,
+            has_controller=self._store.controller() is not None,
+            hides=bool(self._loop.hidden.topics),
+        )
 
     def _tick(self) -> None:
-        """Who lags is looked for four or five times within the time that it may: it is what idle partitions cost."""
         self._ticks += 1
         self._loop.tick(now_ms(), looks=self._ticks % self._ticks_per_look == 0, holds=Patience().holds)
 
@@ -395,15 +460,20 @@ class BrokerLife:
 
     def _tell_failed(self, replicas: tuple[ReplicaOf, ...]) -> None:
         address = self.controller_address()
-        if address is None or self._epoch is None:
+        epoch = self._host.epoch
+        if address is None or epoch is None:
             raise NotController("there is none: start one, or wait until a standby takes over")
-        told = DiskFailed(broker_id=self._options.broker_id, broker_epoch=self._epoch, replicas=replicas)
+        told = DiskFailed(broker_id=self._options.broker_id, broker_epoch=epoch, replicas=replicas)
         with self._security.client(address) as client:
             call(client, DISK_FAILED, told, self._settings.request_timeout_ms)
 
+    def _watch_lease(self) -> None:
+        self._lease_timer.every(period_ms(Duty.TICK, self._settings) / 1000, self._check_lease)
+        self._lease_timer.start()
+
     def _check_lease(self) -> None:
         if self._lease.expired(now_ms()):
-            self._news.put(News.LEASE_EXPIRED)
+            self._news.put(StopAsked("no guardian has renewed the lease in time"))
 
     def _clean_up(self) -> None:
         settings = self._settings
@@ -421,54 +491,34 @@ class BrokerLife:
         self._records.write_again()
 
     def _read_hidden(self) -> None:
-        me = self._loop.me
-        if me is not None and (topics := self._loop.hidden.topics) and self._store.connected:
+        me, topics = self._loop.me, self._loop.hidden.topics
+        if me is not None:
             with suppress(ReplicationError):  # the next tick asks again
                 self._loop.read_hidden(me, self._store.read_assigned(me.broker, topics), now_ms())
 
-    def _read_brokers_headless(self) -> None:
-        if self._store.connected and self._store.controller() is None:
-            self._read_brokers()
-
     # Stopping (B3).
 
-    def _hand_over(self) -> None:
-        """Others lead what this broker leads before it goes: as far as there are any, a controller, and time (L2)."""
-        if not self._store.connected or self._store.controller() is None:
-            return
-        deadline = time.monotonic() + self._settings.controlled_shutdown_timeout_ms / 1000
+    def _look(self) -> Looked:
+        around = self._around()
+        return Looked(
+            waits=bool(self._loop.waiting_to_move(self._options.broker_id)),
+            has_controller=around.has_controller,
+            connected=around.connected,
+            now_ms=now_ms(),
+        )
+
+    def _mark_shutting_down(self) -> Event:
         try:
             self._store.mark_shutting_down()
         except ReplicationError as error:
             log.warning("this broker stops without handing over: %s", error)
-            return
-        while (remaining := self._waiting_to_move()) and self._store.controller() is not None:
-            if time.monotonic() >= deadline:
-                log.warning("stopping, and still leading %s", ", ".join(map(str, remaining)))
-                return
-            if self._registration_is_gone_within(HAND_OVER_POLL_S):
-                return
+            return Failed(error)
+        return Done()
 
-    def _waiting_to_move(self) -> list[TopicPartition]:
-        """What this broker leads, while another broker that stays has a replica of it."""
-        staying = {broker for broker, registration in self._loop.brokers.items() if not registration.shutting_down}
-        staying.discard(self._options.broker_id)
-        led = ((partition, replica.part) for partition, replica in list(self._loop.replicas.items()))
-        return [each for each, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)]
-
-    def _registration_is_gone_within(self, timeout_s: float) -> bool:
-        """Asked to stop again, it goes on stopping."""
-        try:
-            news = self._news.get(timeout=timeout_s)
-        except queue.Empty:
-            return False
-        if isinstance(news, Crashed):
-            raise news.error
-        return isinstance(news, RegistrationGone) and news.epoch == self._epoch
-
-    def _stop(self) -> None:
-        """Served no more, flushed, no longer registered; the proof of all that comes last."""
-        assert self._epoch is not None, "it has registered"
+    def _close(self) -> Closed:
+        """Served no more, flushed, no longer registered."""
+        if waiting := self._loop.waiting_to_move(self._options.broker_id):
+            log.warning("stopping, and still leading %s", ", ".join(map(str, waiting)))
         for timers in self._timers:
             timers.stop()
         self._failure_reports.close()
@@ -481,18 +531,17 @@ class BrokerLife:
         self._store.close()
         for partition, error in failed.items():
             log.error("%s is not flushed, this stop not clean: %s", partition, error, extra={"partition": partition})
-        if answers:
-            self._leave_directory(clean=not failed)
-        else:
+        if not answers:
             log.error("the disk does not answer: nothing was flushed, this stop is not clean")
-        log.info("stopped", extra={"epoch": self._epoch})
+        return Closed(is_flushed=answers and not failed)
 
-    def _leave_directory(self, *, clean: bool) -> None:
-        assert self._epoch is not None, "it has registered"
+    def _leave(self) -> Done:
+        directory, proof = self._options.directory, self._host.proof
         try:
-            if clean:
-                proof = CleanShutdown(broker_epoch=self._epoch)
-                write_clean_shutdown(self._options.directory, proof, self._files)
-            remove_broker_file(self._options.directory)
+            if proof is not None:
+                write_clean_shutdown(directory, CleanShutdown(broker_epoch=proof), self._files)
+            remove_broker_file(directory)
         except StorageFailed as error:
             log.error("%s", error)
+        log.info("stopped", extra={"epoch": self._host.epoch})
+        return Done()

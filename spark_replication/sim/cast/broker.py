@@ -1,12 +1,10 @@
-"""One simulated broker: the host with its disk, and the process that lives on it, as live/broker/life runs it.
-
-Registering (B1), registering again after an expired session or a removed node (B2), stopping (B3), timers.
-"""
+"""One simulated broker: the host with its disk, and the process that lives on it, as engine.broker_host has it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -22,9 +20,25 @@ from spark_replication.core.law.writes import (
     IsrWrite,
     StoredPartition,
 )
-from spark_replication.core.replica.replica import Leading, Me
+from spark_replication.core.replica.replica import Me
+from spark_replication.engine.broker_host import (
+    PAUSE_MS,
+    BrokerHost,
+    Closed,
+    Compared,
+    Do,
+    Done,
+    Event,
+    Failed,
+    Gone,
+    Looked,
+    Recovered,
+    Registered,
+    StopAsked,
+)
 from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.errors import BrokerNotAvailable, ReplicationError, StorageFailed
+from spark_replication.engine.duties import Around, Duty, is_needed
+from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
 from spark_replication.ports import Flush
@@ -40,9 +54,7 @@ TICKS_PER_CHECKPOINT = 3
 FLUSH_MS = (1, 25)
 WRITE_BACK_PROBABILITY = 0.1  # at a tick: the kernel writes back what it has
 CLEAN_UP_PROBABILITY = 0.02
-RETRY_MS = (20, 80)
-STOP_POLL_MS = 60
-STOP_POLLS_MAX = 8
+LOST = RequestTimedOut("the answer was lost")
 
 _Everything = tuple[
     list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar], Unreadable
@@ -66,6 +78,16 @@ class Host:
         return f"boot-{self.boots}"
 
 
+class Told(NamedTuple):
+    """Who is to hear what of a process. respawn: its guardian is to start the next one."""
+
+    failed: Callable[[BrokerProcess, ReplicaOf], None]
+    died: Callable[[BrokerProcess], None]
+    respawn: Callable[[], None]
+    recovered: Callable[[], None]
+    registered: Callable[[], None]
+
+
 class BrokerProcess(Process):
     """From the lock on its directory to its end. `find`: the process that serves at a registration's address."""
 
@@ -78,10 +100,7 @@ class BrokerProcess(Process):
         zookeeper: ZooKeeper,
         settings: Settings,
         find: Callable[[BrokerId, int], BrokerProcess | None],
-        failed: Callable[[BrokerProcess, ReplicaOf], None],
-        died: Callable[[BrokerProcess], None],
-        recovered: Callable[[], None],
-        registered: Callable[[], None],
+        told: Told,
     ) -> None:
         host.lives += 1
         super().__init__(f"b{host.broker}")
@@ -90,20 +109,16 @@ class BrokerProcess(Process):
         self.host = host
         self.world = world
         self.network = network
-        self.epoch: int | None = None
         self.stopping = False
         self.life = host.lives
         self._zookeeper = zookeeper
         self._settings = settings
         self._find = find
-        self._failed = failed
-        self._died = died
-        self._on_recovered = recovered
-        self._on_registered = registered
+        self._told = told
         self._ticks = 0
-        self._attempt = 0
+        self._life = BrokerHost(settings)
+        self._stopped: Callable[[], None] = lambda: None
         self.incarnation = f"{host.broker}-{host.lives}"
-        self._proof: int | None = None
         self.links = Links(self)
         self.session = self._connect()
         self._logs = host.disk.logs(self.clock_ms)
@@ -119,6 +134,10 @@ class BrokerProcess(Process):
         )
         host.disk.files.slowed = lambda: None
 
+    @property
+    def epoch(self) -> int | None:
+        return self._life.epoch
+
     def clock_ms(self) -> int:
         return self.world.now_ms + self.skew_ms
 
@@ -128,7 +147,7 @@ class BrokerProcess(Process):
         self._zookeeper.silent(self.session, self._zookeeper.session_ms)
         if self.host.process is self:
             self.host.process = None
-        self._died(self)
+        self._told.died(self)
 
     def process_of(self, broker: BrokerId) -> BrokerProcess | None:
         """ZooKeeper knows it best; without a connection, what was last heard."""
@@ -140,47 +159,98 @@ class BrokerProcess(Process):
 
     def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
         """ports.FailureReports."""
-        self._failed(self, replica)
+        self._told.failed(self, replica)
+
+    # What engine.broker_host says
+
+    def start(self) -> None:
+        self.world.after(0, "recovers", self._do, on=self)
+        self.world.after(self.world.between(1, TICK_MS), "tick", self._tick, on=self)
+
+    def stop(self, stopped: Callable[[], None]) -> None:
+        """stopped: called at the end of a controlled stop."""
+        self._stopped = stopped
+        self._happened(StopAsked("asked to stop"))
+
+    def _happened(self, event: Event) -> None:
+        if self._life.after(event):
+            self._do()
+
+    def _do(self) -> None:
+        steps: dict[Do, Callable[[], None]] = {
+            Do.RECOVER: self._recover,
+            Do.COMPARE: self._compare,
+            Do.DROP_PROOF: self._drop_proof,
+            Do.REGISTER: self._register,
+            Do.RECORD: self._record,
+            Do.READ: self._read,
+            Do.SERVE: lambda: None,
+            Do.RESIGN: self._resign,
+            Do.REST: lambda: self._wait(self._life.rest_ms),
+            Do.LOOK: self._look,
+            Do.MARK: self._mark_shutting_down,
+            Do.PAUSE: lambda: self._wait(PAUSE_MS),
+            Do.CLOSE: self._close,
+            Do.LEAVE: self._leave,
+            Do.END: self._end,
+            Do.FAIL: self._fail,
+        }
+        steps[self._life.doing]()
+
+    def _wait(self, ms: int) -> None:
+        step = self._life.steps
+        self.world.after(ms, "has waited", lambda: self._ended(step, Done()), on=self)
+
+    def _ended(self, step: int, event: Event) -> None:
+        """What was begun as that step: no other thread does anything of a broker's life, so a later one has not begun
+        before it."""
+        if step == self._life.steps:
+            self._happened(event)
+
+    def _ask(self, what: str, operate: Callable[[], Any], found: Callable[[Any], Event]) -> None:
+        """found: what it means that ZooKeeper has answered so."""
+        step = self._life.steps
+
+        def answered(answer: object) -> None:
+            if step == self._life.steps:
+                self._happened(Failed(LOST) if isinstance(answer, Lost) else found(answer))
+
+        self.session.request(what, operate, answered)
 
     # Starting (B1)
 
-    def start(self) -> None:
-        self.world.after(0, "recovers", self._recover, on=self)
-
     def _recover(self) -> None:
-        """Then find out from ZooKeeper whether what was found is all there was."""
         disk = self.host.disk
         started = disk.started
-        self._proof = proven_epoch(
+        proof = proven_epoch(
             disk.clean_shutdown,
             None if started is None else started[1],
             same_boot_and_directory=started is not None and started[0] == self.host.boot_id,
             trust_page_cache=self._settings.recovery_trust_page_cache,
         )
         try:
-            reports = self._logs.recover()
+            self._reports = self._logs.recover()
         except StorageFailed as error:
-            self.world.note(f"{self.name} cannot start: {error}")
-            self.ended()
+            self._happened(Failed(error))
             return
-        self._on_recovered()
+        self._told.recovered()
+        self._happened(Recovered(proof))
 
-        def read(answer: list[PartitionCommand] | Lost) -> None:
-            if isinstance(answer, Lost):
-                self._again(lambda: self.session.request("reads its assignments", assigned, read))
-                return
-            lost = losses(reports, answer, self._logs.found(), self.broker, self._unreadable_of_mine())
-            if lost and self._proof is not None:
-                self.world.note(f"{self.name} has lost data: {lost}")
-                disk.drop_proofs()
-                self._proof = None
-            self._register()
-
+    def _compare(self) -> None:
         def assigned() -> list[PartitionCommand]:
             return [c for c in self._readable_commands() if self.broker in c.replicas]
 
-        self.session.request("reads its assignments", assigned, read)
-        self.world.after(self.world.between(1, TICK_MS), "tick", self._tick, on=self)
+        def compared(found: list[PartitionCommand]) -> Compared:
+            lost = losses(self._reports, found, self._logs.found(), self.broker, self._unreadable_of_mine())
+            if lost:
+                self.world.note(f"{self.name} has lost data: {lost}")
+            return Compared(is_lost=bool(lost))
+
+        self._ask("reads its assignments", assigned, compared)
+
+    def _drop_proof(self) -> None:
+        self.host.disk.drop_proofs()
+        self._happened(Done())
 
     def _readable_commands(self) -> list[PartitionCommand]:
         store = self._zookeeper.store
@@ -196,7 +266,7 @@ class BrokerProcess(Process):
 
     def _read_hidden(self) -> None:
         me, topics = self.loop.me, self.loop.hidden.topics
-        if me is None or not topics or not self.session.connected or self.session.expired:
+        if me is None:
             return
         hidden = self._zookeeper.store.unreadable
         partitions = frozenset(partition for partition in hidden.partitions if partition.topic in topics)
@@ -207,107 +277,94 @@ class BrokerProcess(Process):
     def _connect(self) -> Session:
         return self._zookeeper.connect(self, self._gone)
 
-    def _again(self, action: Callable[[], None]) -> None:
-        """One thread does all this: another attempt that has begun meanwhile is the only one."""
-        if self.session.expired:
-            self.session = self._connect()
-        attempt = self._attempt
-
-        def again() -> None:
-            if attempt == self._attempt:
-                action()
-
-        self.world.after(self.world.between(*RETRY_MS), "tries again", again, on=self)
+    def _gone(self) -> None:
+        """The session has expired, or the registration is gone, of which this process has heard last."""
+        if self.epoch is not None:
+            self._happened(Gone(self.epoch))
 
     def _register(self) -> None:
-        self._attempt += 1
-        attempt = self._attempt
+        if self.session.expired:
+            self.session = self._connect()
         wanted = Registration(
             host=f"host-{self.broker}",
             port=self.life,
             replication_port=self.life,
             epoch=0,
             incarnation=self.incarnation,
-            continues=self._proof if self.epoch is None else self.epoch,
+            continues=self._life.continues,
             boot_id=self.host.boot_id,
             directory_mark="mark",
         )
         session = self.session
         read = self._zookeeper.store.broker_epochs.get(self.broker)
 
-        def answered(answer: BrokerEpoch | ReplicationError | Lost) -> None:
-            if attempt != self._attempt:
-                return
-            if isinstance(answer, BrokerEpoch):
-                self._registered(answer)
-            else:
-                self._again(self._register)
-
         def register() -> BrokerEpoch | ReplicationError:
             outcome = self._zookeeper.register(session, self.broker, wanted, read)
             if isinstance(outcome, BrokerEpoch) and self.alive:  # else it lands late, of a life that has ended
-                self._on_registered()
+                self._told.registered()
             return outcome
 
-        session.request("registers", register, answered)
+        def registered(answer: BrokerEpoch | ReplicationError) -> Event:
+            if isinstance(answer, BrokerEpoch):
+                return Registered(answer.epoch, answer.clean_since)
+            return Failed(answer)
 
-    def _registered(self, epoch: BrokerEpoch) -> None:
-        disk, zookeeper = self.host.disk, self._zookeeper
-        self.epoch = epoch.epoch
-        disk.started = self.host.boot_id, epoch.epoch
+        self._ask("registers", register, registered)
+
+    def _record(self) -> None:
+        disk, zookeeper, epoch = self.host.disk, self._zookeeper, self.epoch
+        assert epoch is not None, "it has registered"
+        disk.started = self.host.boot_id, epoch
         disk.clean_shutdown = None
-        if self.session.expired or zookeeper.owners.get(self.broker) is not self.session:
-            self._gone()
-            return
-        zookeeper.watch_registration(self.broker, self.session, self._gone)
         self.links.registered()
-        me = Me(self.broker, epoch.epoch, epoch.clean_since)
-        self._read(me)
+        if self.session.expired or zookeeper.owners.get(self.broker) is not self.session:
+            self._happened(Gone(epoch))
+            return
+        zookeeper.watch_registration(self.broker, self.session, lambda: self._happened(Gone(epoch)))
+        self._happened(Done())
 
-    def _read(self, me: Me) -> None:
-        store = self._zookeeper.store
+    def _read(self) -> None:
+        store, registered = self._zookeeper.store, self._life.registered
+        assert registered is not None, "it has registered"
+        me = Me(self.broker, registered.epoch, registered.clean_since)
 
         def everything() -> _Everything:
             configs = {name: topic.config for name, topic in store.readable_topics().items()}
             settings = dict(store.stored_settings.settings)
             return self._readable_commands(), configs, dict(store.registered), settings, store.unreadable
 
-        def read(answer: _Everything | Lost) -> None:
-            if self.epoch != me.epoch:
-                return  # it has registered again meanwhile
-            if isinstance(answer, Lost):
-                if not answer.expired:
-                    self._again(lambda: self._read(me))
-                return
+        def read(answer: _Everything) -> Event:
+            known, configs, brokers, settings, unreadable = answer
             try:
-                known, configs, registered, settings, unreadable = answer
                 with self._leaving(unreadable):
                     self.loop.registered(
-                        me, known, configs, registered, self.clock_ms(), settings=settings, unreadable=unreadable
+                        me, known, configs, brokers, self.clock_ms(), settings=settings, unreadable=unreadable
                     )
-            except ReplicationError:
-                self._again(self._register)  # as BrokerLife does: from the beginning, after a while
+            except ReplicationError as error:
+                return Failed(error)
+            return Done()
 
-        self.session.request("reads its state", everything, read)
+        self._ask("reads its state", everything, read)
 
     # Living
 
-    def _gone(self) -> None:
-        """The session has expired, or the registration is gone: register again with the same incarnation (B2)."""
-        if self.stopping:
-            return
+    def _resign(self) -> None:
         self.world.counts["registered_again"] += 1
         self.loop.session_lost()
-        if self.session.expired:
-            self.session = self._connect()
-        self._register()
+        self._happened(Done())
 
     def _tick(self) -> None:
+        """Once it serves, as live/ does. What it does more rarely there it does more often here: stories are short."""
+        if self._life.doing is not Do.SERVE and not self._ticks:
+            self.world.after(TICK_MS, "tick", self._tick, on=self)
+            return
         self._ticks += 1
         self.loop.give_turns(self.clock_ms())
         self.loop.tick(self.clock_ms(), looks=True)
         self.loop.try_refused(self.clock_ms())
-        self._read_hidden()
+        around = self._around()
+        if is_needed(Duty.READ_HIDDEN, around):
+            self._read_hidden()
         if self._ticks % TICKS_PER_CHECKPOINT == 0:
             with suppress(StorageFailed):
                 self.loop.checkpoint()
@@ -315,9 +372,16 @@ class BrokerProcess(Process):
             self.host.disk.files.write_back()
         if self.world.chance(CLEAN_UP_PROBABILITY):
             self._clean_up()
-        if self._ticks % TICKS_PER_CHECKPOINT == 0 and self._zookeeper.controller is None and self.session.connected:
+        if self._ticks % TICKS_PER_CHECKPOINT == 0 and is_needed(Duty.READ_BROKERS, around):
             self.loop.read_brokers(lambda: (dict(self._zookeeper.store.registered), ALL_READ))
         self.world.after(TICK_MS, "tick", self._tick, on=self)
+
+    def _around(self) -> Around:
+        return Around(
+            connected=self.session.connected and not self.session.expired,
+            has_controller=self._zookeeper.controller is not None,
+            hides=bool(self.loop.hidden.topics),
+        )
 
     def _clean_up(self) -> None:
         with suppress(StorageFailed):
@@ -353,26 +417,44 @@ class BrokerProcess(Process):
 
     # Stopping (B3)
 
-    def stop(self, stopped: Callable[[], None], polls: int = STOP_POLLS_MAX) -> None:
-        """Marked, its leaderships moved or not, flushed; the proof of that comes last."""
-        if polls == STOP_POLLS_MAX:
-            session = self.session
-            session.request(
-                "marks itself as shutting down",
-                lambda: self._zookeeper.shut_down(self.broker, session),
-                lambda _answer: None,
-            )
-        leads = any(isinstance(replica.part, Leading) for replica in self.loop.replicas.values())
-        if polls and (leads or polls == STOP_POLLS_MAX):
-            self.world.after(STOP_POLL_MS, "waits to stop", lambda: self.stop(stopped, polls - 1), on=self)
-            return
+    def _look(self) -> None:
+        around = self._around()
+        waits = bool(self.loop.waiting_to_move(self.broker))
+        found = Looked(
+            waits=waits,
+            has_controller=around.has_controller,
+            connected=around.connected,
+            now_ms=self.clock_ms(),
+        )
+        self._happened(found)
+
+    def _mark_shutting_down(self) -> None:
+        session = self.session
+
+        def mark() -> None:
+            self._zookeeper.shut_down(self.broker, session)
+
+        self._ask("marks itself as shutting down", mark, lambda _answer: Done())
+
+    def _close(self) -> None:
         self.stopping = True
         failed = self.loop.close()
         self.session.close()
-        if not failed and self.epoch is not None:
-            self.host.disk.clean_shutdown = self.epoch
+        self._happened(Closed(is_flushed=not failed))
+
+    def _leave(self) -> None:
+        if self._life.proof is not None:
+            self.host.disk.clean_shutdown = self._life.proof
+        self._happened(Done())
+
+    def _end(self) -> None:
         self.ended()
-        stopped()
+        self._stopped()
+
+    def _fail(self) -> None:
+        self.world.note(f"{self.name} ends: {self._life.error}")
+        self.ended()
+        self._told.respawn()
 
     # What others ask of it
 

@@ -8,7 +8,7 @@ from spark_replication.config import settings_from
 from spark_replication.core.controller.events import BrokerDeathReported, Event, ReplicasFailed, Requested
 from spark_replication.messages.requests import CreateTopic, Request
 from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
-from spark_replication.sim.cast.broker import BrokerProcess, Host
+from spark_replication.sim.cast.broker import BrokerProcess, Host, Told
 from spark_replication.sim.cast.clients import Client, Cluster, Producer, Reader
 from spark_replication.sim.cast.controllers import Candidate
 from spark_replication.sim.cast.mirror import MirrorTables
@@ -26,6 +26,7 @@ SETTINGS: dict[str, Scalar] = {
     "disk.retry.ms": 600,
     "unclean.recovery.timeout.ms": 250,
     "zookeeper.session.ms": 500,
+    "controlled.shutdown.timeout.ms": 480,
     "replica.fetch.bytes.max": 60,
     "segment.bytes": len(HEADS[0]) + 60,  # ten records
     "log.delete.delay.ms": 700,
@@ -37,6 +38,7 @@ OF_STREAMS: dict[str, Scalar] = {"producer.id.expiration.ms": EXPIRE_MS}
 QUERIES = 3
 TOPIC = "orders"
 GUARDIAN_MS = (2, 60)
+RESPAWN_MS = (20, 120)
 
 
 class SimulatedCluster:
@@ -109,12 +111,19 @@ class SimulatedCluster:
             zookeeper=self.zookeeper,
             settings=self.settings,
             find=self.find,
-            failed=self._failed,
-            died=self._died,
-            recovered=lambda: self.checkers.recovered(broker),
-            registered=lambda: self.checkers.lost.discard(broker),
+            told=Told(
+                failed=self._failed,
+                died=self._died,
+                respawn=lambda: self._respawn(broker),
+                recovered=lambda: self.checkers.recovered(broker),
+                registered=lambda: self.checkers.lost.discard(broker),
+            ),
         )
         process.start()
+
+    def _respawn(self, broker: BrokerId) -> None:
+        delay_ms = self.world.between(*RESPAWN_MS)
+        self.world.after(delay_ms, "its guardian starts it again", lambda: self.start_broker(broker))
 
     def start_candidate(self, name: str) -> None:
         known = self.candidates[name]

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from spark_replication.config import settings_from
+from spark_replication.engine.broker_host import StopAsked
+from spark_replication.engine.hidden_partitions import HiddenPartitions
 from spark_replication.live.broker.lease import Lease
 from spark_replication.live.broker.life import BrokerLife, Options
-from spark_replication.live.broker.news import News
 
 WAIT_S = 20.0
 
@@ -18,6 +19,7 @@ class Held:
     """A BrokerLoop that does not get on, since somebody holds a guard."""
 
     me = None
+    hidden = HiddenPartitions()
 
     def __init__(self) -> None:
         self.waiting = threading.Semaphore(0)
@@ -29,6 +31,13 @@ class Held:
             self.let_go.wait(WAIT_S)
 
         return wait
+
+
+class Unconnected:
+    connected = False
+
+    def controller(self) -> None:
+        return None
 
 
 def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> None:
@@ -45,12 +54,14 @@ def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> 
     life, held = BrokerLife(options), Held()
     life._loop = cast("Any", held)
     life._lease = Lease(tmp_path, 0, 0, lease_ms=1 << 60, now_ms=0)
+    life._store = cast("Any", Unconnected())
+    life._watch_lease()
     life._start_timers()
     try:
         for _ in range(2):
             assert held.waiting.acquire(timeout=WAIT_S)
         life._lease.renew(0, 0, lease_ms=1, now_ms=0)
-        assert life._news.get(timeout=WAIT_S / 2) is News.LEASE_EXPIRED
+        assert life._news.get(timeout=WAIT_S / 2) == StopAsked("no guardian has renewed the lease in time")
     finally:
         held.let_go.set()
         for timers in life._timers:

@@ -1,0 +1,244 @@
+"""A broker's life, from the lock on its directory to the proof of its end (B1, B2, B3).
+
+`BrokerHost.doing` says what is to be done. How that ended is an event, and so is what happens meanwhile.
+
+| doing                     | event                       | then       | why                                          |
+| ------------------------- | --------------------------- | ---------- | -------------------------------------------- |
+| RECOVER                   | Recovered, with a proof     | COMPARE    | a log that has lost something proves nothing |
+| RECOVER                   | Recovered, without a proof  | REGISTER   |                                              |
+| COMPARE                   | Compared: something is lost | DROP_PROOF |                                              |
+| COMPARE                   | Compared: nothing is lost   | REGISTER   | it continues the epoch of the proof          |
+| DROP_PROOF                | Done                        | REGISTER   | it continues no epoch                        |
+| REGISTER                  | Registered                  | RECORD     | the proofs in its directory are over         |
+| RECORD                    | Done                        | READ       | in the session that has registered           |
+| READ                      | Done                        | SERVE      |                                              |
+| RECORD, READ, SERVE       | Gone: its present epoch     | RESIGN     | what it led may be another's now (B2)        |
+| RESIGN                    | Done                        | REGISTER   | it continues the epoch that is gone          |
+| RECOVER to READ           | Failed, never registered    | FAIL       | its guardian starts the next process         |
+| REGISTER, RECORD, READ    | Failed, but may succeed     | REST       | nobody else would register it                |
+| REST                      | Done                        | REGISTER   |                                              |
+| SERVE                     | StopAsked                   | LOOK       |                                              |
+| others of RECOVER to REST | StopAsked                   | CLOSE      | it leads nothing that could be moved         |
+| LOOK                      | Looked: others may lead     | MARK       | nobody elects this broker any longer (L2)    |
+| LOOK, after MARK          | Looked: they do not yet     | PAUSE      |                                              |
+| LOOK                      | Looked: else, or too late   | CLOSE      |                                              |
+| MARK, PAUSE               | Done                        | LOOK       |                                              |
+| MARK                      | Failed                      | CLOSE      | it stops without handing over                |
+| LOOK, MARK, PAUSE         | Gone: its present epoch     | CLOSE      |                                              |
+| CLOSE                     | Closed                      | LEAVE      | the proof of a clean stop comes last (B3)    |
+| LEAVE                     | Done                        | END        |                                              |
+| any                       | Failed, and no row has it   | FAIL       |                                              |
+
+Any other event comes too late, and is nothing.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from msgspec import Struct
+
+from spark_replication.config import Settings
+from spark_replication.errors import ReplicationError
+
+REST_MS = 100
+REST_MS_MAX = 2_000
+PAUSE_MS = 20
+
+
+class Do(Enum):
+    #: The logs. What the directory proves of the last life is read before: recovery may have to drop it.
+    RECOVER = "recover"
+    #: What was recovered with what is assigned to this broker.
+    COMPARE = "compare"
+    #: Of a life that has lost data. A disk may keep it: its epoch is over once the broker has registered.
+    DROP_PROOF = "drop proof"
+    #: As one who `continues` an epoch; in a new session, if the last one was lost.
+    REGISTER = "register"
+    #: Leave the start record, end the proof of a clean stop, watch this registration, follow under this epoch.
+    RECORD = "record"
+    #: Everything, and start what is assigned.
+    READ = "read"
+    #: Until something happens.
+    SERVE = "serve"
+    #: Lead and follow nothing.
+    RESIGN = "resign"
+    #: For `rest_ms`.
+    REST = "rest"
+    #: Whether there are others to lead in this broker's place.
+    LOOK = "look"
+    #: Its registration: this broker is shutting down.
+    MARK = "mark"
+    #: For PAUSE_MS.
+    PAUSE = "pause"
+    #: Serve no more, flush everything, end the session.
+    CLOSE = "close"
+    #: The directory, with `proof`.
+    LEAVE = "leave"
+    END = "end"
+    #: Of `error`.
+    FAIL = "fail"
+
+
+class Done(Struct, frozen=True):
+    """What was to be done."""
+
+
+class Recovered(Struct, frozen=True):
+    """proof: the epoch whose records are all here, by what the directory proves. None: it proves nothing."""
+
+    proof: int | None
+
+
+class Compared(Struct, frozen=True):
+    is_lost: bool
+
+
+class Registered(Struct, frozen=True):
+    epoch: int
+    clean_since: int
+
+
+class Looked(Struct, frozen=True):
+    """waits: this broker leads what another could lead. connected: to ZooKeeper."""
+
+    waits: bool
+    has_controller: bool
+    connected: bool
+    now_ms: int
+
+
+class Closed(Struct, frozen=True):
+    """is_flushed: all that this life has written."""
+
+    is_flushed: bool
+
+
+class Failed(Struct, frozen=True):
+    """What was to be done."""
+
+    error: ReplicationError
+
+
+class Gone(Struct, frozen=True):
+    """The registration of this epoch: its node, its session, or the truth of the proof that names it."""
+
+    epoch: int
+
+
+class StopAsked(Struct, frozen=True):
+    why: str
+
+
+Event = Done | Recovered | Compared | Registered | Looked | Closed | Failed | Gone | StopAsked
+
+_AFTER_DONE = {
+    Do.DROP_PROOF: Do.REGISTER,
+    Do.RECORD: Do.READ,
+    Do.READ: Do.SERVE,
+    Do.RESIGN: Do.REGISTER,
+    Do.REST: Do.REGISTER,
+    Do.MARK: Do.LOOK,
+    Do.PAUSE: Do.LOOK,
+    Do.LEAVE: Do.END,
+}
+_AFTER_GONE = {
+    **dict.fromkeys((Do.RECORD, Do.READ, Do.SERVE), Do.RESIGN),
+    **dict.fromkeys((Do.LOOK, Do.MARK, Do.PAUSE), Do.CLOSE),
+}
+_AFTER_STOP_ASKED = {
+    Do.SERVE: Do.LOOK,
+    **dict.fromkeys(
+        (Do.RECOVER, Do.COMPARE, Do.DROP_PROOF, Do.REGISTER, Do.RECORD, Do.READ, Do.RESIGN, Do.REST), Do.CLOSE
+    ),
+}
+_REPEATED = (Do.REGISTER, Do.RECORD, Do.READ)
+
+
+class BrokerHost:
+    """steps: how many have begun; who is told late how one ended knows by that. registered: last; None: never."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.doing = Do.RECOVER
+        self.steps = 1
+        self.registered: Registered | None = None
+        self.rest_ms = 0
+        self.error: ReplicationError | None = None
+        self.proof: int | None = None
+        self._hand_over_ms = settings.controlled_shutdown_timeout_ms
+        self._hand_over_until_ms: int | None = None
+        self._is_marked = False
+
+    @property
+    def epoch(self) -> int | None:
+        return None if self.registered is None else self.registered.epoch
+
+    @property
+    def continues(self) -> int | None:
+        """The epoch whose records are all here. None: this cannot be proven."""
+        return self.proof if self.registered is None else self.registered.epoch
+
+    def after(self, event: Event) -> bool:
+        """Whether there is something else to be done now."""
+        doing = self._after(event)
+        if doing is None:
+            return False
+        self.doing = doing
+        self.steps += 1
+        return True
+
+    def _after(self, event: Event) -> Do | None:
+        match event:
+            case Done():
+                return self._after_done()
+            case Failed(error=error):
+                return self._after_failure(error)
+            case Gone(epoch=epoch):
+                return _AFTER_GONE.get(self.doing) if epoch == self.epoch else None
+            case StopAsked():
+                return _AFTER_STOP_ASKED.get(self.doing)
+            case _:
+                return self._after_finding(event)
+
+    def _after_finding(self, event: Recovered | Compared | Registered | Looked | Closed) -> Do | None:
+        match self.doing, event:
+            case Do.RECOVER, Recovered(proof=proof):
+                self.proof = proof
+                return Do.REGISTER if proof is None else Do.COMPARE
+            case Do.COMPARE, Compared(is_lost=False):
+                return Do.REGISTER
+            case Do.COMPARE, Compared():
+                self.proof = None
+                return Do.DROP_PROOF
+            case Do.REGISTER, Registered():
+                self.registered = event
+                return Do.RECORD
+            case Do.LOOK, Looked():
+                return self._after_look(event)
+            case Do.CLOSE, Closed(is_flushed=is_flushed):
+                self.proof = self.epoch if is_flushed else None
+                return Do.LEAVE
+        return None
+
+    def _after_done(self) -> Do | None:
+        if self.doing is Do.READ:
+            self.rest_ms = 0
+        return _AFTER_DONE.get(self.doing)
+
+    def _after_failure(self, error: ReplicationError) -> Do:
+        self.error = error
+        if self.doing in _REPEATED and self.registered is not None and error.retriable:
+            self.rest_ms = min(REST_MS_MAX, 2 * self.rest_ms) or REST_MS
+            return Do.REST
+        return Do.CLOSE if self.doing is Do.MARK else Do.FAIL
+
+    def _after_look(self, looked: Looked) -> Do:
+        """As far as there are others, a controller, and time."""
+        if self._hand_over_until_ms is None:
+            self._hand_over_until_ms = looked.now_ms + self._hand_over_ms
+        if not looked.has_controller:
+            return Do.CLOSE
+        if not self._is_marked:
+            self._is_marked = True
+            return Do.MARK if looked.connected else Do.CLOSE
+        return Do.PAUSE if looked.waits and looked.now_ms < self._hand_over_until_ms else Do.CLOSE

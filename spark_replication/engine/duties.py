@@ -1,0 +1,70 @@
+"""What a broker does again and again while it lives: how often, and when it is needed."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+import msgspec
+
+from spark_replication.config import Settings
+
+TICK_MS_MAX = 1_000
+LOOKS_PER_LAG = 4
+TURN_MS = 100  # as long as a throttle's least part of a second
+SLOW_MS = 5_000
+CLEAN_UP_MS = (1_000, 10_000)
+
+
+class Duty(Enum):
+    #: Acknowledgements, high watermarks; more rarely who lags, since that is what idle partitions cost.
+    TICK = "tick"
+    #: Of replicas that are being copied.
+    GIVE_TURNS = "give turns"
+    #: High watermarks.
+    CHECKPOINT = "checkpoint"
+    #: What a disk refused.
+    TRY_REFUSED = "try refused"
+    #: What could not be read in ZooKeeper.
+    READ_HIDDEN = "read hidden"
+    #: Who is registered, and where.
+    READ_BROKERS = "read brokers"
+    #: What is in quarantine, and small files that the disk refused.
+    CLEAN_UP = "clean up"
+
+
+class Around(msgspec.Struct, frozen=True):
+    """connected: to ZooKeeper. hides: something that may be this broker's could not be read there."""
+
+    connected: bool
+    has_controller: bool
+    hides: bool
+
+
+def period_ms(duty: Duty, settings: Settings) -> int:
+    tick_ms = max(1, min(TICK_MS_MAX, settings.replica_lag_time_ms // LOOKS_PER_LAG))
+    match duty:
+        case Duty.TICK | Duty.TRY_REFUSED | Duty.READ_HIDDEN:
+            return tick_ms
+        case Duty.GIVE_TURNS:
+            return TURN_MS
+        case Duty.CHECKPOINT | Duty.READ_BROKERS:
+            return SLOW_MS
+        case Duty.CLEAN_UP:
+            least_ms, most_ms = CLEAN_UP_MS
+            return min(most_ms, max(least_ms, settings.log_delete_delay_ms))
+
+
+def ticks_per_look(settings: Settings) -> int:
+    """Who lags is looked for four or five times within the time that it may."""
+    return max(1, settings.replica_lag_time_ms // LOOKS_PER_LAG // period_ms(Duty.TICK, settings))
+
+
+def is_needed(duty: Duty, around: Around) -> bool:
+    match duty:
+        case Duty.READ_HIDDEN:
+            return around.hides and around.connected
+        case Duty.READ_BROKERS:
+            # While there is a controller it tells.
+            return around.connected and not around.has_controller
+        case _:
+            return True
