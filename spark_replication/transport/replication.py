@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_replication.config import Settings
+from spark_replication.engine.fetch_session import FindReplica
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
-from spark_replication.transport.replication_server import FindReplica, ReplicationServer
+from spark_replication.transport.replication_server import ReplicationServer
 from spark_replication.transport.security import Security
 
 __all__ = ["Address", "AddressOf", "FindReplica", "Replication", "ReplicationClient", "ReplicationServer"]
@@ -58,7 +59,7 @@ class Replication:
             replica_of=replica_of,
             address_of=address_of,
             frame_bytes_max=frame_bytes_max,
-            silence_s=settings.replica_lag_time_ms / 1000,
+            silence_ms=settings.replica_lag_time_ms,
         )
         self.port = self._server.port
         self.meter = self._server.meter

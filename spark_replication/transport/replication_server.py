@@ -1,16 +1,13 @@
 """Replication, the leader's side: a follower connects, says who it is, and fetches all it follows over one connection.
 
-A thread per connection reads fetches, another sends answers. Between them lies the set of partitions that have
-something to say, never a queue of bytes: an answer is made when it can be sent, so a slow follower costs no memory.
+A thread per connection reads fetches, another sends answers. Between them lies engine.fetch_session, which says who is
+to be answered, and when: never a queue of bytes, so a slow follower costs no memory.
 
 Rules:
 - No guard is held while sending, or while waiting for anything.
 - A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
   several batches. Else every batch would cost two threads a wake-up each, here and there (process.load). One that
   waits at the log end is answered at once.
-- A partition's fetch and its number are set and taken together, under the partition's guard.
-- A follower hears something at least every `ALIVE_S`, whatever happens to its partitions: one that hears nothing takes
-  its connection for dead (transport.replication_client).
 - What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
 
@@ -23,16 +20,12 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 
-from msgspec.structs import replace
-
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.fetch_session import FindReplica, FollowerConnections, LeaderEnd
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
-    NotReady,
     Overloaded,
     ReplicationError,
-    StaleBrokerEpoch,
     StartFailed,
     WrongCluster,
 )
@@ -41,7 +34,6 @@ from spark_replication.messages.replication import (
     ALIVE_FRAME,
     ErrorFrame,
     FetchedFrame,
-    FetchedPartition,
     FetchFrame,
     FetchPartition,
 )
@@ -57,17 +49,13 @@ from spark_replication.transport.security import Security
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
 SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are small
-ANSWERS_PER_SEND_MAX = 128
 SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
-GATHER_S = 0.001  # between two answers to a follower that is behind
-GATHER_BUSY_S = 0.010  # likewise, of a leader that is busy
+GATHER_MS = 1  # between two answers to a follower that is behind
+GATHER_BUSY_MS = 10  # likewise, of a leader that is busy
 WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
-ALIVE_S = 2.0  # after so long without an answer, a follower is told that its leader lives
 CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
-
-FindReplica = Callable[[TopicPartition], ReplicaLoop]
 
 
 class ReplicationServer:
@@ -85,7 +73,6 @@ class ReplicationServer:
         security.require_may_bind(host)
         self.cluster_id = cluster_id
         self.security = security
-        self.replica_of = replica_of
         self.frame_bytes_max = frame_bytes_max
         self.now_ms = now_ms
         self.meter = Meter(())
@@ -93,7 +80,7 @@ class ReplicationServer:
         self._lock = threading.Lock()
         self._closed = False
         self._connections: dict[socket.socket, threading.Thread] = {}
-        self._followers: dict[BrokerId, FollowerConnection] = {}
+        self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(replica_of)
         self._load = Load()
         try:
             self._listener = socket.create_server((host, 0), backlog=CONNECTIONS_MAX)
@@ -108,13 +95,13 @@ class ReplicationServer:
 
     def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
         """See ports.FollowerLinks. A follower that is not connected asks again when it is."""
-        connection = self._followers.get(follower)
+        connection = self.followers.of(follower)
         if connection is not None:
             connection.ready(partition)
 
-    def gather_s(self) -> float:
+    def gather_ms(self) -> float:
         """What it is to wait between two answers to a follower that is behind."""
-        return GATHER_BUSY_S if self._load.is_busy else GATHER_S
+        return GATHER_BUSY_MS if self._load.is_busy else GATHER_MS
 
     def close(self) -> None:
         with self._lock:
@@ -130,22 +117,14 @@ class ReplicationServer:
         self._listener.close()
 
     def joined(self, follower: FollowerConnection) -> None:
-        """One connection a broker: a new one takes over from the old, unless it comes from an earlier life."""
         with self._lock:
-            known = self._followers.get(follower.broker)
-            if known is not None and known.broker_epoch > follower.broker_epoch:
-                raise StaleBrokerEpoch(f"broker {follower.broker} has registered again since {follower.broker_epoch}")
-            self._followers[follower.broker] = follower
-        if known is not None:
-            known.hang_up()
-
-    def is_current(self, follower: FollowerConnection) -> bool:
-        return self._followers.get(follower.broker) is follower
+            before = self.followers.joined(follower)
+        if before is not None:
+            before.hang_up()
 
     def left(self, follower: FollowerConnection) -> None:
         with self._lock:
-            if self._followers.get(follower.broker) is follower:
-                del self._followers[follower.broker]
+            self.followers.left(follower)
 
     def _accept(self) -> None:
         while (connection := self._acceptor.next()) is not None:
@@ -196,7 +175,7 @@ class ReplicationServer:
         hello = admitted(connection, receiver, self.security.token, HELLO_TIMEOUT_S)
         if hello.cluster_id != self.cluster_id:
             raise WrongCluster(f"this broker is of cluster {self.cluster_id}, not of {hello.cluster_id}")
-        follower = FollowerConnection(self, connection, hello.broker_id, hello.broker_epoch)
+        follower = FollowerConnection(self, connection, LeaderEnd(hello.broker_id, hello.broker_epoch))
         self.joined(follower)
         try:
             follower.serve(receiver)
@@ -205,29 +184,20 @@ class ReplicationServer:
 
 
 class FollowerConnection:
-    """_waiting: the fetches that are not answered, with their numbers. _ready: those of them that can be, in the order
-    in which they became so; both are bounded by the number of partitions. _behind: there was something for it as it
-    asked last."""
+    """_changed guards what of `end` is ready, and when it is to be sent."""
 
-    def __init__(self, server: ReplicationServer, connection: Channel, broker: BrokerId, broker_epoch: int) -> None:
-        self.broker = broker
-        self.broker_epoch = broker_epoch
+    def __init__(self, server: ReplicationServer, connection: Channel, end: LeaderEnd) -> None:
+        self.end = end
         self._server = server
         self._connection = connection
         self._sends_files = isinstance(connection, socket.socket)  # else it encrypts them first
-        self._waiting: dict[TopicPartition, tuple[int, FetchPartition]] = {}
-        self._ready: dict[TopicPartition, None] = {}
         self._changed = threading.Condition(threading.Lock())
         self._over = False
-        self._behind = False
-        self._gathers_until_s = 0.0
-        self._quiet_until_s = 0.0  # then it is to hear something
 
     def ready(self, partition: TopicPartition) -> None:
         with self._changed:
-            if not self._ready:
-                self._changed.notify()  # once: what comes until it looks, it finds
-            self._ready[partition] = None
+            if self.end.ready(partition):
+                self._changed.notify()
 
     def hang_up(self) -> None:
         with self._changed:
@@ -247,7 +217,8 @@ class FollowerConnection:
                         raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
                     for fetch in frame.partitions:
                         self._fetch(frame.number, fetch)
-                    self._behind = bool(self._ready)
+                    with self._changed:
+                        self.end.frame_came()
                 frames = receiver.receive()
         finally:
             with self._changed:
@@ -259,19 +230,11 @@ class FollowerConnection:
                 writer.join()
 
     def _fetch(self, number: int, fetch: FetchPartition) -> None:
-        partition = fetch.topic_partition
-        try:
-            replica = self._server.replica_of(partition)
-            with replica.guard:
-                # The engine knows one fetch of each follower: a late one of a connection that was replaced would be
-                # answered over the new one, as if it had been asked there.
-                if not self._server.is_current(self):
-                    return
-                self._waiting[partition] = (number, fetch)
-                replica.fetch(fetch, by=self.broker, broker_epoch=self.broker_epoch, now_ms=self._server.now_ms())
-        except ReplicationError as error:
-            log.info("a fetch of %s by broker %s: %s", partition, self.broker, error, extra={"partition": partition})
-            self._waiting[partition] = (number, fetch)
+        error = self._server.followers.fetched(self, number, fetch, self._server.now_ms())
+        if error is not None:
+            partition = fetch.topic_partition
+            by = self.end.follower
+            log.info("a fetch of %s by broker %s: %s", partition, by, error, extra={"partition": partition})
             self.ready(partition)
 
     def _write(self) -> None:
@@ -279,37 +242,32 @@ class FollowerConnection:
             self._send(encoded(ALIVE_FRAME))  # at once, whatever else there is: it is to know that it will hear this
             while (partitions := self._take_ready()) is not None:
                 self._answer(partitions)
-                self._gathers_until_s = time.monotonic() + self._server.gather_s()
-                if self._quiet_until_s <= time.monotonic():
+                self.end.gather(_now_ms(), self._server.gather_ms())
+                if self.end.owes_a_sign_of_life(_now_ms()):
                     self._send(encoded(ALIVE_FRAME))
         except OSError as error:
-            log.info("broker %s takes no answers: %s", self.broker, error)
+            log.info("broker %s takes no answers: %s", self.end.follower, error)
             hang_up(self._connection)
 
     def _take_ready(self) -> list[TopicPartition] | None:
         """Empty: it has been quiet for long enough. None: the connection is over."""
         with self._changed:
-            while not self._ready and not self._over and (left_s := self._quiet_until_s - time.monotonic()) > 0:
-                self._changed.wait(left_s)
-            while self._behind and not self._over and (left_s := self._gathers_until_s - time.monotonic()) > 0:
-                self._changed.wait(left_s)
-            if self._over:
-                return None
-            taken = list(self._ready)[:ANSWERS_PER_SEND_MAX]
-            for partition in taken:
-                del self._ready[partition]
-            return taken
+            while not self._over and (left_ms := self.end.wait_ms(_now_ms())) > 0:
+                self._changed.wait(left_ms / 1000)
+            return None if self._over else self.end.take_ready()
 
     def _answer(self, partitions: list[TopicPartition]) -> None:
         parts: list[Part] = []
         collected = 0
         for partition in partitions:
-            found = self._take_answer(partition)
-            if found is None:
+            answer = self._server.followers.answer(self, partition, self._loaded)
+            if answer is None:
                 continue
-            number, answer, records = found
+            if answer.told.error != NONE:
+                self._server.meter.refused(FETCH, answer.told.error)
+            records = answer.records
             stored = (records.head, records.entries, records.data) if records is not None else ()
-            frame = encoded(FetchedFrame(number=number, partition=answer), *stored)
+            frame = encoded(FetchedFrame(number=answer.number, partition=answer.told), *stored)
             if records is not None:
                 self._server.sent.carried(records)
             parts += frame
@@ -320,41 +278,18 @@ class FollowerConnection:
         if parts:
             self._send(parts)
 
+    def _loaded(self, records: Records) -> Records:
+        """As they are sent."""
+        is_sent_as_file = self._sends_files and len(records.data) >= SENDFILE_BYTES_MIN
+        return records if is_sent_as_file or not isinstance(records, StoredSlice) else records.loaded()
+
     def _send(self, parts: Sequence[Part]) -> None:
         send(self._connection, parts)
-        self._quiet_until_s = time.monotonic() + ALIVE_S
-
-    def _take_answer(self, partition: TopicPartition) -> tuple[int, FetchedPartition, Records | None] | None:
-        """None: its fetch has been answered, or came over another connection."""
-        waiting = None
-        try:
-            replica = self._server.replica_of(partition)
-            with replica.guard:
-                # The engine knows one fetch of each follower: once there is a newer connection, it is that one's.
-                waiting = self._waiting.pop(partition, None) if self._server.is_current(self) else None
-                if waiting is None:
-                    return None
-                taken = replica.take_answer(self.broker, self.broker_epoch)
-            if taken is None:
-                # Without an answer the follower would wait for ever.
-                raise NotReady(f"{partition} was not open yet when the fetch came: repeat it")
-            answer, records = taken
-            if answer.error != NONE:
-                self._server.meter.refused(FETCH, answer.error)
-            if isinstance(records, StoredSlice) and (len(records.data) < SENDFILE_BYTES_MIN or not self._sends_files):
-                return waiting[0], answer, records.loaded()
-            return waiting[0], answer, records
-        except ReplicationError as error:
-            self._server.meter.refused(FETCH, error.code)
-            waiting = waiting or self._waiting.pop(partition, None)
-            return None if waiting is None else (waiting[0], _error_answer(waiting[1], error), None)
+        self.end.sent(_now_ms())
 
 
-def _error_answer(fetch: FetchPartition, error: ReplicationError) -> FetchedPartition:
-    answer = FetchedPartition(
-        topic=fetch.topic, partition=fetch.partition, topic_id=fetch.topic_id, leader_epoch=fetch.leader_epoch
-    )
-    return replace(answer, error=error.code, message=error.message)
+def _now_ms() -> float:
+    return time.monotonic() * 1000
 
 
 def _refuse(connection: Channel, error: ReplicationError) -> None:

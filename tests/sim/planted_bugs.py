@@ -174,7 +174,7 @@ PLANTED_BUGS = (
         "            served=self.high_watermark,",
         *LOSS,
         profile="restarts",
-        seed=85,
+        seed=51,
     ),
     bug(
         "truncate to the high watermark",
@@ -244,7 +244,7 @@ PLANTED_BUGS = (
         "    if False:",
         ACKED,
         profile="power",
-        seed=1778,
+        seed=4985,
     ),
     bug(
         "apply an older partition epoch",
@@ -288,7 +288,7 @@ PLANTED_BUGS = (
         MATCH,
         "followers_catch_up",
         profile="segments",
-        seed=327,
+        seed=952,
     ),
     bug(
         "vouch after a restart for what a failed sync has lost",
@@ -429,7 +429,7 @@ PLANTED_BUGS = (
         "shown.order >= order",
         "shown.order[:1] >= order[:1]",
         "mirror_converges",
-        seed=110,
+        seed=942,
     ),
     bug(
         "drop a confirmation that comes before its decision is told",
@@ -623,5 +623,27 @@ PLANTED_BUGS = (
         "(Do.SERVE,), Do.RESIGN",
         *UNTOLD,
         profile="zookeeper",
+    ),
+    bug(
+        "over a new connection ask for what is due alone",
+        "engine/fetch_session.py",
+        "        self._due = dict(self._followed)\n",
+        "",
+        *UNTOLD,
+    ),
+    bug(
+        "ask no more for a partition that has failed",
+        "engine/fetch_session.py",
+        "            heapq.heappush(self._later, (now_ms + backoff_ms(failures), partition))\n",
+        "            pass\n",
+        *UNTOLD,
+    ),
+    bug(
+        "answer no fetch that came before its replica",
+        "engine/fetch_session.py",
+        "            end.wait_for(number, fetch)\n            return error\n",
+        "            return error\n",
+        *UNTOLD,
+        seed=40,
     ),
 )

@@ -1,43 +1,45 @@
-"""Replication between simulated brokers, as transport/ does it: one connection a pair, fetches by number, and an answer
-counts only if it is that of the partition's last fetch on this connection.
+"""Replication between simulated brokers: connections that break, over which engine.fetch_session has both of its ends.
+
+Signs of life are left out: that a connection brings nothing any longer is noticed by BREAK_NOTICED_MS.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
-from spark_replication.errors import NotReady, ReplicationError, error_of
-from spark_replication.messages.envelope import NONE
-from spark_replication.messages.replication import FetchedPartition, FetchPartition
+from spark_replication.engine.fetch_session import (
+    Answer,
+    FollowerConnections,
+    FollowerEnd,
+    LeaderEnd,
+    next_fetches,
+    take,
+)
+from spark_replication.errors import ReplicationError, StaleBrokerEpoch
+from spark_replication.messages.replication import FetchFrame
 from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.ports import LogSlice
+from spark_replication.ports import LogSlice, Records
 from spark_replication.sim.world.network import Stream
 
 if TYPE_CHECKING:
     from spark_replication.sim.cast.broker import BrokerProcess
 
-BACKOFF_MS = (10, 40)
-CONNECT_TIMEOUT_MS = 60
 BREAK_NOTICED_MS = (20, 120)
-LINGERS_PROBABILITY = 0.3
-LINGERS_MS = (20, 600)
-
-Answered = tuple[int, FetchedPartition, LogSlice | None]
+GATHER_MS = 1
 
 
 class Connection:
-    """Of one life of a follower to one process of a leader. waiting: the fetches that are not answered, by number."""
+    """Of one life of a follower to one process of a leader."""
 
     def __init__(self, follower: BrokerProcess, leader: BrokerProcess, broker_epoch: int) -> None:
         world, network = follower.world, follower.network
+        self.end = LeaderEnd(follower.broker, broker_epoch)
         self.follower = follower
         self.leader = leader
-        self.broker_epoch = broker_epoch
         self.open = True
         self.forth = Stream(world, network, follower.place, leader.place, leader)
         self.back = Stream(world, network, leader.place, follower.place, follower)
-        self.waiting: dict[TopicPartition, tuple[int, FetchPartition]] = {}
-        self.ready: dict[TopicPartition, None] = {}
 
     def break_off(self) -> None:
         """Something was lost on it: the follower notices after a while."""
@@ -57,7 +59,9 @@ class Links:
         self._me = me
         self._links: dict[BrokerId, LeaderLink] = {}
         self._leader_of: dict[TopicPartition, BrokerId] = {}
-        self._followers: dict[BrokerId, Connection] = {}
+        self._followers: FollowerConnections[Connection] = FollowerConnections(
+            lambda partition: me.loop.replica(partition)  # noqa: PLW0108 (the loop comes after)
+        )
         self._accepted: list[Connection] = []
 
     def registered(self) -> None:
@@ -95,73 +99,52 @@ class Links:
     # As a leader
 
     def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
-        connection = self._followers.get(follower)
-        if connection is None or not connection.open:
-            return
-        if not connection.ready:
-            self._me.world.after(0, "answers fetches", lambda: self._answer(connection), on=self._me, about=follower)
-        connection.ready[partition] = None
+        connection = self._followers.of(follower)
+        if connection is not None and connection.open and connection.end.ready(partition):
+            self._wake(connection)
+
+    def _wake(self, connection: Connection) -> None:
+        world = self._me.world
+        delay_ms = math.ceil(connection.end.wait_ms(world.now_ms))
+        about = connection.end.follower
+        world.after(delay_ms, "answers fetches", lambda: self._answer(connection), on=self._me, about=about)
 
     def accept(self, connection: Connection) -> None:
         self._accepted = [other for other in self._accepted if other.open]
         self._accepted.append(connection)
 
     def joined(self, connection: Connection) -> None:
-        known = self._followers.get(connection.follower.broker)
-        if known is None or known.broker_epoch <= connection.broker_epoch:
-            self._followers[connection.follower.broker] = connection
-            if known is not None:
-                known.break_off()
-        else:
+        try:
+            before = self._followers.joined(connection)
+        except StaleBrokerEpoch:
             connection.break_off()
-
-    def fetch(self, connection: Connection, number: int, fetches: list[FetchPartition]) -> None:
-        follower = connection.follower.broker
-        if self._followers.get(follower) is not connection:
             return
-        for fetch in fetches:
-            partition = fetch.topic_partition
-            connection.waiting[partition] = number, fetch
-            try:
-                self._me.loop.replica(partition).fetch(
-                    fetch, by=follower, broker_epoch=connection.broker_epoch, now_ms=self._me.clock_ms()
-                )
-            except ReplicationError:
-                self.ready(follower, partition)
+        if before is not None:
+            before.break_off()
+
+    def fetch(self, connection: Connection, frame: FetchFrame) -> None:
+        for fetch in frame.partitions:
+            if self._followers.fetched(connection, frame.number, fetch, self._me.clock_ms()) is not None:
+                self.ready(connection.end.follower, fetch.topic_partition)
+        connection.end.frame_came()
 
     def _answer(self, connection: Connection) -> None:
-        partitions = list(connection.ready)
-        connection.ready.clear()
-        if self._followers.get(connection.follower.broker) is not connection:
-            return
-        answers = [answer for partition in partitions if (answer := self._take(connection, partition)) is not None]
+        end, world = connection.end, self._me.world
+        partitions = end.take_ready()
+        found = [self._followers.answer(connection, partition, _loaded) for partition in partitions]
+        answers = [answer for answer in found if answer is not None]
+        end.gather(world.now_ms, GATHER_MS)
+        if end.has_ready:
+            self._wake(connection)
         if not answers:
             return
         link = connection.follower.links.link_to(self._me.broker)
         if not connection.back.send("fetched", lambda: link.received(connection, answers), self._me.place):
             connection.break_off()
 
-    def _take(self, connection: Connection, partition: TopicPartition) -> Answered | None:
-        waiting = connection.waiting.pop(partition, None)
-        if waiting is None:
-            return None
-        number, fetch = waiting
-        try:
-            taken = self._me.loop.replica(partition).take_answer(connection.follower.broker, connection.broker_epoch)
-            if taken is None:
-                raise NotReady(f"{partition} was not open yet when the fetch came: repeat it")
-        except ReplicationError as error:
-            refused = FetchedPartition(
-                topic=fetch.topic,
-                partition=fetch.partition,
-                topic_id=fetch.topic_id,
-                leader_epoch=fetch.leader_epoch,
-                error=error.code,
-                message=error.message,
-            )
-            return number, refused, None
-        answer, records = taken
-        return number, answer, records.loaded() if records is not None else None
+
+def _loaded(records: Records) -> LogSlice:
+    return records.loaded()
 
 
 class LeaderLink:
@@ -170,68 +153,61 @@ class LeaderLink:
     def __init__(self, me: BrokerProcess, leader: BrokerId) -> None:
         self._me = me
         self._leader = leader
-        self._followed: dict[TopicPartition, None] = {}
-        self._due: dict[TopicPartition, None] = {}
-        self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
+        self._end = FollowerEnd(silence_ms=0)
         self._connection: Connection | None = None
-        self._number = 0
-        self._busy = False
-        self._closed = False
-        self._lingers_until_ms = 0
+        self._wakes_at_ms: int | None = None
 
     def follow(self, partition: TopicPartition) -> None:
-        self._followed[partition] = None
-        self._due[partition] = None
+        self._end.follow(partition)
         self._wake(0)
 
     def unfollow(self, partition: TopicPartition) -> None:
-        self._followed.pop(partition, None)
-        self._due.pop(partition, None)
+        self._end.unfollow(partition)
 
     def close(self) -> None:
-        """Its thread may be in the midst of something, and take what has come long after it was given up."""
-        self._closed = True
+        self._end.close()
         if self._connection is not None:
             self._connection.open = False
-            if self._me.world.chance(LINGERS_PROBABILITY):
-                self._lingers_until_ms = self._me.world.now_ms + self._me.world.between(*LINGERS_MS)
 
     def broken(self, connection: Connection) -> None:
         if self._connection is connection:
             self._connection = None
-            self._wake(self._me.world.between(*BACKOFF_MS))
+            self._wake(self._end.ended())
 
-    def _wake(self, delay_ms: int) -> None:
-        if not self._busy and not self._closed:
-            self._busy = True
-            self._me.world.after(delay_ms, "fetches", self._send_due, on=self._me, about=self._leader)
+    def _wake(self, delay_ms: float) -> None:
+        world = self._me.world
+        at_ms = world.now_ms + math.ceil(delay_ms)
+        if self._wakes_at_ms is None or at_ms < self._wakes_at_ms:
+            self._wakes_at_ms = at_ms
+            world.after(at_ms - world.now_ms, "fetches", lambda: self._woken(at_ms), on=self._me, about=self._leader)
+
+    def _woken(self, at_ms: int) -> None:
+        if at_ms == self._wakes_at_ms:
+            self._wakes_at_ms = None
+            self._send_due()
 
     def _send_due(self) -> None:
-        self._busy = False
-        if self._closed or not self._followed:
+        if self._end.closed or not self._end.follows:
             return
         connection = self._connection or self._connect()
         if connection is None:
-            self._wake(self._me.world.between(*BACKOFF_MS))
+            self._wake(self._end.ended())
             return
         if not connection.open:
             return  # it is noticed soon, and begun anew
-        due, self._due = self._due, {}
-        self._number += 1
-        fetches: list[FetchPartition] = []
-        for partition in due:
-            try:
-                fetch = self._me.loop.replica(partition).next_fetch()
-            except ReplicationError:
-                continue  # it was removed meanwhile
-            if fetch is not None:
-                fetches.append(fetch)
-                self._outstanding[partition] = self._number, fetch
-        if not fetches:
-            return
-        number, leader = self._number, connection.leader
-        if not connection.forth.send("fetch", lambda: leader.links.fetch(connection, number, fetches), self._me.place):
+        due = self._end.take_due(self._me.world.now_ms)
+        frame = self._end.asked(next_fetches(due, self._me.loop.replica))
+        leader = connection.leader
+        if frame is not None and not connection.forth.send(
+            "fetch", lambda: leader.links.fetch(connection, frame), self._me.place
+        ):
             connection.break_off()
+        self._wait()
+
+    def _wait(self) -> None:
+        wait_ms = self._end.wait_ms(self._me.world.now_ms)
+        if wait_ms is not None:
+            self._wake(wait_ms)
 
     def _connect(self) -> Connection | None:
         """Ask for everything that is followed, under the epoch of this life."""
@@ -243,38 +219,34 @@ class LeaderLink:
             return None
         connection = self._connection = Connection(self._me, leader, self._me.epoch)
         leader.links.accept(connection)
-        self._outstanding.clear()
-        self._due = dict(self._followed)
+        self._end.connected(self._me.world.now_ms)
         if not connection.forth.send("hello", lambda: leader.links.joined(connection), self._me.place):
             connection.break_off()
         return connection
 
-    def received(self, connection: Connection, answers: list[Answered]) -> None:
+    def received(self, connection: Connection, answers: list[Answer]) -> None:
         if self._connection is not connection:
             return
-        if not self._closed:
-            self._take(answers)
-        elif self._lingers_until_ms > self._me.world.now_ms:
-            delay_ms = self._lingers_until_ms - self._me.world.now_ms
-            self._me.world.after(delay_ms, "takes what was left over", lambda: self._take(answers), on=self._me)
+        has_moved = False
+        for answer in answers:
+            has_moved = self._take(connection, answer) or has_moved
+        if has_moved:
+            connection.open = False
+            self.broken(connection)
+        else:
+            self._wait()
 
-    def _take(self, answers: list[Answered]) -> None:
-        failed = False
-        for number, answer, records in answers:
-            partition = answer.topic_partition
-            asked, fetch = self._outstanding.get(partition, (-1, None))
-            if fetch is None or asked != number:
-                continue
-            del self._outstanding[partition]
-            try:
-                if answer.error != NONE:
-                    raise error_of(answer.error, answer.message)
-                replica = self._me.loop.replica(partition)
-                if replica.topic_id == answer.topic_id:
-                    replica.fetch_answered(fetch, answer, records)
-            except ReplicationError:
-                failed = True
-            if partition in self._followed:
-                self._due[partition] = None
-        if self._due:
-            self._wake(self._me.world.between(*BACKOFF_MS) if failed else 0)
+    def _take(self, connection: Connection, answer: Answer) -> bool:
+        """Whether its leader is another process by now."""
+        partition = answer.told.topic_partition
+        fetch = self._end.received(answer.number, partition)
+        if fetch is None:
+            return False
+        records = answer.records.loaded() if answer.records is not None else None
+        try:
+            take(self._end, fetch, answer.told, records, self._me.loop.replica)
+        except ReplicationError as error:
+            is_to_be_looked_up = self._end.failed(partition, error, self._me.world.now_ms)
+            return is_to_be_looked_up and self._me.process_of(self._leader) is not connection.leader
+        self._end.answered(partition)
+        return False

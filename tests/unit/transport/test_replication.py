@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from spark_replication.config import Settings
+from spark_replication.engine import fetch_session
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.replication import (
@@ -88,7 +89,7 @@ def test_a_leader_that_refuses_many_partitions_is_not_looked_up_for_each(
             looked_up.append(broker)
             return super().get(broker, default)
 
-    monkeypatch.setattr(replication_client, "ADDRESS_LOOK_S", 60.0)
+    monkeypatch.setattr(fetch_session, "ADDRESS_LOOK_MS", 60_000)
     brokers.addresses = Addresses()
     leader, follower = brokers.start(1), brokers.start(2)
     partitions = [TopicPartition("orders", number) for number in range(100)]
@@ -250,8 +251,8 @@ def test_connections_that_break_again_and_again_lose_nothing(brokers: Brokers) -
 @pytest.fixture
 def impatient(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> Brokers:
     """Leaders say often that they live, and followers do not wait for long."""
-    monkeypatch.setattr(replication_server, "ALIVE_S", 0.05)
-    monkeypatch.setattr(replication_client, "SILENCE_S_MIN", SILENCE_S)
+    monkeypatch.setattr(fetch_session, "ALIVE_MS", 50)
+    monkeypatch.setattr(fetch_session, "SILENCE_MS_MIN", 1000 * SILENCE_S)
     brokers.settings = Settings(replica_lag_time_ms=round(1000 * SILENCE_S))
     return brokers
 
@@ -278,8 +279,8 @@ def test_a_connection_with_nothing_to_say_is_kept(impatient: Brokers) -> None:
     all_answered(leader, ORDERS, 1)
     before = _connections_of(leader)
     link = follower.replication._client._links[1]
-    first_s = link._heard_s
-    eventually(lambda: link._heard_s > first_s + 3 * SILENCE_S, "the leader goes on saying that it lives")
+    first_ms = link._end._heard_ms
+    eventually(lambda: link._end._heard_ms > first_ms + 3_000 * SILENCE_S, "the leader goes on saying that it lives")
     assert _connections_of(leader) == before
 
 
@@ -323,7 +324,7 @@ def test_a_fetch_never_has_the_number_of_what_answers_none(brokers: Brokers) -> 
         broker.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 3)
     link = follower.replication._client._links[1]
-    assert ALIVE < 0 < link._number
+    assert ALIVE < 0 < link._end._number
 
 
 def _connections_of(broker: Broker) -> list[socket.socket]:
@@ -479,12 +480,12 @@ def test_frames_must_have_room_for_a_batch() -> None:
         )
 
 
-@pytest.mark.parametrize(("busy_cores", "setting"), [(1_000.0, "GATHER_S"), (0.0, "GATHER_BUSY_S")])
+@pytest.mark.parametrize(("busy_cores", "setting"), [(1_000.0, "GATHER_MS"), (0.0, "GATHER_BUSY_MS")])
 def test_a_follower_that_is_behind_gets_several_batches_at_once(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, busy_cores: float, setting: str
 ) -> None:
-    for gather in ("GATHER_S", "GATHER_BUSY_S"):
-        monkeypatch.setattr(replication_server, gather, 0.5 if gather == setting else 0.0)
+    for gather in ("GATHER_MS", "GATHER_BUSY_MS"):
+        monkeypatch.setattr(replication_server, gather, 500 if gather == setting else 0)
     monkeypatch.setattr(load, "BUSY_CORES", busy_cores)
     monkeypatch.setattr(load, "LOOK_S", 0.0)
     leader = brokers.start(1)
@@ -502,7 +503,7 @@ def test_a_follower_that_is_behind_gets_several_batches_at_once(
 def test_a_follower_that_waits_at_the_log_end_is_answered_at_once(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(replication_server, "GATHER_S", 10 * TIMEOUT_S)
+    monkeypatch.setattr(replication_server, "GATHER_MS", 10_000 * TIMEOUT_S)
     leader = brokers.start(1)
     leader.command(ORDERS, 1, (1, 2))
     peer = Peer(leader)
@@ -515,8 +516,8 @@ def test_a_follower_that_waits_at_the_log_end_is_answered_at_once(
 
 def _waiting(leader: Broker) -> Collection[TopicPartition]:
     """The partitions that follower 2 has asked for without an answer."""
-    follower = leader.replication._server._followers.get(2)
-    return [] if follower is None else list(follower._waiting)
+    follower = leader.replication._server.followers.of(2)
+    return [] if follower is None else list(follower.end._waiting)
 
 
 def test_a_thousand_idle_partitions_cost_nothing(brokers: Brokers) -> None:

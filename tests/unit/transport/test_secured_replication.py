@@ -230,15 +230,21 @@ def test_a_stranger_is_told_why_and_shuts_nobody_out(
     all_answered(leader, 5)
 
 
+def _epoch_of(leader: Broker, follower: int) -> int | None:
+    """Of the follower's connection that counts."""
+    connection = leader.replication._server.followers.of(follower)
+    return None if connection is None else connection.end.broker_epoch
+
+
 def test_without_security_a_huge_epoch_does_shut_out(brokers: Brokers) -> None:
     """What the proof is there against: so the tests above would notice."""
     leader, follower = started(brokers, NO_SECURITY, NO_SECURITY)
     all_answered(leader, 5)
     stranger = Stranger(leader)
     stranger.say(PLAIN_HELLO)
-    eventually(lambda: leader.replication._server._followers[2].broker_epoch == HUGE_EPOCH, "it took the place")
+    eventually(lambda: _epoch_of(leader, 2) == HUGE_EPOCH, "it took the place")
     answers = leader.produce(ORDERS, 1)
-    eventually(lambda: follower.replication._client._links[1]._attempts > 2, "the follower is refused")
+    eventually(lambda: follower.replication._client._links[1]._end._attempts > 2, "the follower is refused")
     assert answers == []
 
 

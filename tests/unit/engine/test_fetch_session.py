@@ -1,0 +1,389 @@
+"""Both ends of a connection between brokers: each row of their tables."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, cast
+
+import pytest
+
+from spark_replication.engine import fetch_session
+from spark_replication.engine.fetch_session import (
+    ALIVE_MS,
+    BACKOFF_MS,
+    BACKOFF_MS_MAX,
+    SILENCE_MS_MIN,
+    Cut,
+    FollowerConnections,
+    FollowerEnd,
+    LeaderEnd,
+    next_fetches,
+    take,
+)
+from spark_replication.errors import (
+    InvalidRequest,
+    NotLeader,
+    NotReady,
+    ReplicationError,
+    StaleBrokerEpoch,
+    StorageFailed,
+    UnknownTopicOrPartition,
+)
+from spark_replication.messages.replication import ALIVE, FetchedPartition, FetchPartition
+from spark_replication.model import TopicPartition
+from spark_replication.ports import Records
+
+A, B, C = (TopicPartition("orders", number) for number in range(3))
+LATER = StorageFailed("its disk refuses")
+MOVED = NotLeader("another leads")
+
+
+def fetch_of(partition: TopicPartition, offset: int = 0) -> FetchPartition:
+    return FetchPartition(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_id="id",
+        leader_epoch=1,
+        offset=offset,
+        last_epoch=0,
+        clean_since=0,
+        high_watermark=0,
+    )
+
+
+def answer_of(partition: TopicPartition, topic_id: str = "id", error: str = "NONE") -> FetchedPartition:
+    return FetchedPartition(
+        topic=partition.topic, partition=partition.partition, topic_id=topic_id, leader_epoch=1, error=error
+    )
+
+
+class Log:
+    log_end = 10
+
+
+class Replica:
+    """What its ends call of a ReplicaLoop. cut_to: what the next answer makes of its log."""
+
+    topic_id = "id"
+    high_watermark = 8
+
+    def __init__(self, partition: TopicPartition = A) -> None:
+        self.log = Log()
+        self.guard: AbstractContextManager[object] = nullcontext()
+        self.asks: FetchPartition | None = fetch_of(partition)
+        self.taken: list[FetchedPartition] = []
+        self.fetches: list[tuple[FetchPartition, int, int]] = []
+        self.cut_to: int | None = None
+        self.refuses: ReplicationError | None = None
+        self.answers: tuple[FetchedPartition, Records | None] | None = (answer_of(partition), None)
+
+    def next_fetch(self) -> FetchPartition | None:
+        return self.asks
+
+    def fetch_answered(self, _fetch: FetchPartition, answer: FetchedPartition, _records: object) -> None:
+        self.taken.append(answer)
+        self.log.log_end = self.log.log_end if self.cut_to is None else self.cut_to
+
+    def fetch(self, fetch: FetchPartition, *, by: int, broker_epoch: int, now_ms: int) -> None:
+        assert now_ms == 5
+        self.fetches.append((fetch, by, broker_epoch))
+        if self.refuses is not None:
+            raise self.refuses
+
+    def take_answer(self, _by: int, _broker_epoch: int) -> tuple[FetchedPartition, Records | None] | None:
+        if self.refuses is not None:
+            raise self.refuses
+        return self.answers
+
+
+def finding(*replicas: tuple[TopicPartition, Replica]) -> fetch_session.FindReplica:
+    known = dict(replicas)
+
+    def find(partition: TopicPartition) -> Any:
+        if partition not in known:
+            raise UnknownTopicOrPartition(f"{partition} is not here")
+        return known[partition]
+
+    return find
+
+
+# The follower's end
+
+
+@pytest.fixture
+def end() -> FollowerEnd:
+    """Connected, and following A and B, of which both have been asked for."""
+    end = FollowerEnd(silence_ms=0)
+    end.follow(A)
+    end.follow(B)
+    end.connected(0)
+    end.take_due(0)
+    frame = end.asked([fetch_of(A), fetch_of(B)])
+    assert frame is not None
+    assert frame.number == 1
+    return end
+
+
+def test_what_is_followed_is_due_in_that_order_and_once() -> None:
+    end = FollowerEnd(silence_ms=0)
+    assert (end.follows, end.wait_ms(0)) == (False, None)
+    for partition in (B, A, B):
+        end.follow(partition)
+    assert (end.follows, end.wait_ms(0)) == (True, 0)
+    assert (end.take_due(0), end.take_due(0), end.wait_ms(0)) == ([B, A], [], None)
+
+
+def test_what_is_followed_no_longer_is_not_due_and_its_answer_does_not_make_it_so(end: FollowerEnd) -> None:
+    end.follow(A)
+    end.unfollow(A)
+    assert end.take_due(0) == []
+    end.answered(A)
+    end.failed(A, LATER, 0)
+    assert end.take_due(BACKOFF_MS_MAX) == []
+
+
+def test_a_frame_has_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "FETCHES_PER_FRAME_MAX", 2)
+    end = FollowerEnd(silence_ms=0)
+    for partition in (A, B, C):
+        end.follow(partition)
+    assert (end.take_due(0), end.wait_ms(0), end.take_due(0)) == ([A, B], 0, [C])
+
+
+def test_nothing_to_ask_is_no_frame_and_numbers_grow_from_one(end: FollowerEnd) -> None:
+    assert end.asked([]) is None
+    frame = end.asked([fetch_of(A)])
+    assert frame is not None
+    assert frame.number == 2
+
+
+def test_an_answer_counts_once_and_with_the_number_of_the_last_fetch_alone(end: FollowerEnd) -> None:
+    end.asked([fetch_of(A, offset=7)])
+    assert end.received(1, A) is None, "it answers what was asked before"
+    assert end.received(3, A) is None, "nobody has asked that"
+    assert end.received(2, C) is None
+    found = end.received(2, A)
+    assert found is not None
+    assert found.offset == 7
+    assert end.received(2, A) is None
+
+
+def test_nothing_that_was_asked_over_another_connection_counts(end: FollowerEnd) -> None:
+    end.failed(B, LATER, 0)
+    end.connected(0)
+    assert end.received(1, A) is None
+    assert end.take_due(BACKOFF_MS_MAX) == [A, B], "all that is followed, and B once"
+
+
+def test_nothing_counts_once_it_is_closed(end: FollowerEnd) -> None:
+    end.close()
+    assert end.closed
+    assert end.received(1, A) is None
+
+
+def test_what_was_taken_is_due_again(end: FollowerEnd) -> None:
+    end.received(1, A)
+    end.answered(A)
+    assert end.take_due(0) == [A]
+
+
+def test_what_fails_is_due_later_each_time_in_a_row_twice_as_long_and_delays_no_other(end: FollowerEnd) -> None:
+    waits = []
+    for _ in range(8):
+        end.failed(A, LATER, 1_000)
+        end.answered(B)
+        assert end.take_due(1_000) == [B]
+        wait_ms = end.wait_ms(1_000)
+        assert wait_ms is not None
+        waits.append(wait_ms)
+        assert end.take_due(1_000 + wait_ms - 1) == []
+        assert end.take_due(1_000 + wait_ms) == [A]
+    assert waits == [BACKOFF_MS, 40, 80, 160, 320, 640, BACKOFF_MS_MAX, BACKOFF_MS_MAX]
+    end.answered(A)
+    end.take_due(1_000)
+    end.failed(A, LATER, 1_000)
+    assert end.wait_ms(1_000) == BACKOFF_MS
+
+
+def test_a_leader_that_refuses_as_one_that_has_moved_is_looked_up_once_in_a_while(end: FollowerEnd) -> None:
+    assert not end.failed(A, InvalidRequest("what is that"), 5_000)
+    looks = [end.failed(A, MOVED, 5_000), end.failed(B, MOVED, 5_999), end.failed(A, MOVED, 6_000)]
+    assert looks == [True, False, True]
+
+
+def test_connections_that_end_are_made_again_ever_later_until_something_comes(end: FollowerEnd) -> None:
+    assert [end.ended() for _ in range(8)] == [BACKOFF_MS, 40, 80, 160, 320, 640, BACKOFF_MS_MAX, BACKOFF_MS_MAX]
+    end.received(ALIVE, A)
+    assert end.ended() == BACKOFF_MS
+
+
+def test_silence_counts_once_the_leader_has_said_that_it_lives(end: FollowerEnd) -> None:
+    end.heard(100)
+    assert (end.is_silent(1e9), end.wait_ms(100)) == (False, None)
+    assert end.received(ALIVE, A) is None
+    assert end.received(1, A) is not None, "a sign of life answers no fetch"
+    assert end.wait_ms(100) == SILENCE_MS_MIN
+    assert (end.is_silent(99 + SILENCE_MS_MIN), end.is_silent(100 + SILENCE_MS_MIN)) == (False, True)
+    end.looked_up(has_moved=False)
+    assert end.is_silent(100 + SILENCE_MS_MIN)
+    end.looked_up(has_moved=True)
+    assert not end.is_silent(1e9), "another one may be of an earlier release"
+
+
+def test_a_silence_that_is_longer_than_the_least_is_waited_for() -> None:
+    assert FollowerEnd(silence_ms=3 * SILENCE_MS_MIN).silence_ms == 3 * SILENCE_MS_MIN
+
+
+def test_those_that_have_nothing_to_ask_or_are_gone_ask_nothing() -> None:
+    silent = Replica()
+    silent.asks = None
+    found = next_fetches((A, B, C), finding((A, Replica(A)), (B, silent)))
+    assert [fetch.topic_partition for fetch in found] == [A]
+
+
+def test_an_answer_is_taken_by_its_replica(end: FollowerEnd) -> None:
+    replica = Replica()
+    assert take(end, fetch_of(A), answer_of(A), None, finding((A, replica))) is None
+    assert replica.taken == [answer_of(A)]
+
+
+@pytest.mark.parametrize(("to", "committed"), [(9, 0), (8, 0), (5, 3)])
+def test_what_is_cut_is_told_with_how_much_of_it_was_committed(end: FollowerEnd, to: int, committed: int) -> None:
+    replica = Replica()
+    replica.cut_to = to
+    assert take(end, fetch_of(A), answer_of(A), None, finding((A, replica))) == Cut(10, to, committed)
+
+
+def test_an_answer_about_another_topic_of_that_name_or_after_the_end_is_not_taken(end: FollowerEnd) -> None:
+    replica = Replica()
+    assert take(end, fetch_of(A), answer_of(A, topic_id="another"), None, finding((A, replica))) is None
+    end.close()
+    assert take(end, fetch_of(A), answer_of(A), None, finding((A, replica))) is None
+    assert replica.taken == []
+
+
+def test_a_refusal_is_raised(end: FollowerEnd) -> None:
+    with pytest.raises(NotLeader):
+        take(end, fetch_of(A), answer_of(A, error=NotLeader.code), None, finding((A, Replica())))
+
+
+# The leader's end
+
+
+class Carried:
+    def __init__(self, follower: int = 2, broker_epoch: int = 4) -> None:
+        self.end = LeaderEnd(follower, broker_epoch)
+
+
+def unchanged(records: Records) -> Records:
+    return records
+
+
+def test_what_becomes_ready_first_wakes_and_is_taken_in_that_order_and_once() -> None:
+    end = LeaderEnd(2, 4)
+    assert [end.ready(partition) for partition in (B, A, B)] == [True, False, False]
+    assert (end.has_ready, end.take_ready(), end.has_ready, end.take_ready()) == (True, [B, A], False, [])
+
+
+def test_an_answer_has_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fetch_session, "ANSWERS_PER_SEND_MAX", 2)
+    end = LeaderEnd(2, 4)
+    for partition in (A, B, C):
+        end.ready(partition)
+    assert (end.take_ready(), end.has_ready, end.take_ready()) == ([A, B], True, [C])
+
+
+def test_one_that_is_behind_waits_for_several_batches_and_one_at_the_end_does_not() -> None:
+    end = LeaderEnd(2, 4)
+    end.sent(0)
+    assert end.wait_ms(0) == ALIVE_MS
+    end.frame_came()
+    end.gather(0, 10)
+    end.ready(A)
+    assert end.wait_ms(0) == 0
+    end.frame_came()
+    assert (end.wait_ms(0), end.wait_ms(4), end.wait_ms(10), end.wait_ms(11)) == (10, 6, 0, 0)
+
+
+def test_after_quiet_it_owes_a_sign_of_life() -> None:
+    end = LeaderEnd(2, 4)
+    assert end.owes_a_sign_of_life(0)
+    end.sent(100)
+    assert (end.owes_a_sign_of_life(99 + ALIVE_MS), end.owes_a_sign_of_life(100 + ALIVE_MS)) == (False, True)
+    assert (end.wait_ms(100 + ALIVE_MS), end.take_ready()) == (0, [])
+
+
+def test_the_newest_connection_of_a_life_counts_and_an_earlier_life_is_refused() -> None:
+    followers: FollowerConnections[Carried] = FollowerConnections(finding())
+    first, second, next_life = Carried(), Carried(), Carried(broker_epoch=5)
+    assert (followers.joined(first), followers.joined(second), followers.joined(next_life)) == (None, first, second)
+    with pytest.raises(StaleBrokerEpoch):
+        followers.joined(Carried())
+    assert followers.of(2) is next_life
+    followers.left(first)
+    assert followers.of(2) is next_life, "it had been replaced"
+    followers.left(next_life)
+    assert followers.of(2) is None
+
+
+def test_a_fetch_is_answered_with_its_number_and_once() -> None:
+    replica, carried = Replica(), Carried()
+    followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
+    followers.joined(carried)
+    assert followers.fetched(carried, 3, fetch_of(A), 5) is None
+    assert replica.fetches == [(fetch_of(A), 2, 4)]
+    assert followers.fetched(carried, 4, fetch_of(A, offset=9), 5) is None
+    answer = followers.answer(carried, A, unchanged)
+    assert answer is not None
+    assert (answer.number, answer.told, answer.records) == (4, answer_of(A), None)
+    assert followers.answer(carried, A, unchanged) is None
+
+
+def test_what_comes_over_a_connection_that_was_replaced_is_nothing() -> None:
+    replica, old, new = Replica(), Carried(), Carried()
+    followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
+    followers.joined(old)
+    followers.fetched(old, 3, fetch_of(A), 5)
+    followers.joined(new)
+    assert followers.fetched(old, 4, fetch_of(A), 5) is None
+    assert len(replica.fetches) == 1
+    assert followers.answer(old, A, unchanged) is None
+    assert followers.answer(new, A, unchanged) is None, "it has not asked"
+
+
+def test_every_fetch_is_answered_also_one_that_is_refused_or_came_too_soon() -> None:
+    replica, carried = Replica(), Carried()
+    followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
+    followers.joined(carried)
+
+    def answered(partition: TopicPartition) -> tuple[int, str] | None:
+        answer = followers.answer(carried, partition, unchanged)
+        return None if answer is None else (answer.number, answer.told.error)
+
+    assert isinstance(followers.fetched(carried, 1, fetch_of(B), 5), UnknownTopicOrPartition)
+    assert (answered(B), answered(B)) == ((1, UnknownTopicOrPartition.code), None)
+    replica.refuses = MOVED
+    assert followers.fetched(carried, 2, fetch_of(A), 5) is MOVED
+    assert answered(A) == (2, NotLeader.code)
+    replica.refuses, replica.answers = None, None
+    followers.fetched(carried, 3, fetch_of(A), 5)
+    assert answered(A) == (3, NotReady.code)
+
+
+def test_records_are_loaded_as_they_are_sent_and_a_disk_that_refuses_that_is_told() -> None:
+    replica, carried, records = Replica(), Carried(), cast("Records", object())
+    replica.answers = (answer_of(A), records)
+    followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
+    followers.joined(carried)
+
+    def refused(_records: Records) -> Records:
+        raise LATER
+
+    followers.fetched(carried, 1, fetch_of(A), 5)
+    answer = followers.answer(carried, A, unchanged)
+    assert answer is not None
+    assert answer.records is records
+    followers.fetched(carried, 2, fetch_of(A), 5)
+    answer = followers.answer(carried, A, refused)
+    assert answer is not None
+    assert (answer.number, answer.told.error, answer.records) == (2, StorageFailed.code, None)
