@@ -116,7 +116,7 @@ class BrokerProcess(Process):
         self._find = find
         self._told = told
         self._ticks = 0
-        self._life = BrokerHost(settings)
+        self._course = BrokerHost(settings)
         self._stopped: Callable[[], None] = lambda: None
         self.incarnation = f"{host.broker}-{host.lives}"
         self.links = Links(self)
@@ -136,7 +136,7 @@ class BrokerProcess(Process):
 
     @property
     def epoch(self) -> int | None:
-        return self._life.epoch
+        return self._course.epoch
 
     def clock_ms(self) -> int:
         return self.world.now_ms + self.skew_ms
@@ -173,7 +173,7 @@ class BrokerProcess(Process):
         self._happened(StopAsked("asked to stop"))
 
     def _happened(self, event: Event) -> None:
-        if self._life.after(event):
+        if self._course.after(event):
             self._do()
 
     def _do(self) -> None:
@@ -186,7 +186,7 @@ class BrokerProcess(Process):
             Do.READ: self._read,
             Do.SERVE: lambda: None,
             Do.RESIGN: self._resign,
-            Do.REST: lambda: self._wait(self._life.rest_ms),
+            Do.REST: lambda: self._wait(self._course.rest_ms),
             Do.LOOK: self._look,
             Do.MARK: self._mark_shutting_down,
             Do.PAUSE: lambda: self._wait(PAUSE_MS),
@@ -195,27 +195,25 @@ class BrokerProcess(Process):
             Do.END: self._end,
             Do.FAIL: self._fail,
         }
-        steps[self._life.doing]()
+        steps[self._course.doing]()
 
     def _wait(self, ms: int) -> None:
-        step = self._life.steps
-        self.world.after(ms, "has waited", lambda: self._ended(step, Done()), on=self)
-
-    def _ended(self, step: int, event: Event) -> None:
-        """What was begun as that step: no other thread does anything of a broker's life, so a later one has not begun
-        before it."""
-        if step == self._life.steps:
-            self._happened(event)
+        step = self._course.steps
+        self.world.after(ms, "has waited", lambda: self._ended(step, Done), on=self)
 
     def _ask(self, what: str, operate: Callable[[], Any], found: Callable[[Any], Event]) -> None:
         """found: what it means that ZooKeeper has answered so."""
-        step = self._life.steps
+        step = self._course.steps
 
         def answered(answer: object) -> None:
-            if step == self._life.steps:
-                self._happened(Failed(LOST) if isinstance(answer, Lost) else found(answer))
+            self._ended(step, lambda: Failed(LOST) if isinstance(answer, Lost) else found(answer))
 
         self.session.request(what, operate, answered)
+
+    def _ended(self, step: int, how: Callable[[], Event]) -> None:
+        """Unless another step has begun since. In live/ one thread does them all, and none ends late."""
+        if step == self._course.steps:
+            self._happened(how())
 
     # Starting (B1)
 
@@ -291,7 +289,7 @@ class BrokerProcess(Process):
             replication_port=self.life,
             epoch=0,
             incarnation=self.incarnation,
-            continues=self._life.continues,
+            continues=self._course.continues,
             boot_id=self.host.boot_id,
             directory_mark="mark",
         )
@@ -324,7 +322,7 @@ class BrokerProcess(Process):
         self._happened(Done())
 
     def _read(self) -> None:
-        store, registered = self._zookeeper.store, self._life.registered
+        store, registered = self._zookeeper.store, self._course.registered
         assert registered is not None, "it has registered"
         me = Me(self.broker, registered.epoch, registered.clean_since)
 
@@ -355,7 +353,7 @@ class BrokerProcess(Process):
 
     def _tick(self) -> None:
         """Once it serves, as live/ does. What it does more rarely there it does more often here: stories are short."""
-        if self._life.doing is not Do.SERVE and not self._ticks:
+        if self._course.doing is not Do.SERVE and not self._ticks:
             self.world.after(TICK_MS, "tick", self._tick, on=self)
             return
         self._ticks += 1
@@ -443,8 +441,8 @@ class BrokerProcess(Process):
         self._happened(Closed(is_flushed=not failed))
 
     def _leave(self) -> None:
-        if self._life.proof is not None:
-            self.host.disk.clean_shutdown = self._life.proof
+        if self._course.proof is not None:
+            self.host.disk.clean_shutdown = self._course.proof
         self._happened(Done())
 
     def _end(self) -> None:
@@ -452,7 +450,7 @@ class BrokerProcess(Process):
         self._stopped()
 
     def _fail(self) -> None:
-        self.world.note(f"{self.name} ends: {self._life.error}")
+        self.world.note(f"{self.name} ends: {self._course.error}")
         self.ended()
         self._told.respawn()
 
