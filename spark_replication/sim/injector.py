@@ -204,7 +204,11 @@ class Injector:
         process = self._living(fault)
         if process is None:
             return False
-        process.stop(lambda: self._stopped(process.broker, fault.for_ms))
+
+        def stop() -> None:
+            process.stop(lambda: self._stopped(process.broker, fault.for_ms))
+
+        self._world.after(0, "is asked to stop", stop, on=process)  # its own event: it may be killed as it writes
         return True
 
     def _stopped(self, broker: BrokerId, down_ms: int) -> None:
