@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from enum import Enum
-
-import msgspec
+from typing import Protocol
 
 from spark_replication.config import Settings
 
@@ -32,12 +31,19 @@ class Duty(Enum):
     CLEAN_UP = "clean up"
 
 
-class Around(msgspec.Struct, frozen=True):
-    """connected: to ZooKeeper. hides: something that may be this broker's could not be read there."""
+class Around(Protocol):
+    """Asked only as far as it matters."""
 
-    connected: bool
-    has_controller: bool
-    hides: bool
+    @property
+    def connected(self) -> bool:
+        """To ZooKeeper."""
+
+    @property
+    def has_controller(self) -> bool: ...
+
+    @property
+    def hides(self) -> bool:
+        """Something that may be this broker's could not be read there."""
 
 
 def period_ms(duty: Duty, settings: Settings) -> int:

@@ -38,6 +38,7 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
+from spark_replication.engine.fetch_answers import answer_to
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import NotReady, ReplicationError, StaleBrokerEpoch, error_of
 from spark_replication.messages.envelope import NONE
@@ -177,6 +178,50 @@ class FollowerEnd:
             return False
         self._look_at_ms = now_ms + ADDRESS_LOOK_MS
         return True
+
+
+class Link(Protocol):
+    """What carries a FollowerEnd."""
+
+    def follow(self, partition: TopicPartition) -> None: ...
+    def unfollow(self, partition: TopicPartition) -> None: ...
+
+
+AnyLink = TypeVar("AnyLink", bound=Link)
+
+
+class LeaderLinks(Generic[AnyLink]):
+    """Of one follower: one for each leader of anything that it follows."""
+
+    def __init__(self, made: Callable[[BrokerId], AnyLink]) -> None:
+        self._made = made
+        self._links: dict[BrokerId, AnyLink] = {}
+        self._leader_of: dict[TopicPartition, BrokerId] = {}
+
+    def to(self, leader: BrokerId) -> AnyLink:
+        link = self._links.get(leader)
+        if link is None:
+            link = self._links[leader] = self._made(leader)
+        return link
+
+    def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
+        """See ports.FollowerLinks. Again for the same leader: ask anew, the epoch is another."""
+        if self._leader_of.get(partition, leader) != leader:
+            self.unfollow(partition)
+        self._leader_of[partition] = leader
+        self.to(leader).follow(partition)
+
+    def unfollow(self, partition: TopicPartition) -> None:
+        leader = self._leader_of.pop(partition, None)
+        if leader is not None:
+            self._links[leader].unfollow(partition)
+
+    def take_all(self) -> list[AnyLink]:
+        """They belong to a life of the broker that is over."""
+        links = list(self._links.values())
+        self._links.clear()
+        self._leader_of.clear()
+        return links
 
 
 def next_fetches(due: Iterable[TopicPartition], replica_of: FindReplica) -> list[FetchPartition]:
@@ -370,12 +415,4 @@ def _refusal(waiting: tuple[int, FetchPartition] | None, error: ReplicationError
     if waiting is None:
         return None
     number, fetch = waiting
-    refused = FetchedPartition(
-        topic=fetch.topic,
-        partition=fetch.partition,
-        topic_id=fetch.topic_id,
-        leader_epoch=fetch.leader_epoch,
-        error=error.code,
-        message=error.message,
-    )
-    return Answer(number, refused, None)
+    return Answer(number, answer_to(fetch, high_watermark=0, log_start=0, error=error), None)

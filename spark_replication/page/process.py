@@ -21,13 +21,13 @@ from contextlib import closing
 from spark_replication.client.admin import Admin
 from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
+from spark_replication.page.served import REFUSED
 from spark_replication.page.server import PageServer
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import Security, read_security
 
 DEADLINE_MS = 5_000  # of a question to the cluster: time for a controller that hangs, and then for a broker
 NICENESS = 10  # brokers and the controller come first, where they share processors with it
-REFUSED = 1  # exit code: it cannot be served, and the last line of standard error says why
 
 
 def serve_page(

@@ -32,7 +32,7 @@ RESTART_S = 2.0
 STOP_S = 5.0
 PORT_WAIT_S = 3.0  # for the page of a guard that was killed, which ends by itself
 POLL_S = 0.05
-REFUSED = 1  # page.process's exit code, which is not imported, since it loads half a second
+REFUSED = 1  # page.process's exit code: it cannot be served, and the last line of its log says why
 
 log = logging.getLogger(__name__)
 

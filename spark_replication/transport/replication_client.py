@@ -18,7 +18,7 @@ import time
 import weakref
 from collections.abc import Callable
 
-from spark_replication.engine.fetch_session import Cut, FindReplica, FollowerEnd, next_fetches, take
+from spark_replication.engine.fetch_session import Cut, FindReplica, FollowerEnd, LeaderLinks, next_fetches, take
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
 from spark_replication.messages.replication import ErrorFrame, FetchedFrame, FetchedPartition, HelloFrame
 from spark_replication.model import BrokerId, TopicPartition
@@ -65,8 +65,7 @@ class ReplicationClient:
         self.received = Traffic()
         self._lock = threading.Lock()
         self._broker_epoch = -1
-        self._links: dict[BrokerId, LeaderLink] = {}
-        self._leader_of: dict[TopicPartition, BrokerId] = {}
+        self._links = LeaderLinks(lambda leader: LeaderLink(self, leader, self._broker_epoch))
 
     def registered(self, broker_epoch: int) -> None:
         """Connections say which life of this broker they belong to: those of an earlier one end."""
@@ -75,29 +74,17 @@ class ReplicationClient:
         self.close()
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
-        """See ports.FollowerLinks. Again for the same leader: ask anew, the epoch is another."""
         with self._lock:
-            before = self._leader_of.get(partition)
-            if before is not None and before != leader:
-                self._links[before].unfollow(partition)
-            self._leader_of[partition] = leader
-            link = self._links.get(leader)
-            if link is None:
-                link = self._links[leader] = LeaderLink(self, leader, self._broker_epoch)
-            link.follow(partition)
+            self._links.follow(partition, leader)
 
     def unfollow(self, partition: TopicPartition) -> None:
         with self._lock:
-            leader = self._leader_of.pop(partition, None)
-            if leader is not None:
-                self._links[leader].unfollow(partition)
+            self._links.unfollow(partition)
 
     def close(self) -> None:
         """Not under a guard: it waits for the threads, which may be waiting for one."""
         with self._lock:
-            links = list(self._links.values())
-            self._links.clear()
-            self._leader_of.clear()
+            links = self._links.take_all()
         for link in links:
             link.close()
         for link in links:

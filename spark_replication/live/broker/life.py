@@ -34,7 +34,7 @@ from spark_replication.engine.broker_host import (
     StopAsked,
 )
 from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.duties import Around, Duty, is_needed, period_ms, ticks_per_look
+from spark_replication.engine.duties import Duty, is_needed, period_ms, ticks_per_look
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
 from spark_replication.live.broker.failure_reports import FailureReports
@@ -436,17 +436,24 @@ class BrokerLife:
 
     def _if_needed(self, duty: Duty, perform: Callable[[], None]) -> Callable[[], None]:
         def perform_if_needed() -> None:
-            if is_needed(duty, self._around()):
+            if is_needed(duty, self):
                 perform()
 
         return perform_if_needed
 
-    def _around(self) -> Around:
-        return Around(
-            connected=self._store.connected,
-            has_controller=self._store.controller() is not None,
-            hides=bool(self._loop.hidden.topics),
-        )
+    # engine.duties.Around.
+
+    @property
+    def connected(self) -> bool:
+        return self._store.connected
+
+    @property
+    def has_controller(self) -> bool:
+        return self._store.controller() is not None
+
+    @property
+    def hides(self) -> bool:
+        return bool(self._loop.hidden.topics)
 
     def _tick(self) -> None:
         self._ticks += 1
@@ -499,11 +506,10 @@ class BrokerLife:
     # Stopping (B3).
 
     def _look(self) -> Looked:
-        around = self._around()
         return Looked(
             waits=bool(self._loop.waiting_to_move(self._options.broker_id)),
-            has_controller=around.has_controller,
-            connected=around.connected,
+            has_controller=self.has_controller,
+            connected=self.connected,
             now_ms=now_ms(),
         )
 

@@ -37,7 +37,7 @@ from spark_replication.engine.broker_host import (
     StopAsked,
 )
 from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.engine.duties import Around, Duty, is_needed
+from spark_replication.engine.duties import Duty, is_needed
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
@@ -151,7 +151,7 @@ class BrokerProcess(Process):
 
     def process_of(self, broker: BrokerId) -> BrokerProcess | None:
         """ZooKeeper knows it best; without a connection, what was last heard."""
-        if self.session.connected and not self.session.expired:
+        if self.connected:
             registered = self._zookeeper.store.registered.get(broker)
         else:
             registered = self.loop.brokers.get(broker)
@@ -360,8 +360,7 @@ class BrokerProcess(Process):
         self.loop.give_turns(self.clock_ms())
         self.loop.tick(self.clock_ms(), looks=True)
         self.loop.try_refused(self.clock_ms())
-        around = self._around()
-        if is_needed(Duty.READ_HIDDEN, around):
+        if is_needed(Duty.READ_HIDDEN, self):
             self._read_hidden()
         if self._ticks % TICKS_PER_CHECKPOINT == 0:
             with suppress(StorageFailed):
@@ -370,16 +369,23 @@ class BrokerProcess(Process):
             self.host.disk.files.write_back()
         if self.world.chance(CLEAN_UP_PROBABILITY):
             self._clean_up()
-        if self._ticks % TICKS_PER_CHECKPOINT == 0 and is_needed(Duty.READ_BROKERS, around):
+        if self._ticks % TICKS_PER_CHECKPOINT == 0 and is_needed(Duty.READ_BROKERS, self):
             self.loop.read_brokers(lambda: (dict(self._zookeeper.store.registered), ALL_READ))
         self.world.after(TICK_MS, "tick", self._tick, on=self)
 
-    def _around(self) -> Around:
-        return Around(
-            connected=self.session.connected and not self.session.expired,
-            has_controller=self._zookeeper.controller is not None,
-            hides=bool(self.loop.hidden.topics),
-        )
+    # engine.duties.Around
+
+    @property
+    def connected(self) -> bool:
+        return self.session.connected and not self.session.expired
+
+    @property
+    def has_controller(self) -> bool:
+        return self._zookeeper.controller is not None
+
+    @property
+    def hides(self) -> bool:
+        return bool(self.loop.hidden.topics)
 
     def _clean_up(self) -> None:
         with suppress(StorageFailed):
@@ -416,12 +422,10 @@ class BrokerProcess(Process):
     # Stopping (B3)
 
     def _look(self) -> None:
-        around = self._around()
-        waits = bool(self.loop.waiting_to_move(self.broker))
         found = Looked(
-            waits=waits,
-            has_controller=around.has_controller,
-            connected=around.connected,
+            waits=bool(self.loop.waiting_to_move(self.broker)),
+            has_controller=self.has_controller,
+            connected=self.connected,
             now_ms=self.clock_ms(),
         )
         self._happened(found)
@@ -457,7 +461,7 @@ class BrokerProcess(Process):
     # What others ask of it
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
-        if self.session.connected and not self.session.expired:
+        if self.connected:
             unreadable = self._zookeeper.store.unreadable
             with self._leaving(unreadable):
                 self.loop.initialized(told, lambda: (self._readable_commands(), unreadable))

@@ -13,6 +13,7 @@ from spark_replication.engine.fetch_session import (
     FollowerConnections,
     FollowerEnd,
     LeaderEnd,
+    LeaderLinks,
     next_fetches,
     take,
 )
@@ -57,8 +58,7 @@ class Links:
 
     def __init__(self, me: BrokerProcess) -> None:
         self._me = me
-        self._links: dict[BrokerId, LeaderLink] = {}
-        self._leader_of: dict[TopicPartition, BrokerId] = {}
+        self._links = LeaderLinks(lambda leader: LeaderLink(me, leader))
         self._followers: FollowerConnections[Connection] = FollowerConnections(
             lambda partition: me.loop.replica(partition)  # noqa: PLW0108 (the loop comes after)
         )
@@ -66,10 +66,8 @@ class Links:
 
     def registered(self) -> None:
         """Connections say which life of this broker they belong to: those of an earlier one end."""
-        for link in self._links.values():
+        for link in self._links.take_all():
             link.close()
-        self._links.clear()
-        self._leader_of.clear()
 
     def hang_up(self) -> None:
         """The process ends: its peers notice."""
@@ -77,24 +75,15 @@ class Links:
             connection.break_off()
 
     def link_to(self, leader: BrokerId) -> LeaderLink:
-        link = self._links.get(leader)
-        if link is None:
-            link = self._links[leader] = LeaderLink(self._me, leader)
-        return link
+        return self._links.to(leader)
 
     # As a follower
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
-        before = self._leader_of.get(partition)
-        if before is not None and before != leader:
-            self._links[before].unfollow(partition)
-        self._leader_of[partition] = leader
-        self.link_to(leader).follow(partition)
+        self._links.follow(partition, leader)
 
     def unfollow(self, partition: TopicPartition) -> None:
-        leader = self._leader_of.pop(partition, None)
-        if leader is not None:
-            self._links[leader].unfollow(partition)
+        self._links.unfollow(partition)
 
     # As a leader
 

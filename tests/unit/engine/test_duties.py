@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import itertools
+from typing import NamedTuple
 
 import pytest
 
 from spark_replication.config import Settings, settings_from
-from spark_replication.engine.duties import Around, Duty, is_needed, period_ms, ticks_per_look
+from spark_replication.engine.duties import Duty, is_needed, period_ms, ticks_per_look
+
+
+class Around(NamedTuple):
+    connected: bool
+    has_controller: bool
+    hides: bool
 
 
 @pytest.mark.parametrize(
@@ -36,3 +43,18 @@ def test_zookeeper_is_asked_only_what_nobody_tells_and_only_if_it_would_answer(
     always = set(Duty) - {Duty.READ_HIDDEN, Duty.READ_BROKERS}
     expected = always | ({Duty.READ_HIDDEN} if connected and hides else set())
     assert needed == expected | ({Duty.READ_BROKERS} if connected and not has_controller else set())
+
+
+class Unasked:
+    """What a tick of every 100 ms is not to ask: it may have to be decoded."""
+
+    connected = False
+    hides = False
+
+    @property
+    def has_controller(self) -> bool:
+        raise AssertionError("it does not matter")
+
+
+def test_nothing_is_asked_that_does_not_matter() -> None:
+    assert {duty for duty in Duty if is_needed(duty, Unasked())} == set(Duty) - {Duty.READ_HIDDEN, Duty.READ_BROKERS}

@@ -17,6 +17,7 @@ from spark_replication.engine.fetch_session import (
     FollowerConnections,
     FollowerEnd,
     LeaderEnd,
+    LeaderLinks,
     next_fetches,
     take,
 )
@@ -232,6 +233,40 @@ def test_silence_counts_once_the_leader_has_said_that_it_lives(end: FollowerEnd)
 
 def test_a_silence_that_is_longer_than_the_least_is_waited_for() -> None:
     assert FollowerEnd(silence_ms=3 * SILENCE_MS_MIN).silence_ms == 3 * SILENCE_MS_MIN
+
+
+class Followed:
+    def __init__(self, leader: int) -> None:
+        self.leader = leader
+        self.told: list[tuple[str, TopicPartition]] = []
+
+    def follow(self, partition: TopicPartition) -> None:
+        self.told.append(("follow", partition))
+
+    def unfollow(self, partition: TopicPartition) -> None:
+        self.told.append(("unfollow", partition))
+
+
+def test_a_partition_is_asked_of_one_leader_at_a_time() -> None:
+    links = LeaderLinks(Followed)
+    links.unfollow(A)  # nobody's
+    for leader in (1, 1, 2):
+        links.follow(A, leader)
+    first, second = links.to(1), links.to(2)
+    assert (first.leader, first.told) == (1, [("follow", A), ("follow", A), ("unfollow", A)])
+    assert (second.leader, second.told) == (2, [("follow", A)])
+    links.unfollow(A)
+    links.unfollow(A)
+    assert second.told == [("follow", A), ("unfollow", A)]
+
+
+def test_links_of_a_life_that_is_over_are_followed_no_more() -> None:
+    links = LeaderLinks(Followed)
+    links.follow(A, 1)
+    (old,) = links.take_all()
+    links.unfollow(A)
+    links.follow(A, 1)
+    assert (links.to(1) is old, old.told, links.to(1).told) == (False, [("follow", A)], [("follow", A)])
 
 
 def test_those_that_have_nothing_to_ask_or_are_gone_ask_nothing() -> None:

@@ -278,7 +278,7 @@ def test_a_connection_with_nothing_to_say_is_kept(impatient: Brokers) -> None:
         broker.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 1)
     before = _connections_of(leader)
-    link = follower.replication._client._links[1]
+    link = follower.replication._client._links.to(1)
     first_ms = link._end._heard_ms
     eventually(lambda: link._end._heard_ms > first_ms + 3_000 * SILENCE_S, "the leader goes on saying that it lives")
     assert _connections_of(leader) == before
@@ -323,7 +323,7 @@ def test_a_fetch_never_has_the_number_of_what_answers_none(brokers: Brokers) -> 
     for broker in (leader, follower):
         broker.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 3)
-    link = follower.replication._client._links[1]
+    link = follower.replication._client._links.to(1)
     assert ALIVE < 0 < link._end._number
 
 

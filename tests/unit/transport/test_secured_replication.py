@@ -244,7 +244,7 @@ def test_without_security_a_huge_epoch_does_shut_out(brokers: Brokers) -> None:
     stranger.say(PLAIN_HELLO)
     eventually(lambda: _epoch_of(leader, 2) == HUGE_EPOCH, "it took the place")
     answers = leader.produce(ORDERS, 1)
-    eventually(lambda: follower.replication._client._links[1]._end._attempts > 2, "the follower is refused")
+    eventually(lambda: follower.replication._client._links.to(1)._end._attempts > 2, "the follower is refused")
     assert answers == []
 
 
