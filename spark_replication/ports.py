@@ -106,9 +106,16 @@ class StoredBytes(Protocol):
     def read(self) -> bytes:
         """All of it, or OSError."""
 
-    def send_to(self, connection: int) -> int:
-        """To a connection's descriptor, without a way through this process. How much went: less than all of it if the
-        file failed, or the connection."""
+    @property
+    def is_cached(self) -> bool:
+        """It is read without waiting for the disk, as far as its first and its last byte can tell."""
+
+    def warm(self) -> None:
+        """Wait for the disk, so that nobody else has to. Whatever fails is met again by who reads."""
+
+    def send_to(self, connection: int, position: int) -> int:
+        """From a position in it, to a connection's descriptor, without a way through this process. How much went: at
+        least something, but 0 where nothing more can be read. BlockingIOError: the connection takes nothing now."""
 
 
 class StoredSlice(msgspec.Struct, frozen=True):

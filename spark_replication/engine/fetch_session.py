@@ -248,6 +248,11 @@ class Cut(msgspec.Struct, frozen=True):
     committed: int
 
 
+def may_cut(fetch: FetchPartition, answer: FetchedPartition) -> bool:
+    """Whether taking it may cut the follower's log, which waits for its disk."""
+    return answer.diverging is not None or answer.log_start > fetch.offset
+
+
 def take(
     end: FollowerEnd, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None, replica_of: FindReplica
 ) -> Cut | None:
@@ -381,12 +386,8 @@ class FollowerConnections(Generic[Carrier]):
                 return error
         return None
 
-    def answer(
-        self, connection: Carrier, partition: TopicPartition, loaded: Callable[[Records], Records]
-    ) -> Answer | None:
-        """What is to be sent now. None: its fetch has been answered, or came over another connection.
-
-        loaded: the records as they are sent. It may read the disk, and is called without a guard."""
+    def answer(self, connection: Carrier, partition: TopicPartition) -> Answer | None:
+        """What is to be sent now. None: its fetch has been answered, or came over another connection."""
         end = connection.end
         try:
             replica = self._replica_of(partition)
@@ -404,11 +405,26 @@ class FollowerConnections(Generic[Carrier]):
         if taken is None:
             # Without an answer the follower would wait for ever.
             return _refusal(waiting, NotReady(f"{partition} was not open yet when the fetch came: repeat it"))
-        told, records = taken
-        try:
-            return Answer(waiting[0], told, None if records is None else loaded(records))
-        except ReplicationError as error:
-            return _refusal(waiting, error)
+        return Answer(waiting[0], *taken)
+
+
+def loaded(answer: Answer, load: Callable[[Records], Records]) -> Answer:
+    """With its records as they are sent. load may read the disk: no guard is held."""
+    if answer.records is None:
+        return answer
+    try:
+        return Answer(answer.number, answer.told, load(answer.records))
+    except ReplicationError as error:
+        told = answer.told
+        refused = FetchedPartition(
+            topic=told.topic,
+            partition=told.partition,
+            topic_id=told.topic_id,
+            leader_epoch=told.leader_epoch,
+            error=error.code,
+            message=error.message,
+        )
+        return Answer(answer.number, refused, None)
 
 
 def _refusal(waiting: tuple[int, FetchPartition] | None, error: ReplicationError) -> Answer | None:

@@ -15,6 +15,8 @@ from spark_replication.ports import StoredBytes
 from spark_replication.storage.index import Buffer
 from spark_replication.storage.reserve import Reserve, with_reserve
 
+WARM_BYTES = 256 << 10  # what `warm` reads at a time
+
 
 class Files(Protocol):
     """The files and folders of a broker's logs, by path. What an implementation promises, and all that a log relies on:
@@ -114,7 +116,7 @@ class LocalFiles:
         return _read(used.number, length, position)
 
     def stored(self, path: Path, length: int, position: int) -> StoredBytes:
-        return _Range(path, self._used(path), length, position)
+        return StoredRange(path, self._used(path), length, position)
 
     def read_whole(self, path: Path) -> bytes:
         return path.read_bytes()
@@ -229,7 +231,7 @@ class _Descriptor:
         close(self.number)
 
 
-class _Range:
+class StoredRange:
     """ports.StoredBytes."""
 
     __slots__ = ("_descriptor", "_length", "_path", "_position")
@@ -249,15 +251,29 @@ class _Range:
             raise OSError(errno.EIO, f"the file has {len(data)} of {self._length} bytes", str(self._path))
         return data
 
-    def send_to(self, connection: int) -> int:
-        sent = 0
-        with suppress(OSError):  # of the file, or of the connection: then whoever goes on with it meets it again
-            while sent < self._length:
-                count = os.sendfile(connection, self._descriptor.number, self._position + sent, self._length - sent)
-                if not count:
-                    break
-                sent += count
-        return sent
+    @property
+    def is_cached(self) -> bool:
+        try:
+            for position in (self._position, self._position + self._length - 1):
+                os.preadv(self._descriptor.number, [bytearray(1)], position, os.RWF_NOWAIT)
+        except OSError:  # it would wait, or this file system cannot tell
+            return False
+        return True
+
+    def warm(self) -> None:
+        scratch = bytearray(min(WARM_BYTES, self._length))
+        with suppress(OSError):
+            os.posix_fadvise(self._descriptor.number, self._position, self._length, os.POSIX_FADV_WILLNEED)
+            for position in range(self._position, self._position + self._length, WARM_BYTES):
+                os.preadv(self._descriptor.number, [scratch], position)
+
+    def send_to(self, connection: int, position: int) -> int:
+        try:
+            return os.sendfile(connection, self._descriptor.number, self._position + position, self._length - position)
+        except BlockingIOError:
+            raise
+        except OSError:  # of the file, or of the connection: then whoever goes on with it meets it again
+            return 0
 
 
 def _read(number: int, length: int, position: int) -> bytes:

@@ -11,7 +11,9 @@ import logging
 import socket
 import ssl
 import struct
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import NamedTuple, overload
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
@@ -57,6 +59,7 @@ class FrameReceiver:
         self._view = memoryview(bytearray(HANDSHAKE_BYTES_MAX))
         self._start = 0
         self._filled = 0
+        self.is_drained = False  # the last recv found less than it had room for
 
     def receive_first(self, before_recv: Callable[[], None]) -> Frame:
         """The next frame of a handshake, however many recvs it takes, and little beyond it: `whole` has what came
@@ -80,12 +83,15 @@ class FrameReceiver:
         return self.whole()
 
     def _receive_some(self) -> None:
+        room = self._view[self._filled :]
         try:
-            received = self._connection.recv_into(self._view[self._filled :])
-        except ssl.SSLWantReadError:
-            return  # less than one record of TLS has come
+            received = self._connection.recv_into(room)
+        except (BlockingIOError, ssl.SSLWantReadError):  # nothing has come, or less than one record of TLS
+            self.is_drained = True
+            return
         if received == 0:
             raise BrokerNotAvailable("the peer closed the connection")
+        self.is_drained = received < len(room)
         self._filled += received
 
     def whole(self) -> list[ReceivedFrame]:
@@ -143,41 +149,72 @@ def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
 
 
 def send(connection: Channel, parts: Iterable[Part]) -> None:
-    """All of it, in as few calls as the kernel needs."""
-    batch: list[Buffer] = []
-    for part in parts:
-        if not isinstance(part, (bytes, bytearray, memoryview)):
-            _send_batch(connection, batch, socket.MSG_MORE)
-            batch = []
-            _send_stored(connection, part)
-            continue
-        batch.append(part)
-        if len(batch) == BUFFERS_PER_CALL_MAX:
-            _send_batch(connection, batch)
-            batch = []
-    _send_batch(connection, batch)
+    """All of it, over a connection that waits."""
+    outbox = Outbox(connection)
+    outbox.put(parts)
+    outbox.flush()
+    assert not outbox, "the connection waits"
 
 
-def _send_stored(connection: Channel, stored: StoredBytes) -> None:
-    """Its length was promised: zeros stand for what could not be read, whose checksums tell the receiver, so that the
-    connection goes on for everybody else."""
-    assert isinstance(connection, socket.socket), "what is encrypted is read before"
-    missing = len(stored) - stored.send_to(connection.fileno())
-    if missing:
-        log.error("%s of %s stored bytes could not be read and are sent as zeros", missing, len(stored))
-        connection.sendall(bytes(missing))
+class Outbox:
+    """What is still to be sent over a connection, in order, in as few calls as the kernel needs.
 
+    _sent: how much of the first part is, if that lies in a file.
+    """
 
-def _send_batch(connection: Channel, batch: list[Buffer], flags: int = 0) -> None:
-    while batch:
-        sent = connection.sendmsg(batch, (), flags)
-        gone = 0
-        while gone < len(batch) and sent >= len(batch[gone]):
-            sent -= len(batch[gone])
-            gone += 1
-        batch = batch[gone:]
-        if batch and sent:
-            batch[0] = memoryview(batch[0])[sent:]
+    def __init__(self, connection: Channel) -> None:
+        self._connection = connection
+        self._parts: deque[Part] = deque()
+        self._sent = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._parts) or (isinstance(self._connection, TlsChannel) and self._connection.owes)
+
+    def put(self, parts: Iterable[Part]) -> None:
+        self._parts.extend(parts)
+
+    def flush(self) -> None:
+        """As much as the connection takes without waiting, if it is one that does not wait."""
+        with contextlib.suppress(BlockingIOError):
+            if isinstance(self._connection, TlsChannel):
+                self._connection.flush()
+            while self._parts:
+                first = self._parts[0]
+                if isinstance(first, (bytes, bytearray, memoryview)):
+                    self._send_buffers()
+                else:
+                    self._send_stored(first)
+
+    def _send_buffers(self) -> None:
+        batch: list[Buffer] = []
+        flags = 0
+        for part in islice(self._parts, BUFFERS_PER_CALL_MAX):
+            if not isinstance(part, (bytes, bytearray, memoryview)):
+                flags = socket.MSG_MORE
+                break
+            batch.append(part)
+        sent = self._connection.sendmsg(batch, (), flags)
+        for part in batch:
+            if sent < len(part):
+                self._parts[0] = memoryview(part)[sent:]
+                return
+            sent -= len(part)
+            self._parts.popleft()
+
+    def _send_stored(self, stored: StoredBytes) -> None:
+        """Its length was promised: zeros stand for what could not be read, whose checksums tell the receiver, so that
+        the connection goes on for everybody else."""
+        assert isinstance(self._connection, socket.socket), "what is encrypted is read before"
+        count = stored.send_to(self._connection.fileno(), self._sent)
+        self._sent += count
+        missing = len(stored) - self._sent
+        if missing and count:
+            return
+        self._sent = 0
+        self._parts.popleft()
+        if missing:
+            log.error("%s of %s stored bytes could not be read and are sent as zeros", missing, len(stored))
+            self._parts.appendleft(bytes(missing))
 
 
 def tune(connection: socket.socket) -> None:

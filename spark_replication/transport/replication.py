@@ -12,12 +12,16 @@ from spark_replication.config import Settings
 from spark_replication.engine.fetch_session import FindReplica
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.transport.aside import Aside
 from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
 from spark_replication.transport.replication_server import ReplicationServer
 from spark_replication.transport.security import Security
+from spark_replication.transport.socket_loop import SocketLoop
 
 __all__ = ["Address", "AddressOf", "FindReplica", "Replication", "ReplicationClient", "ReplicationServer"]
 
+CLOSE_TIMEOUT_S = 3.0
+ASIDE_THREADS = 2
 HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a thousand fetches
 
 
@@ -44,8 +48,12 @@ class Replication:
                 f"replication.frame.bytes.max={frame_bytes_max} is too small for replica.fetch.bytes.max and "
                 f"batch.bytes.max: {needed} at least"
             )
+        self._loop = SocketLoop("replication")
+        self._aside = Aside(self._loop, ASIDE_THREADS)
         self._server = ReplicationServer(
             host,
+            self._loop,
+            self._aside,
             cluster_id=cluster_id,
             security=security,
             replica_of=replica_of,
@@ -53,6 +61,8 @@ class Replication:
             now_ms=now_ms,
         )
         self._client = ReplicationClient(
+            self._loop,
+            self._aside,
             cluster_id=cluster_id,
             broker=broker,
             security=security,
@@ -66,6 +76,8 @@ class Replication:
         self.sent, self.received = self._server.sent, self._client.received
 
     def start(self) -> None:
+        self._loop.start()
+        self._aside.start()
         self._server.start()
 
     def registered(self, broker_epoch: int) -> None:
@@ -75,6 +87,8 @@ class Replication:
     def close(self) -> None:
         self._client.close()
         self._server.close()
+        self._aside.stop(CLOSE_TIMEOUT_S)
+        self._loop.stop(CLOSE_TIMEOUT_S)
 
     # ports.FollowerLinks
 

@@ -1,34 +1,48 @@
-"""Replication, the follower's side: one connection and one thread for each leader broker that is followed.
+"""Replication, the follower's side: one connection for each leader broker that is followed.
 
-engine.fetch_session decides what is asked, and which answer counts. The thread does everything that belongs to its
-connection, in order: it sends what is due, takes what has come, and makes the next fetches of all that came at once
-into one frame. No guard is held while sending, connecting or waiting. `follow` and `unfollow` only leave a note, and
-wake the thread.
+engine.fetch_session decides what is asked, and which answer counts. The loop sends what is due, takes what has come,
+and makes the next fetches of all that came at once into one frame. No guard is held while sending or connecting.
+`follow` and `unfollow` only leave a note.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
-import os
-import select
+import math
 import socket
 import threading
 import time
-import weakref
 from collections.abc import Callable
+from functools import partial
 
-from spark_replication.engine.fetch_session import Cut, FindReplica, FollowerEnd, LeaderLinks, next_fetches, take
+from spark_replication.engine.fetch_session import (
+    Cut,
+    FindReplica,
+    FollowerEnd,
+    LeaderLinks,
+    may_cut,
+    next_fetches,
+    take,
+)
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
-from spark_replication.messages.replication import ErrorFrame, FetchedFrame, FetchedPartition, HelloFrame
+from spark_replication.messages.replication import (
+    ErrorFrame,
+    FetchedFrame,
+    FetchedPartition,
+    FetchPartition,
+    HelloFrame,
+)
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
-from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded, hang_up, send, tune
+from spark_replication.transport.aside import Aside
+from spark_replication.transport.frames import Channel, FrameReceiver, Outbox, ReceivedFrame, encoded, hang_up, tune
 from spark_replication.transport.handshake import introduce
 from spark_replication.transport.meter import Traffic
 from spark_replication.transport.replication_server import HELLO_TIMEOUT_S
 from spark_replication.transport.security import Security
+from spark_replication.transport.socket_loop import SocketLoop
 
 CONNECT_TIMEOUT_S = 2.0
 RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
@@ -41,11 +55,16 @@ AddressOf = Callable[[BrokerId], Address | None]
 
 
 class ReplicationClient:
-    """`address_of` may wait for ZooKeeper: it is called by the threads of the links alone. silence_ms: how long nothing
-    may come from a leader that says that it lives."""
+    """`address_of` may wait for ZooKeeper: threads that connect call it, and never the loop. silence_ms: how long
+    nothing may come from a leader that says that it lives.
+
+    _links, _broker_epoch: the loop's.
+    """
 
     def __init__(
         self,
+        loop: SocketLoop,
+        aside: Aside,
         *,
         cluster_id: str,
         broker: BrokerId,
@@ -55,6 +74,8 @@ class ReplicationClient:
         frame_bytes_max: int,
         silence_ms: float,
     ) -> None:
+        self.loop = loop
+        self.aside = aside
         self.cluster_id = cluster_id
         self.broker = broker
         self.security = security
@@ -63,173 +84,203 @@ class ReplicationClient:
         self.frame_bytes_max = frame_bytes_max
         self.silence_ms = silence_ms
         self.received = Traffic()
-        self._lock = threading.Lock()
         self._broker_epoch = -1
         self._links = LeaderLinks(lambda leader: LeaderLink(self, leader, self._broker_epoch))
 
     def registered(self, broker_epoch: int) -> None:
-        """Connections say which life of this broker they belong to: those of an earlier one end."""
-        with self._lock:
-            self._broker_epoch = broker_epoch
-        self.close()
+        """Connections say which life of this broker they belong to: those of an earlier one end. Not under a guard."""
+        self.loop.call(partial(self._begin, broker_epoch), CLOSE_TIMEOUT_S)
+
+    def _begin(self, broker_epoch: int) -> None:
+        self._broker_epoch = broker_epoch
+        for link in self._links.take_all():
+            link.close()
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
-        with self._lock:
-            self._links.follow(partition, leader)
+        self.loop.post(partial(self._links.follow, partition, leader))
 
     def unfollow(self, partition: TopicPartition) -> None:
-        with self._lock:
-            self._links.unfollow(partition)
+        self.loop.post(partial(self._links.unfollow, partition))
 
     def close(self) -> None:
-        """Not under a guard: it waits for the threads, which may be waiting for one."""
-        with self._lock:
-            links = self._links.take_all()
-        for link in links:
-            link.close()
-        for link in links:
-            link.join()
+        """Not under a guard, for which the loop may be waiting."""
+        self.registered(-1)
 
 
 class LeaderLink:
-    """What of `_end` is due, and `_connection`, are shared, under the lock; everything else is the thread's own."""
+    """The loop's, as all of what follows. What may wait is done by a thread of its own, one at a time, which posts what
+    came of it: a connection whose handshake is over, or where the leader is."""
 
     def __init__(self, client: ReplicationClient, leader: BrokerId, broker_epoch: int) -> None:
         self._client = client
+        self._loop = client.loop
         self._leader = leader
         self._broker_epoch = broker_epoch
-        self._lock = threading.Lock()
         self._end = FollowerEnd(silence_ms=client.silence_ms)
-        self._connection: socket.socket | None = None
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        # Once nobody has the link, nor its thread, which may outlive `join`.
-        weakref.finalize(self, os.close, self._wake).atexit = False
         self._address: Address | None = None
-        self._thread = threading.Thread(target=self._run, name=f"replication-from-{leader}", daemon=True)
-        self._thread.start()
-
-    # From any thread.
+        self._connection: LeaderConnection | None = None
+        self._connecting: socket.socket | None = None
+        self._is_busy = False  # a thread connects, or it rests before the next one does
 
     def follow(self, partition: TopicPartition) -> None:
-        with self._lock:
-            self._end.follow(partition)
-            os.eventfd_write(self._wake, 1)
+        self._end.follow(partition)
+        if self._connection is not None:
+            self._loop.touch(self._connection)
+        elif not self._is_busy:
+            self._connect()
 
     def unfollow(self, partition: TopicPartition) -> None:
-        with self._lock:
-            self._end.unfollow(partition)
+        self._end.unfollow(partition)
 
     def close(self) -> None:
-        with self._lock:
-            self._end.close()
-            os.eventfd_write(self._wake, 1)
-            if self._connection is not None:
-                hang_up(self._connection)
+        self._end.close()
+        if self._connecting is not None:
+            hang_up(self._connecting)
+        if self._connection is not None:
+            self._loop.end(self._connection, BrokerNotAvailable("this broker follows nobody in that life any longer"))
 
-    def join(self) -> None:
-        if self._thread is not threading.current_thread():
-            self._thread.join(CLOSE_TIMEOUT_S)
+    # Connecting.
 
-    # The thread.
-
-    def _run(self) -> None:
-        waiting = select.poll()
-        waiting.register(self._wake, select.POLLIN)
-        while not self._end.closed:
-            if not self._end.follows:
-                self._wait(waiting, None)  # a leader of nothing is not looked for
-                continue
+    def _connect(self) -> None:
+        self._is_busy = not self._end.closed and self._end.follows  # a leader of nothing is not looked for
+        if self._is_busy:
+            thread = threading.Thread(target=self._shake_hands, name=f"replication-to-{self._leader}", daemon=True)
             try:
-                self._exchange()
-            except (OSError, ReplicationError) as error:
-                if not self._end.closed:
-                    level = logging.INFO if isinstance(error, (OSError, BrokerNotAvailable)) else logging.WARNING
-                    log.log(level, "replication from broker %s at %s: %s", self._leader, self._address, error)
-            deadline = time.monotonic() + self._end.ended() / 1000
-            while (left := deadline - time.monotonic()) > 0 and not self._end.closed:
-                self._wait(waiting, left)
+                thread.start()
+            except RuntimeError as error:  # the process may have no more threads
+                self.ended(BrokerNotAvailable(f"no thread to connect: {error}"))
 
-    def _wait(self, waiting: select.poll, timeout_s: float | None) -> None:
-        if waiting.poll(None if timeout_s is None else timeout_s * 1000):
-            self._clear_wake()
+    def _shake_hands(self) -> None:
+        """On a thread of its own."""
+        client = self._client
+        try:
+            address = client.address_of(self._leader)
+            self._loop.post(partial(self._looked_up, address))
+            if address is None:
+                raise BrokerNotAvailable(f"broker {self._leader} is not registered")
+            connection = socket.create_connection(address, timeout=CONNECT_TIMEOUT_S)
+        except (OSError, ReplicationError) as error:
+            self._loop.post(partial(self.ended, error))
+            return
+        self._loop.post(partial(self._opened, connection))
+        try:
+            tune(connection)
+            channel = client.security.connected(connection, address[0], HELLO_TIMEOUT_S)
+            receiver = FrameReceiver(channel, client.frame_bytes_max)
+            hello = HelloFrame(cluster_id=client.cluster_id, broker_id=client.broker, broker_epoch=self._broker_epoch)
+            introduce(channel, receiver, hello, client.security.token, HELLO_TIMEOUT_S)
+            channel.setblocking(False)
+        except (OSError, ReplicationError) as error:
+            connection.close()
+            self._loop.post(partial(self.ended, error))
+            return
+        self._loop.post(partial(self._connected, channel, receiver))
 
-    def _clear_wake(self) -> None:
-        with contextlib.suppress(BlockingIOError):
-            os.eventfd_read(self._wake)
+    def _looked_up(self, address: Address | None) -> None:
+        self._end.looked_up(has_moved=self._address != address)
+        self._address = address
 
-    def _exchange(self) -> None:
-        """Connect, ask for everything that is followed, and go on until the connection ends."""
-        with self._connect() as connection:
-            try:
-                self._follow_over(connection)
-            finally:
-                with self._lock:
-                    self._connection = None
+    def _opened(self, connection: socket.socket) -> None:
+        self._connecting = connection
+        if self._end.closed:
+            hang_up(connection)
 
-    def _follow_over(self, connection: socket.socket) -> None:
-        assert self._address is not None
-        channel = self._client.security.connected(connection, self._address[0], HELLO_TIMEOUT_S)
-        receiver = FrameReceiver(channel, self._client.frame_bytes_max)
-        hello = HelloFrame(
-            cluster_id=self._client.cluster_id, broker_id=self._client.broker, broker_epoch=self._broker_epoch
-        )
-        introduce(channel, receiver, hello, self._client.security.token, HELLO_TIMEOUT_S)
-        for received in receiver.whole():  # of what came with the last of the handshake no poll tells
-            self._received(received)
-        waiting = select.poll()
-        waiting.register(self._wake, select.POLLIN)
-        waiting.register(connection, select.POLLIN)
-        arrived = select.poll()
-        arrived.register(connection, select.POLLIN)
-        with self._lock:
-            self._end.connected(_now_ms())
-        while not self._end.closed:
-            self._send_due(channel)
-            with self._lock:
-                wait_ms = self._end.wait_ms(_now_ms())
-            ready = {each for each, _ in waiting.poll(wait_ms)}
-            if self._wake in ready:
-                self._clear_wake()
-            if connection.fileno() in ready:
-                self._receive(receiver, arrived)
-            elif self._end.is_silent(_now_ms()):
-                silence_s = self._end.silence_ms / 1000
-                raise BrokerNotAvailable(
-                    f"nothing has come for {silence_s:.1f} s from a leader that says that it lives"
-                )
+    def _connected(self, channel: Channel, receiver: FrameReceiver) -> None:
+        self._connecting = None
+        if self._end.closed:
+            channel.close()
+            return
+        self._end.connected(_now_ms())
+        self._connection = LeaderConnection(self, self._client, self._end, channel, receiver)
+        self._connection.begin()
 
-    def _receive(self, receiver: FrameReceiver, arrived: select.poll) -> None:
+    def ended(self, error: OSError | ReplicationError) -> None:
+        """It could not be connected, or the connection is over."""
+        self._connecting = self._connection = None
+        if self._end.closed:
+            return
+        level = logging.INFO if isinstance(error, (OSError, BrokerNotAvailable)) else logging.WARNING
+        log.log(level, "replication from broker %s at %s: %s", self._leader, self._address, error)
+        self._is_busy = True
+        self._loop.at(_now_ms() + self._end.ended(), self._connect)
+
+    # Where the leader is.
+
+    def look_up(self) -> None:
+        thread = threading.Thread(target=self._find, args=(self._connection,), name="replication-look-up", daemon=True)
+        with contextlib.suppress(RuntimeError):  # no thread: the next refusal asks again
+            thread.start()
+
+    def _find(self, connection: LeaderConnection) -> None:
+        """On a thread of its own."""
+        self._loop.post(partial(self._found, connection, self._client.address_of(self._leader)))
+
+    def _found(self, connection: LeaderConnection, address: Address | None) -> None:
+        if self._connection is connection and address != self._address:
+            self._loop.end(connection, BrokerNotAvailable(f"broker {self._leader} is no longer at {self._address}"))
+
+    @property
+    def leader(self) -> BrokerId:
+        return self._leader
+
+
+class LeaderConnection:
+    """transport.socket_loop.Connected."""
+
+    def __init__(
+        self, link: LeaderLink, client: ReplicationClient, end: FollowerEnd, channel: Channel, receiver: FrameReceiver
+    ) -> None:
+        self._link = link
+        self._client = client
+        self._end = end
+        self._channel = channel
+        self._receiver = receiver
+        self._outbox = Outbox(channel)
+        self._number = channel.fileno()
+
+    def fileno(self) -> int:
+        return self._number
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._outbox)
+
+    def begin(self) -> None:
+        self._client.loop.add(self)
+        # Of what came with the last of the handshake no poll tells.
+        self._client.loop.perform(self, lambda: self._take(self._receiver.whole()))
+
+    def came(self) -> None:
         """What the leader has sent, until it pauses: asked for again together, it comes together."""
         taken = 0
         while taken < RECEIVED_BYTES_MAX:
-            frames = receiver.receive()
+            frames = self._receiver.receive()
             self._end.heard(_now_ms())
-            for received in frames:
-                self._received(received)
-                taken += len(received.payload)
-            if not arrived.poll(0):
+            self._take(frames)
+            taken += sum(len(frame.payload) for frame in frames)
+            if self._receiver.is_drained:
                 return
 
-    def _connect(self) -> socket.socket:
-        before, self._address = self._address, self._client.address_of(self._leader)
-        self._end.looked_up(has_moved=self._address != before)
-        if self._address is None:
-            raise BrokerNotAvailable(f"broker {self._leader} is not registered")
-        connection = socket.create_connection(self._address, timeout=CONNECT_TIMEOUT_S)
-        tune(connection)
-        connection.settimeout(None)
-        with self._lock:
-            self._connection = connection
-            if self._end.closed:
-                hang_up(connection)
-        return connection
+    def turn(self, now_ms: float) -> float:
+        if self._end.is_silent(now_ms):
+            silence_s = self._end.silence_ms / 1000
+            raise BrokerNotAvailable(f"nothing has come for {silence_s:.1f} s from a leader that says that it lives")
+        self._outbox.flush()
+        while not self._outbox and (due := self._end.take_due(now_ms)):
+            frame = self._end.asked(next_fetches(due, self._client.replica_of))
+            if frame is not None:
+                self._outbox.put(encoded(frame))
+                self._outbox.flush()
+        wait_ms = None if self._outbox else self._end.wait_ms(now_ms)
+        return math.inf if wait_ms is None else now_ms + wait_ms
 
-    def _send_due(self, connection: Channel) -> None:
-        with self._lock:
-            due = self._end.take_due(_now_ms())
-        frame = self._end.asked(next_fetches(due, self._client.replica_of))
-        if frame is not None:
-            send(connection, encoded(frame))
+    def ended(self, error: OSError | ReplicationError) -> None:
+        self._channel.close()
+        self._link.ended(error)
+
+    def _take(self, frames: list[ReceivedFrame]) -> None:
+        for received in frames:
+            self._received(received)
 
     def _received(self, received: ReceivedFrame) -> None:
         frame, payload = received
@@ -242,18 +293,36 @@ class LeaderLink:
         fetch = self._end.received(frame.number, partition)
         if fetch is None:
             return
+        if may_cut(fetch, answer):
+            self._client.aside.do(partial(self._taken, fetch, answer, None), partial(self._settle, partition))
+            return
         try:
             records = _records(answer, payload)
+        except ReplicationError as error:
+            self._settle(partition, error)
+            return
+        self._settle(partition, self._taken(fetch, answer, records))
+
+    def _taken(
+        self, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None
+    ) -> ReplicationError | None:
+        """Why it could not be. What cuts the log is taken on a thread that may wait for the disk."""
+        try:
             cut = take(self._end, fetch, answer, records, self._client.replica_of)
         except ReplicationError as error:
-            self._failed(partition, error)
-            return
+            return error
         if cut is not None:
-            self._tell_cut(partition, cut)
+            self._tell_cut(fetch.topic_partition, cut)
         if records is not None:
             self._client.received.carried(records)
-        with self._lock:
+        return None
+
+    def _settle(self, partition: TopicPartition, error: ReplicationError | None) -> None:
+        if error is None:
             self._end.answered(partition)
+        else:
+            self._failed(partition, error)
+        self._client.loop.touch(self)
 
     def _tell_cut(self, partition: TopicPartition, cut: Cut) -> None:
         text = (
@@ -262,18 +331,16 @@ class LeaderLink:
         log.log(
             logging.ERROR if cut.committed else logging.INFO,
             text,
-            *(partition, cut.end, cut.to, self._leader, cut.committed),
+            *(partition, cut.end, cut.to, self._link.leader, cut.committed),
             extra={"partition": partition},
         )
 
     def _failed(self, partition: TopicPartition, error: ReplicationError) -> None:
         level = logging.INFO if error.retriable else logging.ERROR
         text = "replication of %s from broker %s: %s"
-        log.log(level, text, partition, self._leader, error, extra={"partition": partition})
-        with self._lock:
-            is_to_be_looked_up = self._end.failed(partition, error, _now_ms())
-        if is_to_be_looked_up and self._client.address_of(self._leader) != self._address:
-            raise BrokerNotAvailable(f"broker {self._leader} is no longer at {self._address}")
+        log.log(level, text, partition, self._link.leader, error, extra={"partition": partition})
+        if self._end.failed(partition, error, _now_ms()):
+            self._link.look_up()
 
 
 def _now_ms() -> float:

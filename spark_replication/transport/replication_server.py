@@ -1,13 +1,13 @@
 """Replication, the leader's side: a follower connects, says who it is, and fetches all it follows over one connection.
 
-A thread per connection reads fetches, another sends answers. Between them lies engine.fetch_session, which says who is
-to be answered, and when: never a queue of bytes, so a slow follower costs no memory.
+A thread accepts, and one shakes hands with each newcomer. From then on the connection is the loop's, which reads
+fetches and sends answers. Between them lies engine.fetch_session, which says who is to be answered, and when: answers
+are made when the socket has taken those before, so a slow follower costs no memory.
 
 Rules:
 - No guard is held while sending, or while waiting for anything.
 - A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
-  several batches. Else every batch would cost two threads a wake-up each, here and there (process.load). One that
-  waits at the log end is answered at once.
+  several batches. One that waits at the log end is answered at once.
 - What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
 
@@ -15,12 +15,15 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import socket
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
+from typing import TypeGuard
 
-from spark_replication.engine.fetch_session import FindReplica, FollowerConnections, LeaderEnd
+from spark_replication.engine.fetch_session import Answer, FindReplica, FollowerConnections, LeaderEnd, loaded
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -41,10 +44,21 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import Records, StoredSlice
 from spark_replication.process.load import Load
 from spark_replication.transport.acceptor import Acceptor
-from spark_replication.transport.frames import Channel, FrameReceiver, Part, encoded, hang_up, send, tune
+from spark_replication.transport.aside import Aside
+from spark_replication.transport.frames import (
+    Channel,
+    FrameReceiver,
+    Outbox,
+    ReceivedFrame,
+    encoded,
+    hang_up,
+    send,
+    tune,
+)
 from spark_replication.transport.handshake import admitted
 from spark_replication.transport.meter import CONNECTION, FETCH, Meter, Traffic
 from spark_replication.transport.security import Security
+from spark_replication.transport.socket_loop import SocketLoop
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
@@ -52,16 +66,20 @@ SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are smal
 SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
 GATHER_MS = 1  # between two answers to a follower that is behind
 GATHER_BUSY_MS = 10  # likewise, of a leader that is busy
-WRITER_TIMEOUT_S = 1.0  # to finish the answer that it is sending, so that a refusal may follow
 CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
 
 
 class ReplicationServer:
+    """_connections: all sockets, with the thread that shakes hands; None once the loop has it. Under the lock.
+    followers: the loop's."""
+
     def __init__(
         self,
         host: str,
+        loop: SocketLoop,
+        aside: Aside,
         *,
         cluster_id: str,
         security: Security,
@@ -71,6 +89,8 @@ class ReplicationServer:
     ) -> None:
         """Listens at once, on a port that the system chooses; serves from `start` on."""
         security.require_may_bind(host)
+        self.loop = loop
+        self.aside = aside
         self.cluster_id = cluster_id
         self.security = security
         self.frame_bytes_max = frame_bytes_max
@@ -79,7 +99,7 @@ class ReplicationServer:
         self.sent = Traffic()
         self._lock = threading.Lock()
         self._closed = False
-        self._connections: dict[socket.socket, threading.Thread] = {}
+        self._connections: dict[socket.socket, threading.Thread | None] = {}
         self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(replica_of)
         self._load = Load()
         try:
@@ -95,6 +115,9 @@ class ReplicationServer:
 
     def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
         """See ports.FollowerLinks. A follower that is not connected asks again when it is."""
+        self.loop.post(partial(self._ready, follower, partition))
+
+    def _ready(self, follower: BrokerId, partition: TopicPartition) -> None:
         connection = self.followers.of(follower)
         if connection is not None:
             connection.ready(partition)
@@ -112,23 +135,13 @@ class ReplicationServer:
         for connection in connections:
             hang_up(connection)
         for thread in (self._accepting, *connections.values()):
-            if thread.is_alive():
+            if thread is not None and thread.is_alive():
                 thread.join(CLOSE_TIMEOUT_S)
         self._listener.close()
 
-    def joined(self, follower: FollowerConnection) -> None:
-        with self._lock:
-            before = self.followers.joined(follower)
-        if before is not None:
-            before.hang_up()
-
-    def left(self, follower: FollowerConnection) -> None:
-        with self._lock:
-            self.followers.left(follower)
-
     def _accept(self) -> None:
         while (connection := self._acceptor.next()) is not None:
-            thread = threading.Thread(target=self._serve, args=(connection,), name="replication-read", daemon=True)
+            thread = threading.Thread(target=self._greet, args=(connection,), name="replication-hello", daemon=True)
             with self._lock:
                 closed, full = self._closed, len(self._connections) >= CONNECTIONS_MAX
                 if not closed and not full:
@@ -146,88 +159,99 @@ class ReplicationServer:
         try:
             thread.start()
         except RuntimeError as error:  # the process may have no more threads: its follower tries again
-            with self._lock:
-                self._connections.pop(connection, None)
-            connection.close()
+            self._close_one(connection)
             self._acceptor.pause(f"a replication connection cannot be served: {error}")
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _greet(self, connection: socket.socket) -> None:
         channel: Channel = connection
-        with connection:
-            try:
-                tune(connection)
-                channel = self.security.accepted(connection, HELLO_TIMEOUT_S)
-                self._serve_follower(channel)
-            except BrokerNotAvailable as error:
-                log.info("a replication connection ended: %s", error.message)
-            except ReplicationError as error:
-                log.warning("a replication connection was refused: %s", error)
-                self.meter.refused(CONNECTION, error.code)
-                _refuse(channel, error)
-            except OSError as error:
-                log.info("a replication connection broke: %s", error)
-            finally:
-                with self._lock:
-                    self._connections.pop(connection, None)
-
-    def _serve_follower(self, connection: Channel) -> None:
-        receiver = FrameReceiver(connection, self.frame_bytes_max)
-        hello = admitted(connection, receiver, self.security.token, HELLO_TIMEOUT_S)
-        if hello.cluster_id != self.cluster_id:
-            raise WrongCluster(f"this broker is of cluster {self.cluster_id}, not of {hello.cluster_id}")
-        follower = FollowerConnection(self, connection, LeaderEnd(hello.broker_id, hello.broker_epoch))
-        self.joined(follower)
         try:
-            follower.serve(receiver)
-        finally:
-            self.left(follower)
+            tune(connection)
+            channel = self.security.accepted(connection, HELLO_TIMEOUT_S)
+            receiver = FrameReceiver(channel, self.frame_bytes_max)
+            hello = admitted(channel, receiver, self.security.token, HELLO_TIMEOUT_S)
+            if hello.cluster_id != self.cluster_id:
+                raise WrongCluster(f"this broker is of cluster {self.cluster_id}, not of {hello.cluster_id}")
+        except (OSError, ReplicationError) as error:
+            if self.is_refusal(error):
+                _refuse(channel, error)
+            self._close_one(connection)
+            return
+        end = LeaderEnd(hello.broker_id, hello.broker_epoch)
+        follower = FollowerConnection(self, channel, receiver, end, partial(self._close_one, connection))
+        with self._lock:
+            self._connections[connection] = None
+        channel.setblocking(False)
+        self.loop.post(follower.begin)
+
+    def is_refusal(self, error: OSError | ReplicationError) -> TypeGuard[ReplicationError]:
+        """Whether the peer is to hear why its connection ends."""
+        if isinstance(error, OSError):
+            log.info("a replication connection broke: %s", error)
+            return False
+        if isinstance(error, BrokerNotAvailable):
+            log.info("a replication connection ended: %s", error.message)
+            return False
+        log.warning("a replication connection was refused: %s", error)
+        self.meter.refused(CONNECTION, error.code)
+        return True
+
+    def _close_one(self, connection: socket.socket) -> None:
+        with self._lock:
+            self._connections.pop(connection, None)
+        connection.close()
 
 
 class FollowerConnection:
-    """_changed guards what of `end` is ready, and when it is to be sent."""
+    """transport.socket_loop.Connected."""
 
-    def __init__(self, server: ReplicationServer, connection: Channel, end: LeaderEnd) -> None:
+    def __init__(
+        self,
+        server: ReplicationServer,
+        channel: Channel,
+        receiver: FrameReceiver,
+        end: LeaderEnd,
+        close: Callable[[], None],
+    ) -> None:
         self.end = end
         self._server = server
-        self._connection = connection
-        self._sends_files = isinstance(connection, socket.socket)  # else it encrypts them first
-        self._changed = threading.Condition(threading.Lock())
-        self._over = False
+        self._loop = server.loop
+        self._channel = channel
+        self._receiver = receiver
+        self._close = close
+        self._outbox = Outbox(channel)
+        self._sends_files = isinstance(channel, socket.socket)  # else it encrypts them first
+        self._number = channel.fileno()
 
-    def ready(self, partition: TopicPartition) -> None:
-        with self._changed:
-            if self.end.ready(partition):
-                self._changed.notify()
+    def fileno(self) -> int:
+        return self._number
 
-    def hang_up(self) -> None:
-        with self._changed:
-            self._over = True
-            self._changed.notify()
-        hang_up(self._connection)
+    @property
+    def owes(self) -> bool:
+        return bool(self._outbox)
 
-    def serve(self, receiver: FrameReceiver) -> None:
-        """Until the connection ends."""
-        writer = threading.Thread(target=self._write, name="replication-write", daemon=True)
-        writer.start()
-        try:
-            frames = receiver.whole()
-            while True:
-                for frame, _ in frames:
-                    if not isinstance(frame, FetchFrame):
-                        raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
-                    for fetch in frame.partitions:
-                        self._fetch(frame.number, fetch)
-                    with self._changed:
-                        self.end.frame_came()
-                frames = receiver.receive()
-        finally:
-            with self._changed:
-                self._over = True
-                self._changed.notify()
-            writer.join(WRITER_TIMEOUT_S)
-            if writer.is_alive():
-                hang_up(self._connection)  # it is stuck in a full socket
-                writer.join()
+    def begin(self) -> None:
+        """After the handshake, with which the first fetches may have come."""
+        self._loop.add(self)
+        self._loop.perform(self, self._join)
+
+    def _join(self) -> None:
+        before = self._server.followers.joined(self)
+        if before is not None:
+            self._loop.end(before, BrokerNotAvailable("its follower has connected again"))
+        self._outbox.put(encoded(ALIVE_FRAME))  # before any answer: the follower is to know that it will hear this
+        self.end.sent(_now_ms())
+        self._take(self._receiver.whole())
+
+    def came(self) -> None:
+        self._take(self._receiver.receive())
+
+    def _take(self, frames: list[ReceivedFrame]) -> None:
+        for frame, _ in frames:
+            if not isinstance(frame, FetchFrame):
+                raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
+            for fetch in frame.partitions:
+                self._fetch(frame.number, fetch)
+            self._loop.post(self.end.frame_came)  # after what its fetches have posted
 
     def _fetch(self, number: int, fetch: FetchPartition) -> None:
         error = self._server.followers.fetched(self, number, fetch, self._server.now_ms())
@@ -235,57 +259,72 @@ class FollowerConnection:
             partition = fetch.topic_partition
             by = self.end.follower
             log.info("a fetch of %s by broker %s: %s", partition, by, error, extra={"partition": partition})
-            self.ready(partition)
+            self.end.ready(partition)
 
-    def _write(self) -> None:
-        try:
-            self._send(encoded(ALIVE_FRAME))  # at once, whatever else there is: it is to know that it will hear this
-            while (partitions := self._take_ready()) is not None:
-                self._answer(partitions)
-                self.end.gather(_now_ms(), self._server.gather_ms())
-                if self.end.owes_a_sign_of_life(_now_ms()):
-                    self._send(encoded(ALIVE_FRAME))
-        except OSError as error:
-            log.info("broker %s takes no answers: %s", self.end.follower, error)
-            hang_up(self._connection)
+    def ready(self, partition: TopicPartition) -> None:
+        self.end.ready(partition)
+        self._loop.touch(self)
 
-    def _take_ready(self) -> list[TopicPartition] | None:
-        """Empty: it has been quiet for long enough. None: the connection is over."""
-        with self._changed:
-            while not self._over and (left_ms := self.end.wait_ms(_now_ms())) > 0:
-                self._changed.wait(left_ms / 1000)
-            return None if self._over else self.end.take_ready()
+    def turn(self, now_ms: float) -> float:
+        self._outbox.flush()
+        while not self._outbox and self.end.wait_ms(now_ms) <= 0:
+            self._answer(self.end.take_ready())
+            self.end.gather(now_ms, self._server.gather_ms())
+            if self.end.owes_a_sign_of_life(now_ms):
+                self._outbox.put(encoded(ALIVE_FRAME))
+                self.end.sent(now_ms)
+            self._outbox.flush()
+        # What the socket does not take is its next turn.
+        return math.inf if self._outbox else now_ms + self.end.wait_ms(now_ms)
 
     def _answer(self, partitions: list[TopicPartition]) -> None:
-        parts: list[Part] = []
         collected = 0
-        for partition in partitions:
-            answer = self._server.followers.answer(self, partition, self._loaded)
+        for place, partition in enumerate(partitions):
+            if collected >= SEND_BYTES:
+                collected = 0
+                self._outbox.flush()
+                if self._outbox:  # the others wait, rather than lie in memory
+                    for later in partitions[place:]:
+                        self.end.ready(later)
+                    return
+            answer = self._server.followers.answer(self, partition)
             if answer is None:
                 continue
-            if answer.told.error != NONE:
-                self._server.meter.refused(FETCH, answer.told.error)
-            records = answer.records
-            stored = (records.head, records.entries, records.data) if records is not None else ()
-            frame = encoded(FetchedFrame(number=answer.number, partition=answer.told), *stored)
-            if records is not None:
-                self._server.sent.carried(records)
-            parts += frame
-            collected += sum(map(len, frame))
-            if collected >= SEND_BYTES:
-                self._send(parts)
-                parts, collected = [], 0
-        if parts:
-            self._send(parts)
+            if isinstance(answer.records, StoredSlice) and not answer.records.data.is_cached:
+                self._server.aside.do(answer.records.data.warm, partial(self._warmed, answer))
+                continue
+            collected += self._say(answer)
+
+    def _warmed(self, answer: Answer, _result: None) -> None:
+        self._say(answer)
+        self._loop.touch(self)
+
+    def _say(self, found: Answer) -> int:
+        """How many bytes that is."""
+        answer = loaded(found, self._loaded)
+        if answer.told.error != NONE:
+            self._server.meter.refused(FETCH, answer.told.error)
+        records = answer.records
+        stored = (records.head, records.entries, records.data) if records is not None else ()
+        frame = encoded(FetchedFrame(number=answer.number, partition=answer.told), *stored)
+        if records is not None:
+            self._server.sent.carried(records)
+        self._outbox.put(frame)
+        self.end.sent(_now_ms())
+        return sum(map(len, frame))
 
     def _loaded(self, records: Records) -> Records:
         """As they are sent."""
         is_sent_as_file = self._sends_files and len(records.data) >= SENDFILE_BYTES_MIN
         return records if is_sent_as_file or not isinstance(records, StoredSlice) else records.loaded()
 
-    def _send(self, parts: Sequence[Part]) -> None:
-        send(self._connection, parts)
-        self.end.sent(_now_ms())
+    def ended(self, error: OSError | ReplicationError) -> None:
+        self._server.followers.left(self)
+        if self._server.is_refusal(error):
+            self._outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
+            with contextlib.suppress(OSError, ReplicationError):
+                self._outbox.flush()
+        self._close()
 
 
 def _now_ms() -> float:

@@ -1,11 +1,11 @@
 """TLS between brokers, with the interface that frames need of a socket.
 
-One thread reads while another writes: CPython's SSLSocket does not allow that. So OpenSSL works on memory, under a
-lock, and the socket is used outside it.
+OpenSSL works on memory, so that large records go in one call, and a socket that does not wait leaves nothing half done.
 
 Rules:
-- One thread receives and one sends, and the lock is never held while the socket waits.
-- Only the sender takes what OpenSSL wants to send. What a peer makes the receiver owe it goes with the next answer.
+- One thread at a time.
+- What was encrypted and did not go is kept: it is sent before anything else (`owes`, `flush`).
+- What a peer makes the receiver owe it goes with the next answer.
 - After a `recv_into` with ROOM_BYTES_MIN of room nothing decrypted is left: a poll of the socket tells of all the rest.
 """
 
@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import socket
 import ssl
-import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
@@ -33,12 +33,12 @@ class TlsChannel:
 
     def __init__(self, connection: socket.socket, context: ssl.SSLContext, server_name: str | None) -> None:
         self._connection = connection
-        self._lock = threading.Lock()  # guards these three
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
         )
         self._received = memoryview(bytearray(RECORD_BYTES_MAX))
+        self._owed = memoryview(b"")  # encrypted, and not sent yet
         self._more = True  # the last recv_into had no room for all, or the handshake has read beyond itself
 
     @classmethod
@@ -105,13 +105,12 @@ class TlsChannel:
                 return 0
         filled = 0
         try:
-            with self._lock:
-                self._incoming.write(self._received[:received])
-                while filled < len(room):
-                    count: int = self._tls.read(len(room) - filled, room[filled:])  # type: ignore[assignment]
-                    if count == 0:
-                        return filled  # the peer says that it ends: the socket's end follows
-                    filled += count
+            self._incoming.write(self._received[:received])
+            while filled < len(room):
+                count: int = self._tls.read(len(room) - filled, room[filled:])  # type: ignore[assignment]
+                if count == 0:
+                    return filled  # the peer says that it ends: the socket's end follows
+                filled += count
         except ssl.SSLWantReadError:
             self._more = False
             if not filled:
@@ -123,7 +122,8 @@ class TlsChannel:
         return filled
 
     def sendmsg(self, buffers: Sequence[Buffer], _ancillary: tuple[()] = (), _flags: int = 0) -> int:
-        """As of a socket: how much of them went, at least something."""
+        """As of a socket: how much of them was taken, at least something. BlockingIOError: nothing was."""
+        self.flush()
         parts: list[memoryview] = []
         room = ENCRYPTED_BYTES_MAX
         for buffer in buffers:
@@ -132,19 +132,31 @@ class TlsChannel:
             if not room:
                 break
         plain = memoryview(b"".join(parts))  # a record each would cost more than this copy
-        with self._lock:
-            taken = 0
-            try:
-                while taken < len(plain):
-                    taken += self._tls.write(plain[taken:])
-            except ssl.SSLError as error:
-                raise _failed("the peer", error) from error
-            owed = self._outgoing.read()
-        self._connection.sendall(owed)
+        taken = 0
+        try:
+            while taken < len(plain):
+                taken += self._tls.write(plain[taken:])
+        except ssl.SSLError as error:
+            raise _failed("the peer", error) from error
+        self._owed = memoryview(self._outgoing.read())
+        with suppress(BlockingIOError):
+            self.flush()
         return taken
+
+    @property
+    def owes(self) -> bool:
+        return bool(self._owed)
+
+    def flush(self) -> None:
+        """What was encrypted and did not go. BlockingIOError: the socket does not take all of it."""
+        while self._owed:
+            self._owed = self._owed[self._connection.send(self._owed) :]
 
     def fileno(self) -> int:
         return self._connection.fileno()
+
+    def setblocking(self, waits: bool) -> None:  # noqa: FBT001 (as of a socket)
+        self._connection.setblocking(waits)
 
     def settimeout(self, timeout_s: float | None) -> None:
         self._connection.settimeout(timeout_s)

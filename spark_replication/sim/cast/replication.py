@@ -14,13 +14,13 @@ from spark_replication.engine.fetch_session import (
     FollowerEnd,
     LeaderEnd,
     LeaderLinks,
+    loaded,
     next_fetches,
     take,
 )
 from spark_replication.errors import ReplicationError, StaleBrokerEpoch
 from spark_replication.messages.replication import FetchFrame
 from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.ports import LogSlice, Records
 from spark_replication.sim.world.network import Stream
 
 if TYPE_CHECKING:
@@ -120,8 +120,8 @@ class Links:
     def _answer(self, connection: Connection) -> None:
         end, world = connection.end, self._me.world
         partitions = end.take_ready()
-        found = [self._followers.answer(connection, partition, _loaded) for partition in partitions]
-        answers = [answer for answer in found if answer is not None]
+        found = [self._followers.answer(connection, partition) for partition in partitions]
+        answers = [loaded(answer, lambda records: records.loaded()) for answer in found if answer is not None]
         end.gather(world.now_ms, GATHER_MS)
         if end.has_ready:
             self._wake(connection)
@@ -130,10 +130,6 @@ class Links:
         link = connection.follower.links.link_to(self._me.broker)
         if not connection.back.send("fetched", lambda: link.received(connection, answers), self._me.place):
             connection.break_off()
-
-
-def _loaded(records: Records) -> LogSlice:
-    return records.loaded()
 
 
 class LeaderLink:

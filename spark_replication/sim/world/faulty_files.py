@@ -32,8 +32,15 @@ class InMemory(bytes):
     def read(self) -> bytes:
         return self
 
-    def send_to(self, connection: int) -> int:
-        return os.write(connection, self)
+    @property
+    def is_cached(self) -> bool:
+        return True
+
+    def warm(self) -> None:
+        """There is nothing to wait for."""
+
+    def send_to(self, connection: int, position: int) -> int:
+        return os.write(connection, self[position:])
 
 
 class File:

@@ -6,6 +6,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, cast
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.engine import fetch_session
 from spark_replication.engine.fetch_session import (
@@ -13,11 +14,14 @@ from spark_replication.engine.fetch_session import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
     SILENCE_MS_MIN,
+    Answer,
     Cut,
     FollowerConnections,
     FollowerEnd,
     LeaderEnd,
     LeaderLinks,
+    loaded,
+    may_cut,
     next_fetches,
     take,
 )
@@ -30,7 +34,7 @@ from spark_replication.errors import (
     StorageFailed,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages.replication import ALIVE, FetchedPartition, FetchPartition
+from spark_replication.messages.replication import ALIVE, Diverging, FetchedPartition, FetchPartition
 from spark_replication.model import TopicPartition
 from spark_replication.ports import Records
 
@@ -310,10 +314,6 @@ class Carried:
         self.end = LeaderEnd(follower, broker_epoch)
 
 
-def unchanged(records: Records) -> Records:
-    return records
-
-
 def test_what_becomes_ready_first_wakes_and_is_taken_in_that_order_and_once() -> None:
     end = LeaderEnd(2, 4)
     assert [end.ready(partition) for partition in (B, A, B)] == [True, False, False]
@@ -368,10 +368,10 @@ def test_a_fetch_is_answered_with_its_number_and_once() -> None:
     assert followers.fetched(carried, 3, fetch_of(A), 5) is None
     assert replica.fetches == [(fetch_of(A), 2, 4)]
     assert followers.fetched(carried, 4, fetch_of(A, offset=9), 5) is None
-    answer = followers.answer(carried, A, unchanged)
+    answer = followers.answer(carried, A)
     assert answer is not None
     assert (answer.number, answer.told, answer.records) == (4, answer_of(A), None)
-    assert followers.answer(carried, A, unchanged) is None
+    assert followers.answer(carried, A) is None
 
 
 def test_what_comes_over_a_connection_that_was_replaced_is_nothing() -> None:
@@ -382,8 +382,8 @@ def test_what_comes_over_a_connection_that_was_replaced_is_nothing() -> None:
     followers.joined(new)
     assert followers.fetched(old, 4, fetch_of(A), 5) is None
     assert len(replica.fetches) == 1
-    assert followers.answer(old, A, unchanged) is None
-    assert followers.answer(new, A, unchanged) is None, "it has not asked"
+    assert followers.answer(old, A) is None
+    assert followers.answer(new, A) is None, "it has not asked"
 
 
 def test_every_fetch_is_answered_also_one_that_is_refused_or_came_too_soon() -> None:
@@ -392,7 +392,7 @@ def test_every_fetch_is_answered_also_one_that_is_refused_or_came_too_soon() -> 
     followers.joined(carried)
 
     def answered(partition: TopicPartition) -> tuple[int, str] | None:
-        answer = followers.answer(carried, partition, unchanged)
+        answer = followers.answer(carried, partition)
         return None if answer is None else (answer.number, answer.told.error)
 
     assert isinstance(followers.fetched(carried, 1, fetch_of(B), 5), UnknownTopicOrPartition)
@@ -406,19 +406,22 @@ def test_every_fetch_is_answered_also_one_that_is_refused_or_came_too_soon() -> 
 
 
 def test_records_are_loaded_as_they_are_sent_and_a_disk_that_refuses_that_is_told() -> None:
-    replica, carried, records = Replica(), Carried(), cast("Records", object())
-    replica.answers = (answer_of(A), records)
-    followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
-    followers.joined(carried)
+    records, as_sent = cast("Records", object()), cast("Records", object())
 
     def refused(_records: Records) -> Records:
         raise LATER
 
-    followers.fetched(carried, 1, fetch_of(A), 5)
-    answer = followers.answer(carried, A, unchanged)
-    assert answer is not None
-    assert answer.records is records
-    followers.fetched(carried, 2, fetch_of(A), 5)
-    answer = followers.answer(carried, A, refused)
-    assert answer is not None
-    assert (answer.number, answer.told.error, answer.records) == (2, StorageFailed.code, None)
+    found = Answer(2, answer_of(A), records)
+    assert loaded(found, lambda given: as_sent if given is records else given) == Answer(2, answer_of(A), as_sent)
+    told = loaded(found, refused)
+    assert (told.number, told.told.error, told.records) == (2, StorageFailed.code, None)
+    nothing = Answer(3, answer_of(A), None)
+    assert loaded(nothing, refused) is nothing
+
+
+def test_what_may_cut_the_followers_log_is_told_before() -> None:
+    fetch = fetch_of(A, offset=5)
+    assert not may_cut(fetch, answer_of(A))
+    assert not may_cut(fetch, replace(answer_of(A), log_start=5))
+    assert may_cut(fetch, replace(answer_of(A), log_start=6))
+    assert may_cut(fetch, replace(answer_of(A), diverging=Diverging(epoch=0, end=3)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 
 from spark_replication.ports import StoredBytes
@@ -31,11 +30,19 @@ class FailingRange:
         self._files.check("read", self._path)
         return self._found.read()
 
-    def send_to(self, connection: int) -> int:
-        with suppress(OSError):
+    @property
+    def is_cached(self) -> bool:
+        return self._found.is_cached
+
+    def warm(self) -> None:
+        self._found.warm()
+
+    def send_to(self, connection: int, position: int) -> int:
+        try:
             self._files.check("read", self._path)
-            return self._found.send_to(connection)
-        return 0
+        except OSError:
+            return 0
+        return self._found.send_to(connection, position)
 
 
 class FailingFiles(LocalFiles):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import sys
@@ -92,12 +93,31 @@ def test_a_range_goes_to_a_connection_as_far_as_its_file_does(tmp_path: Path) ->
     found = files.stored(path, 4, 1)
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        assert (found.send_to(ours.fileno()), theirs.recv(99)) == (4, b"bcde")
+        assert (found.send_to(ours.fileno(), 0), theirs.recv(99)) == (4, b"bcde")
         files.truncate(path, 3)
-        assert (found.send_to(ours.fileno()), theirs.recv(99)) == (2, b"bc")
+        assert (found.send_to(ours.fileno(), 0), theirs.recv(99)) == (2, b"bc")
         theirs.close()
-        assert found.send_to(ours.fileno()) == 0
+        assert found.send_to(ours.fileno(), 0) == 0
     with pytest.raises(OSError, match="the file has 2 of 4 bytes"):
+        found.read()
+
+
+def test_what_is_not_in_memory_is_told_and_warmed(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=1)
+    path = tmp_path / "data"
+    path.write_bytes(bytes(3 << 20))
+    os.sync()
+    found = files.stored(path, 2 << 20, 4096)
+    with path.open("rb") as opened:
+        os.posix_fadvise(opened.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    was_cached = found.is_cached
+    found.warm()
+    # Some file systems keep everything in memory, or cannot tell what is.
+    assert (was_cached, found.is_cached) in {(False, True), (True, True), (False, False)}
+    assert found.read() == bytes(2 << 20)
+    os.truncate(path, 100)
+    found.warm()
+    with pytest.raises(OSError, match="the file has 0 of"):
         found.read()
 
 

@@ -29,6 +29,7 @@ from spark_replication.messages.replication import (
 )
 from spark_replication.model import TopicPartition
 from spark_replication.process import load
+from spark_replication.storage import files
 from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.storage.segment_memory import BATCH_BYTES_MAX
 from spark_replication.transport import replication_client, replication_server
@@ -69,7 +70,7 @@ def test_many_partitions_share_one_connection(brokers: Brokers) -> None:
     answers = [(first, second)[partition.partition % 2].produce(partition, 5) for partition in partitions]
     eventually(lambda: all(len(found) == 5 for found in answers), "all are acknowledged")
     assert all(first.files(partition) == second.files(partition) for partition in partitions)
-    assert len([thread for thread in threading.enumerate() if thread.name == "replication-read"]) == 2
+    assert [len(_connections_of(broker)) for broker in (first, second)] == [1, 1]
 
 
 def test_a_follower_that_asks_before_the_leader_knows_asks_again(brokers: Brokers) -> None:
@@ -104,14 +105,15 @@ def test_a_leader_that_refuses_many_partitions_is_not_looked_up_for_each(
 
 
 class Gate:
-    """A replica's guard that a link's thread finds taken until it is let go, however long that takes."""
+    """A replica's guard that one thread finds taken until it is let go, however long that takes."""
 
-    def __init__(self, guard: AbstractContextManager[object]) -> None:
+    def __init__(self, guard: AbstractContextManager[object], thread: str) -> None:
         self._guard = guard
+        self._thread = thread
         self.came, self.free = threading.Event(), threading.Event()
 
     def __enter__(self) -> None:
-        if threading.current_thread().name.startswith("replication-from"):
+        if threading.current_thread().name == self._thread:
             self.came.set()
             assert self.free.wait(TIMEOUT_S)
         self._guard.__enter__()
@@ -120,13 +122,15 @@ class Gate:
         self._guard.__exit__(*error)
 
 
-def eventfds() -> int:
+def open_sockets() -> int:
     handles = Path("/proc/self/fd").iterdir()
-    return sum(handle.is_symlink() and "eventfd" in str(handle.readlink()) for handle in handles)
+    return sum(handle.is_symlink() and "socket" in str(handle.readlink()) for handle in handles)
 
 
-def test_a_link_that_was_given_up_takes_nothing_more(brokers: Brokers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its thread stands before the replica's guard with an answer, for longer than anybody waits for it."""
+def test_what_comes_over_a_connection_of_an_earlier_life_is_not_taken(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop stands before the replica's guard with an answer, for longer than whoever registers waits for it."""
     monkeypatch.setattr(replication_client, "CLOSE_TIMEOUT_S", 0.01)
     leader, follower = brokers.start(1), brokers.start(2)
     for broker in (leader, follower):
@@ -134,17 +138,17 @@ def test_a_link_that_was_given_up_takes_nothing_more(brokers: Brokers, monkeypat
     all_answered(leader, ORDERS, 1)
     replica = follower.replicas[ORDERS]
     eventually(lambda: replica._asked is not None, "it waits at the end")
-    before = replica.log.log_end
-    replica.guard = gate = Gate(replica.guard)
+    before, guard = replica.log.log_end, replica.guard
+    replica.guard = gate = Gate(guard, "replication")
     leader.produce(ORDERS, 1)
     assert gate.came.wait(TIMEOUT_S)
-    (thread,) = [each for each in threading.enumerate() if each.name == "replication-from-1"]
-    open_before = eventfds()
+    open_before = open_sockets()
+    with guard:
+        replica.resign("its session expired")
     follower.replication.registered(1)
     gate.free.set()
-    thread.join(TIMEOUT_S)
-    assert (thread.is_alive(), replica.log.log_end) == (False, before)
-    assert eventfds() == open_before - 1
+    eventually(lambda: open_sockets() == open_before - 2, "both ends are closed")
+    assert replica.log.log_end == before
 
 
 def test_a_leader_that_comes_back_at_another_port_is_found(brokers: Brokers) -> None:
@@ -199,8 +203,40 @@ def test_a_partition_that_fails_delays_no_other(brokers: Brokers) -> None:
     assert answers == []
 
 
-def test_what_the_leaders_disk_has_lost_delays_no_other_partition(brokers: Brokers) -> None:
-    """Large answers come straight from the leader's file, and large batches are not kept in memory."""
+def test_a_cut_that_waits_for_its_disk_delays_no_other_partition(brokers: Brokers) -> None:
+    first, second = brokers.start(1), brokers.start(2)
+    other = TopicPartition("other", 0)
+    for broker in (first, second):
+        broker.command(other, 2, (1, 2))
+    first.command(ORDERS, 1, (1, 2))
+    first.produce(ORDERS, 3)  # nobody else gets these: they part from the new leader's log
+    second.command(ORDERS, 2, (1, 2), epoch=1)
+    second.produce(ORDERS, 1)
+    replica = first.replicas[ORDERS]
+    replica.guard = gate = Gate(replica.guard, "replication-aside")
+    first.command(ORDERS, 2, (1, 2), epoch=1)
+    assert gate.came.wait(TIMEOUT_S)
+    all_answered(second, other, 10)
+    assert first.files(ORDERS) != second.files(ORDERS)
+    gate.free.set()
+    eventually(lambda: first.files(ORDERS) == second.files(ORDERS), "it is cut, and goes on")
+
+
+@pytest.mark.parametrize("is_cached", [True, False])
+def test_what_the_leaders_disk_has_lost_delays_no_other_partition(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, *, is_cached: bool
+) -> None:
+    """Large answers come straight from the leader's file, and large batches are not kept in memory. What is not in the
+    page cache is read by a thread that may wait."""
+    warmed: list[str] = []
+    warm = files.StoredRange.warm
+
+    def counted(found: files.StoredRange) -> None:
+        warmed.append(threading.current_thread().name)
+        warm(found)
+
+    monkeypatch.setattr(files.StoredRange, "is_cached", is_cached)
+    monkeypatch.setattr(files.StoredRange, "warm", counted)
     first, second = brokers.start(1), brokers.start(2)
     whole, sick = TopicPartition("orders", 0), TopicPartition("orders", 1)
     for partition in (whole, sick):
@@ -218,6 +254,7 @@ def test_what_the_leaders_disk_has_lost_delays_no_other_partition(brokers: Broke
     assert second.replicas[sick].log.log_end == 0
     data.write_bytes(kept)
     eventually(lambda: second.files(sick) == first.files(sick), "the other one, too, now that it is whole")
+    assert set(warmed) == (set() if is_cached else {"replication-aside"})
 
 
 def test_an_answer_for_a_topic_of_the_same_name_is_not_taken(brokers: Brokers) -> None:

@@ -1,0 +1,47 @@
+"""What a loop has done for it, since it may wait for a disk: a few threads, which post what came of it."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from spark_replication.transport.socket_loop import SocketLoop
+
+Result = TypeVar("Result")
+
+
+class Aside:
+    """What waits here is bounded by the number of partitions: each has one fetch, or one answer, at a time."""
+
+    def __init__(self, loop: SocketLoop, threads: int) -> None:
+        self._loop = loop
+        self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
+        self._threads = [
+            threading.Thread(target=self._run, name="replication-aside", daemon=True) for _ in range(threads)
+        ]
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def do(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
+        """`then` is called by the loop. `work` raises nothing but what is a mistake of ours."""
+
+        def done() -> None:
+            result = work()
+            self._loop.post(lambda: then(result))
+
+        self._asked.put(done)
+
+    def stop(self, timeout_s: float) -> None:
+        for _ in self._threads:
+            self._asked.put(None)
+        for thread in self._threads:
+            if thread.is_alive():
+                thread.join(timeout_s)
+
+    def _run(self) -> None:
+        while (work := self._asked.get()) is not None:
+            work()

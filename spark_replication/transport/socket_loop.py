@@ -1,0 +1,179 @@
+"""One thread for all replication connections of a broker: it waits for them with epoll, and calls whoever owns what
+happened.
+
+Rules:
+- A connection belongs to the loop from the end of its handshake on: nobody else reads from it, or writes to it.
+- What is called here waits for no peer. Handshakes, look-ups and all else that may wait are done by other threads,
+  which post what came of it.
+- An error of a connection ends that connection, and nothing else.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import heapq
+import math
+import os
+import select
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+from spark_replication.errors import ReplicationError
+
+
+class Connected(Protocol):
+    """A connection, as the loop looks after it. `fileno` names it until it has ended."""
+
+    def fileno(self) -> int: ...
+
+    def came(self) -> None:
+        """There are bytes to be read."""
+
+    def turn(self, now_ms: float) -> float:
+        """Do what is due. Returns when the next turn is due, if nothing happens until then."""
+
+    @property
+    def owes(self) -> bool:
+        """There is something to be sent that the socket did not take: the next turn comes when it does."""
+
+    def ended(self, error: OSError | ReplicationError) -> None:
+        """The loop has let go of it."""
+
+
+class SocketLoop:
+    """`post` and `call` are for any thread, everything else for what the loop calls.
+
+    _posted: bounded by what may be posted: a note for each partition and follower, each connection, each look-up.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._epoll = select.epoll()
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._epoll.register(self._wake, select.EPOLLIN)
+        self._posted: deque[Callable[[], None]] = deque()
+        self._awake = False  # whoever posts need not wake it
+        self._stopped = False
+        self._connections: dict[int, Connected] = {}
+        self._touched: dict[int, None] = {}
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap, with a number to tell equals apart
+        self._timers_set = 0
+        self._due: dict[int, float] = {}  # when a connection's next turn comes by a timer
+        self._waits_to_send: set[int] = set()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self, timeout_s: float) -> None:
+        """Whatever is posted after this is not called."""
+        self.post(self._stop)
+        if self._thread.is_alive():
+            self._thread.join(timeout_s)
+
+    def post(self, call: Callable[[], None]) -> None:
+        self._posted.append(call)
+        if not self._awake:
+            self._awake = True
+            with contextlib.suppress(OSError):  # it has stopped
+                os.eventfd_write(self._wake, 1)
+
+    def call(self, call: Callable[[], None], timeout_s: float) -> bool:
+        """Posts it and waits. Not while holding what the loop may be waiting for. False: it was not done in time."""
+        done = threading.Event()
+
+        def called() -> None:
+            call()
+            done.set()
+
+        self.post(called)
+        return done.wait(timeout_s)
+
+    # On its thread.
+
+    def add(self, connection: Connected) -> None:
+        number = connection.fileno()
+        self._connections[number] = connection
+        self._epoll.register(number, select.EPOLLIN)
+        self._touched[number] = None
+
+    def at(self, due_ms: float, call: Callable[[], None]) -> None:
+        """By time.monotonic."""
+        self._timers_set += 1
+        heapq.heappush(self._timers, (due_ms, self._timers_set, call))
+
+    def touch(self, connection: Connected) -> None:
+        """It is to have a turn now."""
+        self._touched[connection.fileno()] = None
+
+    def end(self, connection: Connected, error: OSError | ReplicationError) -> None:
+        number = connection.fileno()
+        if self._connections.get(number) is not connection:
+            return
+        del self._connections[number]
+        self._epoll.unregister(number)
+        self._touched.pop(number, None)
+        self._due.pop(number, None)
+        self._waits_to_send.discard(number)
+        connection.ended(error)
+
+    def _stop(self) -> None:
+        self._stopped = True
+
+    def _run(self) -> None:
+        try:
+            while not self._stopped:
+                self._step()
+        finally:
+            self._awake = True  # nobody wakes what is closed
+            self._epoll.close()
+            os.close(self._wake)
+
+    def _step(self) -> None:
+        self._awake = False
+        happened = self._epoll.poll(0 if self._posted else self._wait_s())
+        self._awake = True
+        for number, events in happened:
+            if number == self._wake:
+                os.eventfd_read(self._wake)
+            elif (connection := self._connections.get(number)) is not None:
+                self._touched[number] = None
+                if events & ~select.EPOLLOUT:  # a connection that failed is read, too: that tells why
+                    self.perform(connection, connection.came)
+        for _ in range(len(self._posted)):
+            self._posted.popleft()()
+        now_ms = time.monotonic() * 1000
+        while self._timers and self._timers[0][0] <= now_ms:
+            heapq.heappop(self._timers)[2]()
+        touched, self._touched = self._touched, {}
+        for number in touched:
+            if (connection := self._connections.get(number)) is not None:
+                self.perform(connection, partial(self._turn, number, connection, now_ms))
+
+    def _wait_s(self) -> float:
+        """-1: for ever."""
+        return max(0.0, self._timers[0][0] / 1000 - time.monotonic()) if self._timers else -1
+
+    def _turn(self, number: int, connection: Connected, now_ms: float) -> None:
+        due_ms = connection.turn(now_ms)
+        if due_ms < self._due.get(number, math.inf):
+            self._due[number] = due_ms
+            self.at(due_ms, partial(self._turn_is_due, number, connection))
+        if connection.owes != (number in self._waits_to_send):
+            self._waits_to_send ^= {number}
+            self._epoll.modify(number, select.EPOLLIN | (select.EPOLLOUT if connection.owes else 0))
+
+    def _turn_is_due(self, number: int, connection: Connected) -> None:
+        if self._connections.get(number) is connection:
+            self._due.pop(number, None)
+            self._touched[number] = None
+
+    def perform(self, connection: Connected, perform: Callable[[], None]) -> None:
+        """What ends that connection if it fails."""
+        try:
+            perform()
+        except (OSError, ReplicationError) as error:
+            self.end(connection, error)

@@ -1,0 +1,226 @@
+"""The loop of replication connections: what is called when, and what an error ends."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from spark_replication.errors import BrokerNotAvailable, ReplicationError
+from spark_replication.transport.aside import Aside
+from spark_replication.transport.frames import Outbox
+from spark_replication.transport.socket_loop import SocketLoop
+from tests.unit.transport.replicas import TIMEOUT_S, eventually
+
+
+class Sink:
+    """A connection that keeps what comes. turns: when it had them."""
+
+    def __init__(self, loop: SocketLoop, connection: socket.socket) -> None:
+        connection.setblocking(False)
+        self.loop = loop
+        self.connection = connection
+        self.number = connection.fileno()
+        self.outbox = Outbox(connection)
+        self.heard = b""
+        self.turns: list[float] = []
+        self.due_ms = math.inf
+        self.error: Exception | None = None
+        self.fails: ReplicationError | None = None
+
+    def fileno(self) -> int:
+        return self.number
+
+    @property
+    def owes(self) -> bool:
+        return bool(self.outbox)
+
+    def came(self) -> None:
+        assert threading.current_thread().name == "loop"
+        received = self.connection.recv(1 << 16)
+        if not received:
+            raise BrokerNotAvailable("closed")
+        self.heard += received
+
+    def turn(self, now_ms: float) -> float:
+        if self.fails is not None:
+            raise self.fails
+        self.turns.append(now_ms)
+        self.outbox.flush()
+        due_ms, self.due_ms = self.due_ms, math.inf
+        return due_ms
+
+    def ended(self, error: OSError | ReplicationError) -> None:
+        self.error = error
+        self.connection.close()
+
+    def begin(self) -> None:
+        self.loop.post(lambda: self.loop.add(self))
+
+
+@pytest.fixture
+def loop() -> Iterator[SocketLoop]:
+    started = SocketLoop("loop")
+    started.start()
+    yield started
+    started.stop(TIMEOUT_S)
+
+
+@pytest.fixture
+def connected(loop: SocketLoop) -> Iterator[tuple[Sink, socket.socket]]:
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        sink = Sink(loop, ours)
+        sink.begin()
+        eventually(lambda: sink.turns, "its first turn")
+        yield sink, theirs
+
+
+def test_what_comes_is_read_and_a_turn_follows(connected: tuple[Sink, socket.socket]) -> None:
+    sink, theirs = connected
+    before = len(sink.turns)
+    theirs.sendall(b"abc")
+    eventually(lambda: sink.heard == b"abc" and len(sink.turns) > before, "it is read")
+
+
+def test_what_is_posted_is_called_in_order_and_by_one_thread(loop: SocketLoop) -> None:
+    called: list[tuple[int, str]] = []
+    for number in range(1_000):
+        loop.post(lambda number=number: called.append((number, threading.current_thread().name)))  # type: ignore[misc]
+    eventually(lambda: len(called) == 1_000, "all are called")
+    assert called == [(number, "loop") for number in range(1_000)]
+
+
+def test_what_is_posted_by_many_wakes_it_every_time(loop: SocketLoop) -> None:
+    """Each waits for its own before the next: one note that woke nobody would stop it."""
+
+    def post() -> None:
+        for _ in range(500):
+            assert loop.call(lambda: None, TIMEOUT_S)
+
+    threads = [threading.Thread(target=post) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(TIMEOUT_S)
+    assert not any(thread.is_alive() for thread in threads)
+
+
+def test_who_calls_waits_no_longer_than_it_says(loop: SocketLoop) -> None:
+    free = threading.Event()
+
+    def wait() -> None:
+        free.wait(TIMEOUT_S)
+
+    loop.post(wait)
+    assert not loop.call(lambda: None, 0.01)
+    free.set()
+    assert loop.call(lambda: None, TIMEOUT_S)
+
+
+def test_a_turn_comes_when_it_was_said_to_be_due(connected: tuple[Sink, socket.socket]) -> None:
+    sink, _ = connected
+    sink.due_ms = time.monotonic() * 1000 + 30
+    wanted = sink.due_ms
+    sink.loop.post(lambda: sink.loop.touch(sink))
+    eventually(lambda: sink.turns[-1] >= wanted, "the turn that is due")
+    taken = len(sink.turns)
+    assert sink.loop.call(lambda: None, TIMEOUT_S)
+    assert len(sink.turns) == taken, "and none after it, since nothing happens"
+
+
+def test_a_timer_is_called_when_it_is_due(loop: SocketLoop) -> None:
+    called: list[str] = []
+    now_ms = time.monotonic() * 1000
+    loop.post(lambda: loop.at(now_ms + 30, lambda: called.append("later")))
+    loop.post(lambda: loop.at(now_ms + 10, lambda: called.append("sooner")))
+    eventually(lambda: called == ["sooner", "later"], "both, in their order")
+    assert time.monotonic() * 1000 >= now_ms + 30
+
+
+def test_what_the_socket_does_not_take_goes_when_it_does(connected: tuple[Sink, socket.socket]) -> None:
+    sink, theirs = connected
+    sent = os.urandom(8 << 20)
+    sink.loop.post(lambda: sink.outbox.put([sent]))
+    sink.loop.post(lambda: sink.loop.touch(sink))
+    eventually(lambda: 0 < len(sink.outbox._parts[0]) < len(sent) if sink.outbox._parts else False, "it is full")
+    received = b""
+    while len(received) < len(sent):
+        received += theirs.recv(1 << 20)
+    assert received == sent
+    eventually(lambda: not sink.owes, "nothing is left")
+    turns = len(sink.turns)
+    assert sink.loop.call(lambda: None, TIMEOUT_S)
+    assert len(sink.turns) == turns, "nobody looks any longer whether it takes more"
+
+
+@pytest.mark.parametrize("how", ["the peer closes", "a turn fails"])
+def test_an_error_ends_its_own_connection_alone(connected: tuple[Sink, socket.socket], how: str) -> None:
+    sink, theirs = connected
+    ours, other_end = socket.socketpair()
+    with ours, other_end:
+        other = Sink(sink.loop, ours)
+        other.begin()
+        if how == "the peer closes":
+            theirs.close()
+        else:
+            sink.fails = BrokerNotAvailable("silent")
+            sink.loop.post(lambda: sink.loop.touch(sink))
+        eventually(lambda: sink.error is not None, "it has ended")
+        assert isinstance(sink.error, BrokerNotAvailable)
+        other_end.sendall(b"on")
+        eventually(lambda: other.heard == b"on", "the other one goes on")
+        assert other.error is None
+
+
+def test_a_connection_ends_once_and_what_was_to_come_for_it_does_not(connected: tuple[Sink, socket.socket]) -> None:
+    sink, _ = connected
+    loop, first = sink.loop, BrokerNotAvailable("first")
+
+    def end() -> None:
+        sink.due_ms = 0
+        loop.touch(sink)
+        loop.end(sink, first)
+        loop.end(sink, BrokerNotAvailable("second"))
+
+    assert loop.call(end, TIMEOUT_S)
+    turns = len(sink.turns)
+    assert loop.call(lambda: None, TIMEOUT_S)
+    assert (sink.error, len(sink.turns)) == (first, turns)
+
+
+def test_a_loop_that_was_stopped_leaves_nothing_open() -> None:
+    handles = Path("/proc/self/fd")
+    before = len(list(handles.iterdir()))
+    loop = SocketLoop("loop")
+    loop.start()
+    loop.stop(TIMEOUT_S)
+    assert len(list(handles.iterdir())) == before
+    loop.post(lambda: pytest.fail("nobody calls this"))
+
+
+def test_what_may_wait_is_done_aside_and_comes_back(loop: SocketLoop) -> None:
+    aside = Aside(loop, 2)
+    aside.start()
+    free = threading.Event()
+    came: list[tuple[str, str, str]] = []
+
+    def work(name: str, waits: Callable[[], object]) -> str:
+        waits()
+        return f"{name} by {threading.current_thread().name}"
+
+    def then(result: str) -> None:
+        came.append((*result.split(" by "), threading.current_thread().name))  # type: ignore[arg-type]
+
+    aside.do(lambda: work("slow", lambda: free.wait(TIMEOUT_S)), then)
+    aside.do(lambda: work("quick", lambda: None), then)
+    eventually(lambda: came == [("quick", "replication-aside", "loop")], "it waits for nobody else's disk")
+    free.set()
+    eventually(lambda: len(came) == 2, "both")
+    aside.stop(TIMEOUT_S)
