@@ -1,6 +1,6 @@
 """What the outside must provide: each a Protocol with a real adapter (zk, storage, transport) and one in sim.
 
-An adapter decides nothing. An answer comes through `then`, exactly once, on any thread: who asked guards itself.
+An adapter decides nothing. An answer comes through `then`, exactly once, on any thread: who asked hands it on.
 """
 
 from __future__ import annotations
@@ -93,8 +93,13 @@ class LogSlice(msgspec.Struct, frozen=True):
         return self.schema if self.first_offset == self.segment_base else b""
 
     def loaded(self) -> LogSlice:
-        """As StoredSlice has it."""
+        """Itself: its data is in memory."""
         return self
+
+    def kept(self) -> LogSlice:
+        """With bytes of its own, of which views will not do: the buffer beneath them is used again."""
+        entries, data, schema = bytes(self.entries), bytes(self.data), bytes(self.schema)
+        return LogSlice(self.first_offset, self.next_offset, self.segment_base, entries, data, schema)
 
 
 class StoredBytes(Protocol):
@@ -162,7 +167,7 @@ class Flusher(Protocol):
 
 
 class ReplicaLog(Protocol):
-    """One replica's log. Not thread-safe: its partition's lock guards it.
+    """One replica's log. Not thread-safe: who has its partition has it, too.
 
     Invariants: log_start <= high_watermark checkpoint <= log_end, after recovery too; what lies below log_end has been
     handed to the kernel, data first, then index entry (F0); epochs cover [log_start, log_end). log_start moves by

@@ -1,8 +1,8 @@
 """A broker: its replicas, what it knows of the cluster, and the commands of the controller.
 
 No command is applied before the broker has read its state from ZooKeeper, after every registration (B1): until then it
-answers NOT_READY. Commands of a lower controller epoch are refused (C1). Each replica is guarded on its own, so that no
-partition waits for another's; finding one needs no guard.
+answers NOT_READY. Commands of a lower controller epoch are refused (C1). engine.partition is the way to each
+replica, so that no partition waits for another's; finding one needs no lock.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from spark_replication.config import LIVE_ON_BROKERS, LOSSLESS, Settings, settin
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
-from spark_replication.engine.guards import Guards, Holds, waiting
 from spark_replication.engine.hidden_partitions import HiddenPartitions
 from spark_replication.engine.late_commands import LateCommands
+from spark_replication.engine.partition import Holds, Lock, Partition, Post, Turns, waiting
 from spark_replication.engine.refused_replicas import RefusedReplicas
 from spark_replication.engine.registered_brokers import Registered, RegisteredBrokers
 from spark_replication.engine.replica_loop import ReplicaLoop
@@ -64,11 +64,12 @@ class BrokerLoop:
         flusher: Flusher,
         failures: FailureReports,
         settings: Settings,
-        guards: Guards,
+        locks: Callable[[], Lock],
+        post: Post,
     ) -> None:
         self.cluster_id = cluster_id
         self.me: Me | None = None
-        self.replicas: dict[TopicPartition, ReplicaLoop] = {}
+        self.replicas: dict[TopicPartition, Partition] = {}
         self._registered = RegisteredBrokers()
         self._known: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
@@ -80,10 +81,11 @@ class BrokerLoop:
         self._failures = failures
         self._defaults = msgspec.to_builtins(settings)
         self._settings = settings
-        self._throttle = CopyThrottle(links, guards())
+        self._throttle = CopyThrottle(links, locks())
         self._throttle.configure(settings.reassignment_bytes_per_second)
-        self._guards = guards
-        self._guard = guards()
+        self._locks = locks
+        self._post = post
+        self._guard = locks()
         self.refused = RefusedReplicas()
         self.hidden = HiddenPartitions()
         self._controller_epoch = -1
@@ -117,7 +119,7 @@ class BrokerLoop:
         the error code of each, NONE for those that started."""
         with self._guard:
             if self.me != me:
-                self.session_lost()  # what an earlier registration led is no longer its own, if nobody said so yet
+                self._resign_all()  # what an earlier registration led is no longer its own, if nobody said so yet
             self._keep_only(unreadable)
             self.hidden.registered(unreadable)
             self.refused.clear()  # all that is assigned is carried out below
@@ -179,41 +181,44 @@ class BrokerLoop:
     def session_lost(self) -> None:
         """Registered no longer: it stops leading and following, and applies nothing until it is again (B2)."""
         with self._guard:
-            self.me = None
-            for partition, replica in self.replicas.items():
-                with replica.guard:
-                    replica.resign(f"this broker lost its ZooKeeper session, and {partition} with it")
+            self._resign_all()
+
+    def _resign_all(self) -> None:
+        self.me = None
+        for name, partition in self.replicas.items():
+            with partition as replica:
+                replica.resign(f"this broker lost its ZooKeeper session, and {name} with it")
 
     def waiting_to_move(self, broker: BrokerId) -> list[TopicPartition]:
         """What this broker leads, while another one that stays has a replica of it."""
         staying = {other for other, known in self.brokers.items() if not known.shutting_down and other != broker}
-        led = ((partition, replica.part) for partition, replica in list(self.replicas.items()))
+        led = ((name, partition.part) for name, partition in list(self.replicas.items()))
         return [each for each, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)]
 
     def tick(self, now_ms: int, *, looks: bool, holds: Holds = waiting) -> None:
         """Time has passed. looks: it is time to look who lags. A partition that is busy is left for the next tick."""
-        for replica in list(self.replicas.values()):
-            waits = replica.waits_for_time
-            if waits or replica.leads:
-                with holds(replica.guard) as held:
-                    if held and (looks or waits):
+        for partition in list(self.replicas.values()):
+            waits = partition.waits_for_time
+            if waits or partition.leads:
+                with holds(partition) as replica:
+                    if replica is not None and (looks or waits):
                         replica.tick(now_ms)
-                    if held:
+                    if replica is not None:
                         replica.tell_high_watermark()
 
     def checkpoint(self, holds: Holds = waiting) -> None:
         """How far every replica is committed; a busy one is left for the next time. StorageFailed: an older one is
         safe, too, and the next says it all; so where a replica's own disk refuses the others go on."""
-        for replica in list(self.replicas.values()):
-            with holds(replica.guard) as held, suppress(StorageFailed):
-                if held:
+        for partition in list(self.replicas.values()):
+            with holds(partition) as replica, suppress(StorageFailed):
+                if replica is not None:
                     replica.checkpoint()
         self._logs.save_high_watermarks(durable=False)
 
     def flush_soon(self) -> None:
         """All logs, several at a time, while they still serve: so `close` has little left to wait for."""
-        for replica in list(self.replicas.values()):
-            with replica.guard:
+        for partition in list(self.replicas.values()):
+            with partition as replica:
                 replica.flush_soon()
 
     def close(self) -> dict[TopicPartition, ReplicationError]:
@@ -222,13 +227,13 @@ class BrokerLoop:
         failed: dict[TopicPartition, ReplicationError] = {}
         with self._guard:
             self.me = None
-            for partition, replica in self.replicas.items():
-                with replica.guard:
+            for name, partition in self.replicas.items():
+                with partition as replica:
                     replica.resign("this broker is stopping")
                     try:
                         replica.log.flush()
                     except ReplicationError as error:
-                        failed[partition] = error
+                        failed[name] = error
                     replica.log.close()
             self.replicas.clear()
             with suppress(StorageFailed):
@@ -286,15 +291,15 @@ class BrokerLoop:
             self._carried_out += 1
             errors = {}
             for stop in command.partitions:
-                partition = stop.topic_partition
-                replica = self.replicas.get(partition)
-                errors[str(partition)] = NONE
-                self._late.end(partition, stop.topic_id, stop.order)
-                if replica is not None and replica.topic_id == stop.topic_id and stop.covers(replica.order):
+                name = stop.topic_partition
+                partition = self.replicas.get(name)
+                errors[str(name)] = NONE
+                self._late.end(name, stop.topic_id, stop.order)
+                if partition is not None and partition.topic_id == stop.topic_id and stop.covers(partition.order):
                     try:
-                        self._stop(partition, replica, delete=stop.delete, asked=True)
+                        self._stop(partition, delete=stop.delete, asked=True)
                     except ReplicationError as error:
-                        errors[str(partition)] = error.code
+                        errors[str(name)] = error.code
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
 
     def replica_log_info(self, command: GetReplicaLogInfo) -> ReplicaLogInfos:
@@ -305,15 +310,15 @@ class BrokerLoop:
             )
 
     def _log_info(self, wanted: LogInfoWanted) -> ReplicaLogInfo:
-        replica = self.replicas.get(wanted.topic_partition)
-        if replica is None or replica.topic_id != wanted.topic_id:
+        partition = self.replicas.get(wanted.topic_partition)
+        if partition is None or partition.topic_id != wanted.topic_id:
             return ReplicaLogInfo(
                 topic=wanted.topic,
                 partition=wanted.partition,
                 topic_id=wanted.topic_id,
                 error=UnknownTopicOrPartition.code,
             )
-        with replica.guard:
+        with partition as replica:
             return replica.log_info(wanted.leader_epoch)
 
     def _ready(self, command: ToBroker) -> Me:
@@ -349,24 +354,25 @@ class BrokerLoop:
                     self._carry_out(known, self.me, now_ms)
 
     def _apply(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
-        partition = command.topic_partition
-        if self.hidden.hides(partition):
-            raise NotReady(f"this broker could not read {partition} in ZooKeeper, and does not know it yet: retry")
+        name = command.topic_partition
+        if self.hidden.hides(name):
+            raise NotReady(f"this broker could not read {name} in ZooKeeper, and does not know it yet: retry")
         if self._is_over(command, me):
             return
         self._learn((command,), {})
-        replica = self.replicas.get(partition)
-        if replica is not None and replica.topic_id != command.topic_id:
-            self._stop(partition, replica, delete=True)
-            replica = None
-        replica = replica or self._open(command)
-        log, created = replica.log, command.state.created
-        if (log.log_end or log.epochs) and created > max(log.epochs.first_epoch, 0):
-            # Of the partition that was removed, and added again since: none of it may be served (E4).
-            self._stop(partition, replica, delete=True)
-            replica = self._open(command)
-        with replica.guard:
-            replica.command(command, me, now_ms)
+        partition = self.replicas.get(name)
+        if partition is not None and partition.topic_id != command.topic_id:
+            self._stop(partition, delete=True)
+            partition = None
+        partition = partition or self._open(command)
+        with partition as replica:
+            is_earlier = replica.is_of_before(command.state.created)
+            if not is_earlier:
+                replica.command(command, me, now_ms)
+        if is_earlier:  # the partition was removed, and added again since: none of it may be served (E4)
+            self._stop(partition, delete=True)
+            with self._open(command) as replica:
+                replica.command(command, me, now_ms)
 
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
         """It comes too late, or is of an assignment that this broker is known to have left."""
@@ -376,15 +382,16 @@ class BrokerLoop:
         same_topic = known is not None and known.topic_id == command.topic_id
         return known is not None and same_topic and known.order > command.order and me.broker not in known.replicas
 
-    def _open(self, command: PartitionCommand) -> ReplicaLoop:
-        partition = command.topic_partition
-        config = self._configs.get(partition.topic)
+    def _open(self, command: PartitionCommand) -> Partition:
+        name = command.topic_partition
+        config = self._configs.get(name.topic)
         if config is None:
-            raise UnknownTopicOrPartition(f"nothing is known of topic {partition.topic} but its name: retry")
+            raise UnknownTopicOrPartition(f"nothing is known of topic {name.topic} but its name: retry")
         settings = with_topic(self._settings, config.settings)
-        log = self._logs.open(partition, command.topic_id, settings)
+        log = self._logs.open(name, command.topic_id, settings)
+        turns = Turns(self._locks(), self._post)
         replica = ReplicaLoop(
-            partition,
+            name,
             command.topic_id,
             log,
             settings=settings,
@@ -393,43 +400,44 @@ class BrokerLoop:
             flusher=self._flusher,
             failures=self._failures,
             throttle=self._throttle,
-            guard=self._guards(),
+            post=turns.post,
         )
-        self.replicas[partition] = replica
-        return replica
+        partition = self.replicas[name] = Partition(replica, turns)
+        return partition
 
-    def _stop(self, partition: TopicPartition, replica: ReplicaLoop, *, delete: bool, asked: bool = False) -> None:
+    def _stop(self, partition: Partition, *, delete: bool, asked: bool = False) -> None:
         """Flushed, unless it goes: what is closed here is part of what a clean shutdown vouches for (B3). asked: the
         controller commands it, nobody concludes it."""
-        with replica.guard:
-            replica.resign(f"{partition} is no longer on this broker")
+        name = partition.topic_partition
+        with partition as replica:
+            replica.resign(f"{name} is no longer on this broker")
             if not delete:
                 replica.log.flush()
             replica.log.close()
-        del self.replicas[partition]
+        del self.replicas[name]
         if delete:
-            self._logs.quarantine(partition, replica.topic_id, asked=asked)
+            self._logs.quarantine(name, partition.topic_id, asked=asked)
 
     def _quarantine_unassigned(self, mine: list[PartitionCommand], unreadable: Unreadable) -> None:
         """What was removed while this broker was away is kept aside, not deleted: somebody may want it back (B1). What
         may be assigned, for all that can be read, stays where it is."""
         assigned = {(command.topic_partition, command.topic_id) for command in mine}
-        for partition, topic_id in list(self._logs.found()):
-            if (partition, topic_id) not in assigned and not unreadable.hides(partition):
-                replica = self.replicas.get(partition)
+        for name, topic_id in list(self._logs.found()):
+            if (name, topic_id) not in assigned and not unreadable.hides(name):
+                partition = self.replicas.get(name)
                 # A disk that refuses keeps it: out of service all the same, and tried again with the next reading.
                 with suppress(StorageFailed):
-                    if replica is not None and replica.topic_id == topic_id:
-                        self._stop(partition, replica, delete=True)
+                    if partition is not None and partition.topic_id == topic_id:
+                        self._stop(partition, delete=True)
                     else:
-                        self._logs.quarantine(partition, topic_id, asked=False)
+                        self._logs.quarantine(name, topic_id, asked=False)
 
     # What clients ask
 
-    def replica(self, partition: TopicPartition) -> ReplicaLoop:
-        found = self.replicas.get(partition)
+    def partition(self, name: TopicPartition) -> Partition:
+        found = self.replicas.get(name)
         if found is None:
-            raise UnknownTopicOrPartition(f"{partition} is not on this broker: reload routes and retry")
+            raise UnknownTopicOrPartition(f"{name} is not on this broker: reload routes and retry")
         return found
 
     def give_turns(self, now_ms: int) -> None:
@@ -437,14 +445,14 @@ class BrokerLoop:
         self._throttle.tick(now_ms)
 
     def replica_sizes(self, asked: DescribeReplicas, now_ms: int) -> ReplicaSizes:
-        """Of what is here: one that is unknown, or whose disk fails, is left out. One guard at a time: an answer about
-        many partitions holds none of them up."""
+        """Of what is here: one that is unknown, or whose disk fails, is left out. One at a time: an answer about many
+        partitions holds none of them up."""
         named = self.replicas if asked.partitions is None else asked.partitions
         found = []
-        for partition in sorted(named):
-            replica = self.replicas.get(partition)
-            if replica is not None:
-                with replica.guard, suppress(StorageFailed):
+        for name in sorted(named):
+            partition = self.replicas.get(name)
+            if partition is not None:
+                with partition as replica, suppress(StorageFailed):
                     found.append(replica.size(now_ms))
         return ReplicaSizes(replicas=tuple(found))
 
@@ -493,13 +501,13 @@ class BrokerLoop:
     def _reconfigure(self, changed: Mapping[str, TopicConfig]) -> None:
         """What lives already takes its topic's settings as they are now."""
         settings: dict[str, Settings] = {}
-        for partition, replica in self.replicas.items():
-            config = changed.get(partition.topic)
+        for name, partition in self.replicas.items():
+            config = changed.get(name.topic)
             if config is not None:
-                if partition.topic not in settings:
-                    settings[partition.topic] = with_topic(self._settings, config.settings)
-                with replica.guard:
-                    replica.configure(settings[partition.topic])
+                if name.topic not in settings:
+                    settings[name.topic] = with_topic(self._settings, config.settings)
+                with partition as replica:
+                    replica.configure(settings[name.topic])
 
     def _forget(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -1,5 +1,6 @@
-"""How the replicas of a partition that are being added get on, as their leader sees it. The partition's guard is held
-for every call."""
+"""How the replicas of a partition that are being added get on, as their leader sees it. Whoever calls has the
+partition.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Whose turn it is when a leader sends to replicas that are being added: core.replica.throttle says how much.
 
 Followers take turns, and each one's partitions in the order of their fetches. A follower has one grant at a time, so
-that one that takes nothing holds up nobody else. Of all partitions of a broker; it has a guard of its own, taken after
-a partition's and never before one.
+that one that takes nothing holds up nobody else. Of all partitions of a broker; it has a lock of its own, taken while
+one has a partition, and never before.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ class Grant(msgspec.Struct, frozen=True):
 
 
 class CopyThrottle:
-    def __init__(self, links: FollowerLinks, guard: AbstractContextManager[object]) -> None:
+    def __init__(self, links: FollowerLinks, lock: AbstractContextManager[object]) -> None:
         self._links = links
-        self._guard = guard
+        self._lock = lock
         self._bucket = Bucket()
         self._waiting: dict[BrokerId, dict[TopicPartition, None]] = {}  # nobody without any
         self._grants: dict[BrokerId, Grant] = {}
@@ -39,7 +39,7 @@ class CopyThrottle:
 
     def configure(self, bytes_per_second: int) -> None:
         """From now on. Without a limit nobody waits."""
-        with self._guard:
+        with self._lock:
             self._bucket = throttle.limited(self._bucket, bytes_per_second)
             if bytes_per_second == NO_LIMIT:
                 waiting, self._waiting = self._waiting, {}
@@ -49,7 +49,7 @@ class CopyThrottle:
 
     def wait(self, follower: BrokerId, partition: TopicPartition, now_ms: int) -> None:
         """There is something for its fetch: it is told (FollowerLinks.ready) when its turn comes."""
-        with self._guard:
+        with self._lock:
             if not self.limits:  # since its caller looked
                 self._links.ready(follower, partition)
                 return
@@ -58,7 +58,7 @@ class CopyThrottle:
             self._give_turns()
 
     def tick(self, now_ms: int) -> None:
-        with self._guard:
+        with self._lock:
             if not self._waiting and not self._grants:
                 return
             self._bucket = throttle.refilled(self._bucket, now_ms)
@@ -69,7 +69,7 @@ class CopyThrottle:
 
     def take(self, follower: BrokerId, partition: TopicPartition) -> int | None:
         """It waits no longer: how many bytes it may be sent, if this is its turn. `sent` is to follow then."""
-        with self._guard:
+        with self._lock:
             waiting = self._waiting.get(follower)
             if waiting is not None:
                 waiting.pop(partition, None)
@@ -80,7 +80,7 @@ class CopyThrottle:
 
     def sent(self, follower: BrokerId, partition: TopicPartition, count: int) -> None:
         """What became of its turn; the next one comes."""
-        with self._guard:
+        with self._lock:
             grant = self._grants.get(follower)
             if grant is not None and grant.partition == partition:
                 self._return(follower, grant, count)

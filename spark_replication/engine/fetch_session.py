@@ -34,11 +34,13 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
 from spark_replication.engine.fetch_answers import answer_to
+from spark_replication.engine.partition import FindPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import NotReady, ReplicationError, StaleBrokerEpoch, error_of
 from spark_replication.messages.envelope import NONE
@@ -53,8 +55,6 @@ FETCHES_PER_FRAME_MAX = 1_000
 ANSWERS_PER_SEND_MAX = 128
 ALIVE_MS = 2_000  # after so long without an answer, a follower is told that its leader lives
 SILENCE_MS_MIN = 3 * ALIVE_MS
-
-FindReplica = Callable[[TopicPartition], ReplicaLoop]
 
 
 def backoff_ms(failures: int) -> int:
@@ -72,6 +72,7 @@ class FollowerEnd:
         self._due: dict[TopicPartition, None] = {}
         self._later: list[tuple[float, TopicPartition]] = []
         self._failures: dict[TopicPartition, int] = {}
+        self._asks: list[FetchPartition] = []
         self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._number = 0
         self._attempts = 0
@@ -101,6 +102,7 @@ class FollowerEnd:
 
     def connected(self, now_ms: float) -> None:
         self._outstanding.clear()
+        self._asks.clear()
         self._later.clear()
         self._due = dict(self._followed)
         self._heard_ms = now_ms
@@ -141,9 +143,13 @@ class FollowerEnd:
             del self._due[partition]
         return due
 
-    def asked(self, fetches: Iterable[FetchPartition]) -> FetchFrame | None:
+    def ask(self, fetch: FetchPartition) -> None:
+        """With the next frame."""
+        self._asks.append(fetch)
+
+    def frame(self) -> FetchFrame | None:
         """The frame that asks. None: there is nothing to ask."""
-        found = tuple(fetches)
+        found, self._asks = tuple(self._asks), []
         if not found:
             return None
         self._number += 1
@@ -224,19 +230,24 @@ class LeaderLinks(Generic[AnyLink]):
         return links
 
 
-def next_fetches(due: Iterable[TopicPartition], replica_of: FindReplica) -> list[FetchPartition]:
-    """Of those that have something to ask. One that was removed meanwhile has not."""
-    fetches = []
-    for partition in due:
-        try:
-            replica = replica_of(partition)
-        except ReplicationError:
-            continue
-        with replica.guard:
-            fetch = replica.next_fetch()
+def ask(end: FollowerEnd, due: Iterable[TopicPartition], find: FindPartition, wake: Callable[[], None]) -> None:
+    """Of those that have something to ask, into the end's next frames; one that was removed meanwhile has not. wake: of
+    a partition that is not free, once it has been asked."""
+
+    def asked(replica: ReplicaLoop) -> None:
+        fetch = replica.next_fetch()
         if fetch is not None:
-            fetches.append(fetch)
-    return fetches
+            end.ask(fetch)
+
+    def asked_late(replica: ReplicaLoop) -> None:
+        asked(replica)
+        wake()
+
+    for name in due:
+        with suppress(ReplicationError):
+            partition = find(name)
+            if not partition.try_do(asked):
+                partition.do(asked_late)
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -248,25 +259,63 @@ class Cut(msgspec.Struct, frozen=True):
     committed: int
 
 
+Taken = Cut | ReplicationError | None  # None: nothing of the log was cut
+
+
 def may_cut(fetch: FetchPartition, answer: FetchedPartition) -> bool:
     """Whether taking it may cut the follower's log, which waits for its disk."""
     return answer.diverging is not None or answer.log_start > fetch.offset
 
 
 def take(
-    end: FollowerEnd, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None, replica_of: FindReplica
-) -> Cut | None:
-    """What the leader has answered, into the replica. None: nothing of its log is cut."""
+    end: FollowerEnd,
+    fetch: FetchPartition,
+    answer: FetchedPartition,
+    records: LogSlice | None,
+    find: FindPartition,
+    then: Callable[[Taken], None],
+) -> None:
+    """What the leader has answered, into the replica: now, if nobody else has it, else later, from a copy."""
+
+    def taking(records: LogSlice | None) -> Callable[[ReplicaLoop], None]:
+        return lambda replica: then(_taken(end, fetch, answer, records, replica))
+
+    try:
+        partition = find(fetch.topic_partition)
+    except ReplicationError as error:
+        then(error)
+        return
+    if not partition.try_do(taking(records)):
+        partition.do(taking(None if records is None else records.kept()))
+
+
+def cut(end: FollowerEnd, fetch: FetchPartition, answer: FetchedPartition, find: FindPartition) -> Taken:
+    """As `take`, of an answer that `may_cut`: it has no records. Waits for the partition, and for its disk."""
+    try:
+        with find(fetch.topic_partition) as replica:
+            return _taken(end, fetch, answer, None, replica)
+    except ReplicationError as error:
+        return error
+
+
+def _taken(
+    end: FollowerEnd,
+    fetch: FetchPartition,
+    answer: FetchedPartition,
+    records: LogSlice | None,
+    replica: ReplicaLoop,
+) -> Taken:
     if answer.error != NONE:
-        raise error_of(answer.error, answer.message)
-    replica = replica_of(fetch.topic_partition)
-    with replica.guard:
-        # Else it was made again under its old name meanwhile.
-        if end.closed or replica.topic_id != answer.topic_id:
-            return None
-        before, high_watermark = replica.log.log_end, replica.high_watermark
+        return error_of(answer.error, answer.message)
+    # Else it was made again under its old name meanwhile.
+    if end.closed or replica.topic_id != answer.topic_id:
+        return None
+    before, high_watermark = replica.log.log_end, replica.high_watermark
+    try:
         replica.fetch_answered(fetch, answer, records)
-        after = replica.log.log_end
+    except ReplicationError as error:
+        return error
+    after = replica.log.log_end
     return Cut(before, after, max(0, high_watermark - after)) if after < before else None
 
 
@@ -348,8 +397,8 @@ Carrier = TypeVar("Carrier", bound=Connection)
 class FollowerConnections(Generic[Carrier]):
     """Of one leader: each of its followers has one that counts, the newest."""
 
-    def __init__(self, replica_of: FindReplica) -> None:
-        self._replica_of = replica_of
+    def __init__(self, find: FindPartition) -> None:
+        self._find = find
         self._current: dict[BrokerId, Carrier] = {}
 
     def of(self, follower: BrokerId) -> Carrier | None:
@@ -368,48 +417,66 @@ class FollowerConnections(Generic[Carrier]):
         if self._current.get(connection.end.follower) is connection:
             del self._current[connection.end.follower]
 
-    def fetched(self, connection: Carrier, number: int, fetch: FetchPartition, now_ms: int) -> ReplicationError | None:
-        """Why it is to be answered by an error, at once."""
+    def fetched(
+        self,
+        connection: Carrier,
+        number: int,
+        fetch: FetchPartition,
+        now_ms: int,
+        refused: Callable[[ReplicationError], None],
+    ) -> None:
+        """refused: it is to be answered by an error, at once."""
         end = connection.end
         try:
-            replica = self._replica_of(fetch.topic_partition)
+            partition = self._find(fetch.topic_partition)
         except ReplicationError as error:
             end.wait_for(number, fetch)
-            return error
-        with replica.guard:
-            if self._current.get(end.follower) is not connection:
-                return None
-            end.wait_for(number, fetch)
-            try:
-                replica.fetch(fetch, by=end.follower, broker_epoch=end.broker_epoch, now_ms=now_ms)
-            except ReplicationError as error:
-                return error
-        return None
+            refused(error)
+            return
 
-    def answer(self, connection: Carrier, partition: TopicPartition) -> Answer | None:
-        """What is to be sent now. None: its fetch has been answered, or came over another connection."""
+        def came(replica: ReplicaLoop) -> None:
+            if self._current.get(end.follower) is connection:
+                end.wait_for(number, fetch)
+                try:
+                    replica.fetch(fetch, by=end.follower, broker_epoch=end.broker_epoch, now_ms=now_ms)
+                except ReplicationError as error:
+                    refused(error)
+
+        partition.do(came)
+
+    def answer(self, connection: Carrier, name: TopicPartition, say: Callable[[Answer], None]) -> None:
+        """What is to be sent; nothing if its fetch has been answered, or came over another connection."""
         end = connection.end
         try:
-            replica = self._replica_of(partition)
+            partition = self._find(name)
         except ReplicationError as error:
-            return _refusal(end.take_waiting(partition), error)
-        with replica.guard:
-            # A number and its fetch are set and taken together, under the guard.
-            waiting = end.take_waiting(partition) if self._current.get(end.follower) is connection else None
-            if waiting is None:
-                return None
-            try:
-                taken = replica.take_answer(end.follower, end.broker_epoch)
-            except ReplicationError as error:
-                return _refusal(waiting, error)
-        if taken is None:
-            # Without an answer the follower would wait for ever.
-            return _refusal(waiting, NotReady(f"{partition} was not open yet when the fetch came: repeat it"))
-        return Answer(waiting[0], *taken)
+            waiting = end.take_waiting(name)
+            if waiting is not None:
+                say(_refusal(waiting, error))
+            return
+
+        def made(replica: ReplicaLoop) -> None:
+            # A number and its fetch are set and taken together, while nobody else has the partition.
+            waiting = end.take_waiting(name) if self._current.get(end.follower) is connection else None
+            if waiting is not None:
+                say(_answer(waiting, replica, end))
+
+        partition.do(made)
+
+
+def _answer(waiting: tuple[int, FetchPartition], replica: ReplicaLoop, end: LeaderEnd) -> Answer:
+    try:
+        taken = replica.take_answer(end.follower, end.broker_epoch)
+    except ReplicationError as error:
+        return _refusal(waiting, error)
+    if taken is None:
+        # Without an answer the follower would wait for ever.
+        return _refusal(waiting, NotReady(f"{replica.partition} was not open yet when the fetch came: repeat it"))
+    return Answer(waiting[0], *taken)
 
 
 def loaded(answer: Answer, load: Callable[[Records], Records]) -> Answer:
-    """With its records as they are sent. load may read the disk: no guard is held."""
+    """With its records as they are sent. load may read the disk: nobody has the partition."""
     if answer.records is None:
         return answer
     try:
@@ -427,8 +494,6 @@ def loaded(answer: Answer, load: Callable[[Records], Records]) -> Answer:
         return Answer(answer.number, refused, None)
 
 
-def _refusal(waiting: tuple[int, FetchPartition] | None, error: ReplicationError) -> Answer | None:
-    if waiting is None:
-        return None
+def _refusal(waiting: tuple[int, FetchPartition], error: ReplicationError) -> Answer:
     number, fetch = waiting
     return Answer(number, answer_to(fetch, high_watermark=0, log_start=0, error=error), None)

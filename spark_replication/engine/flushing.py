@@ -1,8 +1,8 @@
 """When one replica's log goes to the disk, and how far it may be vouched for.
 
 Rules:
-- One flush of a log at a time, outside its partition's guard: what is appended while it runs goes with the next, all of
-  it together (group commit).
+- One flush of a log at a time, while others have its partition: what is appended while it runs goes with the next, all
+  of it together (group commit).
 - flush=always: only what is on the disk counts, for the high watermark, for what a follower reports, for acks=1.
 - A flush that failed is not repeated: nobody knows what is on the disk. The log is offline.
 """
@@ -19,7 +19,8 @@ from spark_replication.ports import Flusher, ReplicaLog
 
 
 class Flushing:
-    """`ended` is called on any thread, with the failure if there was one; it calls `end`, under the guard."""
+    """`ended` is called on any thread, with the failure if there was one. `end` is to follow, by who has the
+    partition."""
 
     def __init__(
         self,

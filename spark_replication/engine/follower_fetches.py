@@ -1,7 +1,7 @@
 """The fetches of one partition's followers that its leader has not answered yet, one a follower.
 
-A fetch waits at the log end, or, of a replica that is being copied, for its turn (engine.copy_throttle). The
-partition's guard is held for every call.
+A fetch waits at the log end, or, of a replica that is being copied, for its turn (engine.copy_throttle).
+Whoever calls has the partition.
 """
 
 from __future__ import annotations

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
+from spark_replication.engine.partition import FindPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.ranges import FoundRange, WantedRange
-from spark_replication.model import TopicPartition
 
 
-def found_range(replica_of: Callable[[TopicPartition], ReplicaLoop], wanted: WantedRange) -> FoundRange:
+def found_range(find: FindPartition, wanted: WantedRange) -> FoundRange:
     try:
-        replica = replica_of(wanted.topic_partition)
-        with replica.guard:
+        with find(wanted.topic_partition) as replica:
             return _found(replica, wanted)
     except ReplicationError as error:
         return FoundRange(topic=wanted.topic, partition=wanted.partition, error=error.code, message=error.message)

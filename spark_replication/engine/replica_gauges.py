@@ -31,7 +31,7 @@ class ReplicaGauges(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def gauges_of(replica: ReplicaLoop, now_ms: int) -> ReplicaGauges:
-    """Its guard is held. Reads no file."""
+    """Whoever calls has the partition. Reads no file."""
     log, part = replica.log, replica.part
     found = ReplicaGauges(
         partition=replica.partition,

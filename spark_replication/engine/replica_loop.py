@@ -1,6 +1,5 @@
 """One partition on one broker: commands, appends, fetches and ISR answers, each a step that asks core and performs what
-core said through the ports. Not thread-safe: its owner holds the partition's lock for the length of a call, so that no
-partition ever waits for another's.
+core said through the ports. Not thread-safe: engine.partition is the only way to it.
 
 produce → append → core.replica.replica.appended → followers told there is something → their next fetch →
 core.replica.replica.fetched_by → high watermark → acknowledgements. A wait for the high watermark is a callback, never
@@ -9,7 +8,8 @@ a blocked thread.
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import msgspec
@@ -33,7 +33,7 @@ from spark_replication.errors import CorruptLog, NotLeader, Overloaded, Replicat
 from spark_replication.messages.commands import PartitionCommand, ReplicaLogInfo
 from spark_replication.messages.descriptions import FollowerLag, ReplicaSize
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
-from spark_replication.model import BrokerId, Offset, ReplicaOf, Start, TopicPartition
+from spark_replication.model import BrokerId, Epoch, Offset, ReplicaOf, Start, TopicPartition
 from spark_replication.ports import (
     FailureReports,
     Flusher,
@@ -59,13 +59,13 @@ class ReplicaLoop:
         flusher: Flusher,
         failures: FailureReports,
         throttle: CopyThrottle,
-        guard: AbstractContextManager[object],
+        post: Callable[[Callable[[], None]], None],
     ) -> None:
+        """post: has something done soon, while nobody else has this replica; from any thread."""
         self.partition = partition
         self.topic_id = topic_id
         self.log = log
         self.part: Leading | Following | None = None
-        self.guard = guard
         self.progress = Progress()  # of the high watermark, or another role: consumers wait for it
         self._settings = settings
         self._isr_store = isr_store
@@ -75,7 +75,8 @@ class ReplicaLoop:
         self._clean_since = 0  # of the registration under which it was commanded last
         self._waiters = Waiters()  # for the high watermark
         self._unflushed = Waiters()  # of acks=1, for the disk, with flush=always
-        self._flushing = Flushing(log, flusher, settings, self._flush_ended)
+        self._post = post
+        self._flushing = Flushing(log, flusher, settings, lambda failed: self._post(partial(self._flush_ended, failed)))
         self._unanswered = False
         self._fetches = FollowerFetches(partition, links, throttle)
         self._copies = CopyProgress(log)
@@ -107,6 +108,11 @@ class ReplicaLoop:
             self._flushing.written()
 
     # Commands
+
+    def is_of_before(self, created: Epoch) -> bool:
+        """What is here is of the partition before it was removed, and added again (E4)."""
+        log = self.log
+        return bool(log.log_end or log.epochs) and created > max(log.epochs.first_epoch, 0)
 
     def command(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
         """Lead or follow, if the command is newer than what is known (E2)."""
@@ -220,7 +226,7 @@ class ReplicaLoop:
 
     @property
     def compression(self) -> Compression:
-        """How batches are to be stored; read without the guard, before they are made."""
+        """How batches are to be stored."""
         return self._settings.compression
 
     def leading(self) -> Leading:
@@ -432,20 +438,18 @@ class ReplicaLoop:
         self._flushing.begin()
 
     def _flush_ended(self, failed: StorageFailed | None) -> None:
-        """Called by the flusher, from its own thread."""
-        with self.guard:
-            self._flushing.end(failed)
-            if failed is not None:
-                self.disk_trouble.refused(self.part, failed)
-                self._refuse_waiters(StorageFailed(failed.message, maybe_written=True))
-                return
-            if isinstance(self.part, Leading):
-                self._take(self.part)
-                self._unflushed.reached(self._flushing.vouched_end)
-            elif self._flushing.always:
-                self._ask_leader()
-            if self.part is not None:
-                self._flushing.written()
+        self._flushing.end(failed)
+        if failed is not None:
+            self.disk_trouble.refused(self.part, failed)
+            self._refuse_waiters(StorageFailed(failed.message, maybe_written=True))
+            return
+        if isinstance(self.part, Leading):
+            self._take(self.part)
+            self._unflushed.reached(self._flushing.vouched_end)
+        elif self._flushing.always:
+            self._ask_leader()
+        if self.part is not None:
+            self._flushing.written()
 
     def _retain(self, now_ms: int) -> None:
         if now_ms - self._retention_checked_ms < self._settings.log_retention_check_interval_ms:
@@ -479,17 +483,15 @@ class ReplicaLoop:
             return
         self._unanswered = False
         write = isr.write_of(leading, change, self.partition, self.topic_id)
-        self._isr_store.change_isr(write, lambda answer: self.isr_answered(change, answer))
+        self._isr_store.change_isr(write, lambda answer: self._post(partial(self._isr_answered, change, answer)))
 
-    def isr_answered(self, change: PendingIsr, answer: IsrAnswer) -> None:
-        """Called by the store, from its own thread."""
-        with self.guard:
-            if not isinstance(self.part, Leading) or self.part.pending is not change:
-                return
-            self._unanswered = isinstance(answer, IsrUnanswered)
-            # An older high watermark is safe, too: a disk that refuses to store it is no reason to fail here.
-            with suppress(StorageFailed):
-                self._take(isr.answered(self.part, change, answer))
+    def _isr_answered(self, change: PendingIsr, answer: IsrAnswer) -> None:
+        if not isinstance(self.part, Leading) or self.part.pending is not change:
+            return
+        self._unanswered = isinstance(answer, IsrUnanswered)
+        # An older high watermark is safe, too: a disk that refuses to store it is no reason to fail here.
+        with suppress(StorageFailed):
+            self._take(isr.answered(self.part, change, answer))
 
     def _take(self, leading: Leading | None) -> None:
         """The leadership as core says it is now, and what follows from it: acknowledgements, waiting readers."""

@@ -1,4 +1,4 @@
-"""Where logs are flushed: a few threads that wait for the disk, so that nobody who holds a guard does."""
+"""Where logs are flushed: a few threads that wait for the disk, so that nobody who has a partition does."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FlushThreads:
         self._waiting.put((flush, ended))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """After all that was asked for. Not under a guard: those that end take theirs. False: within `timeout_s` a disk
+        """After all that was asked for. Not while having a partition. False: within `timeout_s` a disk
         has not answered, and nobody knows what is on it."""
         for _ in self._threads:
             self._waiting.put(None)

@@ -33,7 +33,7 @@ class HighWatermarksLine(Value, frozen=True, kw_only=True):
 
 
 class HighWatermarks:
-    """Of one process at a time. A log speaks of itself under its partition's lock; the guard here is taken after it."""
+    """Of one process at a time. A log speaks of itself by who has its partition; the lock here is taken after that."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         """What the disk cannot give back is damaged, too: one bad block keeps no broker from starting."""

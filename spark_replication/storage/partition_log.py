@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 class PartitionLog:
-    """Not thread-safe: its partition's lock guards it.
+    """Not thread-safe: who has its partition has it, too.
 
     Invariants: segments are contiguous from log_start to log_end; log_start <= high_watermark <= log_end; epochs cover
     [log_start, log_end), and an epoch that begins at log_end has no records yet.

@@ -19,7 +19,7 @@ from pyarrow import flight
 from spark_replication.config import Settings
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.found_ranges import found_range
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.partition import Partition
 from spark_replication.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -100,7 +100,7 @@ def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callabl
         return FoundRanges(ranges=tuple(map(a_range, request.ranges)))
 
     def a_range(wanted: WantedRange) -> FoundRange:
-        found = found_range(broker.replica, wanted)
+        found = found_range(broker.partition, wanted)
         if not wanted.files or found.error != NONE:
             return found
         return msgspec.structs.replace(found, folder=services.folder(found.topic_partition, found.topic_id))
@@ -165,13 +165,13 @@ class BrokerFlightServer(ActionServer):
         with told_to_client(), self.meter.refusing(PUT), self._writes.one():
             topic, number = _path_of(descriptor)
 
-            def replica_of(named: int | None) -> ReplicaLoop:
-                return self._replica(_meant(topic, number, named))
+            def find(named: int | None) -> Partition:
+                return self._partition(_meant(topic, number, named))
 
             self._schema(topic)  # of a topic that is not known here, the stream is refused as a whole
             answers = QueueTogether if number is None else QueueInOrder
             stream = PutStream(
-                replica_of,
+                find,
                 lambda: self._schema(topic),
                 answers,
                 self._settings,
@@ -199,7 +199,7 @@ class BrokerFlightServer(ActionServer):
         partition = TopicPartition(request.topic, request.partition)
         schema = self._schema(request.topic).newest
         return ReadStream(
-            lambda: self._replica(partition), schema, request, self._read_room, is_cancelled, traffic=self.consumed
+            lambda: self._partition(partition), schema, request, self._read_room, is_cancelled, traffic=self.consumed
         )
 
     def get_flight_info(
@@ -253,9 +253,9 @@ class BrokerFlightServer(ActionServer):
         registration = self._broker.brokers.get(leader) if leader is not None else None
         return registration.address if registration is not None else None
 
-    def _replica(self, partition: TopicPartition) -> ReplicaLoop:
+    def _partition(self, name: TopicPartition) -> Partition:
         _require_ready(self._broker)
-        return self._broker.replica(partition)
+        return self._broker.partition(name)
 
     def _schema(self, topic: str) -> TopicSchema:
         _require_ready(self._broker)

@@ -59,7 +59,7 @@ class FrameReceiver:
         self._view = memoryview(bytearray(HANDSHAKE_BYTES_MAX))
         self._start = 0
         self._filled = 0
-        self.is_drained = False  # the last recv found less than it had room for
+        self.is_drained = False  # the last recv found nothing
 
     def receive_first(self, before_recv: Callable[[], None]) -> Frame:
         """The next frame of a handshake, however many recvs it takes, and little beyond it: `whole` has what came
@@ -91,7 +91,7 @@ class FrameReceiver:
             return
         if received == 0:
             raise BrokerNotAvailable("the peer closed the connection")
-        self.is_drained = received < len(room)
+        self.is_drained = False
         self._filled += received
 
     def whole(self) -> list[ReceivedFrame]:

@@ -51,7 +51,7 @@ class Room:
         return max(0, self._bytes_max - self._taken)
 
     def take(self, count: int, unwanted: Callable[[], bool] = lambda: False) -> None:
-        """unwanted: nobody waits for this any longer. Not under a partition's guard: it waits."""
+        """unwanted: nobody waits for this any longer. Not while having a partition: it waits."""
         with self._lock:
             if self._taken and self._taken + count > self._bytes_max:
                 self._wait(count, unwanted)

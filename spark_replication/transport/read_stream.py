@@ -5,7 +5,7 @@ of an earlier version has nulls in the columns that came later, one of a later v
 
 Where a stream begins that names a place or a time is decided once, with the first look, and is the first that it says:
 whoever goes on after a broken stream goes on from there. A wait for something new is a wait for the replica's progress,
-never a poll. No guard is held between two batches.
+never a poll. Between two batches nobody is held up.
 
 A consumer that stops reading keeps what was last read for it. All streams together hold what `room` has at most, and
 each look takes a part of what is left of it: the more they hold, the less the next one reads.
@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 import pyarrow as pa
 
 from spark_replication.core.replica.epochs import NO_EPOCH
+from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import CorruptLog, StorageFailed, UnknownTopicOrPartition
 from spark_replication.messages.envelope import to_json
@@ -42,7 +43,7 @@ BatchWithMetadata = tuple[pa.RecordBatch, bytes]
 class ReadStream:
     def __init__(
         self,
-        replica_of: Callable[[], ReplicaLoop],
+        find: Callable[[], Partition],
         schema: pa.Schema,
         ticket: ReadTicket,
         room: Room,
@@ -51,7 +52,7 @@ class ReadStream:
         traffic: Traffic,
     ) -> None:
         """is_cancelled: the consumer is gone. traffic: of what is delivered."""
-        self._replica_of = replica_of
+        self._find_partition = find
         self._topic_schema = schema
         self._ticket = ticket
         self._room = room
@@ -64,7 +65,7 @@ class ReadStream:
         self._head = b""  # of the segment that was read last
         self._is_of_topic_schema = False  # that segment
         self._progress = threading.Event()
-        self._waits_at: ReplicaLoop | None = None  # whose progress will be heard
+        self._waits_at: Partition | None = None  # whose progress will be heard
         self._offset = UNDECIDED
         self._taken = 0  # of the room
         self._first: tuple[LogSlice | None, Offset] | None = None
@@ -77,9 +78,9 @@ class ReadStream:
     def close(self) -> None:
         """Leaves nothing behind."""
         self._give_back()
-        replica, self._waits_at = self._waits_at, None
-        if replica is not None:
-            with replica.guard:
+        partition, self._waits_at = self._waits_at, None
+        if partition is not None:
+            with partition as replica:
                 replica.progress.leave(self._progress.set)
 
     def batches(self) -> Iterator[BatchWithMetadata]:
@@ -105,8 +106,8 @@ class ReadStream:
     def _look(self) -> tuple[LogSlice | None, Offset]:
         """What there is, and the high watermark; where there is nothing, the next progress will be heard.
 
-        The disk is read without the guard, so that producers do not wait for this reader's disk. What was found may
-        have been cut away by then: if it does not read well, it is looked for and read under the guard.
+        The disk is read without the partition, so that producers do not wait for this reader's disk. What was found may
+        have been cut away by then: if it does not read well, it is looked for and read while nobody else has it.
         """
         found, high_watermark = self._find(min(READ_BYTES, self._room.free // ROOM_SHARE))
         if found is None:
@@ -116,37 +117,41 @@ class ReadStream:
             records = found.loaded()
             check_data(records)
         except (CorruptLog, StorageFailed):
-            return self._look_guarded(len(found.data))
+            return self._look_alone(len(found.data))
         return records, high_watermark
 
-    def _look_guarded(self, bytes_max: int) -> tuple[LogSlice | None, Offset]:
-        with self._replica_of().guard:
-            found, high_watermark = self._find(bytes_max)
+    def _look_alone(self, bytes_max: int) -> tuple[LogSlice | None, Offset]:
+        with self._find_partition() as replica:
+            found, high_watermark = self._find_in(replica, bytes_max)
             records = None if found is None else found.loaded()
         if records is not None:
             check_data(records)
         return records, high_watermark
 
     def _find(self, bytes_max: int) -> tuple[Records | None, Offset]:
-        replica = self._replica_of()
-        with replica.guard:
-            if self._ticket.topic_id not in (None, replica.topic_id):
-                raise UnknownTopicOrPartition(
-                    f"{replica.partition} is of topic_id {replica.topic_id} here, not {self._ticket.topic_id}: the "
-                    "topic was made again, or this broker is yet to hear of that"
-                )
-            if self._offset == UNDECIDED:
-                self._offset = replica.start_of(self._ticket.start, any_replica=self._ticket.any_replica)
-            high_watermark = replica.high_watermark
-            if self._done():
-                return None, high_watermark
-            found = replica.read(
-                self._offset, bytes_max=bytes_max, to=self._ticket.to, any_replica=self._ticket.any_replica
-            )
-            if found is None and self._ticket.max_wait_ms:
+        partition = self._find_partition()
+        with partition as replica:
+            found, high_watermark = self._find_in(replica, bytes_max)
+            if found is None and not self._done() and self._ticket.max_wait_ms:
                 self._progress.clear()
                 replica.progress.await_next(self._progress.set)
-                self._waits_at = replica
+                self._waits_at = partition
+        return found, high_watermark
+
+    def _find_in(self, replica: ReplicaLoop, bytes_max: int) -> tuple[Records | None, Offset]:
+        if self._ticket.topic_id not in (None, replica.topic_id):
+            raise UnknownTopicOrPartition(
+                f"{replica.partition} is of topic_id {replica.topic_id} here, not {self._ticket.topic_id}: the "
+                "topic was made again, or this broker is yet to hear of that"
+            )
+        if self._offset == UNDECIDED:
+            self._offset = replica.start_of(self._ticket.start, any_replica=self._ticket.any_replica)
+        high_watermark = replica.high_watermark
+        if self._done():
+            return None, high_watermark
+        found = replica.read(
+            self._offset, bytes_max=bytes_max, to=self._ticket.to, any_replica=self._ticket.any_replica
+        )
         return found, high_watermark
 
     def _take(self, count: int) -> None:

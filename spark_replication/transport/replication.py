@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from spark_replication.config import Settings
-from spark_replication.engine.fetch_session import FindReplica
+from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.transport.aside import Aside
@@ -18,7 +18,7 @@ from spark_replication.transport.replication_server import ReplicationServer
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import SocketLoop
 
-__all__ = ["Address", "AddressOf", "FindReplica", "Replication", "ReplicationClient", "ReplicationServer"]
+__all__ = ["Address", "AddressOf", "Replication", "ReplicationClient", "ReplicationServer"]
 
 CLOSE_TIMEOUT_S = 3.0
 ASIDE_THREADS = 2
@@ -31,12 +31,13 @@ class Replication:
     def __init__(
         self,
         host: str,
+        loop: SocketLoop,
         *,
         cluster_id: str,
         broker: BrokerId,
         settings: Settings,
         security: Security,
-        replica_of: FindReplica,
+        find: FindPartition,
         address_of: AddressOf,
         now_ms: Callable[[], int],
     ) -> None:
@@ -48,25 +49,24 @@ class Replication:
                 f"replication.frame.bytes.max={frame_bytes_max} is too small for replica.fetch.bytes.max and "
                 f"batch.bytes.max: {needed} at least"
             )
-        self._loop = SocketLoop("replication")
-        self._aside = Aside(self._loop, ASIDE_THREADS)
+        self._aside = Aside(loop, ASIDE_THREADS)
         self._server = ReplicationServer(
             host,
-            self._loop,
+            loop,
             self._aside,
             cluster_id=cluster_id,
             security=security,
-            replica_of=replica_of,
+            find=find,
             frame_bytes_max=frame_bytes_max,
             now_ms=now_ms,
         )
         self._client = ReplicationClient(
-            self._loop,
+            loop,
             self._aside,
             cluster_id=cluster_id,
             broker=broker,
             security=security,
-            replica_of=replica_of,
+            find=find,
             address_of=address_of,
             frame_bytes_max=frame_bytes_max,
             silence_ms=settings.replica_lag_time_ms,
@@ -76,7 +76,6 @@ class Replication:
         self.sent, self.received = self._server.sent, self._client.received
 
     def start(self) -> None:
-        self._loop.start()
         self._aside.start()
         self._server.start()
 
@@ -88,7 +87,6 @@ class Replication:
         self._client.close()
         self._server.close()
         self._aside.stop(CLOSE_TIMEOUT_S)
-        self._loop.stop(CLOSE_TIMEOUT_S)
 
     # ports.FollowerLinks
 

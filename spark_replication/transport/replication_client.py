@@ -1,8 +1,8 @@
 """Replication, the follower's side: one connection for each leader broker that is followed.
 
 engine.fetch_session decides what is asked, and which answer counts. The loop sends what is due, takes what has come,
-and makes the next fetches of all that came at once into one frame. No guard is held while sending or connecting.
-`follow` and `unfollow` only leave a note.
+and makes the next fetches of all that came at once into one frame. It never waits for a partition that somebody else
+has (engine.partition). `follow` and `unfollow` only leave a note.
 """
 
 from __future__ import annotations
@@ -18,19 +18,20 @@ from functools import partial
 
 from spark_replication.engine.fetch_session import (
     Cut,
-    FindReplica,
     FollowerEnd,
     LeaderLinks,
+    Taken,
+    ask,
+    cut,
     may_cut,
-    next_fetches,
     take,
 )
+from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
 from spark_replication.messages.replication import (
     ErrorFrame,
     FetchedFrame,
     FetchedPartition,
-    FetchPartition,
     HelloFrame,
 )
 from spark_replication.model import BrokerId, TopicPartition
@@ -69,7 +70,7 @@ class ReplicationClient:
         cluster_id: str,
         broker: BrokerId,
         security: Security,
-        replica_of: FindReplica,
+        find: FindPartition,
         address_of: AddressOf,
         frame_bytes_max: int,
         silence_ms: float,
@@ -79,7 +80,7 @@ class ReplicationClient:
         self.cluster_id = cluster_id
         self.broker = broker
         self.security = security
-        self.replica_of = replica_of
+        self.find = find
         self.address_of = address_of
         self.frame_bytes_max = frame_bytes_max
         self.silence_ms = silence_ms
@@ -88,7 +89,8 @@ class ReplicationClient:
         self._links = LeaderLinks(lambda leader: LeaderLink(self, leader, self._broker_epoch))
 
     def registered(self, broker_epoch: int) -> None:
-        """Connections say which life of this broker they belong to: those of an earlier one end. Not under a guard."""
+        """Connections say which life of this broker they belong to: those of an earlier one end. Not while having a
+        partition."""
         self.loop.call(partial(self._begin, broker_epoch), CLOSE_TIMEOUT_S)
 
     def _begin(self, broker_epoch: int) -> None:
@@ -103,7 +105,7 @@ class ReplicationClient:
         self.loop.post(partial(self._links.unfollow, partition))
 
     def close(self) -> None:
-        """Not under a guard, for which the loop may be waiting."""
+        """Not on the loop."""
         self.registered(-1)
 
 
@@ -266,13 +268,21 @@ class LeaderConnection:
             silence_s = self._end.silence_ms / 1000
             raise BrokerNotAvailable(f"nothing has come for {silence_s:.1f} s from a leader that says that it lives")
         self._outbox.flush()
+        self._send_fetches()  # of partitions that were not free before
         while not self._outbox and (due := self._end.take_due(now_ms)):
-            frame = self._end.asked(next_fetches(due, self._client.replica_of))
-            if frame is not None:
-                self._outbox.put(encoded(frame))
-                self._outbox.flush()
+            ask(self._end, due, self._client.find, self._wake)
+            self._send_fetches()
         wait_ms = None if self._outbox else self._end.wait_ms(now_ms)
         return math.inf if wait_ms is None else now_ms + wait_ms
+
+    def _send_fetches(self) -> None:
+        frame = None if self._outbox else self._end.frame()
+        if frame is not None:
+            self._outbox.put(encoded(frame))
+            self._outbox.flush()
+
+    def _wake(self) -> None:
+        self._client.loop.touch(self)
 
     def ended(self, error: OSError | ReplicationError) -> None:
         self._channel.close()
@@ -294,35 +304,26 @@ class LeaderConnection:
         if fetch is None:
             return
         if may_cut(fetch, answer):
-            self._client.aside.do(partial(self._taken, fetch, answer, None), partial(self._settle, partition))
+            cuts = partial(cut, self._end, fetch, answer, self._client.find)
+            self._client.aside.do(cuts, partial(self._taken, partition, None))
             return
         try:
             records = _records(answer, payload)
         except ReplicationError as error:
-            self._settle(partition, error)
+            self._failed(partition, error)
             return
-        self._settle(partition, self._taken(fetch, answer, records))
+        take(self._end, fetch, answer, records, self._client.find, partial(self._taken, partition, records))
 
-    def _taken(
-        self, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None
-    ) -> ReplicationError | None:
-        """Why it could not be. What cuts the log is taken on a thread that may wait for the disk."""
-        try:
-            cut = take(self._end, fetch, answer, records, self._client.replica_of)
-        except ReplicationError as error:
-            return error
-        if cut is not None:
-            self._tell_cut(fetch.topic_partition, cut)
+    def _taken(self, partition: TopicPartition, records: LogSlice | None, taken: Taken) -> None:
+        self._wake()  # it may not be its turn
+        if isinstance(taken, ReplicationError):
+            self._failed(partition, taken)
+            return
+        if taken is not None:
+            self._tell_cut(partition, taken)
         if records is not None:
             self._client.received.carried(records)
-        return None
-
-    def _settle(self, partition: TopicPartition, error: ReplicationError | None) -> None:
-        if error is None:
-            self._end.answered(partition)
-        else:
-            self._failed(partition, error)
-        self._client.loop.touch(self)
+        self._end.answered(partition)
 
     def _tell_cut(self, partition: TopicPartition, cut: Cut) -> None:
         text = (

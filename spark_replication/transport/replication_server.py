@@ -5,7 +5,7 @@ fetches and sends answers. Between them lies engine.fetch_session, which says wh
 are made when the socket has taken those before, so a slow follower costs no memory.
 
 Rules:
-- No guard is held while sending, or while waiting for anything.
+- The loop never waits for a partition that somebody else has (engine.partition).
 - A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
   several batches. One that waits at the log end is answered at once.
 - What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
@@ -23,7 +23,8 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeGuard
 
-from spark_replication.engine.fetch_session import Answer, FindReplica, FollowerConnections, LeaderEnd, loaded
+from spark_replication.engine.fetch_session import Answer, FollowerConnections, LeaderEnd, loaded
+from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -65,7 +66,7 @@ HELLO_TIMEOUT_S = 5.0
 SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are small
 SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
 GATHER_MS = 1  # between two answers to a follower that is behind
-GATHER_BUSY_MS = 10  # likewise, of a leader that is busy
+GATHER_BUSY_MS = 12  # likewise, of a leader that is busy
 CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
@@ -83,7 +84,7 @@ class ReplicationServer:
         *,
         cluster_id: str,
         security: Security,
-        replica_of: FindReplica,
+        find: FindPartition,
         frame_bytes_max: int,
         now_ms: Callable[[], int],
     ) -> None:
@@ -100,7 +101,7 @@ class ReplicationServer:
         self._lock = threading.Lock()
         self._closed = False
         self._connections: dict[socket.socket, threading.Thread | None] = {}
-        self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(replica_of)
+        self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(find)
         self._load = Load()
         try:
             self._listener = socket.create_server((host, 0), backlog=CONNECTIONS_MAX)
@@ -220,6 +221,7 @@ class FollowerConnection:
         self._close = close
         self._outbox = Outbox(channel)
         self._sends_files = isinstance(channel, socket.socket)  # else it encrypts them first
+        self._collected = 0  # bytes of answers since the last flush
         self._number = channel.fileno()
 
     def fileno(self) -> int:
@@ -254,53 +256,51 @@ class FollowerConnection:
             self._loop.post(self.end.frame_came)  # after what its fetches have posted
 
     def _fetch(self, number: int, fetch: FetchPartition) -> None:
-        error = self._server.followers.fetched(self, number, fetch, self._server.now_ms())
-        if error is not None:
-            partition = fetch.topic_partition
-            by = self.end.follower
-            log.info("a fetch of %s by broker %s: %s", partition, by, error, extra={"partition": partition})
-            self.end.ready(partition)
+        refused = partial(self._refuse, fetch.topic_partition)
+        self._server.followers.fetched(self, number, fetch, self._server.now_ms(), refused)
+
+    def _refuse(self, partition: TopicPartition, error: ReplicationError) -> None:
+        by = self.end.follower
+        log.info("a fetch of %s by broker %s: %s", partition, by, error, extra={"partition": partition})
+        self.ready(partition)
 
     def ready(self, partition: TopicPartition) -> None:
         self.end.ready(partition)
         self._loop.touch(self)
 
     def turn(self, now_ms: float) -> float:
-        self._outbox.flush()
+        self._flush()
         while not self._outbox and self.end.wait_ms(now_ms) <= 0:
             self._answer(self.end.take_ready())
-            self.end.gather(now_ms, self._server.gather_ms())
             if self.end.owes_a_sign_of_life(now_ms):
                 self._outbox.put(encoded(ALIVE_FRAME))
                 self.end.sent(now_ms)
-            self._outbox.flush()
+            self._flush()
+            self.end.gather(_now_ms(), self._server.gather_ms())
         # What the socket does not take is its next turn.
         return math.inf if self._outbox else now_ms + self.end.wait_ms(now_ms)
 
+    def _flush(self) -> None:
+        self._outbox.flush()
+        self._collected = 0
+
     def _answer(self, partitions: list[TopicPartition]) -> None:
-        collected = 0
         for place, partition in enumerate(partitions):
-            if collected >= SEND_BYTES:
-                collected = 0
-                self._outbox.flush()
+            if self._collected >= SEND_BYTES:
+                self._flush()
                 if self._outbox:  # the others wait, rather than lie in memory
                     for later in partitions[place:]:
                         self.end.ready(later)
                     return
-            answer = self._server.followers.answer(self, partition)
-            if answer is None:
-                continue
-            if isinstance(answer.records, StoredSlice) and not answer.records.data.is_cached:
-                self._server.aside.do(answer.records.data.warm, partial(self._warmed, answer))
-                continue
-            collected += self._say(answer)
+            self._server.followers.answer(self, partition, self._answered)
 
-    def _warmed(self, answer: Answer, _result: None) -> None:
-        self._say(answer)
-        self._loop.touch(self)
+    def _answered(self, answer: Answer) -> None:
+        if isinstance(answer.records, StoredSlice) and not answer.records.data.is_cached:
+            self._server.aside.do(answer.records.data.warm, lambda _: self._say(answer))
+        else:
+            self._say(answer)
 
-    def _say(self, found: Answer) -> int:
-        """How many bytes that is."""
+    def _say(self, found: Answer) -> None:
         answer = loaded(found, self._loaded)
         if answer.told.error != NONE:
             self._server.meter.refused(FETCH, answer.told.error)
@@ -310,8 +310,9 @@ class FollowerConnection:
         if records is not None:
             self._server.sent.carried(records)
         self._outbox.put(frame)
+        self._collected += sum(map(len, frame))
         self.end.sent(_now_ms())
-        return sum(map(len, frame))
+        self._loop.touch(self)  # it may not be its turn
 
     def _loaded(self, records: Records) -> Records:
         """As they are sent."""

@@ -119,9 +119,9 @@ PLANTED_BUGS = (
     ),
     bug(
         "serve a re-added partition from its old log",
-        "engine/broker_loop.py",
-        "created > max(log.epochs.first_epoch, 0):",
-        "False:",
+        "engine/replica_loop.py",
+        "created > max(log.epochs.first_epoch, 0)",
+        "False",
         PREFIX,
         ONCE,
         seed=354,
@@ -383,8 +383,8 @@ PLANTED_BUGS = (
     bug(
         "quarantine what may be assigned, for all that can be read",
         "engine/broker_loop.py",
-        "            if (partition, topic_id) not in assigned and not unreadable.hides(partition):\n",
-        "            if (partition, topic_id) not in assigned:\n",
+        "            if (name, topic_id) not in assigned and not unreadable.hides(name):\n",
+        "            if (name, topic_id) not in assigned:\n",
         "unreadable_changes_nothing",
     ),
     bug(
@@ -641,8 +641,8 @@ PLANTED_BUGS = (
     bug(
         "answer no fetch that came before its replica",
         "engine/fetch_session.py",
-        "            end.wait_for(number, fetch)\n            return error\n",
-        "            return error\n",
+        "            end.wait_for(number, fetch)\n            refused(error)\n",
+        "            refused(error)\n",
         *UNTOLD,
         seed=40,
     ),

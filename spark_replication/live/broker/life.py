@@ -38,7 +38,7 @@ from spark_replication.engine.duties import Duty, is_needed, period_ms, ticks_pe
 from spark_replication.errors import NotController, NotReady, ReplicationError, StorageFailed, WrongCluster
 from spark_replication.live.broker.clean_proof import StartProof, drop_outdated, losses, proven_epoch
 from spark_replication.live.broker.failure_reports import FailureReports
-from spark_replication.live.broker.isr_answers import IsrAnswers, guards_in
+from spark_replication.live.broker.isr_changes import CountedIsrChanges
 from spark_replication.live.broker.lease import Lease
 from spark_replication.live.broker.metrics import BrokerMetrics
 from spark_replication.live.broker.patience import Patience
@@ -80,10 +80,12 @@ from spark_replication.transport.actions import call
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.security import read_security
+from spark_replication.transport.socket_loop import SocketLoop
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
 FLIGHT_STOP_S = 1.0
+LOOP_STOP_S = 3.0
 
 log = logging.getLogger(__name__)
 
@@ -250,28 +252,31 @@ class BrokerLife:
                 log.error("%s is offline: %s", report.folder, report.why)
         self._store = BrokerStore(self._connect)
         self._check_cluster()
+        self._sockets = SocketLoop("broker-loop")
         self._replication = Replication(
             options.host,
+            self._sockets,
             cluster_id=options.cluster_id,
             broker=options.broker_id,
             settings=self._settings,
             security=self._security,
-            replica_of=lambda partition: self._loop.replica(partition),  # noqa: PLW0108 (the loop comes after)
+            find=lambda partition: self._loop.partition(partition),  # noqa: PLW0108 (the loop comes after)
             address_of=self._address_of,
             now_ms=now_ms,
         )
         self._flush_threads = FlushThreads(self._settings.flush_threads)
         self._failure_reports = FailureReports(self._tell_failed)
-        self._isr_answers = IsrAnswers(self._store, guards_in(lambda: self._loop.replicas))
+        self._isr_changes = CountedIsrChanges(self._store)
         self._loop = BrokerLoop(
             options.cluster_id,
             logs=self._logs,
-            isr_store=self._isr_answers,
+            isr_store=self._isr_changes,
             links=self._replication,
             flusher=self._flush_threads,
             failures=self._failure_reports,
             settings=self._settings,
-            guards=threading.RLock,
+            locks=threading.Lock,
+            post=self._sockets.post,
         )
         port = 0 if before is None else port_again(options.host, before.port)
         self._flight = BrokerFlightServer(
@@ -284,8 +289,9 @@ class BrokerLife:
             port=port,
         )
         self._metrics = BrokerMetrics(
-            self._loop, self._lease, self._flight, self._replication, self._store, self._isr_answers, now_ms=now_ms
+            self._loop, self._lease, self._flight, self._replication, self._store, self._isr_changes, now_ms=now_ms
         )
+        self._sockets.start()
         self._replication.start()
         self._watch_lease()
         return Recovered(proof)
@@ -392,7 +398,7 @@ class BrokerLife:
         return self._heard(rest_s) or Done()
 
     def _distrust(self) -> None:
-        """On any thread, under the guard of a partition whose log the disk has failed."""
+        """On any thread, which has the partition whose log the disk has failed."""
         epoch = self._host.epoch
         if not self._start_proof.give_up() and epoch is not None:
             self._news.put(Gone(epoch))
@@ -528,12 +534,13 @@ class BrokerLife:
         for timers in self._timers:
             timers.stop()
         self._failure_reports.close()
-        self._isr_answers.close()
         self._loop.flush_soon()
         answers = self._flush_threads.close()  # a flush that fails after the last one would go unnoticed
+        answers = self._sockets.call(lambda: None, LOOP_STOP_S) and answers  # how they ended is known
         failed = self._loop.close() if answers else {}
         self._replication.close()
         self._flight.stop(FLIGHT_STOP_S)
+        self._sockets.stop(LOOP_STOP_S)
         self._store.close()
         for partition, error in failed.items():
             log.error("%s is not flushed, this stop not clean: %s", partition, error, extra={"partition": partition})

@@ -1,6 +1,6 @@
-"""What a broker tells of itself, in numbers. Cost: one look at each of its replicas, its guard held for that alone.
+"""What a broker tells of itself, in numbers. Cost: one look at each of its replicas, had for that alone.
 
-A partition whose guard is held for long is told as it was last time: who asks waits for no disk.
+A partition that somebody else has for long is told as it was last time: who asks waits for no disk.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ class BrokerMetrics:
     def _replicas(self) -> list[ReplicaGauges]:
         now_ms, holds, last = self._now_ms(), Patience().holds, self._last
         found: dict[TopicPartition, ReplicaGauges] = {}
-        for partition, replica in list(self._loop.replicas.items()):
-            with holds(replica.guard) as held:
-                if held:
-                    found[partition] = gauges_of(replica, now_ms)
-                elif partition in last:
-                    found[partition] = last[partition]
+        for name, partition in list(self._loop.replicas.items()):
+            with holds(partition) as replica:
+                if replica is not None:
+                    found[name] = gauges_of(replica, now_ms)
+                elif name in last:
+                    found[name] = last[name]
         self._last = found
         return [*found.values()]
 

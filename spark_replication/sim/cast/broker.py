@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from typing import Any, NamedTuple
 
 from msgspec.structs import replace
@@ -45,6 +45,7 @@ from spark_replication.ports import Flush
 from spark_replication.sim.cast.replication import Links
 from spark_replication.sim.world.disk import Disk
 from spark_replication.sim.world.network import Network
+from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 from spark_replication.sim.world.world import InvariantBroken, Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
 from spark_replication.storage.flush_threads import Ended, failure
@@ -59,8 +60,6 @@ LOST = RequestTimedOut("the answer was lost")
 _Everything = tuple[
     list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar], Unreadable
 ]  # what a broker reads of ZooKeeper once it has registered
-
-GUARD: AbstractContextManager[object] = nullcontext()
 
 
 class Host:
@@ -130,7 +129,8 @@ class BrokerProcess(Process):
             flusher=_Flusher(self),
             failures=self,
             settings=settings,
-            guards=lambda: GUARD,
+            locks=OneAtATime,
+            post=at_once,
         )
         host.disk.files.slowed = lambda: None
 

@@ -11,6 +11,7 @@ from crc32c import crc32c
 
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.routing import Routing, learned
+from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     InvalidProducerEpoch,
     OffsetOutOfRange,
@@ -159,19 +160,26 @@ class Producer(Client):
 
         def acknowledge(outcome: Place | ReplicationError) -> None:
             if isinstance(outcome, Place) and self._acks == "all":
-                self.cluster.checkers.acknowledged(leader.loop.replica(target), outcome.base_offset, content)
+                self.cluster.checkers.acknowledged(
+                    leader.loop.partition(target).unguarded, outcome.base_offset, content
+                )
             self.cluster.network.send(
                 leader.name, self.name, "ack", lambda: self._answered(attempt, outcome), to=self, about=outcome
             )
 
+        def append(replica: ReplicaLoop) -> None:
+            offset = replica.log.log_end
+            try:
+                replica.produce(batch, acks=self._acks, now_ms=leader.clock_ms(), acknowledge=acknowledge)
+            except ReplicationError as error:
+                acknowledge(error)
+            if replica.log.log_end > offset:  # it was not there already
+                self.cluster.checkers.appended(leader.broker, replica, offset, head)
+
         try:
             head = topic_schema(leader.loop.config(target.topic)).head
             batch = PreparedBatch(1, content, crc32c(content), head, self._number, *place)
-            replica = leader.loop.replica(target)
-            offset = replica.log.log_end
-            replica.produce(batch, acks=self._acks, now_ms=leader.clock_ms(), acknowledge=acknowledge)
-            if replica.log.log_end > offset:  # it was not there already
-                self.cluster.checkers.appended(leader.broker, replica, offset, head)
+            leader.loop.partition(target).post(append)
         except ReplicationError as error:
             acknowledge(error)
 
@@ -239,9 +247,9 @@ class Reader(Client):
     def _serve(self, broker: BrokerProcess, target: TopicPartition, *, any_replica: bool) -> None:
         """In the broker."""
         try:
-            replica = broker.loop.replica(target)
-            self._offset = max(self._offset, replica.log.log_start)
-            found = replica.read(self._offset, bytes_max=READ_BYTES_MAX, to=None, any_replica=any_replica)
+            with broker.loop.partition(target) as replica:
+                self._offset = max(self._offset, replica.log.log_start)
+                found = replica.read(self._offset, bytes_max=READ_BYTES_MAX, to=None, any_replica=any_replica)
         except OffsetOutOfRange:
             self._offset = self._offset if any_replica else 0
             return

@@ -14,6 +14,7 @@ from crc32c import crc32c
 from spark_replication.client.window import Send, Window
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.refused_lanes import RefusedLanes
+from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.engine.waiters import Acknowledge
 from spark_replication.errors import (
     BatchTooLarge,
@@ -164,26 +165,32 @@ class Pipeline(Client):
 
         def acknowledge(outcome: Place | ReplicationError) -> None:
             if isinstance(outcome, Place):
-                replica = stream.leader.loop.replica(target)
+                replica = stream.leader.loop.partition(target).unguarded
                 self.cluster.checkers.acknowledged(replica, outcome.base_offset, content)
             stream.open = stream.open and stream.back.send(
                 "put is answered", lambda: self._answered(lane, sequence, outcome), about=outcome
             )
 
-        try:
-            stream.refused.check(metadata)
+        def append(replica: ReplicaLoop) -> None:
             try:
-                self._append(stream.leader, target, content, metadata, acknowledge)
-            except ReplicationError:
-                stream.refused.refused(metadata)
-                raise
-        except ReplicationError as error:
+                stream.refused.check(metadata)
+                self._append(stream.leader, replica, content, metadata, acknowledge)
+            except ReplicationError as error:
+                refuse(error)
+
+        def refuse(error: ReplicationError) -> None:
+            stream.refused.refused(metadata)
             acknowledge(error)
+
+        try:
+            stream.leader.loop.partition(target).post(append)
+        except ReplicationError as error:
+            refuse(error)
 
     def _append(
         self,
         leader: BrokerProcess,
-        target: TopicPartition,
+        replica: ReplicaLoop,
         content: bytes,
         metadata: BatchMetadata,
         acknowledge: Acknowledge,
@@ -194,10 +201,9 @@ class Pipeline(Client):
             raise Overloaded("too many appends wait: retry later")
         assert metadata.producer is not None
         assert metadata.sequence is not None
-        head = topic_schema(leader.loop.config(target.topic)).head
+        head = topic_schema(leader.loop.config(replica.partition.topic)).head
         numbers = metadata.producer, metadata.epoch, metadata.sequence
         batch = PreparedBatch(1, content, crc32c(content), head, *numbers, any_order=metadata.any_order)
-        replica = leader.loop.replica(target)
         offset = replica.log.log_end
         replica.produce(batch, acks="all", now_ms=leader.clock_ms(), acknowledge=acknowledge)
         if replica.log.log_end > offset:

@@ -6,6 +6,7 @@ Signs of life are left out: that a connection brings nothing any longer is notic
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import TYPE_CHECKING
 
 from spark_replication.engine.fetch_session import (
@@ -14,8 +15,9 @@ from spark_replication.engine.fetch_session import (
     FollowerEnd,
     LeaderEnd,
     LeaderLinks,
+    Taken,
+    ask,
     loaded,
-    next_fetches,
     take,
 )
 from spark_replication.errors import ReplicationError, StaleBrokerEpoch
@@ -60,7 +62,7 @@ class Links:
         self._me = me
         self._links = LeaderLinks(lambda leader: LeaderLink(me, leader))
         self._followers: FollowerConnections[Connection] = FollowerConnections(
-            lambda partition: me.loop.replica(partition)  # noqa: PLW0108 (the loop comes after)
+            lambda partition: me.loop.partition(partition)  # noqa: PLW0108 (the loop comes after)
         )
         self._accepted: list[Connection] = []
 
@@ -113,15 +115,19 @@ class Links:
 
     def fetch(self, connection: Connection, frame: FetchFrame) -> None:
         for fetch in frame.partitions:
-            if self._followers.fetched(connection, frame.number, fetch, self._me.clock_ms()) is not None:
-                self.ready(connection.end.follower, fetch.topic_partition)
+            refused = partial(self._refuse, connection, fetch.topic_partition)
+            self._followers.fetched(connection, frame.number, fetch, self._me.clock_ms(), refused)
         connection.end.frame_came()
+
+    def _refuse(self, connection: Connection, partition: TopicPartition, _error: ReplicationError) -> None:
+        self.ready(connection.end.follower, partition)
 
     def _answer(self, connection: Connection) -> None:
         end, world = connection.end, self._me.world
-        partitions = end.take_ready()
-        found = [self._followers.answer(connection, partition) for partition in partitions]
-        answers = [loaded(answer, lambda records: records.loaded()) for answer in found if answer is not None]
+        found: list[Answer] = []
+        for partition in end.take_ready():
+            self._followers.answer(connection, partition, found.append)
+        answers = [loaded(answer, lambda records: records.loaded()) for answer in found]
         end.gather(world.now_ms, GATHER_MS)
         if end.has_ready:
             self._wake(connection)
@@ -181,7 +187,8 @@ class LeaderLink:
         if not connection.open:
             return  # it is noticed soon, and begun anew
         due = self._end.take_due(self._me.world.now_ms)
-        frame = self._end.asked(next_fetches(due, self._me.loop.replica))
+        ask(self._end, due, self._me.loop.partition, self._wait)
+        frame = self._end.frame()
         leader = connection.leader
         if frame is not None and not connection.forth.send(
             "fetch", lambda: leader.links.fetch(connection, frame), self._me.place
@@ -228,10 +235,11 @@ class LeaderLink:
         if fetch is None:
             return False
         records = answer.records.loaded() if answer.records is not None else None
-        try:
-            take(self._end, fetch, answer.told, records, self._me.loop.replica)
-        except ReplicationError as error:
-            is_to_be_looked_up = self._end.failed(partition, error, self._me.world.now_ms)
-            return is_to_be_looked_up and self._me.process_of(self._leader) is not connection.leader
-        self._end.answered(partition)
+        taken: list[Taken] = []
+        take(self._end, fetch, answer.told, records, self._me.loop.partition, taken.append)
+        for outcome in taken:
+            if isinstance(outcome, ReplicationError):
+                is_to_be_looked_up = self._end.failed(partition, outcome, self._me.world.now_ms)
+                return is_to_be_looked_up and self._me.process_of(self._leader) is not connection.leader
+            self._end.answered(partition)
         return False

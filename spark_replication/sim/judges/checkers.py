@@ -109,8 +109,8 @@ class Checkers:
     def after_event(self, process: Process | None) -> None:
         # One that was killed in this event may have acknowledged before.
         if isinstance(process, BrokerProcess) and (process.alive or self._acks):
-            for partition, replica in process.loop.replicas.items():
-                self._check_replica(process, partition, replica)
+            for name, partition in process.loop.replicas.items():
+                self._check_replica(process, name, partition.unguarded)
         for story in self.stories():
             if story.committed:
                 self._check_members(story)

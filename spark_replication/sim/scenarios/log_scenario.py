@@ -42,6 +42,7 @@ from spark_replication.sim.scenarios.expectation import (
     same,
 )
 from spark_replication.sim.scenarios.memory_log import MemoryLog
+from spark_replication.sim.world.one_at_a_time import at_once
 from spark_replication.storage.flush_threads import FlushAtOnce
 
 PARTITION = TopicPartition("log", 0)
@@ -142,7 +143,7 @@ class LogScenario:
             flusher=FlushAtOnce(),
             failures=self,
             throttle=CopyThrottle(self._links, nullcontext()),
-            guard=nullcontext(),
+            post=at_once,
         )
 
     def _command(self, replica: BrokerId, stored: StoredPartition) -> None:

@@ -9,12 +9,15 @@ from spark_replication.core.controller.news import Complete, News
 from spark_replication.core.controller.plan import Reply
 from spark_replication.core.law.writes import Group, GroupAnswer, IsrAnswer, IsrWrite
 from spark_replication.core.replica.epochs import EpochHistory
+from spark_replication.engine.partition import Partition, Turns
+from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.commands import Command
 from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, TopicPartition
 from spark_replication.ports import BatchPlace, Flush, LogSlice, PreparedBatch
 from spark_replication.sim.scenarios.memory_log import MemoryLog
 from spark_replication.sim.world.memory_store import MemoryStore
+from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 
 
 class HeldStore:
@@ -271,3 +274,8 @@ class Answers:
         self.given.append((request, "NONE" if reply.error is None else reply.error.code))
         if reply.errors:
             self.parts[request] = {name: error.code for name, error in reply.errors.items()}
+
+
+def alone(replica: ReplicaLoop) -> Partition:
+    """In a test of one thread."""
+    return Partition(replica, Turns(OneAtATime(), at_once))

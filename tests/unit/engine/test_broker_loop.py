@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
-from contextlib import nullcontext, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -15,7 +15,7 @@ from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Following, Leading, Me
 from spark_replication.engine.broker_loop import READINGS_MAX, Assigned, BrokerLoop
-from spark_replication.engine.guards import Guards
+from spark_replication.engine.partition import Lock
 from spark_replication.engine.registered_brokers import Registered
 from spark_replication.errors import (
     NotReady,
@@ -49,6 +49,7 @@ from spark_replication.messages.envelope import NONE
 from spark_replication.messages.replication import FetchedPartition, FetchPartition
 from spark_replication.model import Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import PreparedBatch
+from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, settings, state
 from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes, IsrWrites, Links, Logs
 
@@ -63,7 +64,7 @@ LIVE = {1: registration(1), 2: registration(2)}
 
 
 class Story:
-    def __init__(self, guards: Guards = nullcontext) -> None:
+    def __init__(self, locks: Callable[[], Lock] = OneAtATime) -> None:
         self.logs, self.links, self.isr_store, self.failures = Logs(), Links(), IsrWrites(), Failures()
         self.loop = BrokerLoop(
             "cluster",
@@ -73,7 +74,8 @@ class Story:
             flusher=HeldFlushes(),
             failures=self.failures,
             settings=settings(),
-            guards=guards,
+            locks=locks,
+            post=at_once,
         )
 
     def registered(
@@ -87,7 +89,7 @@ class Story:
         return self.loop.registered(me, known, configs, LIVE, 0, settings=settings_of_cluster, unreadable=unreadable)
 
     def parts(self) -> dict[TopicPartition, str]:
-        return {partition: type(replica.part).__name__ for partition, replica in self.loop.replicas.items()}
+        return {partition: type(found.part).__name__ for partition, found in self.loop.replicas.items()}
 
     def log(self, partition: TopicPartition = FOO, topic_id: str = FOO_ID) -> FailingLog:
         return self.logs.logs[partition, topic_id]
@@ -120,7 +122,7 @@ def test_who_registers_again_leads_under_that_registration_alone() -> None:
     story = Story()
     story.registered(LED)
     story.registered(LED, me=replace(ME, epoch=ME.epoch + 1))
-    part = story.loop.replica(FOO).part
+    part = story.loop.partition(FOO).unguarded.part
     assert isinstance(part, Leading)
     assert part.broker_epoch == ME.epoch + 1
 
@@ -192,7 +194,9 @@ def test_a_lost_session_ends_every_leadership_and_every_following() -> None:
     story = Story()
     story.registered(LED, FOLLOWED)
     answers: list[Place | ReplicationError] = []
-    story.loop.replica(FOO).produce(PreparedBatch(1, b"x", 0, b""), acks="all", now_ms=0, acknowledge=answers.append)
+    story.loop.partition(FOO).unguarded.produce(
+        PreparedBatch(1, b"x", 0, b""), acks="all", now_ms=0, acknowledge=answers.append
+    )
     story.loop.session_lost()
     assert (story.parts(), story.links.following) == ({FOO: "NoneType", FOO_1: "NoneType"}, {})
     (error,) = answers
@@ -261,10 +265,10 @@ def test_a_topic_made_again_starts_with_another_log_and_the_old_one_does_not_com
     again = command(state(2, [1, 2], leader_epoch=0), 0, topic_id=LATER_ID)
     assert story.loop.leader_and_isr(leader_and_isr(again), 0).errors == {"foo-0": NONE}
     assert (story.logs.quarantined, old.closed) == ([(FOO, FOO_ID)], True)
-    assert isinstance(story.loop.replica(FOO).part, Following)
+    assert isinstance(story.loop.partition(FOO).unguarded.part, Following)
     late = command(state(1, [1, 2], leader_epoch=9), 9)
     assert story.loop.leader_and_isr(leader_and_isr(late), 0).errors == {"foo-0": NONE}
-    assert (story.loop.replica(FOO).topic_id, story.logs.quarantined) == (LATER_ID, [(FOO, FOO_ID)])
+    assert (story.loop.partition(FOO).unguarded.topic_id, story.logs.quarantined) == (LATER_ID, [(FOO, FOO_ID)])
 
 
 def test_of_a_deleted_topic_the_id_is_remembered() -> None:
@@ -295,7 +299,7 @@ def test_what_is_older_and_names_it_still_is_for_its_replica_to_judge() -> None:
     story.registered(LED)
     story.loop.update_metadata(update(command(state(2, [1, 2], leader_epoch=5), 9)))
     story.loop.leader_and_isr(leader_and_isr(command(state(1, [1], elr=[2]), 8)), 0)
-    assert story.loop.replica(FOO).order == (4, 8)
+    assert story.loop.partition(FOO).unguarded.order == (4, 8)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +325,7 @@ def test_a_log_without_records_says_which_life_of_the_partition_it_is_of(
     """It begins anew at its leader's start, as a log of the partition that was made at leader epoch 4."""
     story = Story()
     story.registered(command(state(2, [2], created=4), 7))
-    replica = story.loop.replica(FOO)
+    replica = story.loop.partition(FOO).unguarded
     fetch = replica.next_fetch()
     assert fetch is not None
     answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, log_start=20)
@@ -363,7 +367,7 @@ def test_a_replica_is_stopped_and_put_aside_where_it_is_deleted(
     assert (story.parts(), story.logs.quarantined, log.closed) == ({}, quarantined, True)
     assert story.logs.asked == quarantined
     with pytest.raises(UnknownTopicOrPartition, match="foo-0 is not on this broker"):
-        story.loop.replica(FOO)
+        story.loop.partition(FOO)
     assert story.loop.stop_replica(stop(delete=delete)).errors == {"foo-0": NONE}  # again: it is done
 
 
@@ -549,12 +553,12 @@ def test_no_command_is_carried_out_about_what_could_not_be_read_until_it_was() -
     story.loop.read_hidden(again, ([], hidden), 0)
     assert story.parts() == {FOO_1: "Following"}
     story.loop.read_hidden(again, ([newer, FOLLOWED], replace(hidden, partitions=frozenset())), 0)
-    part = story.loop.replica(FOO).part
+    part = story.loop.partition(FOO).unguarded.part
     assert isinstance(part, Leading)
     assert (sorted(part.state.isr), part.partition_epoch) == ([1, 2, 3], 9)
     assert story.loop.hidden.topics == {"bar"}
     assert story.loop.leader_and_isr(leader_and_isr(LED), 0).errors == {"foo-0": NONE}
-    assert story.loop.replica(FOO).part is part, "it comes too late"
+    assert story.loop.partition(FOO).unguarded.part is part, "it comes too late"
     story.registered(newer, me=Me(1, 2, 0))
     assert story.loop.hidden.topics == frozenset()
 
@@ -574,7 +578,8 @@ def test_what_a_new_controller_cannot_read_is_not_forgotten() -> None:
 def test_settings_that_cannot_be_read_are_what_they_were_or_lose_nothing() -> None:
     story = Story()
     story.registered(LED, settings_of_cluster=None)
-    (replica,) = story.loop.replicas.values()
+    (partition,) = story.loop.replicas.values()
+    replica = partition.unguarded
     assert (replica._settings.retention_ms, replica._settings.retention_bytes) == (-1, -1)
     story.registered(LED, me=Me(1, 1, 0), settings_of_cluster={"retention.ms": 7_000})
     story.registered(LED, me=Me(1, 2, 0), settings_of_cluster=None)
@@ -652,7 +657,7 @@ def test_readings_that_are_always_old_are_given_up() -> None:
 
 def test_nobody_waits_for_zookeeper_behind_an_init() -> None:
     """A reading that takes long holds up no metadata, no command, no end of the session."""
-    story = Story(guards=threading.RLock)
+    story = Story(locks=threading.Lock)
     story.registered(LED)
     reads, goes_on = threading.Event(), threading.Event()
 
@@ -682,7 +687,7 @@ def test_nobody_waits_for_zookeeper_behind_an_init() -> None:
 def test_a_leader_asks_zookeeper_with_its_own_epoch() -> None:
     story = Story()
     story.registered(command(LED.state, 7), me=Me(1, 3, 0))
-    replica = story.loop.replica(FOO)
+    replica = story.loop.partition(FOO).unguarded
     replica.tick(settings().replica_lag_time_ms)
     ((write, _),) = story.isr_store.asked
     assert (write.broker, write.broker_epoch, write.state) == (1, 3, state(1, [1], elr=[2]))
@@ -725,7 +730,9 @@ def test_what_was_told_before_a_stop_and_comes_after_it_opens_nothing_again(dele
 def test_it_tells_how_large_its_replicas_are_of_those_that_are_asked_for() -> None:
     story = Story()
     story.registered(LED, FOLLOWED)
-    story.loop.replica(FOO).produce(PreparedBatch(3, b"x", 0, b""), acks=0, now_ms=0, acknowledge=lambda _answer: None)
+    story.loop.partition(FOO).unguarded.produce(
+        PreparedBatch(3, b"x", 0, b""), acks=0, now_ms=0, acknowledge=lambda _answer: None
+    )
 
     def size(partition: TopicPartition, count: int, **told: Any) -> ReplicaSize:
         return ReplicaSize(topic="foo", partition=partition.partition, topic_id=FOO_ID, bytes=count, **told)
@@ -744,7 +751,7 @@ def test_the_settings_of_the_cluster_hold_from_its_registration_and_as_they_chan
     story = Story()
 
     def compression() -> str:
-        return story.loop.replica(FOO).compression
+        return story.loop.partition(FOO).unguarded.compression
 
     story.registered(LED, settings_of_cluster={"compression": "lz4"})
     assert compression() == "lz4"
@@ -766,7 +773,7 @@ def test_what_a_process_is_built_with_does_not_change_while_it_lives() -> None:
     """The frames of replication are as large as the fetches that it started with."""
     story = Story()
     story.registered(LED, settings_of_cluster={"replica.fetch.bytes.max": 1, "compression": "lz4"})
-    replica = story.loop.replica(FOO)
+    replica = story.loop.partition(FOO).unguarded
     assert replica.compression == "lz4"
     replica.produce(PreparedBatch(3, b"x", 0, b""), acks=1, now_ms=0, acknowledge=lambda _answer: None)
     asked = FetchPartition(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
@@ -20,11 +20,14 @@ from spark_replication.engine.fetch_session import (
     FollowerEnd,
     LeaderEnd,
     LeaderLinks,
+    Taken,
+    ask,
+    cut,
     loaded,
     may_cut,
-    next_fetches,
     take,
 )
+from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import (
     InvalidRequest,
     NotLeader,
@@ -34,9 +37,9 @@ from spark_replication.errors import (
     StorageFailed,
     UnknownTopicOrPartition,
 )
-from spark_replication.messages.replication import ALIVE, Diverging, FetchedPartition, FetchPartition
+from spark_replication.messages.replication import ALIVE, Diverging, FetchedPartition, FetchFrame, FetchPartition
 from spark_replication.model import TopicPartition
-from spark_replication.ports import Records
+from spark_replication.ports import LogSlice, Records
 
 A, B, C = (TopicPartition("orders", number) for number in range(3))
 LATER = StorageFailed("its disk refuses")
@@ -73,10 +76,11 @@ class Replica:
     high_watermark = 8
 
     def __init__(self, partition: TopicPartition = A) -> None:
+        self.partition = partition
         self.log = Log()
-        self.guard: AbstractContextManager[object] = nullcontext()
         self.asks: FetchPartition | None = fetch_of(partition)
         self.taken: list[FetchedPartition] = []
+        self.records: list[object] = []
         self.fetches: list[tuple[FetchPartition, int, int]] = []
         self.cut_to: int | None = None
         self.refuses: ReplicationError | None = None
@@ -85,8 +89,11 @@ class Replica:
     def next_fetch(self) -> FetchPartition | None:
         return self.asks
 
-    def fetch_answered(self, _fetch: FetchPartition, answer: FetchedPartition, _records: object) -> None:
+    def fetch_answered(self, _fetch: FetchPartition, answer: FetchedPartition, records: object) -> None:
+        if self.refuses is not None:
+            raise self.refuses
         self.taken.append(answer)
+        self.records.append(records)
         self.log.log_end = self.log.log_end if self.cut_to is None else self.cut_to
 
     def fetch(self, fetch: FetchPartition, *, by: int, broker_epoch: int, now_ms: int) -> None:
@@ -101,15 +108,74 @@ class Replica:
         return self.answers
 
 
-def finding(*replicas: tuple[TopicPartition, Replica]) -> fetch_session.FindReplica:
-    known = dict(replicas)
+class Held:
+    """An engine.partition.Partition. waiting: what comes once it is free; None: it is free."""
 
-    def find(partition: TopicPartition) -> Any:
-        if partition not in known:
-            raise UnknownTopicOrPartition(f"{partition} is not here")
-        return known[partition]
+    def __init__(self, replica: Replica) -> None:
+        self.replica = replica
+        self.waiting: list[Callable[[Any], None]] | None = None
+
+    def try_do(self, event: Callable[[Any], None]) -> bool:
+        if self.waiting is None:
+            event(self.replica)
+        return self.waiting is None
+
+    def do(self, event: Callable[[Any], None]) -> None:
+        if self.waiting is None:
+            event(self.replica)
+        else:
+            self.waiting.append(event)
+
+    def becomes_free(self) -> None:
+        assert self.waiting is not None
+        waiting, self.waiting = self.waiting, None
+        for event in waiting:
+            event(self.replica)
+
+    def __enter__(self) -> Replica:
+        assert self.waiting is None
+        return self.replica
+
+    def __exit__(self, *error: object) -> None: ...
+
+
+def finding(*replicas: tuple[TopicPartition, Replica | Held]) -> FindPartition:
+    known = {name: each if isinstance(each, Held) else Held(each) for name, each in replicas}
+
+    def find(name: TopicPartition) -> Any:
+        if name not in known:
+            raise UnknownTopicOrPartition(f"{name} is not here")
+        return known[name]
 
     return find
+
+
+def asked(end: FollowerEnd, *partitions: TopicPartition) -> FetchFrame | None:
+    for partition in partitions:
+        end.ask(fetch_of(partition))
+    return end.frame()
+
+
+def taken(end: FollowerEnd, answer: FetchedPartition, find: FindPartition) -> list[Taken]:
+    """What comes of it, at once."""
+    outcomes: list[Taken] = []
+    take(end, fetch_of(A), answer, None, find, outcomes.append)
+    return outcomes
+
+
+def fetched(
+    followers: FollowerConnections[Carried], carried: Carried, number: int, fetch: FetchPartition
+) -> list[ReplicationError]:
+    """Why it is refused at once."""
+    refused: list[ReplicationError] = []
+    followers.fetched(carried, number, fetch, 5, refused.append)
+    return refused
+
+
+def answered(followers: FollowerConnections[Carried], carried: Carried, partition: TopicPartition) -> list[Answer]:
+    answers: list[Answer] = []
+    followers.answer(carried, partition, answers.append)
+    return answers
 
 
 # The follower's end
@@ -123,7 +189,7 @@ def end() -> FollowerEnd:
     end.follow(B)
     end.connected(0)
     end.take_due(0)
-    frame = end.asked([fetch_of(A), fetch_of(B)])
+    frame = asked(end, A, B)
     assert frame is not None
     assert frame.number == 1
     return end
@@ -156,14 +222,15 @@ def test_a_frame_has_as_many_as_it_may(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_nothing_to_ask_is_no_frame_and_numbers_grow_from_one(end: FollowerEnd) -> None:
-    assert end.asked([]) is None
-    frame = end.asked([fetch_of(A)])
+    assert asked(end) is None
+    frame = asked(end, A)
     assert frame is not None
     assert frame.number == 2
 
 
 def test_an_answer_counts_once_and_with_the_number_of_the_last_fetch_alone(end: FollowerEnd) -> None:
-    end.asked([fetch_of(A, offset=7)])
+    end.ask(fetch_of(A, offset=7))
+    assert end.frame() is not None
     assert end.received(1, A) is None, "it answers what was asked before"
     assert end.received(3, A) is None, "nobody has asked that"
     assert end.received(2, C) is None
@@ -273,37 +340,84 @@ def test_links_of_a_life_that_is_over_are_followed_no_more() -> None:
     assert (links.to(1) is old, old.told, links.to(1).told) == (False, [("follow", A)], [("follow", A)])
 
 
+def no_wake() -> None:
+    pytest.fail("nobody waits for it")
+
+
 def test_those_that_have_nothing_to_ask_or_are_gone_ask_nothing() -> None:
-    silent = Replica()
+    end, silent = FollowerEnd(silence_ms=0), Replica()
     silent.asks = None
-    found = next_fetches((A, B, C), finding((A, Replica(A)), (B, silent)))
-    assert [fetch.topic_partition for fetch in found] == [A]
+    ask(end, (A, B, C), finding((A, Replica(A)), (B, silent)), no_wake)
+    frame = end.frame()
+    assert frame is not None
+    assert [fetch.topic_partition for fetch in frame.partitions] == [A]
+    assert end.frame() is None
+
+
+def test_one_that_is_not_free_is_asked_later_and_delays_no_other() -> None:
+    end, held, woken = FollowerEnd(silence_ms=0), Held(Replica(A)), list[str]()
+    held.waiting = []
+    ask(end, (A, B), finding((A, held), (B, Replica(B))), lambda: woken.append("woken"))
+    frame = end.frame()
+    assert frame is not None
+    assert ([fetch.topic_partition for fetch in frame.partitions], woken) == ([B], [])
+    held.becomes_free()
+    frame = end.frame()
+    assert frame is not None
+    assert ([fetch.topic_partition for fetch in frame.partitions], woken) == ([A], ["woken"])
+
+
+def test_what_was_to_be_asked_over_a_connection_that_ended_is_asked_anew(end: FollowerEnd) -> None:
+    end.ask(fetch_of(A))
+    end.connected(5)
+    assert end.frame() is None
+    assert end.take_due(5) == [A, B]
 
 
 def test_an_answer_is_taken_by_its_replica(end: FollowerEnd) -> None:
     replica = Replica()
-    assert take(end, fetch_of(A), answer_of(A), None, finding((A, replica))) is None
+    assert taken(end, answer_of(A), finding((A, replica))) == [None]
     assert replica.taken == [answer_of(A)]
+
+
+def test_an_answer_for_a_partition_that_is_not_free_is_taken_later_from_a_copy(end: FollowerEnd) -> None:
+    held, outcomes = Held(Replica()), list[Taken]()
+    held.waiting = []
+    buffer = bytearray(b"abc")
+    records = LogSlice(0, 1, 0, memoryview(buffer)[:1], memoryview(buffer)[1:])
+    take(end, fetch_of(A), answer_of(A), records, finding((A, held)), outcomes.append)
+    buffer[:] = b"xyz"  # the next bytes of the connection
+    assert (outcomes, held.replica.taken) == ([], [])
+    held.becomes_free()
+    assert (outcomes, held.replica.taken) == ([None], [answer_of(A)])
+    assert held.replica.records == [LogSlice(0, 1, 0, b"a", b"bc")]
 
 
 @pytest.mark.parametrize(("to", "committed"), [(9, 0), (8, 0), (5, 3)])
 def test_what_is_cut_is_told_with_how_much_of_it_was_committed(end: FollowerEnd, to: int, committed: int) -> None:
-    replica = Replica()
-    replica.cut_to = to
-    assert take(end, fetch_of(A), answer_of(A), None, finding((A, replica))) == Cut(10, to, committed)
+    for once in (taken, lambda *given: [cut(end, fetch_of(A), *given[1:])]):
+        replica = Replica()
+        replica.cut_to = to
+        assert once(end, answer_of(A), finding((A, replica))) == [Cut(10, to, committed)]
 
 
 def test_an_answer_about_another_topic_of_that_name_or_after_the_end_is_not_taken(end: FollowerEnd) -> None:
     replica = Replica()
-    assert take(end, fetch_of(A), answer_of(A, topic_id="another"), None, finding((A, replica))) is None
+    assert taken(end, answer_of(A, topic_id="another"), finding((A, replica))) == [None]
     end.close()
-    assert take(end, fetch_of(A), answer_of(A), None, finding((A, replica))) is None
+    assert taken(end, answer_of(A), finding((A, replica))) == [None]
     assert replica.taken == []
 
 
-def test_a_refusal_is_raised(end: FollowerEnd) -> None:
-    with pytest.raises(NotLeader):
-        take(end, fetch_of(A), answer_of(A, error=NotLeader.code), None, finding((A, Replica())))
+def test_a_refusal_is_told_whoever_refuses(end: FollowerEnd) -> None:
+    (refused,) = taken(end, answer_of(A, error=NotLeader.code), finding((A, Replica())))
+    assert isinstance(refused, NotLeader)
+    (unknown,) = taken(end, answer_of(A), finding())
+    assert isinstance(unknown, UnknownTopicOrPartition)
+    assert isinstance(cut(end, fetch_of(A), answer_of(A), finding()), UnknownTopicOrPartition)
+    replica = Replica()
+    replica.refuses = LATER
+    assert taken(end, answer_of(A), finding((A, replica))) == [LATER]
 
 
 # The leader's end
@@ -365,25 +479,35 @@ def test_a_fetch_is_answered_with_its_number_and_once() -> None:
     replica, carried = Replica(), Carried()
     followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
     followers.joined(carried)
-    assert followers.fetched(carried, 3, fetch_of(A), 5) is None
+    assert fetched(followers, carried, 3, fetch_of(A)) == []
     assert replica.fetches == [(fetch_of(A), 2, 4)]
-    assert followers.fetched(carried, 4, fetch_of(A, offset=9), 5) is None
-    answer = followers.answer(carried, A)
-    assert answer is not None
-    assert (answer.number, answer.told, answer.records) == (4, answer_of(A), None)
-    assert followers.answer(carried, A) is None
+    assert fetched(followers, carried, 4, fetch_of(A, offset=9)) == []
+    assert answered(followers, carried, A) == [Answer(4, answer_of(A), None)]
+    assert answered(followers, carried, A) == []
+
+
+def test_a_fetch_of_a_partition_that_is_not_free_comes_to_it_later() -> None:
+    held, carried = Held(Replica()), Carried()
+    followers: FollowerConnections[Carried] = FollowerConnections(finding((A, held)))
+    followers.joined(carried)
+    held.waiting = []
+    fetched(followers, carried, 3, fetch_of(A))
+    assert answered(followers, carried, A) == []
+    held.becomes_free()
+    assert held.replica.fetches == [(fetch_of(A), 2, 4)]
+    assert answered(followers, carried, A) == [], "it was answered when it became free"
 
 
 def test_what_comes_over_a_connection_that_was_replaced_is_nothing() -> None:
     replica, old, new = Replica(), Carried(), Carried()
     followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
     followers.joined(old)
-    followers.fetched(old, 3, fetch_of(A), 5)
+    fetched(followers, old, 3, fetch_of(A))
     followers.joined(new)
-    assert followers.fetched(old, 4, fetch_of(A), 5) is None
+    assert fetched(followers, old, 4, fetch_of(A)) == []
     assert len(replica.fetches) == 1
-    assert followers.answer(old, A) is None
-    assert followers.answer(new, A) is None, "it has not asked"
+    assert answered(followers, old, A) == []
+    assert answered(followers, new, A) == [], "it has not asked"
 
 
 def test_every_fetch_is_answered_also_one_that_is_refused_or_came_too_soon() -> None:
@@ -391,18 +515,18 @@ def test_every_fetch_is_answered_also_one_that_is_refused_or_came_too_soon() -> 
     followers: FollowerConnections[Carried] = FollowerConnections(finding((A, replica)))
     followers.joined(carried)
 
-    def answered(partition: TopicPartition) -> tuple[int, str] | None:
-        answer = followers.answer(carried, partition)
-        return None if answer is None else (answer.number, answer.told.error)
+    def answers(partition: TopicPartition) -> list[tuple[int, str]]:
+        return [(answer.number, answer.told.error) for answer in answered(followers, carried, partition)]
 
-    assert isinstance(followers.fetched(carried, 1, fetch_of(B), 5), UnknownTopicOrPartition)
-    assert (answered(B), answered(B)) == ((1, UnknownTopicOrPartition.code), None)
+    (unknown,) = fetched(followers, carried, 1, fetch_of(B))
+    assert isinstance(unknown, UnknownTopicOrPartition)
+    assert (answers(B), answers(B)) == ([(1, UnknownTopicOrPartition.code)], [])
     replica.refuses = MOVED
-    assert followers.fetched(carried, 2, fetch_of(A), 5) is MOVED
-    assert answered(A) == (2, NotLeader.code)
+    assert fetched(followers, carried, 2, fetch_of(A)) == [MOVED]
+    assert answers(A) == [(2, NotLeader.code)]
     replica.refuses, replica.answers = None, None
-    followers.fetched(carried, 3, fetch_of(A), 5)
-    assert answered(A) == (3, NotReady.code)
+    fetched(followers, carried, 3, fetch_of(A))
+    assert answers(A) == [(3, NotReady.code)]
 
 
 def test_records_are_loaded_as_they_are_sent_and_a_disk_that_refuses_that_is_told() -> None:

@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from spark_replication.engine.found_ranges import found_range
-from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.partition import Partition
 from spark_replication.errors import UnknownTopicOrPartition
 from spark_replication.messages.ranges import FoundRange, Piece, WantedRange
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID
+from tests.unit.engine.ports_in_memory import alone
 from tests.unit.engine.replica.story import Story, fetched, follower
 
 ROWS = 10
@@ -27,14 +28,14 @@ def led() -> Story:
 
 
 def ask(story: Story, partition: int = 0, **wanted: Any) -> FoundRange:
-    replicas = {FOO: story.loop}
+    partitions = {FOO: alone(story.loop)}
 
-    def replica(named: TopicPartition) -> ReplicaLoop:
-        if named not in replicas:
+    def find(named: TopicPartition) -> Partition:
+        if named not in partitions:
             raise UnknownTopicOrPartition(f"{named} is not here")
-        return replicas[named]
+        return partitions[named]
 
-    return found_range(replica, WantedRange(topic=FOO.topic, partition=partition, **wanted))
+    return found_range(find, WantedRange(topic=FOO.topic, partition=partition, **wanted))
 
 
 def found(start: int, end: int, **others: Any) -> FoundRange:

@@ -55,7 +55,7 @@ def test_a_log_without_room_for_its_leaders_epoch_leads_once_there_is() -> None:
     assert story.loop.leader_and_isr(leader_and_isr(alone), 0).errors == {"foo-1": SICK}
     story.log(FOO_1).failing = frozenset()
     story.loop.try_refused(RETRY_MS)
-    part = story.loop.replica(FOO_1).part
+    part = story.loop.partition(FOO_1).part
     assert isinstance(part, Leading)
     assert part.state.leader_epoch == 5
 
@@ -65,7 +65,7 @@ def test_what_is_tried_again_is_the_newest_that_is_known() -> None:
     story.loop.update_metadata(update(command(state(2, [2], leader_epoch=5), 8)))
     story.logs.sick = frozenset()
     story.loop.try_refused(RETRY_MS)
-    assert (story.parts()[FOO], story.loop.replica(FOO).order) == ("Following", (5, 8))
+    assert (story.parts()[FOO], story.loop.partition(FOO).order) == ("Following", (5, 8))
 
 
 def test_what_a_later_command_carried_out_stays_as_it_is() -> None:

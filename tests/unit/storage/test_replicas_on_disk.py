@@ -15,6 +15,7 @@ from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import OffsetOutOfRange, ReplicationError, StorageFailed, UnknownProducerId
 from spark_replication.messages.replication import Diverging, FetchedPartition
+from spark_replication.sim.world.one_at_a_time import at_once
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.storage.partition_log import PartitionLog
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
@@ -50,7 +51,7 @@ class Replicas:
             flusher=FlushAtOnce(),
             failures=Failures(),
             throttle=CopyThrottle(Links(), nullcontext()),
-            guard=nullcontext(),
+            post=at_once,
         )
         replica.command(command(LED, 7), Me(broker, 0, 0), 0)
         return replica

@@ -14,6 +14,7 @@ from pyarrow import flight
 from spark_replication.config import Settings, settings_from
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.broker_loop import BrokerLoop
+from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.envelope import to_json
@@ -29,6 +30,7 @@ from spark_replication.storage.replica_folder import replica_folder
 from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.security import NO_SECURITY, Security
+from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.core.stories import command, registration, state
 from tests.unit.engine.ports_in_memory import Failures, IsrWrites, Links
 
@@ -77,6 +79,8 @@ class FlightBroker:
             distrust=lambda: None,
         )
         self._logs.recover()
+        self.sockets = SocketLoop("broker-loop")
+        self.sockets.start()
         self._loop = BrokerLoop(
             "cluster",
             logs=self._logs,
@@ -85,7 +89,8 @@ class FlightBroker:
             flusher=FlushAtOnce(),
             failures=Failures(),
             settings=self.settings,
-            guards=threading.RLock,
+            locks=threading.Lock,
+            post=self.sockets.post,
         )
         led = command(state(1, [1], min_isr=1), replicas=(1,), partition=ORDERS, topic_id="id-orders")
         config = TopicConfig(schema=base64.b64encode(bytes(schema.serialize())).decode())
@@ -96,8 +101,12 @@ class FlightBroker:
         )
 
     @property
+    def partition(self) -> Partition:
+        return self._loop.partition(ORDERS)
+
+    @property
     def replica(self) -> ReplicaLoop:
-        return self._loop.replicas[ORDERS]
+        return self.partition.unguarded
 
     def client(self, *options: tuple[str, int | str], security: Security = NO_SECURITY) -> flight.FlightClient:
         return security.client(f"127.0.0.1:{self.server.port}", options)
@@ -108,6 +117,7 @@ class FlightBroker:
 
     def close(self) -> None:
         self.server.stop(1)
+        self.sockets.stop(10)
         self.replica.log.close()
 
 

@@ -12,6 +12,7 @@ from spark_replication.core.law.writes import IsrAnswer, IsrWrite
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.copy_throttle import CopyThrottle
+from spark_replication.engine.partition import Partition, Turns
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages.commands import PartitionCommand
@@ -19,6 +20,7 @@ from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.security import NO_SECURITY, Security
+from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.engine.ports_in_memory import Failures
 from tests.unit.storage.storage_stories import files_of, log_in, prepared
 
@@ -64,36 +66,44 @@ class Broker:
     def __init__(self, brokers: Brokers, broker: BrokerId, epoch: int, cluster_id: str, security: Security) -> None:
         self.me = Me(broker, epoch, 0)
         self.settings = brokers.settings
-        self.replicas: dict[TopicPartition, ReplicaLoop] = {}
+        self.partitions: dict[TopicPartition, Partition] = {}
+        self.sockets = SocketLoop("broker-loop")
+        self.sockets.start()
         self._directory = brokers.directory / f"broker-{broker}"
         self.replication = Replication(
             "127.0.0.1",
+            self.sockets,
             cluster_id=cluster_id,
             broker=broker,
             settings=self.settings,
             security=security,
-            replica_of=self.replica,
+            find=self.partition,
             address_of=brokers.addresses.get,
             now_ms=lambda: 0,
         )
         self.replication.start()
         self.replication.registered(epoch)
 
-    def replica(self, partition: TopicPartition) -> ReplicaLoop:
-        found = self.replicas.get(partition)
+    def partition(self, name: TopicPartition) -> Partition:
+        found = self.partitions.get(name)
         if found is None:
-            raise UnknownTopicOrPartition(f"{partition} is not here")
+            raise UnknownTopicOrPartition(f"{name} is not here")
         return found
+
+    def replica(self, name: TopicPartition) -> ReplicaLoop:
+        """Whoever else has it."""
+        return self.partitions[name].unguarded
 
     def folder(self, partition: TopicPartition) -> Path:
         return self._directory / str(partition)
 
-    def open(self, partition: TopicPartition, topic_id: str = "id") -> ReplicaLoop:
-        folder = self.folder(partition)
+    def open(self, name: TopicPartition, topic_id: str = "id") -> Partition:
+        folder = self.folder(name)
         folder.mkdir(parents=True, exist_ok=True)
         log = log_in(folder, segment_bytes=1 << 16)
-        self.replicas[partition] = ReplicaLoop(
-            partition,
+        turns = Turns(threading.Lock(), self.sockets.post)
+        replica = ReplicaLoop(
+            name,
             topic_id,
             log,
             settings=self.settings,
@@ -101,15 +111,16 @@ class Broker:
             links=self.replication,
             flusher=FlushAtOnce(),
             failures=Failures(),
-            throttle=CopyThrottle(self.replication, threading.RLock()),
-            guard=threading.RLock(),
+            throttle=CopyThrottle(self.replication, threading.Lock()),
+            post=turns.post,
         )
-        return self.replicas[partition]
+        partition = self.partitions[name] = Partition(replica, turns)
+        return partition
 
     def command(
-        self, partition: TopicPartition, leader: BrokerId, replicas: tuple[BrokerId, ...], *, epoch: int = 0
+        self, name: TopicPartition, leader: BrokerId, replicas: tuple[BrokerId, ...], *, epoch: int = 0
     ) -> None:
-        replica = self.replicas.get(partition) or self.open(partition)
+        partition = self.partitions.get(name) or self.open(name)
         state = PartitionState(
             leader=leader,
             leader_epoch=epoch,
@@ -118,22 +129,21 @@ class Broker:
             epochs=dict.fromkeys(replicas, 0),
         )
         command = PartitionCommand(
-            topic=partition.topic,
-            partition=partition.partition,
-            topic_id=replica.topic_id,
+            topic=name.topic,
+            partition=name.partition,
+            topic_id=partition.topic_id,
             replicas=replicas,
             state=state,
             partition_epoch=epoch,
         )
-        with replica.guard:
+        with partition as replica:
             replica.command(command, self.me, 0)
 
     def produce(self, partition: TopicPartition, count: int) -> list[Place | ReplicationError]:
         """Acks=all; the answers, as they come."""
-        replica = self.replicas[partition]
         answers: list[Place | ReplicationError] = []
         for _ in range(count):
-            with replica.guard:
+            with self.partitions[partition] as replica:
                 batch = prepared(replica.log.log_end)
                 replica.produce(batch, acks="all", now_ms=0, acknowledge=answers.append)
         return answers
@@ -143,5 +153,6 @@ class Broker:
 
     def close(self) -> None:
         self.replication.close()
-        for replica in self.replicas.values():
-            replica.log.close()
+        self.sockets.stop(TIMEOUT_S)
+        for partition in self.partitions.values():
+            partition.unguarded.log.close()

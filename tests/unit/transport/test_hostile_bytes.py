@@ -166,9 +166,9 @@ def test_answers_of_a_leader(seed: int, tmp_path: Path) -> None:
     orders = TopicPartition("orders", 0)
     leader.command(orders, 1, (1, 2))
     leader.produce(orders, 3)
-    replica = follower.open(orders)
+    partition = follower.open(orders)
     follower.command(orders, 9, (9, 2))  # nobody: what comes, comes from this test
-    log = leader.replicas[orders].log
+    log = leader.replica(orders).log
     found = log.find(0, bytes_max=1 << 20, end=log.log_end)
     assert found is not None
     read = found.loaded()
@@ -184,13 +184,13 @@ def test_answers_of_a_leader(seed: int, tmp_path: Path) -> None:
     sound = bytes(read.schema) + bytes(read.entries) + bytes(read.data)
 
     def take(rng: random.Random) -> None:
-        with replica.guard:
+        with partition as replica:
             fetch = replica.next_fetch()
             assert fetch is not None
             replica.fetch_answered(fetch, answer, _records(answer, memoryview(damaged(rng, sound))))
 
     assert refusals(seed, take) == ROUNDS
-    assert replica.log.log_end == 0
+    assert follower.replica(orders).log.log_end == 0
     brokers.close()
 
 

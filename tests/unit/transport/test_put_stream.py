@@ -61,7 +61,7 @@ def test_an_open_stream_is_served_in_the_version_that_the_broker_knows_by_then(t
 
     written = Written()
     stream = PutStream(
-        lambda _: broker.replicas[ORDERS],
+        lambda _: broker.partitions[ORDERS],
         lambda: schemas[-1],
         QueueInOrder,
         Settings(),
@@ -97,12 +97,12 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_p
     brokers = Brokers(tmp_path)
     broker = brokers.start(1)
     if not has_head:
-        log = broker.open(ORDERS).log
+        log = broker.open(ORDERS).unguarded.log
         log.begin_anew(10)
         log.close()
         broker.open(ORDERS)
     broker.command(ORDERS, 1, (1,))
-    start = broker.replicas[ORDERS].log.log_start
+    start = broker.replica(ORDERS).log.log_start
     large = rows(0, 2_000)
     sent = [
         numbered(0, large),
@@ -113,7 +113,7 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_p
     written = Written()
     settings = Settings(batch_bytes_max=2_000)
     stream = PutStream(
-        lambda _: broker.replicas[ORDERS],
+        lambda _: broker.partitions[ORDERS],
         lambda: TOPIC,
         QueueInOrder,
         settings,
@@ -130,5 +130,5 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_p
         *[0, 1, 2, 3],
     ]
     assert not any(answer.get("maybe_written") for answer in written)
-    assert broker.replicas[ORDERS].log.log_end == start + 4
+    assert broker.replica(ORDERS).log.log_end == start + 4
     brokers.close()

@@ -25,11 +25,15 @@ class CutMeanwhile:
         broker = brokers.start(1)
         broker.command(ORDERS, 1, (1,))
         broker.produce(ORDERS, 3)
-        self._replica = broker.replicas[ORDERS]
-        self.guard = self._replica.guard
+        self._replica = broker.replica(ORDERS)
         self.topic_id = self._replica.topic_id
         self.high_watermark: Offset = self._replica.high_watermark
         self.looks = 0
+
+    def __enter__(self) -> CutMeanwhile:
+        return self
+
+    def __exit__(self, *error: object) -> None: ...
 
     def start_of(self, start: Start, *, any_replica: bool) -> Offset:
         return self._replica.start_of(start, any_replica=any_replica)
@@ -69,4 +73,4 @@ def test_bytes_that_are_damaged_on_the_disk_are_refused(brokers: Brokers) -> Non
     content[-8] ^= 1
     data.write_bytes(content)
     with pytest.raises(CorruptLog, match="the batch at offset 4 does not have its CRC-32C"):
-        ReadStream(lambda: broker.replicas[ORDERS], SCHEMA, TICKET, room(), lambda: False, traffic=Traffic()).begin()
+        ReadStream(lambda: broker.partitions[ORDERS], SCHEMA, TICKET, room(), lambda: False, traffic=Traffic()).begin()

@@ -6,15 +6,15 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import cast
 
 import pytest
 
 from spark_replication.config import Settings
 from spark_replication.engine import fetch_session
+from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.replication import (
@@ -37,6 +37,7 @@ from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, 
 from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
@@ -105,21 +106,40 @@ def test_a_leader_that_refuses_many_partitions_is_not_looked_up_for_each(
 
 
 class Gate:
-    """A replica's guard that one thread finds taken until it is let go, however long that takes."""
+    """A partition that one thread finds taken until it is let go, however long that takes."""
 
-    def __init__(self, guard: AbstractContextManager[object], thread: str) -> None:
-        self._guard = guard
+    def __init__(self, partition: Partition, thread: str) -> None:
+        self._partition = partition
         self._thread = thread
+        self.topic_id = partition.topic_id
+        self.unguarded = partition.unguarded
         self.came, self.free = threading.Event(), threading.Event()
 
-    def __enter__(self) -> None:
+    def try_do(self, event: Callable[[ReplicaLoop], None]) -> bool:
+        self._stand()
+        return self._partition.try_do(event)
+
+    def do(self, event: Callable[[ReplicaLoop], None]) -> None:
+        self._stand()
+        self._partition.do(event)
+
+    def __enter__(self) -> ReplicaLoop:
+        self._stand()
+        return self._partition.__enter__()
+
+    def __exit__(self, *error: object) -> None:
+        self._partition.__exit__(*error)
+
+    def _stand(self) -> None:
         if threading.current_thread().name == self._thread:
             self.came.set()
             assert self.free.wait(TIMEOUT_S)
-        self._guard.__enter__()
 
-    def __exit__(self, *error: Any) -> None:
-        self._guard.__exit__(*error)
+
+def gated(broker: Broker, name: TopicPartition, thread: str) -> Gate:
+    gate = Gate(broker.partitions[name], thread)
+    broker.partitions[name] = cast("Partition", gate)
+    return gate
 
 
 def open_sockets() -> int:
@@ -130,20 +150,19 @@ def open_sockets() -> int:
 def test_what_comes_over_a_connection_of_an_earlier_life_is_not_taken(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop stands before the replica's guard with an answer, for longer than whoever registers waits for it."""
+    """The loop stands before the partition with an answer, for longer than whoever registers waits for it."""
     monkeypatch.setattr(replication_client, "CLOSE_TIMEOUT_S", 0.01)
     leader, follower = brokers.start(1), brokers.start(2)
     for broker in (leader, follower):
         broker.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 1)
-    replica = follower.replicas[ORDERS]
+    replica = follower.replica(ORDERS)
     eventually(lambda: replica._asked is not None, "it waits at the end")
-    before, guard = replica.log.log_end, replica.guard
-    replica.guard = gate = Gate(guard, "replication")
+    before, gate = replica.log.log_end, gated(follower, ORDERS, "broker-loop")
     leader.produce(ORDERS, 1)
     assert gate.came.wait(TIMEOUT_S)
     open_before = open_sockets()
-    with guard:
+    with follower.partitions[ORDERS] as replica:
         replica.resign("its session expired")
     follower.replication.registered(1)
     gate.free.set()
@@ -168,12 +187,12 @@ def test_a_follower_that_registers_again_is_heard_as_its_new_life(brokers: Broke
     leader.command(ORDERS, 1, (1, 2))
     follower.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 10)
-    with follower.replicas[ORDERS].guard:
-        follower.replicas[ORDERS].resign("its session expired")
+    with follower.partitions[ORDERS] as replica:
+        replica.resign("its session expired")
     follower.replication.registered(7)
     follower.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 10)
-    part = leader.replicas[ORDERS].leading()
+    part = leader.replica(ORDERS).leading()
     assert part.followers[2].broker_epoch == 7
 
 
@@ -197,7 +216,7 @@ def test_a_partition_that_fails_delays_no_other(brokers: Brokers) -> None:
     for broker in (leader, follower):
         broker.command(broken, 1, (1, 2))
         broker.command(other, 1, (1, 2))
-    follower.replicas[broken].log.close()  # its disk refuses everything
+    follower.replica(broken).log.close()  # its disk refuses everything
     answers = leader.produce(broken, 1)
     all_answered(leader, other, 200)
     assert answers == []
@@ -212,8 +231,7 @@ def test_a_cut_that_waits_for_its_disk_delays_no_other_partition(brokers: Broker
     first.produce(ORDERS, 3)  # nobody else gets these: they part from the new leader's log
     second.command(ORDERS, 2, (1, 2), epoch=1)
     second.produce(ORDERS, 1)
-    replica = first.replicas[ORDERS]
-    replica.guard = gate = Gate(replica.guard, "replication-aside")
+    gate = gated(first, ORDERS, "replication-aside")
     first.command(ORDERS, 2, (1, 2), epoch=1)
     assert gate.came.wait(TIMEOUT_S)
     all_answered(second, other, 10)
@@ -243,15 +261,15 @@ def test_what_the_leaders_disk_has_lost_delays_no_other_partition(
         first.command(partition, 1, (1, 2))
         batch = prepared(0, BATCH_BYTES_MAX // 8)
         assert len(batch.message) > max(SENDFILE_BYTES_MIN, BATCH_BYTES_MAX)
-        with first.replicas[partition].guard:
-            first.replicas[partition].produce(batch, acks=1, now_ms=0, acknowledge=lambda _: None)
+        with first.partitions[partition] as replica:
+            replica.produce(batch, acks=1, now_ms=0, acknowledge=lambda _: None)
     data = first.folder(sick) / f"{0:020}.arrow"
     kept = data.read_bytes()
     os.truncate(data, len(kept) - 100)
     second.command(sick, 1, (1, 2))
     second.command(whole, 1, (1, 2))
     eventually(lambda: second.files(whole) == first.files(whole), "the whole partition is there")
-    assert second.replicas[sick].log.log_end == 0
+    assert second.replica(sick).log.log_end == 0
     data.write_bytes(kept)
     eventually(lambda: second.files(sick) == first.files(sick), "the other one, too, now that it is whole")
     assert set(warmed) == (set() if is_cached else {"replication-aside"})
@@ -268,7 +286,7 @@ def test_an_answer_for_a_topic_of_the_same_name_is_not_taken(brokers: Brokers) -
     for broker in (leader, follower):
         broker.command(other, 1, (1, 2))
     all_answered(leader, other, 3)
-    assert follower.replicas[ORDERS].log.log_end == 0
+    assert follower.replica(ORDERS).log.log_end == 0
 
 
 def test_connections_that_break_again_and_again_lose_nothing(brokers: Brokers) -> None:
@@ -281,7 +299,7 @@ def test_connections_that_break_again_and_again_lose_nothing(brokers: Brokers) -
             hang_up(peer)
         answers += leader.produce(ORDERS, 30)
         eventually(lambda found=answers: len(found) >= 30, "acknowledgements")  # type: ignore[misc]
-    eventually(lambda: follower.replicas[ORDERS].log.log_end == leader.replicas[ORDERS].log.log_end, "all is there")
+    eventually(lambda: follower.replica(ORDERS).log.log_end == leader.replica(ORDERS).log.log_end, "all is there")
     assert leader.files(ORDERS) == follower.files(ORDERS)
 
 
@@ -376,6 +394,7 @@ def test_closing_ends_all_threads(brokers: Brokers) -> None:
     all_answered(started[0], ORDERS, 10)
     for broker in started:
         broker.replication.close()
+        broker.sockets.stop(TIMEOUT_S)
     eventually(lambda: before.issuperset(threading.enumerate()), "no thread is left")
 
 
@@ -456,7 +475,7 @@ def test_every_fetch_is_answered_even_one_that_came_before_its_replica(brokers: 
     leader = brokers.start(1)
     opened = leader.open(ORDERS)
     lookups = iter([None, opened])
-    leader.replicas = _Scripted(lookups)
+    leader.partitions = _Scripted(lookups)
     peer = Peer(leader)
     peer.fetch(9)
     answer = peer.hears_answer()
@@ -493,11 +512,12 @@ def test_nothing_listens_beyond_loopback(host: str) -> None:
     with pytest.raises(InvalidConfig, match=host):
         Replication(
             host,
+            SocketLoop("broker-loop"),
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(),
             security=NO_SECURITY,
-            replica_of=lambda partition: pytest.fail(str(partition)),
+            find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
             now_ms=lambda: 0,
         )
@@ -507,11 +527,12 @@ def test_frames_must_have_room_for_a_batch() -> None:
     with pytest.raises(InvalidConfig, match="too small"):
         Replication(
             "127.0.0.1",
+            SocketLoop("broker-loop"),
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(replication_frame_bytes_max=1 << 20),
             security=NO_SECURITY,
-            replica_of=lambda partition: pytest.fail(str(partition)),
+            find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
             now_ms=lambda: 0,
         )
@@ -545,7 +566,7 @@ def test_a_follower_that_waits_at_the_log_end_is_answered_at_once(
     leader.command(ORDERS, 1, (1, 2))
     peer = Peer(leader)
     for number in range(3):
-        peer.fetch(number, offset=leader.replicas[ORDERS].log.log_end, last_epoch=min(0, number - 1))
+        peer.fetch(number, offset=leader.replica(ORDERS).log.log_end, last_epoch=min(0, number - 1))
         eventually(lambda: ORDERS in _waiting(leader), "the fetch waits")
         leader.produce(ORDERS, 1)
         assert peer.hears_answer().partition.entry_bytes == ENTRY_BYTES
@@ -567,23 +588,23 @@ def test_a_thousand_idle_partitions_cost_nothing(brokers: Brokers) -> None:
     all_answered(leader, ORDERS, 1)
     eventually(lambda: len(_waiting(leader)) == len(idle) + 1, "every partition's fetch waits at the leader")
     for broker in (leader, follower):
-        broker.replicas = _Counted(broker.replicas)
+        broker.partitions = _Counted(broker.partitions)
     for _ in range(50):
         all_answered(leader, ORDERS, 1)
     eventually(lambda: len(_waiting(leader)) == len(idle) + 1, "the last fetch waits, too")
     assert _looked_up(leader) == _looked_up(follower) == {ORDERS}
 
 
-class _Counted(dict[TopicPartition, ReplicaLoop]):
-    def __init__(self, replicas: Mapping[TopicPartition, ReplicaLoop]) -> None:
-        super().__init__(replicas)
+class _Counted(dict[TopicPartition, Partition]):
+    def __init__(self, partitions: Mapping[TopicPartition, Partition]) -> None:
+        super().__init__(partitions)
         self.looked_up: set[TopicPartition] = set()
 
-    def get(self, key: TopicPartition, default: object = None) -> ReplicaLoop | None:  # type: ignore[override]
+    def get(self, key: TopicPartition, default: object = None) -> Partition | None:  # type: ignore[override]
         self.looked_up.add(key)
         return super().get(key)
 
 
 def _looked_up(broker: Broker) -> set[TopicPartition]:
-    assert isinstance(broker.replicas, _Counted)
-    return broker.replicas.looked_up
+    assert isinstance(broker.partitions, _Counted)
+    return broker.partitions.looked_up

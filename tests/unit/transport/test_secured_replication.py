@@ -82,9 +82,9 @@ def all_answered(leader: Broker, count: int) -> None:
 def test_what_is_acknowledged_is_the_same_on_every_replica(brokers: Brokers, modes: Modes, mode: str) -> None:
     found = started(brokers, *[getattr(modes, mode)] * 3)
     all_answered(found[0], 2_000)
-    replica, answers = found[0].replicas[ORDERS], list[object]()
-    large = prepared(replica.log.log_end, SENDFILE_BYTES_MIN // 8)  # from its file, were it not encrypted
-    with replica.guard:
+    answers = list[object]()
+    with found[0].partitions[ORDERS] as replica:
+        large = prepared(replica.log.log_end, SENDFILE_BYTES_MIN // 8)  # from its file, were it not encrypted
         replica.produce(large, acks="all", now_ms=0, acknowledge=answers.append)
     eventually(lambda: answers, "the large batch is acknowledged")
     files = [broker.files(ORDERS) for broker in found]
@@ -96,8 +96,8 @@ def test_what_is_acknowledged_is_the_same_on_every_replica(brokers: Brokers, mod
 def test_a_follower_that_registers_again_is_heard_as_its_new_life(brokers: Brokers, modes: Modes, mode: str) -> None:
     leader, follower = started(brokers, *[getattr(modes, mode)] * 2)
     all_answered(leader, 10)
-    with follower.replicas[ORDERS].guard:
-        follower.replicas[ORDERS].resign("its session expired")
+    with follower.partitions[ORDERS] as replica:
+        replica.resign("its session expired")
     follower.replication.registered(7)
     follower.command(ORDERS, 1, (1, 2))
     all_answered(leader, 10)
@@ -109,6 +109,7 @@ def test_closing_ends_all_threads(brokers: Brokers, modes: Modes) -> None:
     all_answered(found[0], 10)
     for broker in found:
         broker.replication.close()
+        broker.sockets.stop(TIMEOUT_S)
     eventually(lambda: before.issuperset(threading.enumerate()), "no thread is left")
 
 

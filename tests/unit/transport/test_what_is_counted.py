@@ -118,7 +118,7 @@ def test_what_a_leader_sends_its_follower_has_received(tmp_path: Path) -> None:
         eventually(lambda: follower.files(orders) == leader.files(orders), "the follower has it all")
         sent, received = leader.replication.sent, follower.replication.received
         eventually(lambda: received.so_far == sent.so_far, "it has counted that")
-        end = leader.replicas[orders].log.log_end
+        end = leader.replica(orders).log.log_end
         assert (sent.so_far.batches, sent.so_far.records) == (3, end)
         assert sent.so_far.bytes > 0
         assert (leader.replication.received.so_far, follower.replication.sent.so_far) == (Moved(), Moved())

@@ -16,6 +16,7 @@ from spark_replication.messages.replication import FetchedPartition, FetchPartit
 from spark_replication.model import BrokerId, PartitionState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.scenarios.memory_log import MemoryLog
+from spark_replication.sim.world.one_at_a_time import at_once
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes, IsrWrites, Links
 
@@ -42,7 +43,7 @@ class Story:
             flusher=self.flushes,
             failures=self.failures,
             throttle=self.throttle,
-            guard=nullcontext(),
+            post=at_once,
         )
         self.answers: list[Place | ReplicationError] = []
         self.progress = 0

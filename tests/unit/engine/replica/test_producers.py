@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-
 import pytest
 
 from spark_replication.core.replica.producers import Place
@@ -11,6 +9,7 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import NotEnoughReplicas, Overloaded, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.ports import PreparedBatch
+from spark_replication.sim.world.one_at_a_time import at_once
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.replica.story import DISK_RETRY_MS, LED, ME, Story, fetched
 
@@ -79,7 +78,7 @@ def test_what_producers_wrote_before_is_read_from_the_log() -> None:
         flusher=story.flushes,
         failures=story.failures,
         throttle=story.throttle,
-        guard=nullcontext(),
+        post=at_once,
     )
     again.command(command(LED, 7), ME, 0)
     again.produce(PreparedBatch(1, b"x", 0, b"", 9, 0, 0), acks=1, now_ms=0, acknowledge=story.answers.append)

@@ -6,19 +6,23 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
 import pytest
 from msgspec.structs import replace
 
 from spark_replication.core.law.writes import IsrAnswer, IsrCommitted, IsrRefused, IsrUnanswered, IsrWrite
 from spark_replication.engine.broker_loop import BrokerLoop
-from spark_replication.live.broker.isr_answers import IsrAnswers, guards_in
+from spark_replication.engine.partition import Partition, Post, Turns
+from spark_replication.live.broker.isr_changes import CountedIsrChanges
 from spark_replication.live.broker.patience import Patience
 from spark_replication.model import TopicPartition
 from spark_replication.ports import IsrStore
+from spark_replication.sim.world.one_at_a_time import at_once
+from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.core.stories import FOO, FOO_ID, command, settings, state
 from tests.unit.engine.ports_in_memory import Failures, HeldFlushes, IsrWrites, Links, Logs
+from tests.unit.engine.replica.story import Story
 from tests.unit.engine.test_broker_loop import CONFIGS, FOO_1, LIVE, ME
 
 WAIT_S = 20.0
@@ -61,12 +65,12 @@ def assert_set(event: threading.Event) -> None:
 
 
 @contextmanager
-def held(guard: AbstractContextManager[object]) -> Iterator[threading.Event]:
+def held(partition: Partition) -> Iterator[threading.Event]:
     """By another thread, until the event is set, or the end."""
     holds, let_go = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with guard:
+        with partition:
             holds.set()
             let_go.wait()
 
@@ -80,7 +84,7 @@ def held(guard: AbstractContextManager[object]) -> Iterator[threading.Event]:
         thread.join(WAIT_S)
 
 
-def led(store: IsrStore) -> BrokerLoop:
+def led(store: IsrStore, post: Post = at_once) -> BrokerLoop:
     """Leads foo-0 and foo-1, of which broker 2 has a replica that lags."""
     loop = BrokerLoop(
         "cluster",
@@ -90,7 +94,8 @@ def led(store: IsrStore) -> BrokerLoop:
         flusher=HeldFlushes(),
         failures=Failures(),
         settings=settings(),
-        guards=threading.RLock,
+        locks=threading.Lock,
+        post=post,
     )
     known = [command(state(1, [1, 2]), 7), command(state(1, [1, 2]), 7, partition=FOO_1)]
     loop.registered(ME, known, CONFIGS, LIVE, 0, settings={})
@@ -104,47 +109,35 @@ def zookeeper() -> Iterator[ZooKeeper]:
     found.close()
 
 
-def test_an_answer_for_a_busy_partition_holds_up_no_other_answer(zookeeper: ZooKeeper) -> None:
-    guards = {FOO: threading.RLock(), FOO_1: threading.RLock()}
-    answers = IsrAnswers(zookeeper, guards.get)
-    given: queue.SimpleQueue[TopicPartition] = queue.SimpleQueue()
-    with held(guards[FOO]) as let_go:
-        for partition in (FOO, FOO_1, TopicPartition("gone", 0)):
-            write = _write(partition)
-
-            def then(_answer: IsrAnswer, partition: TopicPartition = partition) -> None:
-                with guards.get(partition, threading.RLock()):
-                    given.put(partition)
-
-            answers.change_isr(write, then)
-        assert zookeeper.answers_within(WAIT_S)
-        assert given.get(timeout=WAIT_S) == FOO_1
-        assert given.get(timeout=WAIT_S) == TopicPartition("gone", 0)
-        assert given.empty()
-        let_go.set()
-        assert given.get(timeout=WAIT_S) == FOO
-    answers.close()
-
-
 def test_a_shrunk_isr_is_stored_while_another_partition_is_busy(zookeeper: ZooKeeper) -> None:
-    answers = IsrAnswers(zookeeper, guards_in(lambda: loop.replicas))
-    loop = led(answers)
-    foo, foo_1 = loop.replica(FOO), loop.replica(FOO_1)
+    """Neither ZooKeeper's thread nor the loop waits for it; its own answer comes when it is free."""
+    sockets = SocketLoop("broker-loop")
+    sockets.start()
+    loop = led(zookeeper, sockets.post)
+    foo, foo_1 = loop.partition(FOO), loop.partition(FOO_1)
     goes_on = zookeeper.silent()
     loop.tick(1_000_000, looks=True, holds=Patience(WAIT_S).holds)
-    with held(foo.guard):
+    with held(foo) as let_go:
         goes_on.set()
         assert zookeeper.answers_within(WAIT_S)
-        deadline = time.monotonic() + WAIT_S
-        while foo_1.leading().state.isr != {1}:
-            assert time.monotonic() < deadline
-    answers.close()
+        wait_for(lambda: foo_1.unguarded.leading().state.isr == {1})
+        assert foo.unguarded.leading().state.isr == {1, 2}
+        let_go.set()
+        wait_for(lambda: foo.unguarded.leading().state.isr == {1})
+    sockets.stop(WAIT_S)
+
+
+def wait_for(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + WAIT_S
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
 
 
 def test_a_busy_partition_is_left_for_the_next_tick() -> None:
     store = IsrWrites()
     loop = led(store)
-    with held(loop.replica(FOO).guard):
+    with held(loop.partition(FOO)):
         patience = Patience(0.05)
         loop.tick(1_000_000, looks=True, holds=patience.holds)
         loop.checkpoint(patience.holds)
@@ -155,12 +148,13 @@ def test_a_busy_partition_is_left_for_the_next_tick() -> None:
 
 def test_one_round_waits_once_for_all_that_are_held() -> None:
     patience = Patience(0.05)
-    guards = [threading.RLock() for _ in range(100)]
+    story = Story()
+    partitions = [Partition(story.loop, Turns(threading.Lock(), at_once)) for _ in range(100)]
     found = []
-    with held(guards[0]), held(guards[1]):
-        for guard in guards:
-            with patience.holds(guard) as got:
-                found.append(got)
+    with held(partitions[0]), held(partitions[1]):
+        for partition in partitions:
+            with patience.holds(partition) as replica:
+                found.append(replica is not None)
     assert found == [False, False, *[True] * 98]
 
 
@@ -181,10 +175,8 @@ def _write(partition: TopicPartition) -> IsrWrite:
     ],
 )
 def test_changes_that_were_stored_are_counted(write: IsrWrite, answer: IsrAnswer, counted: tuple[int, int]) -> None:
-    writes, given = IsrWrites(), threading.Event()
-    answers = IsrAnswers(writes, lambda _partition: None)
-    answers.change_isr(write, lambda _answer: given.set())
+    writes, given = IsrWrites(), list[IsrAnswer]()
+    changes = CountedIsrChanges(writes)
+    changes.change_isr(write, given.append)
     writes.answer(answer)
-    assert given.wait(WAIT_S)
-    answers.close()
-    assert (answers.shrinks, answers.expands) == counted
+    assert (given, changes.shrinks, changes.expands) == ([answer], *counted)

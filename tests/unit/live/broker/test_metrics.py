@@ -64,8 +64,8 @@ class Broker(FlightBroker):
         told = command(
             state(1, list(isr), leader_epoch=leader_epoch), replicas=replicas, partition=ORDERS, topic_id="id-orders"
         )
-        with self.replica.guard:
-            self.replica.command(told, Me(1, 0, 0), 0)
+        with self.partition as replica:
+            replica.command(told, Me(1, 0, 0), 0)
 
     def close(self) -> None:
         self.others.close()
@@ -157,11 +157,11 @@ def test_replicas_that_the_disk_refuses(broker: Broker) -> None:
 
 
 def test_a_replica_that_is_busy_is_told_as_it_was(broker: Broker) -> None:
-    """Its guard is held over a slow disk, say: who asks waits a moment, for all such replicas together."""
+    """Somebody has it while its disk is slow, say: who asks waits a moment, for all such replicas together."""
     busy, done = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with broker.replica.guard:
+        with broker.partition:
             busy.set()
             done.wait(20)
 
