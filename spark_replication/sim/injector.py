@@ -12,10 +12,13 @@ from spark_replication.sim.cast.cluster import SimulatedCluster
 from spark_replication.sim.cast.operators import Operators
 from spark_replication.sim.faults import Fault
 from spark_replication.sim.world.world import Process
+from spark_replication.sim.world.zookeeper import Taken
 
 SLOW_MS = (4, 40)
 SKEW_MS = 700
 WRITTEN_BACK = (0.0, 0.0, 0.2, 0.5, 1.0)  # of a host's files and folders, as its power goes
+
+LOSE_ANSWERS = ("changes an ISR", "controller writes", "registers", "campaigns", "marks itself as shutting down")
 
 Of = TypeVar("Of")
 
@@ -293,8 +296,9 @@ class Injector:
         return process is not None
 
     def _lost_answer(self, fault: Fault) -> bool:
-        what = ("changes an ISR", "controller writes", "registers", "campaigns")[fault.pick % 4]
-        self._cluster.zookeeper.take_next_answer(what)
+        what = LOSE_ANSWERS[fault.pick % len(LOSE_ANSWERS)]
+        is_stored = fault.pick // len(LOSE_ANSWERS) % 3
+        self._cluster.zookeeper.take_next(what, Taken.ANSWER if is_stored else Taken.REQUEST)
         return True
 
     def _late_write(self, fault: Fault) -> bool:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
 from spark_replication.config import Settings
+from spark_replication.core.claims.claim import Claim
+from spark_replication.core.claims.marking import Marking
+from spark_replication.core.claims.registering import Registered as Claimed
+from spark_replication.core.claims.registering import Registering
 from spark_replication.core.controller.cluster import commands_of
 from spark_replication.core.law.clean_chain import losses, proven_epoch
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
@@ -40,9 +44,10 @@ from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.duties import Duty, is_needed
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.messages.commands import PartitionCommand
-from spark_replication.model import BrokerEpoch, BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
+from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig
 from spark_replication.ports import Flush
 from spark_replication.sim.cast.replication import Links
+from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.disk import Disk
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.one_at_a_time import OneAtATime, at_once
@@ -60,6 +65,8 @@ LOST = RequestTimedOut("the answer was lost")
 _Everything = tuple[
     list[PartitionCommand], dict[str, TopicConfig], dict[BrokerId, Registration], dict[str, Scalar], Unreadable
 ]  # what a broker reads of ZooKeeper once it has registered
+
+Of = TypeVar("Of")
 
 
 class Host:
@@ -115,6 +122,7 @@ class BrokerProcess(Process):
         self._find = find
         self._told = told
         self._ticks = 0
+        self._registration: Registration | None = None
         self._course = BrokerHost(settings)
         self._stopped: Callable[[], None] = lambda: None
         self.incarnation = f"{host.broker}-{host.lives}"
@@ -210,6 +218,14 @@ class BrokerProcess(Process):
 
         self.session.request(what, operate, answered)
 
+    def _claim(self, what: str, wanted: Claim[Of], found: Callable[[Of], Event]) -> None:
+        step = self._course.steps
+
+        def ended(answer: Of | ReplicationError) -> None:
+            self._ended(step, lambda: Failed(answer) if isinstance(answer, ReplicationError) else found(answer))
+
+        perform(self.session, what, wanted, ended)
+
     def _ended(self, step: int, how: Callable[[], Event]) -> None:
         """Unless another step has begun since. In live/ one thread does them all, and none ends late."""
         if step == self._course.steps:
@@ -293,21 +309,13 @@ class BrokerProcess(Process):
             boot_id=self.host.boot_id,
             directory_mark="mark",
         )
-        session = self.session
-        read = self._zookeeper.store.broker_epochs.get(self.broker)
 
-        def register() -> BrokerEpoch | ReplicationError:
-            outcome = self._zookeeper.register(session, self.broker, wanted, read)
-            if isinstance(outcome, BrokerEpoch) and self.alive:  # else it lands late, of a life that has ended
-                self._told.registered()
-            return outcome
+        def registered(answer: Claimed) -> Registered:
+            self._registration = answer.registration
+            self._told.registered()
+            return Registered(answer.epoch.epoch, answer.epoch.clean_since)
 
-        def registered(answer: BrokerEpoch | ReplicationError) -> Event:
-            if isinstance(answer, BrokerEpoch):
-                return Registered(answer.epoch, answer.clean_since)
-            return Failed(answer)
-
-        self._ask("registers", register, registered)
+        self._claim("registers", Registering(self.broker, wanted), registered)
 
     def _record(self) -> None:
         disk, zookeeper, epoch = self.host.disk, self._zookeeper, self.epoch
@@ -431,12 +439,9 @@ class BrokerProcess(Process):
         self._happened(found)
 
     def _mark_shutting_down(self) -> None:
-        session = self.session
-
-        def mark() -> None:
-            self._zookeeper.shut_down(self.broker, session)
-
-        self._ask("marks itself as shutting down", mark, lambda _answer: Done())
+        assert self._registration is not None, "it has registered"
+        marking = Marking(self.broker, self._registration)
+        self._claim("marks itself as shutting down", marking, lambda _marked: Done())
 
     def _close(self) -> None:
         self.stopping = True

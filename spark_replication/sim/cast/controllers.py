@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Protocol, assert_never
 
+from spark_replication.core.claims.campaigning import Campaigning, Won
 from spark_replication.core.controller.cluster import LoadedCluster
 from spark_replication.core.controller.events import Event, PartitionsRead, TookOver
 from spark_replication.core.controller.news import News
@@ -30,9 +31,10 @@ from spark_replication.messages.commands import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.model import BrokerId, Registration, TopicPartition
+from spark_replication.model import BrokerId, ControllerInfo, HeldDirectory, Registration, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.mirror import MirrorTables, MirrorWriter
+from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
 from spark_replication.sim.world.zookeeper import Lost, Session, ZooKeeper
@@ -44,6 +46,7 @@ RETRY_MS = (10, 60)
 CONNECT_MS = (1, 20)
 CAMPAIGN_MS = (10, 60)
 GROUPS_PER_MULTI_MAX = 3
+HOLDS = 0.5  # the lock of its directory, so that the next process there knows that this one is dead
 LATE_COMMAND = 0.1  # a command that was given up for lost is carried out all the same, later
 
 
@@ -88,6 +91,8 @@ class Candidate(Process):
         self._session: Session | None = None
         self._candidacy = Candidacy()
         self._loaded: LoadedCluster | None = None
+        holds = world.chance(HOLDS)
+        self._held = HeldDirectory(boot_id="boot", directory_mark=name) if holds else None
 
     @property
     def session(self) -> Session:
@@ -137,16 +142,30 @@ class Candidate(Process):
         session = self._session = self.zookeeper.connect(self, lambda: self.lost(session))
         self.zookeeper.watch(session, self._marked)
 
+        def ended(answer: Won | ReplicationError | None) -> None:
+            if session is not self._session:
+                return
+            if isinstance(answer, Won):
+                self._load(session)
+            else:
+                self.happened(Happened.OUTVOTED if answer is None else Happened.FAILED)
+
+        wanted = ControllerInfo(id=self.name, host=self.name, port=1, epoch=0, held=self._held)
+        perform(session, "campaigns", Campaigning(wanted), ended)
+
+    def _load(self, session: Session) -> None:
         def answered(answer: LoadedCluster | Lost | None) -> None:
             if session is not self._session:
                 return
-            if isinstance(answer, Lost):
+            if isinstance(answer, LoadedCluster):
+                self._loaded = answer
+                self.happened(Happened.WON)
+            elif answer is None or answer.expired:
                 self.happened(Happened.FAILED)
             else:
-                self._loaded = answer
-                self.happened(Happened.OUTVOTED if answer is None else Happened.WON)
+                self.world.after(self.world.between(*RETRY_MS), "loads again", lambda: self._load(session), on=self)
 
-        session.request("campaigns", lambda: self.zookeeper.campaign(session), answered)
+        session.request("loads", lambda: self.zookeeper.load(session), answered)
 
     def lost(self, session: Session) -> None:
         """This session, or what it had won."""

@@ -55,7 +55,7 @@ class MemoryStore:
         self.topics: dict[str, StoredTopic] = {}
         self.partitions: dict[TopicPartition, StoredPartition] = {}
         self.registered: dict[BrokerId, Registration] = {}
-        self._registrations_made: dict[BrokerId, Made] = {}
+        self.registrations_made: dict[BrokerId, Made] = {}
         self._registered_zxid = 0  # when one last came or went
         self.broker_epochs: dict[BrokerId, BrokerEpoch] = {}
         self.stored_settings = ClusterSettings()
@@ -70,6 +70,9 @@ class MemoryStore:
     def load(self) -> LoadedCluster:
         """What a controller reads that has just won: the epoch rises with it (C1)."""
         self.controller_epoch += 1
+        return self.loaded()
+
+    def loaded(self) -> LoadedCluster:
         self.loaded_without[self.controller_epoch] = self.unreadable
         return LoadedCluster(
             cluster_id="scenario",
@@ -137,7 +140,7 @@ class MemoryStore:
             brokers={b: found for b, found in self.registered.items() if b not in hidden.brokers},
             broker_epochs={b: found for b, found in self.broker_epochs.items() if b not in hidden.epochs},
             unreadable=Unreadable(brokers=hidden.brokers, epochs=hidden.epochs),
-            registered=dict(self._registrations_made),
+            registered=dict(self.registrations_made),
             zxid=self._registered_zxid,
         )
 
@@ -154,11 +157,12 @@ class MemoryStore:
             ),
         )
 
-    def put_registration(self, broker: BrokerId, registration: Registration) -> None:
-        """In a node of its own: one that is there makes room."""
+    def put_registration(self, broker: BrokerId, registration: Registration, version: int = 0) -> None:
+        """version 0: in a node of its own; one that is there makes room."""
         self.registered[broker] = registration
-        self._registered_zxid = self._next_zxid()
-        self._registrations_made[broker] = Made(0, self._registered_zxid)
+        self.registrations_made[broker] = Made(version, self._next_zxid())
+        if version == 0:
+            self._registered_zxid = self.zxid
 
     def remove_registration(self, broker: BrokerId) -> bool:
         """False: there is none."""
@@ -169,8 +173,7 @@ class MemoryStore:
 
     def shut_down(self, broker: BrokerId) -> None:
         """The broker marks itself: it is not to be elected or let into an ISR any more (L2)."""
-        self.registered[broker] = replace(self.registered[broker], shutting_down=True)
-        self._registrations_made[broker] = Made(1, self._next_zxid())
+        self.put_registration(broker, replace(self.registered[broker], shutting_down=True), 1)
 
     def change_isr(self, write: IsrWrite) -> ReplicationError | None:
         """A leader's write: stored, or the condition that failed."""

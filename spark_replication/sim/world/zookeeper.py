@@ -9,19 +9,21 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from enum import Enum
 from typing import Any
 
 import msgspec
 
+from spark_replication.core.claims.campaigning import FIRST_EPOCH
+from spark_replication.core.claims.claim import Kind, Operation, Place, Put, Remove, Seen
 from spark_replication.core.controller.cluster import LoadedCluster
 from spark_replication.core.controller.events import PartitionsRead
-from spark_replication.core.law.clean_chain import next_epoch
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import Deposed as DeposedAnswer
 from spark_replication.core.law.writes import Group, GroupAnswer, IsrWrite
-from spark_replication.errors import DirectoryInUse, InvalidUpdateVersion, ReplicationError
-from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPartition
+from spark_replication.errors import ReplicationError
+from spark_replication.model import ABSENT, BrokerId, ControllerEpoch, ControllerInfo, TopicPartition
 from spark_replication.sim.world.watched_store import WatchedStore
 from spark_replication.sim.world.world import Process, World
 
@@ -36,6 +38,13 @@ class Lost(msgspec.Struct, frozen=True):
     expired: bool = False
 
 
+class Taken(Enum):
+    """What of a request is lost. Who asked cannot tell which."""
+
+    REQUEST = "it is not carried out"
+    ANSWER = "it is carried out"
+
+
 Then = Callable[[Any], None]
 
 
@@ -46,14 +55,14 @@ class Session:
         self.process = process
         self.connected = True
         self.expired = False
-        self._zookeeper = zookeeper
+        self.zookeeper = zookeeper
         self._on_expired = on_expired
         self._arrives_ms = 0
         self._told = False
 
     def request(self, what: str, operate: Callable[[], Any], then: Then, about: object = "") -> None:
         """`operate` runs in ZooKeeper; `then` gets its result, or Lost, in this process."""
-        world, zookeeper = self._zookeeper.world, self._zookeeper
+        world, zookeeper = self.zookeeper.world, self.zookeeper
         if not self.connected:
             world.after(1, f"{what}: not connected", lambda: then(Lost(self.expired)), on=self.process)
             return
@@ -61,8 +70,12 @@ class Session:
         self._arrives_ms = at_ms
 
         def arrived() -> None:
-            answer = Lost(expired=True) if self.expired else operate()
-            if zookeeper.takes_answer(what) or not self.connected:
+            taken = zookeeper.takes(what)
+            if self.expired or taken is Taken.REQUEST:
+                answer = Lost(self.expired)
+            else:
+                answer = operate()
+            if taken is not None or not self.connected:
                 world.counts["lost_answer"] += 1
                 delay_ms, answer = world.between(*LOST_AFTER_MS), Lost(self.expired)
             else:
@@ -75,9 +88,9 @@ class Session:
 
     def disconnect(self, for_ms: int) -> None:
         """The client is cut off, and connected again after a while; by then its session may have expired."""
-        world = self._zookeeper.world
+        world = self.zookeeper.world
         self.connected = False
-        self._zookeeper.silent(self, for_ms)
+        self.zookeeper.silent(self, for_ms)
         world.after(for_ms, "connected again", self._reconnect, about=self.process.name)
 
     def _reconnect(self) -> None:
@@ -85,11 +98,11 @@ class Session:
         if self.expired:
             self._tell_expired()
         else:
-            self._zookeeper.connected_again(self)
+            self.zookeeper.connected_again(self)
 
     def close(self) -> None:
         self._told = True
-        self._zookeeper.expire(self)
+        self.zookeeper.expire(self)
 
     def ended_by_server(self) -> None:
         """Called by ZooKeeper once the session has expired."""
@@ -99,7 +112,7 @@ class Session:
     def _tell_expired(self) -> None:
         if not self._told:
             self._told = True
-            world = self._zookeeper.world
+            world = self.zookeeper.world
             world.after(world.between(*NOTICE_MS), "hears that its session expired", self._on_expired, on=self.process)
 
 
@@ -117,7 +130,8 @@ class ZooKeeper:
         self._broker_watches: dict[BrokerId, tuple[Session, Callable[[], None]]] = {}
         self._watches: dict[Session, Callable[[str], None]] = {}
         self._held: tuple[str, int, Callable[[Process], None] | None] | None = None
-        self._answers_taken: str | None = None
+        self._taken: tuple[str, Taken] | None = None
+        self._commands: ControllerInfo | None = None
 
     # Faults
 
@@ -125,12 +139,12 @@ class ZooKeeper:
         """The next request of this kind arrives so much later; `then` is told who sent it."""
         self._held = what, for_ms, then
 
-    def take_next_answer(self, what: str) -> None:
-        """The next request of this kind is carried out, and its answer is lost."""
-        self._answers_taken = what
+    def take_next(self, what: str, taken: Taken) -> None:
+        """Of the next request of this kind."""
+        self._taken = what, taken
 
     def disarm(self) -> None:
-        self._held = self._answers_taken = None
+        self._held = self._taken = None
 
     def take_hold(self, what: str, session: Session) -> int:
         if self._held is None or self._held[0] != what:
@@ -141,11 +155,12 @@ class ZooKeeper:
             then(session.process)
         return for_ms
 
-    def takes_answer(self, what: str) -> bool:
-        if self._answers_taken != what:
-            return False
-        self._answers_taken = None
-        return True
+    def takes(self, what: str) -> Taken | None:
+        if self._taken is None or self._taken[0] != what:
+            return None
+        _, taken = self._taken
+        self._taken = None
+        return taken
 
     def deafen(self, session: Session, for_ms: int) -> None:
         """Its watches are late: it hears of nothing for so long."""
@@ -209,14 +224,62 @@ class ZooKeeper:
                 delay_ms = self.world.between(*NOTICE_MS)
                 self.world.after(delay_ms, f"watch: {what}", lambda marked=marked: marked(what), on=session.process)  # type: ignore[misc]
 
+    # Claims
+
+    def seen(self, session: Session, place: Place) -> Seen[Any] | None:
+        store, broker = self.store, place.broker
+        match place.kind:
+            case Kind.CONTROLLER_EPOCH if store.controller_epoch:
+                epoch = store.controller_epoch
+                return Seen(ControllerEpoch(epoch=epoch), epoch - FIRST_EPOCH)
+            case Kind.CONTROLLER if self.controller is not None:
+                return Seen(self._commands, 0, is_mine=self.controller is session)
+            case Kind.BROKER_EPOCH if broker in store.broker_epochs:
+                known = store.broker_epochs[broker]
+                return Seen(known, known.epoch)
+            case Kind.REGISTRATION if broker in store.registered:
+                made = store.registrations_made[broker]
+                return Seen(store.registered[broker], made.version, is_mine=self.owners[broker] is session)
+        return None
+
+    def multi(self, session: Session, operations: Sequence[Operation]) -> bool:
+        """Whether every condition holds, so that it is stored."""
+        versions: dict[Place, int] = {}
+        for operation in operations:
+            place = operation.place
+            if place not in versions:
+                there = self.seen(session, place)
+                versions[place] = ABSENT if there is None else there.version
+            if versions[place] != operation.version:
+                return False
+            versions[place] = ABSENT if isinstance(operation, Remove) else operation.version + 1
+        for operation in operations:
+            self._carry_out(session, operation)
+        return True
+
+    def _carry_out(self, session: Session, operation: Operation) -> None:
+        place = operation.place
+        match place.kind, operation:
+            case Kind.CONTROLLER, Remove():
+                self.vacate()
+            case Kind.CONTROLLER, Put(value=info):
+                self.controller, self._commands = session, info
+            case Kind.CONTROLLER_EPOCH, Put(value=epoch):
+                self.store.controller_epoch = epoch.epoch
+            case Kind.BROKER_EPOCH, Put(value=epoch):
+                self.store.broker_epochs[place.broker] = epoch
+            case Kind.REGISTRATION, Remove():
+                self.remove_registration(place.broker)
+            case Kind.REGISTRATION, Put(value=registration, version=version):
+                self.owners[place.broker] = session
+                self.store.put_registration(place.broker, registration, version + 1)
+                self._mark("brokers")
+
     # Controllers
 
-    def campaign(self, session: Session) -> LoadedCluster | None:
-        """Winning /controller and raising /controller_epoch is one multi() (C1)."""
-        if self.controller is not None:
-            return None
-        self.controller = session
-        return self.store.load()
+    def load(self, session: Session) -> LoadedCluster | None:
+        """For who holds /controller."""
+        return self.store.loaded() if self.controller is session else None
 
     def vacate(self) -> None:
         self.controller = None
@@ -251,31 +314,6 @@ class ZooKeeper:
         return Unreadable(reasons={str(partition): "garbage" for partition in sorted(hidden)}, partitions=hidden)
 
     # Brokers
-
-    def register(
-        self, session: Session, broker: BrokerId, wanted: Registration, read: BrokerEpoch | None
-    ) -> BrokerEpoch | ReplicationError:
-        """The next epoch and the ephemeral node in one multi(), if the epoch is what was `read` as it was sent; an
-        earlier life of this directory gives way (B1)."""
-        if self.store.broker_epochs.get(broker) != read:
-            return InvalidUpdateVersion(f"broker {broker} has registered meanwhile")
-        present = self.store.registered.get(broker)
-        if present is not None and self.owners[broker] is not session:
-            there, mine = (present.boot_id, present.directory_mark), (wanted.boot_id, wanted.directory_mark)
-            if there != mine:
-                return DirectoryInUse(f"broker {broker} is registered from another boot or directory")
-        epoch = next_epoch(self.store.broker_epochs.get(broker), wanted)
-        self.store.broker_epochs[broker] = epoch
-        self.store.put_registration(broker, msgspec.structs.replace(wanted, epoch=epoch.epoch))
-        self._broker_watches.pop(broker, None)
-        self.owners[broker] = session
-        self._mark("brokers")
-        return epoch
-
-    def shut_down(self, broker: BrokerId, session: Session) -> None:
-        if self.owners.get(broker) is session and broker in self.store.registered:
-            self.store.shut_down(broker)
-            self._mark("brokers")
 
     def remove_registration(self, broker: BrokerId) -> None:
         if self.store.remove_registration(broker):

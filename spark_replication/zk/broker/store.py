@@ -11,16 +11,18 @@ from collections.abc import Callable, Collection
 
 import msgspec
 
+from spark_replication.core.claims.marking import Marking
+from spark_replication.core.claims.numbering import Numbering
+from spark_replication.core.claims.registering import Registering
 from spark_replication.core.controller.cluster import commands_of
 from spark_replication.core.controller.events import BrokersRead
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import IsrAnswer, IsrWrite
-from spark_replication.errors import CorruptState, NotReady, ReplicationError, RequestTimedOut, StaleBrokerEpoch
+from spark_replication.errors import CorruptState, NotReady, RequestTimedOut
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import (
     BrokerEpoch,
     BrokerId,
-    BrokerSequence,
     ClusterInfo,
     ClusterSettings,
     ControllerInfo,
@@ -28,20 +30,16 @@ from spark_replication.model import (
     TopicConfig,
     TopicPartition,
     decode,
-    encode,
     shortened,
 )
 from spark_replication.zk import paths
 from spark_replication.zk.broker.isr_writes import IsrWrites
-from spark_replication.zk.broker.registering import Registering
+from spark_replication.zk.claims import perform
 from spark_replication.zk.node_watch import NodeWatch, wait_for_node
-from spark_replication.zk.operations import Check, Committed, Create, Node, Operation, RejectionReason, SetData
+from spark_replication.zk.operations import Node
 from spark_replication.zk.reading import Reading
-from spark_replication.zk.session import ConnectionLost, Session, SessionState
+from spark_replication.zk.session import Session, SessionState
 
-ALLOCATE_ATTEMPTS_MAX = 100  # each round somebody else got its ids
-MARK_ATTEMPTS_MAX = 20
-FIRST_BROKER_ID = 1
 CONTROLLER_READ_TIMEOUT_S = 10.0
 
 log = logging.getLogger(__name__)
@@ -121,7 +119,7 @@ class BrokerStore:
             epoch=0,
         )
         try:
-            registration, epoch = Registering(self._session, broker_id, wanted).run()
+            registration, epoch = perform(self._session, Registering(broker_id, wanted))
         except RequestTimedOut:
             self._session.close()  # what is still on its way must not register this broker after it gave up
             raise
@@ -145,24 +143,7 @@ class BrokerStore:
 
     def mark_shutting_down(self) -> None:
         """Raises the node's version: from now on nobody lets this broker into an ISR, or elects it (L2, I3)."""
-        broker, registration = self._own_registration()
-        marked = msgspec.structs.replace(registration, shutting_down=True)
-        operations = (
-            Check(paths.broker_epoch(broker), registration.epoch),
-            SetData(paths.broker_id(broker), encode(marked), 0),
-        )
-        for _ in range(MARK_ATTEMPTS_MAX):
-            try:
-                outcome = self._session.commit_now(operations)
-            except ConnectionLost:
-                continue
-            if isinstance(outcome, Committed):
-                return
-            node = self._session.read_now(paths.broker_id(broker))
-            if node is not None and node.data == encode(marked):
-                return  # by an earlier call, or an attempt whose answer was lost
-            raise StaleBrokerEpoch(f"broker {broker} is no longer registered at epoch {registration.epoch}")
-        raise RequestTimedOut(f"the connection to ZooKeeper broke {MARK_ATTEMPTS_MAX} times: check the network")
+        perform(self._session, Marking(*self._own_registration()))
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
         """See ports.IsrStore."""
@@ -236,26 +217,8 @@ class BrokerStore:
             raise NotReady(f"no controller has made {paths.CLUSTER} within {timeout_s} s: start one")
         return decode(node.data, ClusterInfo, paths.CLUSTER)
 
-    # Numbers that nobody else has. One whose answer is lost is never used.
-
     def allocate_broker_id(self) -> BrokerId:
-        path = paths.BROKER_SEQUENCE
-        for _ in range(ALLOCATE_ATTEMPTS_MAX):
-            node = self._session.read_now(path)
-            allocated = FIRST_BROKER_ID if node is None else decode(node.data, BrokerSequence, path).next
-            data = encode(BrokerSequence(next=allocated + 1))
-            write: Operation = Create(path, data) if node is None else SetData(path, data, node.version)
-            try:
-                outcome = self._session.commit_now((write,))
-            except ConnectionLost:
-                continue
-            if isinstance(outcome, Committed):
-                return allocated
-            if node is None and outcome.reason is RejectionReason.NO_NODE:
-                raise NotReady(f"{path} has no parent in ZooKeeper: no controller has run yet, start one")
-            if outcome.reason not in (RejectionReason.BAD_VERSION, RejectionReason.NODE_EXISTS):
-                raise ReplicationError(f"{path} cannot be written: {outcome.reason.value}")
-        raise RequestTimedOut(f"{path} changed {ALLOCATE_ATTEMPTS_MAX} times while ids were allocated: retry")
+        return perform(self._session, Numbering())
 
     # Sessions.
 

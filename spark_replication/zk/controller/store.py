@@ -5,25 +5,22 @@ One store is one candidacy, on a session of its own: once deposed it stores noth
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 
-import msgspec
-
 from spark_replication.config import Settings
+from spark_replication.core.claims.campaigning import Campaigning, Won
 from spark_replication.core.controller.cluster import LoadedCluster
 from spark_replication.core.controller.events import BrokersRead, NodesUnreadable, PartitionsRead, Requested
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Deposed, Group, GroupAnswer
-from spark_replication.errors import CorruptState, NotController, ReplicationError, RequestTimedOut
+from spark_replication.errors import NotController, ReplicationError, RequestTimedOut
 from spark_replication.messages.requests import DeleteTopic
 from spark_replication.model import (
     ClusterInfo,
-    ControllerEpoch,
     ControllerInfo,
     HeldDirectory,
     TopicPartition,
@@ -33,6 +30,7 @@ from spark_replication.model import (
 )
 from spark_replication.process.worker import name_of_dead
 from spark_replication.zk import paths
+from spark_replication.zk.claims import perform
 from spark_replication.zk.controller.admin_requests import Found, read_requests
 from spark_replication.zk.controller.commit_pipeline import CommitPipeline
 from spark_replication.zk.controller.request_watch import Deletions, RequestWatch
@@ -41,21 +39,16 @@ from spark_replication.zk.node_watch import NodeWatch
 from spark_replication.zk.operations import (
     EXISTS,
     Check,
-    Committed,
     Create,
     Delete,
     Node,
-    Operation,
     Rejected,
     RejectionReason,
-    SetData,
 )
 from spark_replication.zk.reading import Reading
 from spark_replication.zk.session import ConnectionLost, Session, SessionState
 
-# A race with another candidate is lost within one or two rounds; more means that something writes /controller_epoch.
-CAMPAIGN_ATTEMPTS_MAX = 20
-FIRST_EPOCH = 1
+ENSURE_ATTEMPTS_MAX = 20
 
 log = logging.getLogger(__name__)
 
@@ -89,8 +82,9 @@ class ControllerStore:
             return None
         try:
             cluster = self._ensure_cluster()
-            epoch = self._win(ControllerInfo(id=id, host=host, port=port, epoch=0, held=held))
-            return None if epoch is None else self._load(cluster, epoch)
+            wanted = ControllerInfo(id=id, host=host, port=port, epoch=0, held=held)
+            won = perform(self._session, Campaigning(wanted))
+            return None if won is None else self._load(cluster, won)
         except ReplicationError:
             self.resign()
             raise
@@ -157,7 +151,7 @@ class ControllerStore:
         return decode(node.data, ClusterInfo, paths.CLUSTER)
 
     def _ensure(self, create: Create) -> None:
-        for _ in range(CAMPAIGN_ATTEMPTS_MAX):
+        for _ in range(ENSURE_ATTEMPTS_MAX):
             try:
                 outcome = self._session.commit_now((create,))
             except ConnectionLost:
@@ -165,67 +159,15 @@ class ControllerStore:
             if isinstance(outcome, Rejected) and outcome.reason is not RejectionReason.NODE_EXISTS:
                 raise ReplicationError(f"{create.path} cannot be made in ZooKeeper: {outcome.reason.value}")
             return
-        raise RequestTimedOut(f"the connection to ZooKeeper broke {CAMPAIGN_ATTEMPTS_MAX} times: check the network")
+        raise RequestTimedOut(f"the connection to ZooKeeper broke {ENSURE_ATTEMPTS_MAX} times: check the network")
 
-    def _win(self, wanted: ControllerInfo) -> int | None:
-        """The epoch won; None if another holds /controller. wanted: its epoch is not known yet."""
-        for _ in range(CAMPAIGN_ATTEMPTS_MAX):
-            node = self._session.read_now(paths.CONTROLLER_EPOCH)
-            epoch, raised = _raised(node)
-            info = msgspec.structs.replace(wanted, epoch=epoch)
-            controller = Create(paths.CONTROLLER, encode(info), ephemeral=True)
-            operations = (*self._removed_predecessor(wanted), controller, raised)
-            try:
-                outcome = self._session.commit_now(operations)
-            except ConnectionLost:
-                if not self._holds(info):
-                    continue
-                outcome = Committed((None, None))
-            if isinstance(outcome, Committed):
-                # A znode's first version is 0, and each set adds 1: what the condition in the multi() saw, plus one.
-                self._epoch_version = 0 if node is None else node.version + 1
-                return epoch
-            held_by_another = (
-                operations[outcome.operation] is controller and outcome.reason is RejectionReason.NODE_EXISTS
-            )
-            if held_by_another and not self._withdrawn():
-                return None
-        raise RequestTimedOut(f"{paths.CONTROLLER_EPOCH} changed {CAMPAIGN_ATTEMPTS_MAX} times while campaigning")
-
-    def _removed_predecessor(self, wanted: ControllerInfo) -> tuple[Operation, ...]:
-        """As B1 for brokers: one process lives in a directory, so an earlier one of ours is dead. Read after the epoch,
-        whose version is checked in the same multi(): whoever has won since then keeps its node."""
-        node = None if wanted.held is None else self._session.read_now(paths.CONTROLLER)
-        if node is None:
-            return ()
-        try:
-            there = decode(node.data, ControllerInfo, paths.CONTROLLER)
-        except CorruptState as error:
-            log.error("whoever commands cannot be told, and is not removed: %s", error)
-            return ()
-        return (Delete(paths.CONTROLLER, node.version),) if there.held == wanted.held else ()
-
-    def _holds(self, info: ControllerInfo) -> bool:
-        """Whether the multi() whose answer was lost made this session the controller."""
-        node = self._session.read_now(paths.CONTROLLER)
-        return node is not None and node.owner == self._session.id and node.data == encode(info)
-
-    def _withdrawn(self) -> bool:
-        """An attempt given up for lost may have won after all: it is taken back, and the race starts again."""
-        node = self._session.read_now(paths.CONTROLLER)
-        if node is None or node.owner != self._session.id:
-            return node is None
-        with contextlib.suppress(ConnectionLost):  # then the next round finds it again
-            self._session.commit_now((Delete(paths.CONTROLLER, node.version),))
-        return True
-
-    def _load(self, cluster: ClusterInfo, epoch: int) -> LoadedCluster:
-        assert self._epoch_version is not None
+    def _load(self, cluster: ClusterInfo, won: Won) -> LoadedCluster:
+        self._epoch_version = won.epoch_version
         self._pipeline = CommitPipeline(self._session, self._epoch_version, self._depose, self._met)
         self._session.listen(self._session_changed)
         self._watches.append(NodeWatch(self._session, paths.CONTROLLER, self._controller_read))
-        won = self._session.read_now(paths.CONTROLLER)
-        if won is None:
+        own = self._session.read_now(paths.CONTROLLER)
+        if own is None:
             raise NotController(f"{paths.CONTROLLER} is gone again: another controller may take over")
         read = Reading(self._session)
         nodes = read.topic_nodes()
@@ -245,7 +187,7 @@ class ControllerStore:
         self._deletions.begin(deleting)
         return LoadedCluster(
             cluster_id=cluster.cluster_id,
-            controller_epoch=epoch,
+            controller_epoch=won.info.epoch,
             settings=self._settings,
             stored_settings=settings,
             topics=topics,
@@ -255,7 +197,7 @@ class ControllerStore:
             deleting=deleting,
             requests=tuple(_requests(self._requests, deleting)),
             unreadable=self._unreadable,
-            zxid=won.created_zxid,
+            zxid=own.created_zxid,
         )
 
     def _met(self, unreadable: Unreadable) -> None:
@@ -295,14 +237,6 @@ class ControllerStore:
             self._request_watch.stop()
         if self._pipeline is not None:
             self._pipeline.depose()
-
-
-def _raised(node: Node | None) -> tuple[int, Operation]:
-    """The next controller epoch, and the operation that makes it so."""
-    if node is None:
-        return FIRST_EPOCH, Create(paths.CONTROLLER_EPOCH, encode(ControllerEpoch(epoch=FIRST_EPOCH)))
-    epoch = decode(node.data, ControllerEpoch, paths.CONTROLLER_EPOCH).epoch + 1
-    return epoch, SetData(paths.CONTROLLER_EPOCH, encode(ControllerEpoch(epoch=epoch)), node.version)
 
 
 def _marked(found: Iterable[Found]) -> set[str]:

@@ -1,0 +1,113 @@
+"""A broker's registration: its next epoch and its ephemeral node in one multi() (B1, I8).
+
+A broker's epoch is the version of its epoch's node, so only a registration may write that node.
+
+| epoch's node   | registration's node              | then    | why                                               |
+| -------------- | -------------------------------- | ------- | ------------------------------------------------- |
+| as sent        | mine, as sent                    | Settled | only the answer was lost                          |
+| not readable   | any                              | Refused | CorruptState: the chain is not known              |
+| any            | not mine, not readable           | Refused | CorruptState: its life may go on                  |
+| any            | of another directory or boot     | Refused | DirectoryInUse: its life may go on                |
+| none           | none                             | Send    | epoch 0 and the registration                      |
+| at a version   | none                             | Send    | the next epoch and the registration               |
+| any            | mine, or of this directory       | Send    | the same, and that node goes: its life is over    |
+
+"Of this directory": made on this boot of this host, in the directory whose lock this process holds.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from spark_replication.core.claims.claim import (
+    RACES_MAX,
+    Kind,
+    Nodes,
+    Operation,
+    Place,
+    Put,
+    Refused,
+    Remove,
+    Seen,
+    Send,
+    Settled,
+)
+from spark_replication.core.law.clean_chain import next_epoch
+from spark_replication.errors import CorruptState, DirectoryInUse
+from spark_replication.model import ABSENT, BrokerEpoch, BrokerId, Registration
+
+
+class Registered(NamedTuple):
+    registration: Registration
+    epoch: BrokerEpoch
+
+
+class Registering(NamedTuple):
+    """wanted: its epoch is not known yet."""
+
+    broker: BrokerId
+    wanted: Registration
+
+    def __str__(self) -> str:
+        return f"the registration of broker {self.broker}"
+
+    @property
+    def sends_max(self) -> int:
+        return RACES_MAX
+
+    @property
+    def reads(self) -> tuple[Place, ...]:
+        return Place(Kind.BROKER_EPOCH, self.broker), Place(Kind.REGISTRATION, self.broker)
+
+    def decide(self, nodes: Nodes, sent: Registered | None) -> Send[Registered] | Settled[Registered] | Refused:
+        epoch_at, registration_at = self.reads
+        known: Seen[BrokerEpoch] | None = nodes[epoch_at]
+        present: Seen[Registration] | None = nodes[registration_at]
+        if sent is not None and _took_effect(sent, known, present):
+            return Settled(sent)
+        if known is not None and isinstance(known.value, CorruptState):
+            return Refused(known.value)
+        refused = None if present is None or present.is_mine else self._refused(present)
+        if refused is not None:
+            return refused
+        epoch = next_epoch(_last(known), self.wanted)
+        registration = replace(self.wanted, epoch=epoch.epoch)
+        operations: list[Operation] = [Put(epoch_at, epoch, ABSENT if known is None else known.version)]
+        if present is not None:
+            operations.append(Remove(registration_at, present.version))
+        operations.append(Put(registration_at, registration))
+        return Send(tuple(operations), Registered(registration, epoch))
+
+    def _refused(self, present: Seen[Registration]) -> Refused | None:
+        there = present.value
+        if isinstance(there, CorruptState):
+            return Refused(there)
+        if (there.boot_id, there.directory_mark) == (self.wanted.boot_id, self.wanted.directory_mark):
+            return None
+        return Refused(
+            DirectoryInUse(
+                f"broker {self.broker} is registered from {there.address}, but not from this directory on this boot of "
+                "this host: a copied log directory was started, or the host has just rebooted. Remove the copy; after "
+                "a reboot try again once that session has run out"
+            )
+        )
+
+
+def _took_effect(sent: Registered, known: Seen[BrokerEpoch] | None, present: Seen[Registration] | None) -> bool:
+    """The epoch's version as well: a registration of an epoch that is over is none."""
+    return (
+        known is not None
+        and (known.version, known.value) == (sent.epoch.epoch, sent.epoch)
+        and present is not None
+        and present.is_as_sent(sent.registration)
+    )
+
+
+def _last(known: Seen[BrokerEpoch] | None) -> BrokerEpoch | None:
+    if known is None or isinstance(known.value, CorruptState):
+        return None
+    last, version = known.value, known.version
+    # Somebody may have written the node by hand: its version counts.
+    return last if last.epoch == version else replace(last, epoch=version, clean_since=min(last.clean_since, version))

@@ -1,0 +1,78 @@
+"""Performs a claim (core.claims) in a simulated session, as zk.claims does in a real one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+from spark_replication.core.claims.claim import Attempts, Claim, Place, Refused, Seen, Send, Settled
+from spark_replication.errors import BrokerNotAvailable, ReplicationError
+from spark_replication.sim.world.zookeeper import Lost, Session
+
+RETRY_MS = (10, 60)
+
+Claimed = TypeVar("Claimed")
+
+
+def perform(
+    session: Session, what: str, wanted: Claim[Claimed], ended: Callable[[Claimed | ReplicationError], None]
+) -> None:
+    """what: the name of its multi(), whose answer may be lost."""
+    _Performing(session, what, wanted, ended).read()
+
+
+class _Performing(Generic[Claimed]):
+    def __init__(
+        self, session: Session, what: str, wanted: Claim[Claimed], ended: Callable[[Claimed | ReplicationError], None]
+    ) -> None:
+        self._session = session
+        self._what = what
+        self._reads = wanted.reads
+        self._attempts = Attempts(wanted)
+        self._ended = ended
+        self._nodes: dict[Place, Seen[Any] | None] = {}
+
+    def read(self) -> None:
+        """One node after the other: others write between."""
+        session, place = self._session, self._reads[len(self._nodes)]
+
+        def found(answer: Seen[Any] | Lost | None) -> None:
+            if isinstance(answer, Lost):
+                self._lost(answer)
+                return
+            self._nodes[place] = answer
+            if len(self._nodes) < len(self._reads):
+                self.read()
+            else:
+                self._decide()
+
+        session.request(f"{self._what}: reads", lambda: session.zookeeper.seen(session, place), found, place.kind.value)
+
+    def _decide(self) -> None:
+        decision = self._attempts.after_reading(self._nodes)
+        self._nodes.clear()
+        if isinstance(decision, Refused):
+            self._ended(decision.error)
+        elif isinstance(decision, Settled):
+            self._ended(decision.claimed)
+        else:
+            self._send(decision)
+
+    def _send(self, send: Send[Claimed]) -> None:
+        def answered(answer: bool | Lost) -> None:  # noqa: FBT001 (it may be lost)
+            if isinstance(answer, Lost):
+                self._lost(answer)
+            elif answer:
+                self._ended(send.claimed)
+            else:
+                self.read()
+
+        session = self._session
+        session.request(self._what, lambda: session.zookeeper.multi(session, send.operations), answered)
+
+    def _lost(self, answer: Lost) -> None:
+        if answer.expired:
+            self._ended(BrokerNotAvailable("the session has ended"))
+            return
+        world = self._session.zookeeper.world
+        world.after(world.between(*RETRY_MS), f"{self._what}: reads again", self.read, on=self._session.process)

@@ -1,0 +1,105 @@
+"""Performs a claim (core.claims) in a session: its nodes are read, its multi() is sent, and nothing is decided."""
+
+from __future__ import annotations
+
+import logging
+from typing import TypeVar, assert_never
+
+from spark_replication.core.claims import claim
+from spark_replication.core.claims.claim import Attempts, Claim, Kind, Place, Put, Refused, Remove, Seen, Settled
+from spark_replication.errors import CorruptState, NotReady, ReplicationError
+from spark_replication.model import (
+    ABSENT,
+    BrokerEpoch,
+    BrokerSequence,
+    ControllerEpoch,
+    ControllerInfo,
+    Registration,
+    Value,
+    decode,
+    encode,
+)
+from spark_replication.zk import paths
+from spark_replication.zk.operations import Check, Committed, Create, Delete, Operation, RejectionReason, SetData
+from spark_replication.zk.session import ConnectionLost, Session
+
+EPHEMERAL = frozenset({Kind.CONTROLLER, Kind.REGISTRATION})
+CONTENTS: dict[Kind, type[Value]] = {
+    Kind.CONTROLLER: ControllerInfo,
+    Kind.CONTROLLER_EPOCH: ControllerEpoch,
+    Kind.REGISTRATION: Registration,
+    Kind.BROKER_EPOCH: BrokerEpoch,
+    Kind.BROKER_SEQUENCE: BrokerSequence,
+}
+
+Claimed = TypeVar("Claimed")
+log = logging.getLogger(__name__)
+
+
+def perform(session: Session, wanted: Claim[Claimed]) -> Claimed:
+    """Waits for ZooKeeper. Raises what refuses the claim, and what ends the session."""
+    attempts = Attempts(wanted)
+    while True:
+        decision = attempts.after_reading({place: _seen(session, place) for place in wanted.reads})
+        if isinstance(decision, Refused):
+            raise decision.error
+        if isinstance(decision, Settled) or _is_stored(session, tuple(map(_operation, decision.operations))):
+            return decision.claimed
+
+
+def _seen(session: Session, place: Place) -> Seen[Value] | None:
+    path = _path(place)
+    node = session.read_now(path)
+    if node is None:
+        return None
+    try:
+        value: Value | CorruptState = decode(node.data, CONTENTS[place.kind], path)
+    except CorruptState as error:
+        log.error("%s", error)
+        value = error
+    return Seen(value, node.version, is_mine=node.owner == session.id)
+
+
+def _is_stored(session: Session, operations: tuple[Operation, ...]) -> bool:
+    try:
+        outcome = session.commit_now(operations)
+    except ConnectionLost as error:
+        log.info("%s", error)
+        return False
+    if isinstance(outcome, Committed):
+        return True
+    operation = operations[outcome.operation]
+    if outcome.reason is RejectionReason.NO_NODE and isinstance(operation, Create):
+        raise NotReady(f"{operation.path} has no parent in ZooKeeper: no controller has run yet, start one")
+    if outcome.reason is RejectionReason.OTHER:
+        raise ReplicationError(f"{operation.path} cannot be written: {outcome.reason.value}")
+    return False
+
+
+def _operation(wanted: claim.Operation) -> Operation:
+    path = _path(wanted.place)
+    match wanted:
+        case Put(version=version, value=value):
+            if version == ABSENT:
+                return Create(path, encode(value), ephemeral=wanted.place.kind in EPHEMERAL)
+            return SetData(path, encode(value), version)
+        case Remove(version=version):
+            return Delete(path, version)
+        case claim.Check(version=version):
+            return Check(path, version)
+
+
+def _path(place: Place) -> str:
+    match place.kind:
+        case Kind.CONTROLLER:
+            return paths.CONTROLLER
+        case Kind.CONTROLLER_EPOCH:
+            return paths.CONTROLLER_EPOCH
+        case Kind.REGISTRATION:
+            return paths.broker_id(place.broker)
+        case Kind.BROKER_EPOCH:
+            return paths.broker_epoch(place.broker)
+        case Kind.BROKER_SEQUENCE:
+            return paths.BROKER_SEQUENCE
+        case _:
+            assert_never(place.kind)
