@@ -71,7 +71,7 @@ drill: setup
 
 # More workers than processors: many of these tests wait for a moment.
 check: lint
-	@$(BIN)/python -m pytest -q -n 5 --dist worksteal --ignore=tests/live -m "not slow" $(ARGS)
+	@$(BIN)/python -m pytest -q -n 5 --dist worksteal --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
 
 # Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
 # for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py).

@@ -65,6 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist has no types
     def _split_scope(self, nodeid: str) -> str:
+        if nodeid.startswith("tests/hosts/"):
+            return "hosts"  # in turn: each story's waits are long, and its deadlines short
         live, _, rest = nodeid.partition("tests/live/")
         if live or not rest:
             return nodeid

@@ -26,7 +26,7 @@ class PrivateNetwork:
         self.name = f"sr-{pid}"
         self._link = f"sr{pid}"
         # Of networks that tests make for themselves; another process of tests has another.
-        prefix = f"10.77.{pid % 256}"
+        prefix = f"10.78.{pid % 256}"
         self.here = [f"{prefix}.{254 - number}" for number in range(addresses)]
         try:
             _ip("netns", "add", self.name)
