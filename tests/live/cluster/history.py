@@ -12,6 +12,7 @@ import msgspec
 import pyarrow as pa
 
 import spark_replication as sr
+from spark_replication.transport.security import NO_SECURITY, Security
 
 SCHEMA = pa.schema([("number", pa.int64())])
 DEADLINE_S = 60.0
@@ -28,12 +29,13 @@ class Acknowledged(msgspec.Struct, frozen=True):
 class Load:
     """A producer for each partition, each sending the next number a moment after the last is acknowledged."""
 
-    def __init__(self, bootstrap: str, topic: str, partitions: int) -> None:
+    def __init__(self, bootstrap: str, topic: str, partitions: int, security: Security = NO_SECURITY) -> None:
         self.acknowledged: list[Acknowledged] = []
         self.errors: list[Exception] = []
         self._bootstrap = bootstrap
         self._topic = topic
         self._partitions = partitions
+        self._security = security
         self._stopping = threading.Event()
         self._progress = threading.Condition()
         self._threads = [threading.Thread(target=self._produce, args=(number,)) for number in range(partitions)]
@@ -75,7 +77,7 @@ class Load:
         """Every acknowledged row is there once, at its offset, and rows are in the order in which they were sent."""
         for partition in range(self._partitions):
             read: dict[int, int] = {}
-            for found in sr.Reader(self._bootstrap).read(self._topic, partition=partition):
+            for found in sr.Reader(self._bootstrap, security=self._security).read(self._topic, partition=partition):
                 for offset, number in enumerate(found.batch.column(0).to_pylist(), found.base_offset):
                     assert offset not in read, f"offset {offset} was read twice"
                     read[offset] = number
@@ -88,7 +90,7 @@ class Load:
     def _produce(self, partition: int) -> None:
         number = 0
         try:
-            with sr.Producer(self._bootstrap) as producer:
+            with sr.Producer(self._bootstrap, security=self._security) as producer:
                 while not self._stopping.is_set():
                     batch = pa.record_batch([pa.array([number])], schema=SCHEMA)
                     ack = producer.send(self._topic, batch, partition=partition).result(DEADLINE_S)

@@ -4,8 +4,10 @@ has called committed it never takes back."""
 from __future__ import annotations
 
 import threading
+from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
+from typing import Protocol
 
 import msgspec
 from pyarrow import flight
@@ -13,6 +15,7 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
+from spark_replication.transport.security import Security
 from tests.live.cluster.history import Load
 
 DEADLINE_S = 60.0
@@ -20,6 +23,32 @@ LOOK_S = 0.2
 ASK_S = 1.0
 
 Process = tuple[int, int]  # a pid, and a partition that it leads
+
+
+class Member(Protocol):
+    """A broker that serves."""
+
+    @property
+    def pid(self) -> int: ...
+
+    @property
+    def host(self) -> str: ...
+
+    @property
+    def port(self) -> int: ...
+
+
+class Witnessed(Protocol):
+    """The cluster that is looked at."""
+
+    @property
+    def zookeeper(self) -> str: ...
+
+    @property
+    def security(self) -> Security: ...
+
+    @property
+    def brokers(self) -> Mapping[int, Member]: ...
 
 
 class Watermark(msgspec.Struct, frozen=True):
@@ -31,7 +60,7 @@ class Witness:
     """One reader follows each partition, every other of them at a follower; each leader is asked for its high watermark
     again and again."""
 
-    def __init__(self, cluster: sr.LocalCluster, topic: str, partitions: int) -> None:
+    def __init__(self, cluster: Witnessed, topic: str, partitions: int) -> None:
         self.errors: list[Exception] = []
         self.fell: list[tuple[Process, Watermark]] = []
         self._cluster = cluster
@@ -39,7 +68,12 @@ class Witness:
         self._read: list[list[int]] = [[] for _ in range(partitions)]
         self._highest: dict[Process, int] = {}
         self._readers = [
-            sr.Reader(cluster.zookeeper, prefer="follower" if partition % 2 else "leader", deadline_ms=60_000)
+            sr.Reader(
+                cluster.zookeeper,
+                security=cluster.security,
+                prefer="follower" if partition % 2 else "leader",
+                deadline_ms=60_000,
+            )
             for partition in range(partitions)
         ]
         self._stopping = threading.Event()
@@ -99,9 +133,9 @@ class Witness:
         self._look_at_all()  # once at least, however short the story is
 
     def _look_at_all(self) -> None:
-        for broker in self._cluster.brokers.values():
+        for broker, member in self._cluster.brokers.items():
             for partition in range(len(self._read)):
-                self._look_at(broker.id, broker.pid, f"{broker.host}:{broker.port}", partition)
+                self._look_at(broker, member.pid, f"{member.host}:{member.port}", partition)
 
     def _look_at(self, broker: int, pid: int, address: str, partition: int) -> None:
         ticket = ReadTicket(topic=self._topic, partition=partition, from_offset="latest", to=0)
