@@ -238,15 +238,6 @@ PLANTED_BUGS = (
         "every_partition_leads_again",
     ),
     bug(
-        "accept a stale log-info answer",
-        "core/law/unclean_recovery.py",
-        "    if brokers.epochs.get(broker) != broker_epoch or info.current_epoch != recovery.leader_epoch:",
-        "    if False:",
-        ACKED,
-        profile="power",
-        seed=4985,
-    ),
-    bug(
         "apply an older partition epoch",
         "engine/replica_loop.py",
         "        if command.order > self._order:",
@@ -288,7 +279,7 @@ PLANTED_BUGS = (
         MATCH,
         "followers_catch_up",
         profile="segments",
-        seed=952,
+        seed=279,
     ),
     bug(
         "vouch after a restart for what a failed sync has lost",
@@ -429,7 +420,7 @@ PLANTED_BUGS = (
         "shown.order >= order",
         "shown.order[:1] >= order[:1]",
         "mirror_converges",
-        seed=942,
+        seed=118,
     ),
     bug(
         "drop a confirmation that comes before its decision is told",
@@ -586,6 +577,7 @@ PLANTED_BUGS = (
         "    **{(phase, Event.FAILED): RETRY_MS for phase in CANDIDATES},\n",
         "",
         *UNTOLD,
+        seed=132,
     ),
     bug(
         "leave for good when the session has ended",
@@ -614,7 +606,7 @@ PLANTED_BUGS = (
         "            return Do.REST\n",
         "            return Do.SERVE\n",
         *UNTOLD,
-        seed=139,
+        seed=403,
     ),
     bug(
         "a registration that goes while its broker reads goes unnoticed",

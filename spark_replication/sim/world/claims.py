@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any, Generic, TypeVar
 
 from spark_replication.core.claims.claim import Attempts, Claim, Place, Refused, Seen, Send, Settled
-from spark_replication.errors import BrokerNotAvailable, ReplicationError
+from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut
 from spark_replication.sim.world.zookeeper import Lost, Session
 
 RETRY_MS = (10, 60)
+TIMED_OUT_PROBABILITY = 0.5
 
 Claimed = TypeVar("Claimed")
 
@@ -75,4 +76,7 @@ class _Performing(Generic[Claimed]):
             self._ended(BrokerNotAvailable("the session has ended"))
             return
         world = self._session.zookeeper.world
+        if world.chance(TIMED_OUT_PROBABILITY):
+            self._ended(RequestTimedOut("ZooKeeper did not answer in time"))
+            return
         world.after(world.between(*RETRY_MS), f"{self._what}: reads again", self.read, on=self._session.process)
