@@ -67,6 +67,8 @@ class Chain:
         self._epoch = controller_epoch
         # Of rows of which others told more than this controller had heard, or than their tables show.
         self._ahead: dict[tuple[str, Key], Seen] = {}
+        # Of them, those that were not among what was read last: their tables show them by then, or have shown them.
+        self._were_shown: set[tuple[str, Key]] = set()
         self._heard: list[tuple[str, Key]] = []  # of them, with what is being written
 
     @property
@@ -79,7 +81,14 @@ class Chain:
         for row in self._heard:
             self._ahead.pop(row, None)
 
-    def others_told(self, table: str, key: Key, seen: Seen) -> None:
+    def read(self, told: Iterable[tuple[str, Key, Seen]]) -> None:
+        """All that others told and their tables need not show yet, in the order in which they told it."""
+        self._were_shown = set(self._ahead)
+        for table, key, seen in told:
+            self._others_told(table, key, seen)
+            self._were_shown.discard((table, key))
+
+    def _others_told(self, table: str, key: Key, seen: Seen) -> None:
         known = self._ahead.get((table, key))
         if known is None or known.zxid <= seen.zxid:
             self._ahead[table, key] = seen
@@ -94,6 +103,8 @@ class Chain:
                 "that: remove them, or name another place (mirror.path)"
             )
         self._heard = []
+        parts = list(parts)
+        self._look_again(parts, look)
         shown: dict[str, Mapping[Key, Seen]] = {}
         unknown: dict[str, set[Key]] = {}
         tables = {fact.table.name: fact.table for fact in facts if isinstance(fact, Change)}
@@ -116,6 +127,14 @@ class Chain:
             [Vanished(part, gone) for part in wholes if (gone := self._gone(part, shown[part.table.name], now_ms))],
         )
 
+    def _look_again(self, parts: Iterable[Part], look: Look) -> None:
+        """A row that was shown, and is not in its table, is gone, and the table has forgotten that."""
+        for table in {part.table.name: part.table for part in parts}.values():
+            keys = {key for name, key in self._were_shown if name == table.name}
+            for key in keys - look(table, keys).keys() if keys else ():
+                self._ahead[table.name, key] = Seen(self._ahead[table.name, key].zxid, None)
+        self._were_shown.clear()
+
     def _event(self, fact: Fact, shown: Mapping[str, Mapping[Key, Seen]]) -> EventRow | None:
         match fact:
             case Change():
@@ -131,7 +150,7 @@ class Chain:
         known = self._known(fact, shown.get(fact.key))
         if known is not None and known.zxid >= after.zxid:
             if known.zxid > after.zxid:
-                self.others_told(table.name, fact.key, known)
+                self._others_told(table.name, fact.key, known)
             else:
                 self._heard.append((table.name, fact.key))
             return None

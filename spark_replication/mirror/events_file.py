@@ -60,10 +60,12 @@ class EventsFile:
         shown = self._status.read(["event"])["event"].to_pylist()
         after = max((number for number in shown if number is not None), default=-1)
         found = rows_of(opened, _OTHERS, f"{named('number')} > {after}")
-        for told in sorted(found.to_pylist(), key=lambda row: row["number"]):
-            subject = subject_of(told)
-            if subject is not None:
-                self._chain.others_told(*subject, Seen(told["zxid"], face_of(told["became"])))
+        told = sorted(found.to_pylist(), key=lambda row: row["number"])
+        self._chain.read(
+            (*subject, Seen(row["zxid"], face_of(row["became"])))
+            for row in told
+            if (subject := subject_of(row)) is not None
+        )
 
 
 def look_in(file: DeltaFile[Any], table: Table[Any], keys: Collection[Key] | None) -> dict[Key, Seen]:

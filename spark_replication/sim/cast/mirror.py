@@ -191,9 +191,12 @@ class MirrorWriter:
         events = self._tables.events
         version = events.version
         if version != self._read_at:
-            for row in events.rows:
-                if row.number > events.shown and (subject := _subject(row)) is not None:
-                    self._chain.others_told(*subject, Seen(row.zxid, face_of(row.became)))
+            others = (row for row in events.rows if row.number > events.shown)
+            self._chain.read(
+                (*subject, Seen(row.zxid, face_of(row.became)))
+                for row in others
+                if (subject := _subject(row)) is not None
+            )
             self._read_at = version
         parts = [Part(rows, batch.tables[rows.table.name], rows.knows) for rows in self._rows.tables]
         try:

@@ -107,14 +107,14 @@ def test_a_write_that_changed_nothing_that_is_told_is_no_event() -> None:
 def test_what_another_told_and_did_not_show_is_not_told_again() -> None:
     """It died between its events and its rows."""
     now = Controller(shown={ORDERS_3: seen(8, 4)})
-    now.chain.others_told("partitions", ORDERS_3, seen(10, 5))
+    now.chain.read([("partitions", ORDERS_3, seen(10, 5))])
     now.rows.tell(everything(20, (command(leader_epoch=6), 12)), 100)
     assert gist(now.next().events) == [("elected", 5, 6, 12)]
 
 
 def test_what_another_told_of_later_than_this_one_has_heard_is_told_once() -> None:
     now = Controller(shown={ORDERS_3: seen(8, 4)})
-    now.chain.others_told("partitions", ORDERS_3, seen(10, 6))
+    now.chain.read([("partitions", ORDERS_3, seen(10, 6))])
     now.rows.tell(everything(9, (command(leader_epoch=5), 9)), 100)
     assert now.next().events == []
     now.written()
@@ -139,7 +139,7 @@ def test_what_is_shown_later_than_this_one_has_heard_is_told_once() -> None:
 def test_until_it_is_written_what_others_told_counts() -> None:
     """The write fails, and is made again."""
     now = Controller(shown={ORDERS_3: seen(8, 4)})
-    now.chain.others_told("partitions", ORDERS_3, seen(10, 5))
+    now.chain.read([("partitions", ORDERS_3, seen(10, 5))])
     now.rows.tell(everything(20, (command(leader_epoch=6), 12)), 100)
     batch = now.rows.take()
     assert gist(now.told(batch).events) == gist(now.told(batch).events) == [("elected", 5, 6, 12)]
@@ -156,8 +156,7 @@ def test_of_what_was_stored_though_no_answer_came_nothing_is_told_again() -> Non
 
 def test_what_somebody_told_of_and_is_not_there_has_vanished() -> None:
     now = Controller(shown={ORDERS_3: seen(8, 4), PAID_3: Seen(9, None)})
-    now.chain.others_told("partitions", ("clicks", 0), seen(10, 1, "clicks"))
-    now.chain.others_told("partitions", ("orders", 4), seen(30, 1))
+    now.chain.read([("partitions", ("clicks", 0), seen(10, 1, "clicks")), ("partitions", ("orders", 4), seen(30, 1))])
     now.rows.tell(everything(20), 100)
     ((part, gone),) = now.next().vanished
     assert part.table is PARTITIONS
@@ -196,3 +195,27 @@ def test_a_deposed_controller_tells_nothing_more() -> None:
     now.rows.tell(changed((command(leader_epoch=4), 10)), 100)
     with pytest.raises(StorageFailed, match="controller of epoch 7"):
         now.next(last=Facts(7).last_number)
+
+
+def test_what_others_told_and_showed_and_removed_since_is_not_told_to_vanish_once_more() -> None:
+    """A controller that was deposed told on for a while: that a row which this one has read is gone. By now the row's
+    table has forgotten that."""
+    now = Controller()
+    now.chain.read([("partitions", ORDERS_3, seen(8, 0))])
+    now.chain.read([])
+    now.rows.tell(everything(45, (command("payments", leader_epoch=3), 12)), 100)
+    told = now.next()
+    assert gist(told.events) == [("created", None, 3, 12)]
+    assert told.vanished == []
+    now.written()
+    now.rows.tell(changed((command(leader_epoch=0), 60)), 100)
+    assert gist(now.next().events) == [("created", None, 0, 60)], "it is added again, and was nothing"
+
+
+def test_what_others_told_and_showed_and_is_there_still_vanishes_with_what_is_told_whole() -> None:
+    now = Controller(shown={ORDERS_3: seen(8, 0)})
+    now.chain.read([("partitions", ORDERS_3, seen(8, 0))])
+    now.chain.read([])
+    now.rows.tell(everything(45, (command("payments", leader_epoch=3), 12)), 100)
+    ((part, gone),) = now.next().vanished
+    assert (part.table, [each.key for each in gone]) == (PARTITIONS, [ORDERS_3])
