@@ -9,6 +9,7 @@ The follower's end, of one leader, over all connections to it:
 | connected                     | all that is followed is due; nothing that was asked before counts                   |
 | asked                         | an answer counts with the number of the partition's last fetch on this connection   |
 | received, and it was taken    | the partition is due again                                                          |
+| received, and its disk waits  | others take it, and the loop goes on: a cut, or a disk that was slow just before    |
 | received, and it failed       | it is due after BACKOFF_MS, each time in a row twice that; no other waits for it    |
 | nothing was received for long | the connection is given up, if the leader has said that it lives                    |
 | ended                         | a rest, each time twice as long, until something is received again                  |
@@ -50,6 +51,8 @@ from spark_replication.ports import LogSlice, Records
 
 BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1_000
+SLOW_MS = 50  # a disk that takes so long for an answer may take as long for the next
+SLOW_FOR_MS = 5_000
 ADDRESS_LOOK_MS = 1_000  # a leader that refuses is looked up so often, whatever the number of partitions
 FETCHES_PER_FRAME_MAX = 1_000
 ANSWERS_PER_SEND_MAX = 128
@@ -73,6 +76,7 @@ class FollowerEnd:
         self._later: list[tuple[float, TopicPartition]] = []
         self._failures: dict[TopicPartition, int] = {}
         self._asks: list[FetchPartition] = []
+        self._slow_until_ms: dict[TopicPartition, float] = {}
         self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._number = 0
         self._attempts = 0
@@ -168,6 +172,16 @@ class FollowerEnd:
         del self._outstanding[partition]
         return fetch
 
+    def may_wait(self, fetch: FetchPartition, answer: FetchedPartition, now_ms: float) -> bool:
+        """Whether taking it may wait for the disk: it may cut the log, or the disk was slow a moment ago."""
+        may_cut = answer.diverging is not None or answer.log_start > fetch.offset
+        return may_cut or self._slow_until_ms.get(fetch.topic_partition, 0.0) > now_ms
+
+    def took(self, partition: TopicPartition, took_ms: float, now_ms: float) -> None:
+        """How long it took to take an answer."""
+        if took_ms >= SLOW_MS:
+            self._slow_until_ms[partition] = now_ms + SLOW_FOR_MS
+
     def answered(self, partition: TopicPartition) -> None:
         self._failures.pop(partition, None)
         if partition in self._followed:
@@ -262,11 +276,6 @@ class Cut(msgspec.Struct, frozen=True):
 Taken = Cut | ReplicationError | None  # None: nothing of the log was cut
 
 
-def may_cut(fetch: FetchPartition, answer: FetchedPartition) -> bool:
-    """Whether taking it may cut the follower's log, which waits for its disk."""
-    return answer.diverging is not None or answer.log_start > fetch.offset
-
-
 def take(
     end: FollowerEnd,
     fetch: FetchPartition,
@@ -289,11 +298,13 @@ def take(
         partition.do(taking(None if records is None else records.kept()))
 
 
-def cut(end: FollowerEnd, fetch: FetchPartition, answer: FetchedPartition, find: FindPartition) -> Taken:
-    """As `take`, of an answer that `may_cut`: it has no records. Waits for the partition, and for its disk."""
+def take_and_wait(
+    end: FollowerEnd, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None, find: FindPartition
+) -> Taken:
+    """As `take`, of an answer that `may_wait`: not by the broker's loop."""
     try:
         with find(fetch.topic_partition) as replica:
-            return _taken(end, fetch, answer, None, replica)
+            return _taken(end, fetch, answer, records, replica)
     except ReplicationError as error:
         return error
 

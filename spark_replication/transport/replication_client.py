@@ -22,9 +22,8 @@ from spark_replication.engine.fetch_session import (
     LeaderLinks,
     Taken,
     ask,
-    cut,
-    may_cut,
     take,
+    take_and_wait,
 )
 from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
@@ -303,18 +302,23 @@ class LeaderConnection:
         fetch = self._end.received(frame.number, partition)
         if fetch is None:
             return
-        if may_cut(fetch, answer):
-            cuts = partial(cut, self._end, fetch, answer, self._client.find)
-            self._client.aside.do(cuts, partial(self._taken, partition, None))
-            return
         try:
             records = _records(answer, payload)
         except ReplicationError as error:
             self._failed(partition, error)
             return
-        take(self._end, fetch, answer, records, self._client.find, partial(self._taken, partition, records))
+        began_ms = _now_ms()
+        then = partial(self._taken, partition, records, began_ms)
+        if self._end.may_wait(fetch, answer, began_ms):
+            kept = None if records is None else records.kept()
+            take_it = partial(take_and_wait, self._end, fetch, answer, kept, self._client.find)
+            self._client.aside.do(take_it, then)
+        else:
+            take(self._end, fetch, answer, records, self._client.find, then)
 
-    def _taken(self, partition: TopicPartition, records: LogSlice | None, taken: Taken) -> None:
+    def _taken(self, partition: TopicPartition, records: LogSlice | None, began_ms: float, taken: Taken) -> None:
+        now_ms = _now_ms()
+        self._end.took(partition, now_ms - began_ms, now_ms)
         self._wake()  # it may not be its turn
         if isinstance(taken, ReplicationError):
             self._failed(partition, taken)

@@ -14,6 +14,8 @@ from spark_replication.engine.fetch_session import (
     BACKOFF_MS,
     BACKOFF_MS_MAX,
     SILENCE_MS_MIN,
+    SLOW_FOR_MS,
+    SLOW_MS,
     Answer,
     Cut,
     FollowerConnections,
@@ -22,10 +24,9 @@ from spark_replication.engine.fetch_session import (
     LeaderLinks,
     Taken,
     ask,
-    cut,
     loaded,
-    may_cut,
     take,
+    take_and_wait,
 )
 from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import (
@@ -395,7 +396,7 @@ def test_an_answer_for_a_partition_that_is_not_free_is_taken_later_from_a_copy(e
 
 @pytest.mark.parametrize(("to", "committed"), [(9, 0), (8, 0), (5, 3)])
 def test_what_is_cut_is_told_with_how_much_of_it_was_committed(end: FollowerEnd, to: int, committed: int) -> None:
-    for once in (taken, lambda *given: [cut(end, fetch_of(A), *given[1:])]):
+    for once in (taken, lambda *given: [take_and_wait(end, fetch_of(A), given[1], None, given[2])]):
         replica = Replica()
         replica.cut_to = to
         assert once(end, answer_of(A), finding((A, replica))) == [Cut(10, to, committed)]
@@ -414,7 +415,7 @@ def test_a_refusal_is_told_whoever_refuses(end: FollowerEnd) -> None:
     assert isinstance(refused, NotLeader)
     (unknown,) = taken(end, answer_of(A), finding())
     assert isinstance(unknown, UnknownTopicOrPartition)
-    assert isinstance(cut(end, fetch_of(A), answer_of(A), finding()), UnknownTopicOrPartition)
+    assert isinstance(take_and_wait(end, fetch_of(A), answer_of(A), None, finding()), UnknownTopicOrPartition)
     replica = Replica()
     replica.refuses = LATER
     assert taken(end, answer_of(A), finding((A, replica))) == [LATER]
@@ -543,9 +544,18 @@ def test_records_are_loaded_as_they_are_sent_and_a_disk_that_refuses_that_is_tol
     assert loaded(nothing, refused) is nothing
 
 
-def test_what_may_cut_the_followers_log_is_told_before() -> None:
+def test_what_may_wait_for_the_followers_disk_is_told_before(end: FollowerEnd) -> None:
     fetch = fetch_of(A, offset=5)
-    assert not may_cut(fetch, answer_of(A))
-    assert not may_cut(fetch, replace(answer_of(A), log_start=5))
-    assert may_cut(fetch, replace(answer_of(A), log_start=6))
-    assert may_cut(fetch, replace(answer_of(A), diverging=Diverging(epoch=0, end=3)))
+    assert not end.may_wait(fetch, answer_of(A), 0)
+    assert not end.may_wait(fetch, replace(answer_of(A), log_start=5), 0)
+    assert end.may_wait(fetch, replace(answer_of(A), log_start=6), 0)
+    assert end.may_wait(fetch, replace(answer_of(A), diverging=Diverging(epoch=0, end=3)), 0)
+
+
+def test_a_disk_that_was_slow_may_be_slow_again_for_a_while(end: FollowerEnd) -> None:
+    end.took(A, SLOW_MS - 1, 100)
+    assert not end.may_wait(fetch_of(A), answer_of(A), 100)
+    end.took(A, SLOW_MS, 100)
+    assert end.may_wait(fetch_of(A), answer_of(A), 99 + SLOW_FOR_MS)
+    assert not end.may_wait(fetch_of(B), answer_of(B), 100), "others are not"
+    assert not end.may_wait(fetch_of(A), answer_of(A), 100 + SLOW_FOR_MS)

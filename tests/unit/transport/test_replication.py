@@ -14,6 +14,7 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.engine import fetch_session
+from spark_replication.engine.fetch_session import SLOW_MS
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig
@@ -28,6 +29,7 @@ from spark_replication.messages.replication import (
     HelloFrame,
 )
 from spark_replication.model import TopicPartition
+from spark_replication.ports import LogSlice
 from spark_replication.process import load
 from spark_replication.storage import files
 from spark_replication.storage.index import ENTRY_BYTES
@@ -238,6 +240,35 @@ def test_a_cut_that_waits_for_its_disk_delays_no_other_partition(brokers: Broker
     assert first.files(ORDERS) != second.files(ORDERS)
     gate.free.set()
     eventually(lambda: first.files(ORDERS) == second.files(ORDERS), "it is cut, and goes on")
+
+
+def test_a_follower_whose_disk_is_slow_for_one_partition_goes_on_with_the_others(brokers: Brokers) -> None:
+    """It holds them up once. What comes after that waits aside."""
+    leader, follower = brokers.start(1), brokers.start(2)
+    other = TopicPartition("other", 0)
+    for name in (ORDERS, other):
+        for broker in (leader, follower):
+            broker.command(name, 1, (1, 2))
+    all_answered(leader, ORDERS, 1)
+    log = follower.replica(ORDERS).log
+    append, free, stands = log.append_slice, threading.Event(), threading.Event()
+
+    def slow(records: LogSlice) -> object:
+        time.sleep(2 * SLOW_MS / 1000)
+        if threading.current_thread().name == "replication-aside":
+            stands.set()
+            assert free.wait(TIMEOUT_S)
+        return append(records)
+
+    log.append_slice = slow  # type: ignore[method-assign, assignment]
+    all_answered(leader, ORDERS, 1)
+    held = leader.produce(ORDERS, 1)
+    assert stands.wait(TIMEOUT_S)
+    all_answered(leader, other, 20)
+    assert held == []
+    free.set()
+    eventually(lambda: held, "the slow one, too")
+    assert leader.files(ORDERS) == follower.files(ORDERS)
 
 
 @pytest.mark.parametrize("is_cached", [True, False])
