@@ -37,12 +37,12 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.frames import Channel, FrameReceiver, Outbox, ReceivedFrame, encoded, hang_up, tune
+from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded, hang_up, tune
 from spark_replication.transport.handshake import introduce
 from spark_replication.transport.meter import Traffic
 from spark_replication.transport.replication_server import HELLO_TIMEOUT_S
 from spark_replication.transport.security import Security
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.socket_loop import Connected, SocketLoop
 
 CONNECT_TIMEOUT_S = 2.0
 RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
@@ -207,49 +207,39 @@ class LeaderLink:
 
     # Where the leader is.
 
-    def look_up(self) -> None:
-        thread = threading.Thread(target=self._find, args=(self._connection,), name="replication-look-up", daemon=True)
+    def look_up(self, refused: LeaderConnection) -> None:
+        """For what was refused over that connection."""
+        thread = threading.Thread(target=self._find, args=(refused,), name="replication-look-up", daemon=True)
         with contextlib.suppress(RuntimeError):  # no thread: the next refusal asks again
             thread.start()
 
-    def _find(self, connection: LeaderConnection) -> None:
+    def _find(self, refused: LeaderConnection) -> None:
         """On a thread of its own."""
-        self._loop.post(partial(self._found, connection, self._client.address_of(self._leader)))
+        self._loop.post(partial(self._found, refused, self._client.address_of(self._leader)))
 
-    def _found(self, connection: LeaderConnection, address: Address | None) -> None:
-        if self._connection is connection and address != self._address:
-            self._loop.end(connection, BrokerNotAvailable(f"broker {self._leader} is no longer at {self._address}"))
+    def _found(self, refused: LeaderConnection, address: Address | None) -> None:
+        if self._connection is refused and address != self._address:
+            self._loop.end(refused, BrokerNotAvailable(f"broker {self._leader} is no longer at {self._address}"))
 
     @property
     def leader(self) -> BrokerId:
         return self._leader
 
 
-class LeaderConnection:
-    """transport.socket_loop.Connected."""
-
+class LeaderConnection(Connected):
     def __init__(
         self, link: LeaderLink, client: ReplicationClient, end: FollowerEnd, channel: Channel, receiver: FrameReceiver
     ) -> None:
+        super().__init__(channel)
         self._link = link
         self._client = client
         self._end = end
         self._channel = channel
         self._receiver = receiver
-        self._outbox = Outbox(channel)
-        self._number = channel.fileno()
-
-    def fileno(self) -> int:
-        return self._number
-
-    @property
-    def owes(self) -> bool:
-        return bool(self._outbox)
 
     def begin(self) -> None:
         self._client.loop.add(self)
-        # Of what came with the last of the handshake no poll tells.
-        self._client.loop.perform(self, lambda: self._take(self._receiver.whole()))
+        self._client.loop.perform(self, self.came)  # of what came with the last of the handshake no poll tells
 
     def came(self) -> None:
         """What the leader has sent, until it pauses: asked for again together, it comes together."""
@@ -266,19 +256,19 @@ class LeaderConnection:
         if self._end.is_silent(now_ms):
             silence_s = self._end.silence_ms / 1000
             raise BrokerNotAvailable(f"nothing has come for {silence_s:.1f} s from a leader that says that it lives")
-        self._outbox.flush()
+        self.outbox.flush()
         self._send_fetches()  # of partitions that were not free before
-        while not self._outbox and (due := self._end.take_due(now_ms)):
+        while not self.outbox and (due := self._end.take_due(now_ms)):
             ask(self._end, due, self._client.find, self._wake)
             self._send_fetches()
-        wait_ms = None if self._outbox else self._end.wait_ms(now_ms)
+        wait_ms = None if self.outbox else self._end.wait_ms(now_ms)
         return math.inf if wait_ms is None else now_ms + wait_ms
 
     def _send_fetches(self) -> None:
-        frame = None if self._outbox else self._end.frame()
+        frame = None if self.outbox else self._end.frame()
         if frame is not None:
-            self._outbox.put(encoded(frame))
-            self._outbox.flush()
+            self.outbox.put(encoded(frame))
+            self.outbox.flush()
 
     def _wake(self) -> None:
         self._client.loop.touch(self)
@@ -345,7 +335,7 @@ class LeaderConnection:
         text = "replication of %s from broker %s: %s"
         log.log(level, text, partition, self._link.leader, error, extra={"partition": partition})
         if self._end.failed(partition, error, _now_ms()):
-            self._link.look_up()
+            self._link.look_up(self)
 
 
 def _now_ms() -> float:

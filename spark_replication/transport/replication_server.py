@@ -19,6 +19,7 @@ import math
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from functools import partial
 from typing import TypeGuard
@@ -49,7 +50,6 @@ from spark_replication.transport.aside import Aside
 from spark_replication.transport.frames import (
     Channel,
     FrameReceiver,
-    Outbox,
     ReceivedFrame,
     encoded,
     hang_up,
@@ -59,7 +59,7 @@ from spark_replication.transport.frames import (
 from spark_replication.transport.handshake import admitted
 from spark_replication.transport.meter import CONNECTION, FETCH, Meter, Traffic
 from spark_replication.transport.security import Security
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.socket_loop import Connected, SocketLoop
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
@@ -202,9 +202,7 @@ class ReplicationServer:
         connection.close()
 
 
-class FollowerConnection:
-    """transport.socket_loop.Connected."""
-
+class FollowerConnection(Connected):
     def __init__(
         self,
         server: ReplicationServer,
@@ -213,23 +211,17 @@ class FollowerConnection:
         end: LeaderEnd,
         close: Callable[[], None],
     ) -> None:
+        super().__init__(channel)
         self.end = end
         self._server = server
         self._loop = server.loop
         self._channel = channel
         self._receiver = receiver
         self._close = close
-        self._outbox = Outbox(channel)
         self._sends_files = isinstance(channel, socket.socket)  # else it encrypts them first
         self._collected = 0  # bytes of answers since the last flush
-        self._number = channel.fileno()
-
-    def fileno(self) -> int:
-        return self._number
-
-    @property
-    def owes(self) -> bool:
-        return bool(self._outbox)
+        # What is in the page cache by now: said when the socket has taken what is before it.
+        self._warm: deque[Answer] = deque()
 
     def begin(self) -> None:
         """After the handshake, with which the first fetches may have come."""
@@ -240,9 +232,9 @@ class FollowerConnection:
         before = self._server.followers.joined(self)
         if before is not None:
             self._loop.end(before, BrokerNotAvailable("its follower has connected again"))
-        self._outbox.put(encoded(ALIVE_FRAME))  # before any answer: the follower is to know that it will hear this
+        self.outbox.put(encoded(ALIVE_FRAME))  # before any answer: the follower is to know that it will hear this
         self.end.sent(_now_ms())
-        self._take(self._receiver.whole())
+        self.came()  # of what came with the last of the handshake no poll tells
 
     def came(self) -> None:
         self._take(self._receiver.receive())
@@ -270,25 +262,28 @@ class FollowerConnection:
 
     def turn(self, now_ms: float) -> float:
         self._flush()
-        while not self._outbox and self.end.wait_ms(now_ms) <= 0:
+        while not self.outbox and self._warm:
+            self._say(self._warm.popleft())
+            self._flush()
+        while not self.outbox and self.end.wait_ms(now_ms) <= 0:
             self._answer(self.end.take_ready())
             if self.end.owes_a_sign_of_life(now_ms):
-                self._outbox.put(encoded(ALIVE_FRAME))
+                self.outbox.put(encoded(ALIVE_FRAME))
                 self.end.sent(now_ms)
             self._flush()
             self.end.gather(_now_ms(), self._server.gather_ms())
         # What the socket does not take is its next turn.
-        return math.inf if self._outbox else now_ms + self.end.wait_ms(now_ms)
+        return math.inf if self.outbox else now_ms + self.end.wait_ms(now_ms)
 
     def _flush(self) -> None:
-        self._outbox.flush()
+        self.outbox.flush()
         self._collected = 0
 
     def _answer(self, partitions: list[TopicPartition]) -> None:
         for place, partition in enumerate(partitions):
             if self._collected >= SEND_BYTES:
                 self._flush()
-                if self._outbox:  # the others wait, rather than lie in memory
+                if self.outbox:  # the others wait, rather than lie in memory
                     for later in partitions[place:]:
                         self.end.ready(later)
                     return
@@ -296,9 +291,13 @@ class FollowerConnection:
 
     def _answered(self, answer: Answer) -> None:
         if isinstance(answer.records, StoredSlice) and not answer.records.data.is_cached:
-            self._server.aside.do(answer.records.data.warm, lambda _: self._say(answer))
+            self._server.aside.do(answer.records.data.warm, lambda _: self._is_warm(answer))
         else:
             self._say(answer)
+
+    def _is_warm(self, answer: Answer) -> None:
+        self._warm.append(answer)
+        self._loop.touch(self)
 
     def _say(self, found: Answer) -> None:
         answer = loaded(found, self._loaded)
@@ -309,7 +308,7 @@ class FollowerConnection:
         frame = encoded(FetchedFrame(number=answer.number, partition=answer.told), *stored)
         if records is not None:
             self._server.sent.carried(records)
-        self._outbox.put(frame)
+        self.outbox.put(frame)
         self._collected += sum(map(len, frame))
         self.end.sent(_now_ms())
         self._loop.touch(self)  # it may not be its turn
@@ -322,9 +321,9 @@ class FollowerConnection:
     def ended(self, error: OSError | ReplicationError) -> None:
         self._server.followers.left(self)
         if self._server.is_refusal(error):
-            self._outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
+            self.outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
             with contextlib.suppress(OSError, ReplicationError):
-                self._outbox.flush()
+                self.outbox.flush()
         self._close()
 
 

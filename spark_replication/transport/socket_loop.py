@@ -17,29 +17,32 @@ import os
 import select
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 from spark_replication.errors import ReplicationError
+from spark_replication.transport.frames import Channel, Outbox
 
 
-class Connected(Protocol):
-    """A connection, as the loop looks after it. `fileno` names it until it has ended."""
+class Connected(ABC):
+    """A connection, as the loop looks after it. outbox: what the socket did not take of it goes with a turn that comes
+    when the socket does."""
 
-    def fileno(self) -> int: ...
+    def __init__(self, channel: Channel) -> None:
+        self.number = channel.fileno()  # names it until it has ended
+        self.outbox = Outbox(channel)
 
+    @abstractmethod
     def came(self) -> None:
         """There are bytes to be read."""
 
+    @abstractmethod
     def turn(self, now_ms: float) -> float:
         """Do what is due. Returns when the next turn is due, if nothing happens until then."""
 
-    @property
-    def owes(self) -> bool:
-        """There is something to be sent that the socket did not take: the next turn comes when it does."""
-
+    @abstractmethod
     def ended(self, error: OSError | ReplicationError) -> None:
         """The loop has let go of it."""
 
@@ -95,10 +98,9 @@ class SocketLoop:
     # On its thread.
 
     def add(self, connection: Connected) -> None:
-        number = connection.fileno()
-        self._connections[number] = connection
-        self._epoll.register(number, select.EPOLLIN)
-        self._touched[number] = None
+        self._connections[connection.number] = connection
+        self._epoll.register(connection.number, select.EPOLLIN)
+        self.touch(connection)
 
     def at(self, due_ms: float, call: Callable[[], None]) -> None:
         """By time.monotonic."""
@@ -106,11 +108,11 @@ class SocketLoop:
         heapq.heappush(self._timers, (due_ms, self._timers_set, call))
 
     def touch(self, connection: Connected) -> None:
-        """It is to have a turn now."""
-        self._touched[connection.fileno()] = None
+        """It is to have a turn now. Not one after its own turn, in which this was said: that looks at all there is."""
+        self._touched[connection.number] = None
 
     def end(self, connection: Connected, error: OSError | ReplicationError) -> None:
-        number = connection.fileno()
+        number = connection.number
         if self._connections.get(number) is not connection:
             return
         del self._connections[number]
@@ -134,7 +136,7 @@ class SocketLoop:
 
     def _step(self) -> None:
         self._awake = False
-        happened = self._epoll.poll(0 if self._posted else self._wait_s())
+        happened = self._epoll.poll(0 if self._posted or self._touched else self._wait_s())
         self._awake = True
         for number, events in happened:
             if number == self._wake:
@@ -151,25 +153,27 @@ class SocketLoop:
         touched, self._touched = self._touched, {}
         for number in touched:
             if (connection := self._connections.get(number)) is not None:
-                self.perform(connection, partial(self._turn, number, connection, now_ms))
+                self.perform(connection, partial(self._turn, connection, now_ms))
 
     def _wait_s(self) -> float:
         """-1: for ever."""
         return max(0.0, self._timers[0][0] / 1000 - time.monotonic()) if self._timers else -1
 
-    def _turn(self, number: int, connection: Connected, now_ms: float) -> None:
-        due_ms = connection.turn(now_ms)
+    def _turn(self, connection: Connected, now_ms: float) -> None:
+        number, due_ms = connection.number, connection.turn(now_ms)
+        self._touched.pop(number, None)  # of what happened to it in its turn it has seen
         if due_ms < self._due.get(number, math.inf):
             self._due[number] = due_ms
-            self.at(due_ms, partial(self._turn_is_due, number, connection))
-        if connection.owes != (number in self._waits_to_send):
+            self.at(due_ms, partial(self._turn_is_due, connection))
+        owes = bool(connection.outbox)
+        if owes != (number in self._waits_to_send):
             self._waits_to_send ^= {number}
-            self._epoll.modify(number, select.EPOLLIN | (select.EPOLLOUT if connection.owes else 0))
+            self._epoll.modify(number, select.EPOLLIN | (select.EPOLLOUT if owes else 0))
 
-    def _turn_is_due(self, number: int, connection: Connected) -> None:
-        if self._connections.get(number) is connection:
-            self._due.pop(number, None)
-            self._touched[number] = None
+    def _turn_is_due(self, connection: Connected) -> None:
+        if self._connections.get(connection.number) is connection:
+            self._due.pop(connection.number, None)
+            self.touch(connection)
 
     def perform(self, connection: Connected, perform: Callable[[], None]) -> None:
         """What ends that connection if it fails."""

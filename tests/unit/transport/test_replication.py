@@ -7,6 +7,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import cast
 
@@ -17,7 +18,7 @@ from spark_replication.engine import fetch_session
 from spark_replication.engine.fetch_session import SLOW_MS
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import InvalidConfig
+from spark_replication.errors import InvalidConfig, NotLeader
 from spark_replication.messages.replication import (
     ALIVE,
     ALIVE_FRAME,
@@ -306,6 +307,59 @@ def test_what_the_leaders_disk_has_lost_delays_no_other_partition(
     assert set(warmed) == (set() if is_cached else {"replication-aside"})
 
 
+def test_a_refusal_that_comes_to_a_link_at_rest_looks_nobody_up(brokers: Brokers) -> None:
+    """It was taken late, by when its connection had ended, and the leader is elsewhere."""
+    leader, follower = brokers.start(1), brokers.start(2)
+    for broker in (leader, follower):
+        broker.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 1)
+    link = follower.replication._client._links.to(1)
+    connection = link._connection
+    assert connection is not None
+    brokers.addresses[1] = ("127.0.0.1", 1)  # where nobody is
+    leader.close()
+    eventually(lambda: link._connection is None, "its connection has ended")
+    refused = partial(connection._taken, ORDERS, None, 0.0, NotLeader("another leads"))
+    assert follower.sockets.call(refused, TIMEOUT_S)
+    eventually(
+        lambda: not [each for each in threading.enumerate() if each.name == "replication-look-up"], "it has looked"
+    )
+    assert follower.sockets.call(lambda: None, TIMEOUT_S), "the loop goes on"
+
+
+def test_what_was_read_from_the_disk_waits_for_a_follower_that_takes_nothing(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many partitions at once: what does not fit into the socket stays in the files."""
+    monkeypatch.setattr(files.StoredRange, "is_cached", False)
+    monkeypatch.setattr(replication_server, "SENDFILE_BYTES_MIN", 1 << 30)  # as over TLS: it is read before
+    leader = brokers.start(1)
+    partitions = [TopicPartition("orders", number) for number in range(40)]
+    batch = prepared(0, BATCH_BYTES_MAX // 8)
+    for partition in partitions:
+        leader.command(partition, 1, (1, 2))
+        with leader.partitions[partition] as replica:
+            replica.produce(batch, acks=1, now_ms=0, acknowledge=lambda _: None)
+    read: list[int] = []
+    stored = files.StoredRange.read
+
+    def counted(found: files.StoredRange) -> bytes:
+        read.append(len(found))
+        return stored(found)
+
+    warmed: list[int] = []
+    monkeypatch.setattr(files.StoredRange, "read", counted)
+    monkeypatch.setattr(files.StoredRange, "warm", lambda found: warmed.append(len(found)))
+    peer = Peer(leader)
+    peer.connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    peer.say(FetchFrame(number=1, partitions=tuple(map(_fetch, partitions))))
+    eventually(lambda: len(warmed) == len(partitions), "all are read ahead")
+    assert leader.sockets.call(lambda: None, TIMEOUT_S)
+    assert sum(read) < sum(warmed) / 2
+    heard = {peer.hears_answer().partition.partition for _ in partitions}
+    assert heard == set(range(len(partitions)))
+
+
 def test_an_answer_for_a_topic_of_the_same_name_is_not_taken(brokers: Brokers) -> None:
     leader, follower = brokers.start(1), brokers.start(2)
     leader.open(ORDERS, "old")
@@ -432,6 +486,18 @@ def test_closing_ends_all_threads(brokers: Brokers) -> None:
 # What a peer says, frame by frame.
 
 
+def _fetch(partition: TopicPartition, offset: int = 0, last_epoch: int = -1) -> FetchPartition:
+    return FetchPartition(
+        topic=partition.topic,
+        partition=partition.partition,
+        topic_id="id",
+        leader_epoch=0,
+        offset=offset,
+        last_epoch=last_epoch,
+        clean_since=0,
+    )
+
+
 class Peer:
     """A follower by hand."""
 
@@ -445,16 +511,7 @@ class Peer:
         send(self.connection, encoded(frame))
 
     def fetch(self, number: int, *, offset: int = 0, last_epoch: int = -1) -> None:
-        partition = FetchPartition(
-            topic="orders",
-            partition=0,
-            topic_id="id",
-            leader_epoch=0,
-            offset=offset,
-            last_epoch=last_epoch,
-            clean_since=0,
-        )
-        self.say(FetchFrame(number=number, partitions=(partition,)))
+        self.say(FetchFrame(number=number, partitions=(_fetch(ORDERS, offset, last_epoch),)))
 
     def hears(self) -> Frame:
         """What it is told besides that the leader lives."""
@@ -574,7 +631,7 @@ def test_a_follower_that_is_behind_gets_several_batches_at_once(
     brokers: Brokers, monkeypatch: pytest.MonkeyPatch, busy_cores: float, setting: str
 ) -> None:
     for gather in ("GATHER_MS", "GATHER_BUSY_MS"):
-        monkeypatch.setattr(replication_server, gather, 500 if gather == setting else 0)
+        monkeypatch.setattr(replication_server, gather, 10_000 * TIMEOUT_S if gather == setting else 0)
     monkeypatch.setattr(load, "BUSY_CORES", busy_cores)
     monkeypatch.setattr(load, "LOOK_S", 0.0)
     leader = brokers.start(1)
@@ -583,8 +640,17 @@ def test_a_follower_that_is_behind_gets_several_batches_at_once(
     peer = Peer(leader)
     peer.fetch(1)
     first = peer.hears_answer().partition
+    connection = leader.replication._server.followers.of(2)
+    assert connection is not None
     peer.fetch(2)  # behind again, and asked too soon
+    eventually(lambda: connection.end.has_ready, "its answer is ready")
     leader.produce(ORDERS, 3)
+
+    def moment_is_over() -> None:
+        connection.end.gather(0.0, 0.0)
+        leader.sockets.touch(connection)
+
+    assert leader.sockets.call(moment_is_over, TIMEOUT_S)
     second = peer.hears_answer().partition
     assert (first.entry_bytes, second.entry_bytes) == (ENTRY_BYTES, 4 * ENTRY_BYTES)
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from spark_replication.errors import AuthenticationFailed, ReplicationError
 from spark_replication.messages.replication import (
     ChallengeFrame,
     ErrorFrame,
+    FetchedFrame,
     FetchFrame,
     FetchPartition,
     Frame,
@@ -29,11 +30,13 @@ from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, FrameReceive
 from spark_replication.transport.handshake import introduce
 from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
+from spark_replication.transport.tls_channel import RECORD_BYTES_MAX
 from spark_replication.transport.token import Token
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 from tests.unit.transport.test_security import SECRET, token_settings
+from tests.unit.transport.test_tls_channel import Corked
 
 ORDERS = TopicPartition("orders", 0)
 HUGE_EPOCH = (1 << 31) - 1
@@ -247,6 +250,25 @@ def test_without_security_a_huge_epoch_does_shut_out(brokers: Brokers) -> None:
     answers = leader.produce(ORDERS, 1)
     eventually(lambda: follower.replication._client._links.to(1)._end._attempts > 2, "the follower is refused")
     assert answers == []
+
+
+def test_fetches_that_come_with_the_end_of_the_tls_handshake_are_answered(brokers: Brokers, modes: Modes) -> None:
+    """All of them: the handshake has read them from the socket, which tells of them no more."""
+    leader = brokers.start(1, security=modes.mutual)
+    connection = socket.create_connection(("127.0.0.1", leader.replication.port), timeout=TIMEOUT_S)
+    corked = Corked(connection)
+    channel = modes.mutual.connected(cast("socket.socket", corked), "127.0.0.1", TIMEOUT_S)
+    asked = tuple(replace(fetch(), partition=number) for number in range(80))
+    frame = encoded(FetchFrame(number=1, partitions=asked))
+    assert HANDSHAKE_BYTES_MAX < sum(map(len, frame)) < RECORD_BYTES_MAX - HANDSHAKE_BYTES_MAX
+    send(channel, [*encoded(PLAIN_HELLO), *frame])
+    corked.uncork()
+    receiver = FrameReceiver(channel, 1 << 26)
+    heard: set[int] = set()
+    while len(heard) < len(asked):
+        answers = [found.frame for found in receiver.receive()]
+        heard |= {each.partition.partition for each in answers if isinstance(each, FetchedFrame) and each.number == 1}
+    connection.close()
 
 
 @pytest.mark.parametrize("stranger", ["no_certificate", "other_ca"])

@@ -14,32 +14,24 @@ import pytest
 
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.frames import Outbox
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.socket_loop import Connected, SocketLoop
 from tests.unit.transport.replicas import TIMEOUT_S, eventually
 
 
-class Sink:
+class Sink(Connected):
     """A connection that keeps what comes. turns: when it had them."""
 
     def __init__(self, loop: SocketLoop, connection: socket.socket) -> None:
         connection.setblocking(False)
+        super().__init__(connection)
         self.loop = loop
         self.connection = connection
-        self.number = connection.fileno()
-        self.outbox = Outbox(connection)
         self.heard = b""
         self.turns: list[float] = []
         self.due_ms = math.inf
         self.error: Exception | None = None
         self.fails: ReplicationError | None = None
-
-    def fileno(self) -> int:
-        return self.number
-
-    @property
-    def owes(self) -> bool:
-        return bool(self.outbox)
+        self.touches: Sink | None = None  # in its turn
 
     def came(self) -> None:
         assert threading.current_thread().name == "loop"
@@ -53,6 +45,8 @@ class Sink:
             raise self.fails
         self.turns.append(now_ms)
         self.outbox.flush()
+        if self.touches is not None:
+            self.loop.touch(self.touches)
         due_ms, self.due_ms = self.due_ms, math.inf
         return due_ms
 
@@ -135,6 +129,30 @@ def test_a_turn_comes_when_it_was_said_to_be_due(connected: tuple[Sink, socket.s
     assert len(sink.turns) == taken, "and none after it, since nothing happens"
 
 
+def test_who_is_touched_in_the_turn_of_another_has_one_too(loop: SocketLoop) -> None:
+    """Its own may have been before, and nothing else may happen for long."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        first, second = Sink(loop, ours), Sink(loop, theirs)
+        first.touches = second
+        second.begin()
+        eventually(lambda: second.turns, "its first turn")
+        first.begin()
+        eventually(lambda: first.turns and len(second.turns) == 2, "its second one")
+        assert loop.call(lambda: None, TIMEOUT_S)
+        assert (len(first.turns), len(second.turns)) == (1, 2)
+
+
+def test_who_touches_itself_in_its_turn_has_no_other(connected: tuple[Sink, socket.socket]) -> None:
+    sink, _ = connected
+    sink.touches = sink
+    before = len(sink.turns)
+    assert sink.loop.call(lambda: sink.loop.touch(sink), TIMEOUT_S)
+    eventually(lambda: len(sink.turns) > before, "the turn")
+    assert sink.loop.call(lambda: None, TIMEOUT_S)
+    assert len(sink.turns) == before + 1
+
+
 def test_a_timer_is_called_when_it_is_due(loop: SocketLoop) -> None:
     called: list[str] = []
     now_ms = time.monotonic() * 1000
@@ -154,7 +172,7 @@ def test_what_the_socket_does_not_take_goes_when_it_does(connected: tuple[Sink, 
     while len(received) < len(sent):
         received += theirs.recv(1 << 20)
     assert received == sent
-    eventually(lambda: not sink.owes, "nothing is left")
+    eventually(lambda: not sink.outbox, "nothing is left")
     turns = len(sink.turns)
     assert sink.loop.call(lambda: None, TIMEOUT_S)
     assert len(sink.turns) == turns, "nobody looks any longer whether it takes more"
