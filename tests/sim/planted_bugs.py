@@ -315,7 +315,7 @@ PLANTED_BUGS = (
         *LOSS,
         "followers_catch_up",
         profile="syncs",
-        seed=129,
+        seed=1610,
     ),
     bug(
         "never ask again once the disk was full",
@@ -331,7 +331,7 @@ PLANTED_BUGS = (
         "",
         "followers_catch_up",
         profile="drawn",
-        seed=4606,
+        seed=5920,
     ),
     bug(
         "take any sequence of an unknown producer, and read on after a refusal",
@@ -442,7 +442,7 @@ PLANTED_BUGS = (
         "            self._quiet.pop(key, None)\n",
         "",
         CHAIN,
-        seed=309,
+        seed=38,
     ),
     bug(
         "show a row that changes while an earlier one of it is being written, before its event",
@@ -541,6 +541,7 @@ PLANTED_BUGS = (
         "        self._replicas.update(newer)\n",
         "        self._replicas = newer | self._replicas\n",
         *UNTOLD,
+        seed=840,
     ),
     bug(
         "give up a command that gets no answer",
@@ -606,7 +607,7 @@ PLANTED_BUGS = (
         "            return Do.REST\n",
         "            return Do.SERVE\n",
         *UNTOLD,
-        seed=403,
+        seed=320,
     ),
     bug(
         "a registration that goes while its broker reads goes unnoticed",
@@ -637,5 +638,39 @@ PLANTED_BUGS = (
         "            refused(error)\n",
         *UNTOLD,
         seed=40,
+    ),
+    bug(
+        "count a campaign as won whose node is another's",
+        "core/claims/campaigning.py",
+        "present is not None and present.is_as_sent(sent.info)",
+        "present is not None",
+        CHAIN,
+        *UNTOLD,
+        seed=320,
+    ),
+    bug(
+        "win /controller without a new epoch",
+        "core/claims/campaigning.py",
+        "known.value.epoch + 1, known.version",
+        "known.value.epoch, known.version",
+        CHAIN,
+        *UNTOLD,
+    ),
+    bug(
+        "take a write whose answer was lost for stored",
+        "core/law/standing.py",
+        "if is_lost and (proof(looks) is not None or all(look.shows for look in looks))",
+        "if is_lost",
+        "persisted_before_sent",
+        *UNTOLD,
+        seed=40,
+    ),
+    bug(
+        "take what may have been so before for the proof of a write",
+        "core/law/standing.py",
+        "if look.shows and isinstance(look.write, (PartitionWrite, TopicWrite))",
+        "if look.shows",
+        UNEXPECTED,
+        "persisted_before_sent",
     ),
 )

@@ -11,11 +11,11 @@ from typing import Protocol, assert_never
 
 from spark_replication.core.claims.campaigning import Campaigning, Won
 from spark_replication.core.controller.cluster import LoadedCluster
-from spark_replication.core.controller.events import Event, PartitionsRead, TookOver
+from spark_replication.core.controller.events import Event, TookOver
 from spark_replication.core.controller.news import News
 from spark_replication.core.controller.plan import Reply
-from spark_replication.core.law.unreadable import ALL_READ, Unreadable
-from spark_replication.core.law.writes import Deposed, Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
+from spark_replication.core.law.unreadable import Unreadable
+from spark_replication.core.law.writes import Group, GroupAnswer, PartitionWrite, Refused, TopicWrite
 from spark_replication.engine.candidacy import Candidacy, Instruction
 from spark_replication.engine.candidacy import Event as Happened
 from spark_replication.engine.command_line import CommandLine, CommandLines
@@ -33,6 +33,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.model import BrokerId, ControllerInfo, HeldDirectory, Registration, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
+from spark_replication.sim.cast.commits import Commit
 from spark_replication.sim.cast.mirror import MirrorTables, MirrorWriter
 from spark_replication.sim.world.claims import perform
 from spark_replication.sim.world.network import Network
@@ -45,7 +46,6 @@ TIMEOUT_MS = 120
 RETRY_MS = (10, 60)
 CONNECT_MS = (1, 20)
 CAMPAIGN_MS = (10, 60)
-GROUPS_PER_MULTI_MAX = 3
 HOLDS = 0.5  # the lock of its directory, so that the next process there knows that this one is dead
 LATE_COMMAND = 0.1  # a command that was given up for lost is carried out all the same, later
 
@@ -146,14 +146,14 @@ class Candidate(Process):
             if session is not self._session:
                 return
             if isinstance(answer, Won):
-                self._load(session)
+                self._load(session, answer.info.epoch)
             else:
                 self.happened(Happened.OUTVOTED if answer is None else Happened.FAILED)
 
         wanted = ControllerInfo(id=self.name, host=self.name, port=1, epoch=0, held=self._held)
         perform(session, "campaigns", Campaigning(wanted), ended)
 
-    def _load(self, session: Session) -> None:
+    def _load(self, session: Session, controller_epoch: int) -> None:
         def answered(answer: LoadedCluster | Lost | None) -> None:
             if session is not self._session:
                 return
@@ -163,9 +163,11 @@ class Candidate(Process):
             elif answer is None or answer.expired:
                 self.happened(Happened.FAILED)
             else:
-                self.world.after(self.world.between(*RETRY_MS), "loads again", lambda: self._load(session), on=self)
+                self.world.after(
+                    self.world.between(*RETRY_MS), "loads again", lambda: self._load(session, controller_epoch), on=self
+                )
 
-        session.request("loads", lambda: self.zookeeper.load(session), answered)
+        session.request("loads", lambda: self.zookeeper.load(controller_epoch), answered)
 
     def lost(self, session: Session) -> None:
         """This session, or what it had won."""
@@ -190,6 +192,9 @@ class Candidate(Process):
         self.handle(TookOver())
         commanding.read("brokers")
         commanding.read("changes")
+        self.world.after(
+            self.world.between(*CONNECT_MS), "reads who commands", lambda: self._marked("vacancy"), on=self
+        )
         self.world.after(TICK_MS, "controller tick", lambda: self._tick(commanding), on=self)
 
     def _resign(self) -> None:
@@ -228,7 +233,7 @@ class Commanding:
         self.candidate = candidate
         self.controller_epoch = controller_epoch
         self.over = False
-        self._session = session
+        self.session = session
         self._reading: set[str] = set()
         self._lines = CommandLines(lambda line: Messenger(self, line))
         self._loads_anew = False
@@ -238,49 +243,9 @@ class Commanding:
 
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
         self.candidate.observer.deciding(self.controller_epoch, groups)
-        answers: list[GroupAnswer] = []
-        waiting = list(groups)
-        zookeeper, world = self.candidate.zookeeper, self.candidate.world
-        met = ALL_READ
+        Commit(self, groups, then).send_next()
 
-        def send_next() -> None:
-            if not waiting:
-                if not self.over:
-                    then(answers)
-                    if met.reasons:
-                        self.candidate.handle(PartitionsRead({}, met))
-                return
-            size = world.between(1, GROUPS_PER_MULTI_MAX)
-            multi, waiting[:] = waiting[:size], waiting[size:]
-            attempt(multi, [])
-
-        def attempt(multi: list[Group], known: list[GroupAnswer]) -> None:
-            # What a lost answer leaves open is found out by reading: the outcome of the first attempt counts.
-            def operate() -> list[GroupAnswer]:
-                nonlocal met
-                if not known:
-                    known.extend(zookeeper.commit(self.controller_epoch, group) for group in multi)
-                    met |= self._garbage_met(multi, known)
-                return known
-
-            def answered(answer: list[GroupAnswer] | Lost) -> None:
-                if isinstance(answer, list):
-                    answers.extend(answer)
-                    send_next()
-                elif answer.expired:
-                    answers.extend(Deposed() for _ in (*multi, *waiting))
-                    waiting.clear()
-                    send_next()
-                elif not self.over:
-                    world.after(
-                        world.between(*RETRY_MS), "writes again", lambda: attempt(multi, known), on=self.candidate
-                    )
-
-            self._session.request("controller writes", operate, answered, multi)
-
-        send_next()
-
-    def _garbage_met(self, groups: Sequence[Group], answers: Sequence[GroupAnswer]) -> Unreadable:
+    def met_by(self, groups: Sequence[Group], answers: Sequence[GroupAnswer | None]) -> Unreadable:
         """By writes of ours that were refused now."""
         refused = [group for group, answer in zip(groups, answers, strict=True) if isinstance(answer, Refused)]
         writes = [write for group in refused for write in group]
@@ -307,7 +272,7 @@ class Commanding:
 
     def _load_anew(self) -> None:
         if not self.over:
-            self.candidate.lost(self._session)
+            self.candidate.lost(self.session)
 
     # Watches
 
@@ -339,7 +304,7 @@ class Commanding:
                 world = self.candidate.world
                 world.after(world.between(*RETRY_MS), "reads again", lambda: self.read(what), on=self.candidate)
 
-        self._session.request(f"reads {what}", operate, answered)
+        self.session.request(f"reads {what}", operate, answered)
 
     # CommandSender
 

@@ -14,6 +14,7 @@ from spark_replication.config import Settings
 from spark_replication.core.controller.cluster import LoadedCluster, StoredTopic
 from spark_replication.core.controller.events import BrokersRead, Requested
 from spark_replication.core.law.brokers import Brokers
+from spark_replication.core.law.standing import Look, Standing, moved_on, proof, standing
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import (
     BrokerRemoval,
@@ -70,13 +71,13 @@ class MemoryStore:
     def load(self) -> LoadedCluster:
         """What a controller reads that has just won: the epoch rises with it (C1)."""
         self.controller_epoch += 1
-        return self.loaded()
+        return self.loaded(self.controller_epoch)
 
-    def loaded(self) -> LoadedCluster:
-        self.loaded_without[self.controller_epoch] = self.unreadable
+    def loaded(self, controller_epoch: int) -> LoadedCluster:
+        self.loaded_without[controller_epoch] = self.unreadable
         return LoadedCluster(
             cluster_id="scenario",
-            controller_epoch=self.controller_epoch,
+            controller_epoch=controller_epoch,
             settings=self.settings,
             stored_settings=ClusterSettings() if self.unreadable.settings else self.stored_settings,
             topics=self.readable_topics(),
@@ -191,11 +192,69 @@ class MemoryStore:
 
     def group(self, group: Group) -> GroupAnswer:
         if not all(self._holds(write) for write in group):
-            written = [write.partition for write in group if isinstance(write, PartitionWrite)]
-            current = {partition: self.readable_partition(partition) for partition in written}
-            topics = {w.topic: self._assignment(w.topic) for w in group if isinstance(w, TopicWrite)}
-            return Refused(current, topics)
+            return self._refused(group)
+        self._next_zxid()
         return Stored(tuple(self._store(write) for write in group))
+
+    def _refused(self, group: Group) -> Refused:
+        written = [write.partition for write in group if isinstance(write, PartitionWrite)]
+        current = {partition: self.readable_partition(partition) for partition in written}
+        return Refused(current, {w.topic: self._assignment(w.topic) for w in group if isinstance(w, TopicWrite)})
+
+    def found(self, group: Group) -> Stored | Refused | None:
+        """What became of a group whose answer was lost. None: it can be sent again."""
+        looks = [self._look(write) for write in group]
+        match standing(looks, is_lost=True):
+            case Standing.STORED:
+                proving = proof(looks)
+                shown = None if proving is None else self._stored(proving)
+                zxid = self.zxid if shown is None else shown.zxid
+                read = {write.partition: self.readable_partition(write.partition) for write in moved_on(looks)}
+                newer = {partition: stored for partition, stored in read.items() if stored is not None}
+                return Stored(tuple(_made(write, zxid) for write in group), newer)
+            case Standing.LOST:
+                return self._refused(group)
+            case Standing.OPEN:
+                return None
+
+    def _look(self, write: Write) -> Look:
+        return Look(write, self._version(write), shows=self._shows(write), holds=self._holds(write))
+
+    def _version(self, write: Write) -> int:
+        """Of what names one."""
+        match write:
+            case PartitionWrite(partition=partition) if partition in self.partitions:
+                return self.partitions[partition].version
+            case TopicWrite(topic=topic) if topic in self.topics:
+                return self.topics[topic].version
+        return ABSENT
+
+    def _stored(self, write: PartitionWrite | TopicWrite) -> StoredPartition | StoredAssignment | None:
+        if isinstance(write, PartitionWrite):
+            return self.readable_partition(write.partition)
+        return self._assignment(write.topic)
+
+    def _shows(self, write: Write) -> bool:
+        match write:
+            case PartitionWrite() | TopicWrite():
+                stored = self._stored(write)
+                return stored is not None and (stored.version, stored.state) == (write.version + 1, write.state)
+            case BrokerRemoval(broker=broker):
+                return broker not in self.registered
+            case DeletionMark(topic=topic):
+                return topic in self.deleting
+            case PartitionRemoval(partition=partition):
+                return partition not in self.partitions
+            case TopicRemoval(topic=topic):
+                return topic not in self.topics and topic not in self.deleting
+            case TopicConfigWrite(topic=topic, config=config):
+                return topic in self.topics and self.topics[topic].config == config
+            case ClusterConfigWrite(config=settings):
+                return self.stored_settings == settings
+            case RequestRemoval(path=path):
+                return path not in self.requests
+            case _:
+                assert_never(write)
 
     def _assignment(self, topic: str) -> StoredAssignment | None:
         known = None if topic in self.unreadable.topics else self.topics.get(topic)
@@ -221,7 +280,7 @@ class MemoryStore:
                 assert_never(write)
 
     def _store(self, write: Write) -> Made:
-        zxid = self._next_zxid()
+        zxid = self.zxid  # of the whole group
         match write:
             case PartitionWrite(partition=partition, state=state, version=version):
                 self._store_partition(partition, StoredPartition(state, version + 1, zxid))
@@ -261,6 +320,10 @@ class MemoryStore:
     def _next_zxid(self) -> int:
         self.zxid += 1
         return self.zxid
+
+
+def _made(write: Write, zxid: int) -> Made:
+    return Made(write.version + 1 if isinstance(write, (PartitionWrite, TopicWrite)) else 0, zxid)
 
 
 class MemorySession:

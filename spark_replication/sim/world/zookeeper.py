@@ -277,9 +277,9 @@ class ZooKeeper:
 
     # Controllers
 
-    def load(self, session: Session) -> LoadedCluster | None:
-        """For who holds /controller."""
-        return self.store.loaded() if self.controller is session else None
+    def load(self, controller_epoch: int) -> LoadedCluster | None:
+        """For who has won that. None: /controller is gone again. Whose it is its watch finds out."""
+        return None if self.controller is None else self.store.loaded(controller_epoch)
 
     def vacate(self) -> None:
         self.controller = None

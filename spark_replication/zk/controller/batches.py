@@ -7,11 +7,12 @@ and operations; a check that several of them need is in it once. What a write is
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterable, Iterator, Mapping
 
-from spark_replication.core.law.writes import Group, Made, PartitionWrite, Write
+from spark_replication.core.law.standing import Look, proof
+from spark_replication.core.law.writes import Group, Made, Write
 from spark_replication.errors import InvalidRequest
+from spark_replication.model import ABSENT
 from spark_replication.zk.controller.write_kinds import codec_of
 from spark_replication.zk.operations import EXISTS, Check, Create, Node, Operation, SetData
 
@@ -106,12 +107,6 @@ def waves_of(items: Iterable[Item]) -> list[list[Item]]:
 # What a failed multi() is sorted out by.
 
 
-class Standing(enum.Enum):
-    STORED = "what is there is what the group wrote"
-    OPEN = "every condition holds: it can be sent"
-    LOST = "a condition fails, and will for ever"
-
-
 def paths_of(item: Item) -> Iterator[str]:
     """The nodes that decide where the group stands."""
     for check in item.checks:
@@ -123,52 +118,30 @@ def paths_of(item: Item) -> Iterator[str]:
         yield from codec.also_read(write)
 
 
-def standing(item: Item, nodes: Mapping[str, Node | None]) -> Standing:
-    """Only a group whose answer was lost can be stored: a rejected multi() has stored nothing.
+def looks_at(item: Item, nodes: Mapping[str, Node | None]) -> list[Look]:
+    return [_look(write, nodes) for write in item.group]
 
-    A multi() is stored whole or not at all: one node that shows its write speaks for the group, whatever became of the
-    others since.
-    """
-    if item.unsure and (_proof(item, nodes) is not None or all(_is_stored(write, nodes) for write in item.group)):
-        return Standing.STORED
+
+def _look(write: Write, nodes: Mapping[str, Node | None]) -> Look:
+    codec = codec_of(write)
+    node = nodes[codec.path(write)]
     checks_hold = all(
-        (node := nodes[check.path]) is not None and check.version in (EXISTS, node.version) for check in item.checks
+        (checked := nodes[check.path]) is not None and check.version in (EXISTS, checked.version)
+        for check in codec.checks(write)
     )
-    return (
-        Standing.OPEN
-        if checks_hold and all(codec_of(write).holds(write, nodes) for write in item.group)
-        else Standing.LOST
+    return Look(
+        write,
+        version=ABSENT if node is None else node.version,
+        shows=codec.is_stored(write, nodes),
+        holds=checks_hold and codec.holds(write, nodes),
     )
 
 
 def made_by(item: Item, nodes: Mapping[str, Node | None]) -> tuple[Made, ...]:
     """Of a group that is stored, what its writes made."""
-    proof = _proof(item, nodes)
-    return tuple(codec_of(write).made(write, nodes, proof) for write in item.group)
-
-
-def moved_on(item: Item, nodes: Mapping[str, Node | None]) -> list[PartitionWrite]:
-    """Of a group that is stored: the writes of partitions that their leaders have written since."""
-    return [
-        write
-        for write in item.group
-        if isinstance(write, PartitionWrite)
-        and (node := nodes[written_path(write)]) is not None
-        and node.version > write.version + 1
-    ]
-
-
-def _proof(item: Item, nodes: Mapping[str, Node | None]) -> Node | None:
-    """A node that is as a write of the group made it, and as nobody else would have.
-
-    Only writes that name a version leave one: what another write makes or removes may have been so before.
-    """
-    proving = (write for write in item.group if codec_of(write).proves)
-    return next((nodes[written_path(write)] for write in proving if _is_stored(write, nodes)), None)
-
-
-def _is_stored(write: Write, nodes: Mapping[str, Node | None]) -> bool:
-    return codec_of(write).is_stored(write, nodes)
+    proving = proof(looks_at(item, nodes))
+    node = None if proving is None else nodes[written_path(proving)]
+    return tuple(codec_of(write).made(write, nodes, node) for write in item.group)
 
 
 def written_path(write: Write) -> str:

@@ -17,6 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
+from spark_replication.core.law.standing import Standing, moved_on, standing
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import (
     Deposed,
@@ -37,13 +38,11 @@ from spark_replication.process.worker import Worker
 from spark_replication.zk import paths
 from spark_replication.zk.controller.batches import (
     Item,
-    Standing,
+    looks_at,
     made_by,
-    moved_on,
     multi_of,
     pack,
     paths_of,
-    standing,
     waves_of,
     written_path,
 )
@@ -280,7 +279,7 @@ class CommitPipeline:
         self._look_at_met(batch, nodes)
         rest: list[Item] = []
         for item in batch.items:
-            match standing(item, nodes):
+            match standing(looks_at(item, nodes), is_lost=item.unsure):
                 case Standing.STORED:
                     answers[item.number] = _found_stored(item, nodes)
                 case Standing.LOST:
@@ -360,7 +359,10 @@ def _of_created(node: Node) -> _When:
 
 
 def _found_stored(item: Item, nodes: Mapping[str, Node | None]) -> Stored:
-    read = {write.partition: _current(write.partition, nodes[written_path(write)]) for write in moved_on(item, nodes)}
+    read = {
+        write.partition: _current(write.partition, nodes[written_path(write)])
+        for write in moved_on(looks_at(item, nodes))
+    }
     newer = {partition: stored for partition, stored in read.items() if stored is not None}
     return Stored(made_by(item, nodes), newer)
 

@@ -34,9 +34,6 @@ Kind = TypeVar("Kind")
 class Codec(ABC, Generic[Kind]):
     """Of one kind of write."""
 
-    # Whether a node that is as the write made it proves that the write was stored: nobody else makes that version.
-    proves = False
-
     @abstractmethod
     def path(self, write: Kind) -> str:
         """The node that the write is about, whose version it names if it names one."""
@@ -80,8 +77,6 @@ Versioned = TypeVar("Versioned", bound=PartitionWrite | TopicWrite)
 
 class _AtVersion(Codec[Versioned]):
     """At `version`; ABSENT: it makes the node."""
-
-    proves = True
 
     def holds(self, write: Versioned, nodes: Nodes) -> bool:
         node = nodes[self.path(write)]

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from spark_replication.core.law.standing import Standing, moved_on, standing
 from spark_replication.core.law.writes import (
     BrokerRemoval,
     ClusterConfigWrite,
@@ -31,7 +32,7 @@ from spark_replication.model import (
 )
 from spark_replication.zk import paths
 from spark_replication.zk.controller import batches
-from spark_replication.zk.controller.batches import Item, Standing, made_by, multi_of, pack, standing, waves_of
+from spark_replication.zk.controller.batches import Item, looks_at, made_by, multi_of, pack, waves_of
 from spark_replication.zk.operations import EXISTS, Check, Create, Delete, Node, SetData
 
 EPOCH = Check(paths.CONTROLLER_EPOCH, 3)
@@ -138,7 +139,7 @@ def test_what_is_there_or_gone_already_is_not_asked_for(
     assert made.learn(nodes) == (made.operations != as_thought)
     assert made.operations == operations
     assert not made.learn(nodes), "nothing is new the second time"
-    assert standing(made, {**nodes, **{check.path: node(version=check.version) for check in made.checks}}) is (
+    assert stands(made, {**nodes, **{check.path: node(version=check.version) for check in made.checks}}) is (
         Standing.OPEN
     )
 
@@ -187,6 +188,10 @@ def test_a_group_past_what_zookeeper_takes_is_refused(monkeypatch: pytest.Monkey
 def test_a_group_comes_after_those_whose_nodes_it_needs(groups: list[Group], waves: list[list[int]]) -> None:
     items = [Item(number, group, 0) for number, group in enumerate(groups)]
     assert [[one.number for one in wave] for wave in waves_of(items)] == waves
+
+
+def stands(of: Item, nodes: dict[str, Node | None]) -> Standing:
+    return standing(looks_at(of, nodes), is_lost=of.unsure)
 
 
 LEADER_AND_ISR = paths.leader_and_isr(TopicPartition("foo", 0))
@@ -248,12 +253,12 @@ def test_where_a_write_stands(write: object, nodes: dict[str, Node | None], unsu
     made = item(write)
     made.unsure = bool(unsure)
     assert set(batches.paths_of(made)) <= set(nodes)
-    assert standing(made, nodes) is expected
+    assert stands(made, nodes) is expected
 
 
 def test_a_stored_group_is_answered_with_what_is_there() -> None:
     made = item(partition("foo", 0, 4), BrokerRemoval(broker=1, epoch=5))
-    nodes = {LEADER_AND_ISR: node(version=5), "/brokers/ids/1": None}
+    nodes = {LEADER_AND_ISR: node(version=5), "/brokers/ids/1": None, "/brokers/epochs/1": node(version=5)}
     assert made_by(made, nodes) == (Made(5, 77, 9), Made())
 
 
@@ -287,9 +292,9 @@ def test_of_a_lost_answer_one_node_that_shows_the_write_proves_it_stored(
     made = item(GROWN, partition("foo", 0, 4), partition("foo", 1, 4))
     read = dict(zip((paths.topic("foo"), LEADER_AND_ISR, FOO_1_ISR), nodes, strict=True))
     made.unsure = True
-    assert standing(made, read) is expected
+    assert stands(made, read) is expected
     made.unsure = False
-    assert standing(made, read) is (Standing.OPEN if expected is Standing.OPEN else Standing.LOST)
+    assert stands(made, read) is (Standing.OPEN if expected is Standing.OPEN else Standing.LOST)
 
 
 @pytest.mark.parametrize(
@@ -305,7 +310,7 @@ def test_of_a_lost_answer_one_node_that_shows_the_write_proves_it_stored(
 def test_what_may_have_been_so_before_proves_nothing(write: object, nodes: dict[str, Node | None]) -> None:
     made = item(write, partition("foo", 0, 4))
     made.unsure = True
-    assert standing(made, {**nodes, LEADER_AND_ISR: node(b"{}", 6)}) is Standing.LOST
+    assert stands(made, {**nodes, LEADER_AND_ISR: node(b"{}", 6)}) is Standing.LOST
 
 
 def test_a_stored_group_whose_partitions_moved_on_tells_what_it_made_and_which_they_are() -> None:
@@ -313,8 +318,8 @@ def test_a_stored_group_whose_partitions_moved_on_tells_what_it_made_and_which_t
     made.unsure = True
     nodes = {paths.topic("foo"): node(encode(TOPIC), 3), LEADER_AND_ISR: node(b"{}", 7), FOO_1_ISR: written(5)}
     assert made_by(made, nodes) == (Made(3, 77, 9), Made(5, 77, 9), Made(5, 77, 9))
-    assert batches.moved_on(made, nodes) == [partition("foo", 0, 4)]
-    assert batches.moved_on(made, {**nodes, LEADER_AND_ISR: None}) == []
+    assert list(moved_on(looks_at(made, nodes))) == [partition("foo", 0, 4)]
+    assert list(moved_on(looks_at(made, {**nodes, LEADER_AND_ISR: None}))) == []
 
 
 def test_a_removed_topics_zxid_is_its_parents() -> None:
@@ -326,5 +331,5 @@ def test_a_removed_topics_zxid_is_its_parents() -> None:
 def test_a_config_and_what_it_calls_for_are_stored_together_or_not_at_all() -> None:
     made = item(TopicConfigWrite(topic="foo", config=CONFIG), partition("foo", 0, 4))
     fine: dict[str, Node | None] = {"/config/topics/foo": node(), LEADER_AND_ISR: node(version=4)}
-    assert standing(made, fine) is Standing.OPEN
-    assert standing(made, {**fine, LEADER_AND_ISR: node(version=5)}) is Standing.LOST
+    assert stands(made, fine) is Standing.OPEN
+    assert stands(made, {**fine, LEADER_AND_ISR: node(version=5)}) is Standing.LOST
