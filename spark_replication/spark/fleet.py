@@ -259,6 +259,16 @@ class Fleet:
             self._known = self._ask_known()
         except ReplicationError as error:
             log.info("the controller does not say which brokers it knows: %s", error)
+        else:
+            self._forget_replaced(self._known)
+
+    def _forget_replaced(self, known: KnownBrokers) -> None:
+        """Brokers that hold nothing any more, are not registered, and that no guardian has named for long enough to
+        register: otherwise the cluster would miss one that is gone for good for ever."""
+        since = time.monotonic() - BEGUN_S
+        for broker, (_, at) in self._reports.copy().items():
+            if broker not in known and at < since:
+                self._reports.pop(broker, None)
 
     def _ever_known(self) -> list[BrokerId]:
         """Those that the controller knows, and those that guardians have begun to start a moment ago: these may have

@@ -274,6 +274,26 @@ def test_a_broker_that_has_begun_counts_as_known_before_it_has_registered() -> N
     assert spark.known == [(), (1, 2, 3)]
 
 
+def test_a_broker_that_the_controller_knows_no_more_is_missed_by_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its host is gone for good, its replicas are on others, and another broker has its place."""
+    monkeypatch.setattr(fleet_module, "BEGUN_S", 0.2)
+    spark = Slots(3)
+    spark.slots_of = {"a": 1, "b": 1, "c": 1}
+    spark.homes = {"a": 1, "b": 2, "c": 3}
+    known: dict[int, Registration | None] = {1: registered("a"), 2: registered("b"), 3: registered("c")}
+    with mustered(spark, known=lambda: known) as fleet:
+        eventually(lambda: len(fleet.guarding_now()) == 3, "all are guarded")
+        spark.slots_of, spark.homes = {"a": 1, "b": 1, "d": 1}, {"a": 1, "b": 2, "d": 4}
+        known[3] = None
+        spark.fail(StartFailed("a host was lost"))
+        eventually(lambda: 4 in fleet.guarding_now(), "another is made")
+        eventually(lambda: fleet.silent() == [3], "the lost one is missed", 10.0)
+        assert 3 in fleet.guarded, "it holds replicas"
+        del known[3]
+        known[4] = registered("d")
+        eventually(lambda: list(fleet.guarded) == [1, 2, 4], "it is not missed any more")
+
+
 def test_no_guardian_is_submitted_before_the_controller_has_said_which_brokers_it_knows() -> None:
     """Else each would take a new id."""
     spark = Slots(3)
