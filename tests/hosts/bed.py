@@ -19,6 +19,9 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
+from typing import ClassVar
+
+from spark_replication.process.locked_process import last_lines
 
 BEDS_MAX = 250
 HOSTS_MAX = 200
@@ -26,6 +29,7 @@ GATEWAY = 254
 READY_S = 20.0
 END_S = 10.0
 POLL_S = 0.01
+WORDS = 40  # lines of a log that tell why a test has failed
 NOBODYS_MAC = "02:77:00:00:00:00"
 TUN = Path("/dev/net/tun")
 PROGRAMS = ("ip", "nsenter", "setpriv", "unshare")
@@ -147,6 +151,16 @@ class Host:
             )
         return Process(entering, log)
 
+    def processes(self) -> dict[int, bytes]:
+        """What runs there, by pid as this machine sees it: the command lines."""
+        found = {}
+        ours = Path(f"/proc/{self._first}/ns/pid").readlink()
+        for path in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError):
+                if (path / "ns" / "pid").readlink() == ours:
+                    found[int(path.name)] = (path / "cmdline").read_bytes()
+        return found
+
     def _output(self, what: str) -> Path:
         path = self._bed.directory / "output" / f"{self.name}-{what}.log"
         path.parent.mkdir(exist_ok=True)
@@ -182,6 +196,8 @@ class Host:
 class Bed:
     """A network, and a host for each name. files: the folder that each host has for itself, at the same path."""
 
+    made: ClassVar[set[Bed]] = set()  # and not closed
+
     def __init__(self, names: Sequence[str]) -> None:
         assert len(names) <= HOSTS_MAX
         self._held = ExitStack()
@@ -194,6 +210,8 @@ class Bed:
             self._remove()
             self._held.callback(self._remove)
             self.directory.mkdir()
+            Bed.made.add(self)
+            self._held.callback(Bed.made.discard, self)
             ip("link", "add", self.name, "type", "bridge")
             self.gateway = self.address(GATEWAY)
             ip("addr", "add", f"{self.gateway}/24", "dev", self.name)
@@ -222,6 +240,12 @@ class Bed:
 
     def close(self) -> None:
         self._held.close()
+
+    def last_words(self) -> Iterator[tuple[str, str]]:
+        """The end of each log, of all hosts."""
+        for path in sorted(self.directory.rglob("*.log")):
+            with suppress(OSError):
+                yield str(path.relative_to(self.directory)), last_lines(path, WORDS)
 
     def _remove(self) -> None:
         """Whatever has this bed's name."""

@@ -170,3 +170,20 @@ time.sleep(600)
 
 def devices() -> str:
     return subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    ("within", "missing"),
+    [
+        (["setpriv", "--reuid=65534", "--clear-groups"], "needs root: run as root"),
+        (["env", "PATH=/nonexistent"], "needs ip, nsenter, setpriv, unshare: install"),
+        (["unshare", "--user", "--map-root-user"], "needs bridges: run where"),
+        ([], ""),
+    ],
+    ids=["no root", "no programs", "no rights", "all"],
+)
+def test_where_no_bed_can_be_made_it_is_said_what_is_missing(within: list[str], missing: str) -> None:
+    asked = [*within, sys.executable, "-c", "from tests.hosts.bed import lacking; print(lacking())"]
+    told = subprocess.run(asked, cwd=ROOT, capture_output=True, text=True, check=True).stdout.strip()
+    assert told.startswith(missing)
+    assert bool(told) == bool(missing)

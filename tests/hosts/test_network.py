@@ -22,7 +22,7 @@ PARTITIONS = 3
 ROWS = 20
 # Until others take the place of a host that says nothing: its session, and what a busy machine adds.
 TAKEN_OVER_S = SESSION_MS / 1_000 + 6.0
-CUT_OFF_S = 20.0
+NOBODY_COMMANDS_ROWS = 200  # 5 s or more
 UNNOTICED_S = 2.5
 
 
@@ -83,27 +83,20 @@ def test_a_host_that_is_gone_for_good_costs_nothing_that_was_acknowledged(cluste
         eventually(lambda: leader in cluster.partition(topic).state.isr, "it has copied all of it")
 
 
+@pytest.mark.parametrize("silently", [True, False], ids=["silently", "unplugged"])
 def test_a_leader_that_is_cut_off_from_everything_is_replaced_and_comes_back(
-    cluster: HostedCluster, topic: str
+    cluster: HostedCluster, topic: str, silently: bool
 ) -> None:
     with watched(cluster, topic) as load:
         leader = leader_of(cluster, topic)
         began = time.monotonic()
-        cluster.links.isolate(cluster.hosts[leader])
+        if silently:
+            cluster.links.isolate(cluster.hosts[leader])
+        else:
+            cluster.links.unplug(cluster.hosts[leader])
         load.wait_for_more(ROWS)
         assert load.longest_wait_s(began) < TAKEN_OVER_S
         assert leader_of(cluster, topic) != leader
-        cluster.links.mend()
-        eventually(lambda: leader in cluster.partition(topic).state.isr, "it is in sync again")
-
-
-def test_a_leader_that_is_unplugged_is_replaced_and_comes_back(cluster: HostedCluster, topic: str) -> None:
-    with watched(cluster, topic) as load:
-        leader = leader_of(cluster, topic)
-        began = time.monotonic()
-        cluster.links.unplug(cluster.hosts[leader])
-        load.wait_for_more(ROWS)
-        assert load.longest_wait_s(began) < TAKEN_OVER_S
         cluster.links.mend()
         eventually(lambda: leader in cluster.partition(topic).state.isr, "it is in sync again")
 
@@ -118,16 +111,16 @@ def test_a_leader_that_is_cut_off_from_zookeeper_alone_is_replaced(cluster: Host
         assert load.longest_wait_s(began) < TAKEN_OVER_S
 
 
-@pytest.mark.parametrize("way", ["both ways", "to the follower", "to the leader"])
+@pytest.mark.parametrize("way", ["to the follower", "to the leader"])
 def test_a_follower_that_its_leader_does_not_reach_leaves_the_isr_and_comes_back(
     cluster: HostedCluster, topic: str, way: str
 ) -> None:
     with watched(cluster, topic) as load:
         leader, follower = leader_of(cluster, topic), follower_of(cluster, topic)
         one, other = cluster.hosts[leader], cluster.hosts[follower]
-        if way != "to the leader":
+        if way == "to the follower":
             cluster.links.drop(one, other)
-        if way != "to the follower":
+        else:
             cluster.links.drop(other, one)
         eventually(lambda: follower not in cluster.partition(topic).state.isr, "it lags, and is left behind")
         load.wait_for_more(ROWS)
@@ -153,7 +146,7 @@ def test_a_driver_that_is_cut_off_costs_no_client_anything(cluster: HostedCluste
             if host is not first:
                 cluster.links.isolate(host)
         eventually(lambda: cluster.store.controller() is None, "nobody commands")
-        load.wait_for_more(int(CUT_OFF_S / 0.05))
+        load.wait_for_more(NOBODY_COMMANDS_ROWS)
         assert load.longest_wait_s(began) < UNNOTICED_S
         cluster.links.mend()
         eventually(lambda: cluster.store.controller() is not None, "one commands")
@@ -176,7 +169,6 @@ def test_slow_and_lossy_links_cost_time_alone(cluster: HostedCluster, topic: str
             cluster.links.slow(cluster.hosts[number], delay_ms=50, loss_percent=2, seed=number)
         load.wait_for_more(ROWS)
         assert len(cluster.partition(topic).state.isr) == PARTITIONS
-        load.wait_for_more(ROWS)
 
 
 def test_clients_of_a_leader_that_does_not_hear_them_go_on_once_it_does(cluster: HostedCluster, topic: str) -> None:

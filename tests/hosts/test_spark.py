@@ -1,0 +1,185 @@
+"""A cluster on Spark over several hosts: wherever guardians come to be, whatever goes, no broker is left behind, none
+is made in vain, and clients go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import spark_replication as sr
+from spark_replication.config import settings_from
+from spark_replication.transport.security import read_security
+from tests.hosts.bed import Bed
+from tests.hosts.links import Links
+from tests.hosts.spark import HostedBrokers, HostedDriver, HostedSpark
+from tests.hosts.zookeeper import HostedZooKeeper
+from tests.live.cluster.history import SCHEMA, Load
+from tests.live.spark.waiting import wait_for
+from tests.unit.transport.test_security import token_settings
+
+pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
+
+CENTRE = "centre"  # ZooKeeper, and Spark's Master
+WORKERS = ["a", "b", "c", "d", "e", "f"]
+BROKERS = 3
+SLOTS = 4  # of a driver: on four of the six hosts
+ROWS = 20
+UNNOTICED_S = 5.0
+# An executor that is silent for so long counts as lost.
+QUICK = {
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "8s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+
+
+class Stage:
+    """Six Workers of two slots each, a driver with four, and room for a second driver."""
+
+    def __init__(self, bed: Bed) -> None:
+        self.bed = bed
+        self.links = Links(bed)
+        zookeeper = HostedZooKeeper(bed, bed[CENTRE])
+        zookeeper.start()
+        self.spark = HostedSpark(bed, bed[CENTRE], [bed[name] for name in WORKERS], cores=2)
+        self.brokers = HostedBrokers(self.spark.workers)
+        settings: dict[str, Any] = {
+            **token_settings(bed.directory),
+            "zookeeper.connect": zookeeper.address,
+            "zookeeper.session.ms": 3_000,
+            "mirror.path": str(bed.directory / "lake"),
+            "page.enabled": "false",
+        }
+        self.security = read_security(settings_from({**settings, "page.enabled": False}))
+        self.driver, self.standby = (
+            HostedDriver(
+                bed,
+                bed[name],
+                self.spark.url,
+                brokers=BROKERS,
+                settings=settings,
+                spark={**QUICK, "spark.cores.max": str(slots)},
+            )
+            # Guardians come to be where a driver has slots: the one that takes over has them wherever brokers may be.
+            for name, slots in (("driver", SLOTS), ("standby", len(WORKERS)))
+        )
+        self.commanding = self.driver
+        self.driver.launch()
+        self.zookeeper = self.driver.wait_started().zookeeper
+        self.driver.wait_healthy()
+
+    @contextmanager
+    def loaded(self, topic: str) -> Iterator[Load]:
+        """What is acknowledged while the block runs, and before and after it, is read once, at its offset."""
+        with sr.Admin(self.zookeeper, security=self.security) as admin:
+            admin.create_topic(topic, SCHEMA, partitions=BROKERS)
+        with Load(self.zookeeper, topic, BROKERS, self.security) as load:
+            load.wait_for_more(ROWS)
+            yield load
+            load.wait_for_more(ROWS)
+        load.check_history()
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    with Bed([CENTRE, "driver", "standby", *WORKERS]) as bed:
+        yield Stage(bed)
+
+
+def test_a_killed_executor_strands_no_broker_and_makes_none(stage: Stage) -> None:
+    first = stage.brokers.pids()
+    assert sorted(first) == [1, 2, 3]
+    with stage.loaded("executor") as load:
+        began = time.monotonic()
+        before = stage.brokers.lease(1)
+        stage.spark.kill_executors(stage.brokers.host(1))
+        wait_for("its next guardian", lambda: stage.brokers.lease(1) != before)
+        stage.driver.wait_healthy()
+        assert load.longest_wait_s(began) < UNNOTICED_S
+    assert stage.brokers.pids() == first
+    assert sorted(stage.brokers.directories()) == [1, 2, 3]
+
+
+def test_a_broker_whose_worker_is_gone_is_kept_from_elsewhere(stage: Stage) -> None:
+    """Spark gives the driver a slot on another host in its place, more than once."""
+    first = stage.brokers.pids()
+    with stage.loaded("workers") as load:
+        began = time.monotonic()
+        for broker in (1, 2):
+            host, before = stage.brokers.host(broker), stage.brokers.lease(broker)
+            stage.spark.process(host).kill()
+            stage.spark.kill_executors(host)
+            wait_for(
+                "another to keep it",
+                lambda broker=broker, before=before: stage.brokers.lease(broker) != before,  # type: ignore[misc]
+            )
+            said = f"broker {broker} has no guardian on its host"
+            wait_for("it to be said", lambda said=said: said in stage.driver.status()[-1])  # type: ignore[misc]
+        assert load.longest_wait_s(began) < UNNOTICED_S
+        for broker in (1, 2):
+            stage.spark.start_worker(stage.brokers.host(broker))
+            stage.spark.wait_registered(stage.brokers.host(broker))
+    assert stage.brokers.pids() == first
+    assert sorted(stage.brokers.directories()) == [1, 2, 3]
+
+
+def test_a_restarted_master_costs_nothing(stage: Stage) -> None:
+    first = stage.brokers.pids()
+    with stage.loaded("master") as load:
+        began = time.monotonic()
+        stage.spark.process(stage.bed[CENTRE]).kill()
+        load.wait_for_more(ROWS)
+        stage.spark.start_master()
+        before, host = stage.brokers.lease(3), stage.brokers.host(3)
+        stage.spark.kill_executors(host)
+        wait_for("its next guardian", lambda: stage.brokers.lease(3) != before)
+        assert load.longest_wait_s(began) < UNNOTICED_S
+    assert stage.brokers.pids() == first
+
+
+def test_a_drivers_host_that_is_cut_off_is_replaced_and_stands_by_when_it_is_back(stage: Stage) -> None:
+    first, leases = stage.brokers.pids(), stage.brokers.leases()
+    stage.standby.launch()
+    wait_for("it to stand by", lambda: "standing by" in stage.standby.process.says())
+    with stage.loaded("driver") as load:
+        began = time.monotonic()
+        stage.links.isolate(stage.driver.host)
+        stage.standby.wait_started()
+        stage.commanding = stage.standby
+        stage.standby.wait_healthy()
+        assert all(stage.brokers.lease(broker).controller_epoch > leases[broker].controller_epoch for broker in first)
+        assert load.longest_wait_s(began) < UNNOTICED_S
+        stage.links.mend()
+        wait_for("the first to stand by", lambda: "standing by" in stage.driver.process.says())
+        load.wait_for_more(ROWS)
+    assert stage.brokers.pids() == first
+
+
+def test_what_a_host_that_is_gone_for_good_had_comes_to_be_on_others(stage: Stage) -> None:
+    """Its replicas are taken off it first: a broker that holds anything is not replaced by an empty one."""
+    lost = 3
+    host = stage.brokers.host(lost)
+    with sr.Admin(stage.zookeeper, security=stage.security) as admin, stage.loaded("gone") as load:
+        began = time.monotonic()
+        host.destroy()
+        load.wait_for_more(ROWS)
+        assert load.longest_wait_s(began) < UNNOTICED_S + 5
+        said = f"broker {lost} is down, and no guardian is on a host that has its directory"
+        wait_for("it to be said", lambda: said in stage.commanding.status()[-1])
+        moves = {
+            str(found.topic_partition): [each for each in found.replicas if each != lost]
+            for topic in admin.metadata().topics
+            for found in topic.partitions
+        }
+        assert not admin.reassign(moves)
+        wait_for("another in its place", lambda: sorted(admin.metadata().brokers) == [1, 2, 4])
+        assert not admin.reassign({name: [*replicas, 4] for name, replicas in moves.items()})
+        admin.wait_reassigned(list(moves), 60)
+        load.wait_for_more(ROWS)
