@@ -256,8 +256,10 @@ class MirrorThread:
         if not batch and whole is None:
             return
         file.merge(partial(self._told_of, rows, batch), as_of=NOT_ALL if whole is None else whole.zxid)
-        if whole is not None and whole.is_all and not rows.table.keeps_gone:
-            file.forget(whole.zxid)
+        with self._moved:
+            forgets = rows.forgets()
+        if forgets is not None:
+            file.forget(forgets)
 
     def _tell_status(self) -> bool:
         """If it is due, though the other tables cannot be written: it says so. Not before this controller has written

@@ -64,6 +64,7 @@ class Latest(Generic[Live]):
         self._quiet: dict[Key, int] = {}
         self._whole: Whole | None = None
         self._writing_whole: Whole | None = None
+        self._leaves_some = False  # something has vanished, which the write after this one tells
 
     @property
     def waiting(self) -> bool:
@@ -114,6 +115,22 @@ class Latest(Generic[Live]):
     def all_told(self, whole: Whole) -> None:
         self._whole = whole
 
+    def vanished(self, gone: Iterable[Gone], now_ms: int) -> None:
+        """As it was found while what is told whole is being written."""
+        self._leaves_some = True
+        for each in gone:
+            if not self.knows(each.key):
+                self.put(each.key, each, now_ms)
+
+    def forgets(self) -> int | None:
+        """Up to where tombstones may go, with what is being written: whatever row is told later is from after that.
+        None: nowhere. What has vanished is not told yet: if this controller ends now, the late row of one before it
+        may be all that the next one knows it by."""
+        whole = self._writing_whole
+        if whole is None or not whole.is_all or self._leaves_some or self.table.keeps_gone:
+            return None
+        return whole.zxid
+
     def put(self, key: Key, row: Live | Gone, now_ms: int) -> None:
         known = self._rows.get(key)
         if known is None or known.zxid != row.zxid:
@@ -145,6 +162,7 @@ class Latest(Generic[Live]):
         assert not self._writing, "one write at a time (M2)"
         self._writing = {key: self._waiting.pop(key) for key in list(keys)}
         self._quiet = {}
+        self._leaves_some = False
 
     def _batch(self) -> TableBatch[Live]:
         rows = [self._rows[key] for key in self._writing]

@@ -108,9 +108,7 @@ class LatestRows:
         """It is told now, as it was found while what is told whole is being written: that is not all, then."""
         self.facts.follow_from(origin)
         self._writing_zxid = self._written_zxid
-        for each in gone:
-            if not table.knows(each.key):
-                table.put(each.key, each, now_ms)
+        table.vanished(gone, now_ms)
 
     def take(self) -> Batch:
         """It is being written from now on, until `written` or `failed`."""

@@ -20,7 +20,7 @@ from spark_replication.mirror.chain import Chain, Part, Seen, Vanished
 from spark_replication.mirror.columns import Gone, Key, Table
 from spark_replication.mirror.comparing import Shown, compared
 from spark_replication.mirror.events import EventRow, face_of, subject_of, text_of
-from spark_replication.mirror.latest import Latest, TableBatch, Whole
+from spark_replication.mirror.latest import Latest, TableBatch
 from spark_replication.mirror.latest_rows import Batch, LatestRows
 from spark_replication.mirror.partitions import PARTITIONS, PartitionRow
 from spark_replication.mirror.topics import TOPICS
@@ -68,12 +68,11 @@ class MirrorTable:
             self._merge(self._table.key_of(told), told, as_of)
 
     def forget(self, zxid: int) -> None:
-        if not self._table.keeps_gone:
-            self.version += 1
-            self._low_water = max(self._low_water, zxid)
-            self.rows = {
-                key: row for key, row in self.rows.items() if not isinstance(row, Gone) or row.zxid > self._low_water
-            }
+        self.version += 1
+        self._low_water = max(self._low_water, zxid)
+        self.rows = {
+            key: row for key, row in self.rows.items() if not isinstance(row, Gone) or row.zxid > self._low_water
+        }
 
     def _merge(self, key: Key, told: Any, as_of: int) -> None:
         stored = self.rows.get(key)
@@ -273,7 +272,7 @@ class MirrorWriter:
                 self._write(rows, batch, left)
             else:
                 table.merge(told)
-                self._forget(table, batch.whole)
+                self._forget(table, rows.forgets())
                 self._next(left)
 
         self._after(self._write_ms(), "writes the mirror", store)
@@ -291,9 +290,9 @@ class MirrorWriter:
         self.wants_all = True
         self._go_on(RETRY_MS)
 
-    def _forget(self, table: MirrorTable, whole: Whole | None) -> None:
-        if whole is not None and whole.is_all:
-            self._after(WRITE_MS, "forgets tombstones", lambda: table.forget(whole.zxid))
+    def _forget(self, table: MirrorTable, zxid: int | None) -> None:
+        if zxid is not None:
+            self._after(WRITE_MS, "forgets tombstones", lambda: table.forget(zxid))
 
     def _go_on(self, delay_ms: tuple[int, int]) -> None:
         self._busy = False

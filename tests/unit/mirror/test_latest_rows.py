@@ -11,6 +11,7 @@ from spark_replication.core.controller.origin import Origin
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.law.writes import Made
 from spark_replication.mirror.brokers import BROKERS
+from spark_replication.mirror.columns import Gone
 from spark_replication.mirror.facts import Change
 from spark_replication.mirror.latest import TableBatch
 from spark_replication.mirror.latest_rows import LatestRows
@@ -82,6 +83,35 @@ def test_a_complete_set_is_written_even_if_it_is_empty() -> None:
     rows = LatestRows(CLUSTER, 1)
     rows.tell(everything(20), 100)
     assert (rows.waiting, rows.pending) == (True, 0)
+
+
+def test_tombstones_are_forgotten_once_all_is_told_and_not_while_what_vanished_waits() -> None:
+    """The row of a controller before this one may come late, and be all that tells the next of what has vanished: a
+    table that had forgotten up to there would not take it."""
+    rows = LatestRows(CLUSTER, 1)
+    partitions = rows.tables[-1]
+    rows.tell(everything(20, (command(), 10)), 100)
+    assert partitions.forgets() is None, "it is not being written yet"
+    rows.take()
+    assert partitions.forgets() == 20
+    vanished = Gone(cluster_id=CLUSTER, key=("payments", 0), zxid=20, told_ms=100)
+    rows.vanished(partitions, [vanished], None, 100)
+    assert partitions.forgets() is None
+    rows.written(is_behind=False)
+    assert taken(rows).gone == [vanished]
+    assert partitions.forgets() is None, "this is not all that there is"
+    rows.written(is_behind=False)
+    rows.tell(everything(21, (command(), 10)), 200)
+    rows.take()
+    assert partitions.forgets() == 21
+
+
+def test_tombstones_of_brokers_stay_and_so_do_all_while_something_cannot_be_read() -> None:
+    rows = LatestRows(CLUSTER, 1)
+    rows.tell(everything(20, unreadable=Unreadable(partitions=frozenset({ORDERS_3}))), 100)
+    rows.tell(brokers(20), 100)
+    rows.take()
+    assert [table.forgets() for table in rows.tables] == [None, None, None]
 
 
 def test_a_confirmation_goes_with_the_row_and_stays_with_the_next() -> None:
