@@ -49,6 +49,7 @@ from spark_replication.spark.barrier_jobs import BarrierJobs
 from spark_replication.spark.cluster_file import ClusterFile, make_data_directory, write_cluster_file
 from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_serve, loopback_mark
+from spark_replication.spark.jvm import jvm_errors
 from spark_replication.spark.spark_watch import SparkWatch
 from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarded, still_commands
 from spark_replication.storage.broker_directory import read_identity
@@ -193,9 +194,13 @@ class SparkCluster:
     def _register(self) -> None:
         """The session's queries know this cluster. Beside the start, which has other things to wait for."""
         from spark_replication.spark.registering import register_format, security_options
+        from spark_replication.spark.session import java_reason
 
         try:
             register_format(self._spark, {"bootstrap": self.zookeeper, **security_options(self.settings)})
+        except jvm_errors() as error:
+            if self._wanted():  # else Spark may have ended before this driver: Ctrl-C goes to both
+                log.warning("%s: queries of this session must call sr.register themselves", java_reason(error))
         except Exception:
             log.exception("queries of this session must call sr.register(spark, bootstrap=…) themselves")
 

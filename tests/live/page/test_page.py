@@ -207,6 +207,7 @@ def test_a_page_whose_server_ends_says_so_and_goes_on_when_it_is_back(
     cluster: sr.LocalCluster, page: str, tab: Tab
 ) -> None:
     show(tab, page, "healthy")
+    says(tab, "orders")  # it comes with another answer than the verdict
     kill(cluster.controller_pid)  # and its page ends with it
     says(tab, "does not answer")
     assert "orders" in tab.text(), "what is known is shown still"

@@ -6,9 +6,12 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from py4j.protocol import Py4JNetworkError
+from pyspark.sql import SparkSession
 
 from spark_replication.config import settings_from
 from spark_replication.live.controller.host import ControllerHost
+from spark_replication.spark import registering
 from spark_replication.spark.cluster import SparkCluster
 from spark_replication.spark.fleet import Fleet
 
@@ -30,6 +33,20 @@ def test_a_driver_without_slots_for_too_long_steps_aside(
     cluster._driver, cluster._fleet = cast("ControllerHost", driver), cast("Fleet", fleet)
     cluster._known_brokers()
     assert done == (["step aside"] if steps_aside else []) + ["ask"]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_a_spark_that_is_gone_while_the_format_is_registered_is_no_traceback(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, *, wanted: bool
+) -> None:
+    def registered(*_: object) -> None:
+        raise Py4JNetworkError("Error while sending or receiving")
+
+    monkeypatch.setattr(registering, "register_format", registered)
+    spark = cast("SparkSession", SimpleNamespace(sparkContext=None))
+    SparkCluster(spark, settings_from(), brokers=3, wanted=lambda: wanted)._register()
+    assert [record.levelname for record in caplog.records] == (["WARNING"] if wanted else [])
+    assert not any(record.exc_info for record in caplog.records)
 
 
 @pytest.mark.parametrize(
