@@ -6,8 +6,10 @@ Each exit code of live.guarding.exit_codes but 0 comes with one sentence on stde
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import logging
 import os
+import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -34,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     log_to_stdout(broker=options.broker_id)
+    faulthandler.register(signal.SIGUSR2)  # what each of its threads does at that moment, into its log
     life = BrokerLife(options)
     threading.excepthook = lambda ended: life.fail(ended.exc_value)
     on_stop_signals(life.begin_stop)

@@ -2,13 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import os
+import signal
+import time
+from collections.abc import Generator, Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 import spark_replication as sr
+from spark_replication.process.locked_process import last_lines
 from spark_replication.zk.session import Session
 from tests.live.cluster.history import SCHEMA
+
+WORDS = 250  # lines of a log that tell why a test has failed: with the stacks of a broker's threads
+STACKS_S = 1.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With a failure goes what each process said last: its files go with the cluster."""
+    report = yield
+    cluster = getattr(item, "funcargs", {}).get("cluster")
+    if report.when == "call" and report.failed and isinstance(cluster, sr.LocalCluster):
+        report.sections += list(last_words(cluster))
+    return report
+
+
+def last_words(cluster: sr.LocalCluster) -> Iterator[tuple[str, str]]:
+    for broker in cluster.brokers.values():
+        with suppress(ProcessLookupError):
+            os.kill(broker.pid, signal.SIGUSR2)
+    time.sleep(STACKS_S)
+    logs = [Path(broker.log_dir) / "broker.log" for broker in cluster.brokers.values()]
+    for path in (cluster.directory / "controller" / "log", *logs):
+        with suppress(OSError):
+            yield str(path), last_lines(path, WORDS, 64 << 10)
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 from pathlib import Path
 
@@ -44,6 +46,15 @@ def test_brokers_that_were_just_killed_are_not_healthy_whoever_has_noticed(clust
         kill(*[broker.pid for broker in cluster.brokers.values()])
         assert cluster.problems()
         cluster.wait_healthy()
+
+
+def test_a_broker_that_is_asked_what_it_does_says_so_and_goes_on(cluster: sr.LocalCluster) -> None:
+    cluster.wait_healthy()
+    asked = cluster.brokers[1]
+    os.kill(asked.pid, signal.SIGUSR2)
+    eventually(lambda: "socket_loop.py" in (Path(asked.log_dir) / "broker.log").read_text(), "the loop's stack")
+    cluster.wait_healthy()
+    assert cluster.brokers[1].pid == asked.pid
 
 
 def test_each_start_takes_the_lease_by_a_number_that_no_clock_tells(tmp_path: Path) -> None:
