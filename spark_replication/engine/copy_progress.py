@@ -7,7 +7,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from spark_replication.core.replica.copying import Pace, observed
-from spark_replication.core.replica.replica import Following, Leading
+from spark_replication.core.replica.replica import Leading
 from spark_replication.errors import StorageFailed
 from spark_replication.messages.descriptions import CopySize
 from spark_replication.model import BrokerId
@@ -26,10 +26,8 @@ class CopyProgress:
             with suppress(StorageFailed):
                 self._paces[by] = observed(paces.get(by), self._bytes_left(leading, by), now_ms)
 
-    def sizes(self, part: Leading | Following | None) -> dict[BrokerId, CopySize]:
-        if not isinstance(part, Leading):
-            return {}
-        return {by: self._size(part, by) for by in sorted(part.copying)}
+    def sizes(self, leading: Leading) -> dict[BrokerId, CopySize]:
+        return {by: self._size(leading, by) for by in sorted(leading.copying)}
 
     def _size(self, leading: Leading, by: BrokerId) -> CopySize:
         pace = self._paces.get(by)

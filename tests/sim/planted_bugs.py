@@ -66,9 +66,10 @@ PLANTED_BUGS = (
         "the process's own min ISR in place of the stored one",
         "engine/replica_loop.py",
         "            self._carry_out(command, me, now_ms)\n",
-        "            min_isr = min(type(self._settings)().min_insync_replicas, len(command.replicas))\n"
-        "            believed = msgspec.structs.replace(command.state, min_isr=min_isr)\n"
-        "            self._carry_out(msgspec.structs.replace(command, state=believed), me, now_ms)\n",
+        "            min_isr = min(type(self.settings)().min_insync_replicas, len(command.replicas))\n"
+        "            from msgspec.structs import replace\n"
+        "            believed = replace(command.state, min_isr=min_isr)\n"
+        "            self._carry_out(replace(command, state=believed), me, now_ms)\n",
         *LOSS,
     ),
     bug(
@@ -128,9 +129,9 @@ PLANTED_BUGS = (
     ),
     bug(
         "count the end of a diverging fetch",
-        "engine/replica_loop.py",
-        "            if replica.on_log(self.part, asked, view):",
-        "            if asked.offset <= self.log.log_end:",
+        "engine/leader_role.py",
+        "        if not replica.on_log(self.part, asked, view):",
+        "        if asked.offset > self._own.log.log_end:",
         *LOSS,
     ),
     bug(
@@ -170,17 +171,17 @@ PLANTED_BUGS = (
     bug(
         "serve a follower's records up to the high watermark of before",
         "engine/replica_loop.py",
-        "            served=before.served if before is not None and same_leader else None,",
-        "            served=self.high_watermark,",
+        "                created=state.created,\n",
+        "                created=state.created,\n                served=self.high_watermark,\n",
         *LOSS,
         profile="restarts",
         seed=51,
     ),
     bug(
         "truncate to the high watermark",
-        "engine/replica_loop.py",
-        "            self._numbered.truncate(replica.truncation(self.view, parted))",
-        "            self._numbered.truncate(following.high_watermark)",
+        "engine/follower_role.py",
+        "            own.numbered.truncate(replica.truncation(own.view, parted))",
+        "            own.numbered.truncate(following.high_watermark)",
         *LOSS,
         "followers_catch_up",
     ),
@@ -200,9 +201,9 @@ PLANTED_BUGS = (
     ),
     bug(
         "acknowledge on the local append",
-        "engine/replica_loop.py",
-        "        reached = self.high_watermark if acks_all else self._flushing.vouched_end",
-        "        reached = self.log.log_end",
+        "engine/leader_role.py",
+        "        reached = self.part.high_watermark if acks_all else self._own.vouched_end",
+        "        reached = self._own.log.log_end",
         ACKED,
     ),
     bug(
@@ -351,8 +352,8 @@ PLANTED_BUGS = (
     ),
     bug(
         "let a follower begin anew without what its leader knows of producers",
-        "engine/replica_loop.py",
-        'self._numbered.known_below(self.log.log_start) if begins_anew else b""',
+        "engine/leader_role.py",
+        'own.numbered.known_below(log.log_start) if begins_anew else b""',
         'b""',
         ONCE,
     ),

@@ -160,7 +160,7 @@ def test_what_comes_over_a_connection_of_an_earlier_life_is_not_taken(
         broker.command(ORDERS, 1, (1, 2))
     all_answered(leader, ORDERS, 1)
     replica = follower.replica(ORDERS)
-    eventually(lambda: replica._asked is not None, "it waits at the end")
+    eventually(lambda: ORDERS in _waiting(leader), "it waits at the end")
     before, gate = replica.log.log_end, gated(follower, ORDERS, "broker-loop")
     leader.produce(ORDERS, 1)
     assert gate.came.wait(TIMEOUT_S)

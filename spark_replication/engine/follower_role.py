@@ -1,0 +1,94 @@
+"""A replica that follows: what it asks its leader for, and what it does with the answer. Whoever calls has the
+partition."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from spark_replication.core.replica import replica
+from spark_replication.core.replica.replica import Following
+from spark_replication.engine.own_log import OwnLog
+from spark_replication.errors import CorruptLog, StorageFailed
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.replication import FetchedPartition, FetchPartition
+from spark_replication.model import PartitionState
+from spark_replication.ports import LogSlice
+
+
+class FollowerRole:
+    """Of one leader, or nobody, at one leader epoch."""
+
+    def __init__(self, own: OwnLog, following: Following) -> None:
+        self.part = following
+        self._own = own
+        self._asked: FetchPartition | None = None  # the last fetch; None: whatever is answered yet is over
+
+    def follows(self, state: PartitionState) -> bool:
+        return (self.part.leader, self.part.leader_epoch) == (state.leader, state.leader_epoch)
+
+    def commanded(self, command: PartitionCommand) -> None:
+        """By a command of the same leader and leader epoch."""
+        self.part = replace(self.part, partition_epoch=command.partition_epoch, created=command.state.created)
+
+    def stop(self) -> None:
+        """It follows nobody from here on: no answer changes its log."""
+        self.part = replace(self.part, leader=None)
+        self._asked = None
+
+    def next_fetch(self, clean_since: int) -> FetchPartition | None:
+        """None: there is nobody to ask; or it is to be asked again when its disk may do again, or when what it has is
+        on it, since a fetch says that it has it."""
+        own, view = self._own, self._own.view
+        if self.part.leader is None or own.disk_trouble.is_recent or view.vouched_end < view.log_end:
+            return None
+        self._asked = FetchPartition(
+            topic=own.partition.topic,
+            partition=own.partition.partition,
+            topic_id=own.topic_id,
+            leader_epoch=self.part.leader_epoch,
+            offset=view.log_end,
+            last_epoch=view.epoch_before(view.log_end),
+            clean_since=clean_since,
+            high_watermark=self.part.high_watermark,
+        )
+        return self._asked
+
+    def answered(self, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None) -> None:
+        """The leader's answer to this fetch, the very object that `next_fetch` gave: cut what parts from its log, or
+        append the same bytes (F1, F2), and forget what the leader has forgotten. To another fetch, or of another leader
+        epoch, it says nothing: since then the log may have grown, and the leader counts on that."""
+        if fetch is not self._asked:
+            return
+        self._asked = None
+        if answer.leader_epoch != self.part.leader_epoch:
+            return
+        try:
+            self._take(answer, records)
+        except Exception as error:
+            if isinstance(error, StorageFailed):
+                self._own.disk_trouble.refused(self.part, error)
+            self.part = replica.within(self.part, self._own.view)  # what failed half-way may have cut the log
+            raise
+
+    def _take(self, answer: FetchedPartition, records: LogSlice | None) -> None:
+        own, following, parted = self._own, self.part, answer.diverging
+        if parted is not None and (parted.end > answer.log_start or not answer.log_start):
+            own.numbered.truncate(replica.truncation(own.view, parted))
+        elif parted is not None or answer.log_start > own.log.log_end:  # nobody can say what is right below that
+            own.numbered.begin_anew(answer.log_start, answer.producers)
+        if own.log.log_end and not own.log.epochs:  # it says of which life of the partition it is (E4)
+            own.log.begin_epoch(following.created)
+        if records is not None:
+            if records.first_offset != own.log.log_end:
+                raise CorruptLog(f"{own.partition}: asked for {own.log.log_end}, got {records.first_offset}")
+            own.numbered.append_slice(records)
+        high_watermark, served = max(answer.high_watermark, following.high_watermark), following.served
+        if parted is None:  # else what is left after the cut may part from the leader's log, too
+            served = max(answer.high_watermark, served or 0)
+        told = replace(following, high_watermark=high_watermark, served=served)
+        self.part = part = replica.within(told, own.view)
+        if answer.log_start > own.log.log_start:
+            own.numbered.forget(min(answer.log_start, part.high_watermark))
+        if part.served != following.served:
+            own.progress.wake()
+        own.flushing.written()
