@@ -7,8 +7,8 @@ replica, so that no partition waits for another's; finding one needs no lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -17,12 +17,12 @@ from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.hidden_partitions import HiddenPartitions
+from spark_replication.engine.known_topics import NO_TOPICS, KnownTopics
 from spark_replication.engine.late_commands import LateCommands
 from spark_replication.engine.partition import Holds, Lock, Partition, Post, Turns, waiting
 from spark_replication.engine.refused_replicas import RefusedReplicas
 from spark_replication.engine.registered_brokers import Registered, RegisteredBrokers
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.engine.topics_told import topics_page, topics_told
 from spark_replication.errors import (
     NotReady,
     ReplicationError,
@@ -54,6 +54,8 @@ READINGS_MAX = 10  # after an INIT: commands that follow it make a reading an ol
 
 
 class BrokerLoop:
+    """_guard: one command at a time, with all that it waits for. What clients ask does not wait for it."""
+
     def __init__(
         self,
         cluster_id: str,
@@ -73,6 +75,7 @@ class BrokerLoop:
         self._registered = RegisteredBrokers()
         self._known: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
+        self._topics = NO_TOPICS  # of these two, as the last command left them
         self._late = LateCommands()
         self._logs = logs
         self._isr_store = isr_store
@@ -117,7 +120,7 @@ class BrokerLoop:
         settings: those of the cluster. None: they cannot be read; what holds here goes on holding, and where this
         process has heard of none, nothing that could lose a record. One sick partition keeps no other from starting:
         the error code of each, NONE for those that started."""
-        with self._guard:
+        with self._learning():
             if self.me != me:
                 self._resign_all()  # what an earlier registration led is no longer its own, if nobody said so yet
             self._keep_only(unreadable)
@@ -164,7 +167,7 @@ class BrokerLoop:
 
     def read_hidden(self, me: Me, read: Assigned, now_ms: int) -> None:
         """What of hidden.topics is assigned to it, by the registration that has asked."""
-        with self._guard:
+        with self._learning():
             if self.me is me:
                 for command in self.hidden.read(*read):
                     self._carry_out(command, me, now_ms)
@@ -243,7 +246,7 @@ class BrokerLoop:
     # The controller's commands
 
     def leader_and_isr(self, command: LeaderAndIsr, now_ms: int) -> CommandAnswer:
-        with self._guard:
+        with self._learning():
             me = self._ready(command)
             self._carried_out += 1
             # Who lives, and settings, have no epoch: UpdateMetadata tells them in order, a late one of these does not.
@@ -258,7 +261,7 @@ class BrokerLoop:
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
 
     def update_metadata(self, command: UpdateMetadata) -> CommandAnswer:
-        with self._guard:
+        with self._learning():
             me = self._ready(command)
             told = (command.controller_epoch, command.number)
             if told <= self._metadata_told:
@@ -465,17 +468,24 @@ class BrokerLoop:
 
     def metadata(self, topics: Iterable[str] | None, controller: str | None) -> Metadata:
         """Of these topics (None: all); one that is not known is left out."""
-        with self._guard:
-            return Metadata(
-                cluster_id=self.cluster_id,
-                brokers=dict(self.brokers),
-                controller=controller,
-                topics=topics_told(sorted(self._configs) if topics is None else topics, self._configs, self._known),
-            )
+        return Metadata(
+            cluster_id=self.cluster_id,
+            brokers=dict(self.brokers),
+            controller=controller,
+            topics=self._topics.told(topics),
+        )
 
     def topics(self, asked: DescribeTopics) -> TopicPage:
+        return self._topics.page(asked)
+
+    @contextmanager
+    def _learning(self) -> Iterator[None]:
+        """What a command tells of topics is known to clients as a whole, once it is over."""
         with self._guard:
-            return topics_page(asked, self._configs, self._known)
+            try:
+                yield
+            finally:
+                self._topics = KnownTopics(dict(self._known), dict(self._configs))
 
     def _learn(self, known: Iterable[PartitionCommand], configs: Mapping[str, TopicConfig]) -> None:
         for command in known:

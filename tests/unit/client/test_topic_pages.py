@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from spark_replication.client.topic_pages import topics_by_pages
 from spark_replication.core.controller.describing import described, described_page
 from spark_replication.core.topic_pages import page_of
-from spark_replication.engine.topics_told import topics_page, topics_told
+from spark_replication.engine.known_topics import KnownTopics
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
@@ -146,5 +146,6 @@ def test_the_controller_tells_by_pages_what_it_tells_at_once() -> None:
 def test_a_broker_tells_by_pages_what_it_tells_at_once() -> None:
     configs = {"a": TopicConfig(), "b": TopicConfig(), "not told of yet": TopicConfig()}
     known = {each.topic_partition: each for each in (command("a", 1), command("a", 0), command("b", 0))}
-    told = topics_by_pages(None, lambda asked: topics_page(replace(asked, partitions_max=1), configs, known))
-    assert told == list(topics_told(sorted(configs), configs, known))
+    topics = KnownTopics(known, configs)
+    told = topics_by_pages(None, lambda asked: topics.page(replace(asked, partitions_max=1)))
+    assert told == list(topics.told())

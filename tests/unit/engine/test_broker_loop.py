@@ -39,6 +39,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
+    DescribeTopics,
     FollowerLag,
     Metadata,
     ReplicaSize,
@@ -125,6 +126,25 @@ def test_who_registers_again_leads_under_that_registration_alone() -> None:
     part = story.loop.partition(FOO).unguarded.part
     assert isinstance(part, Leading)
     assert part.broker_epoch == ME.epoch + 1
+
+
+def test_who_asks_for_metadata_waits_for_no_command_and_sees_it_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that opens a log may wait for a disk."""
+    story = Story()
+    story.registered(LED)
+    seen: list[Metadata] = []
+    opened = story.logs.open
+
+    def opening(*of: Any) -> FailingLog:
+        seen.append(story.loop.metadata(None, None))
+        assert story.loop.topics(DescribeTopics(topics=None)).topics
+        return opened(*of)
+
+    monkeypatch.setattr(story.logs, "open", opening)
+    story.loop.leader_and_isr(leader_and_isr(FOLLOWED, ELSEWHERE), 0)
+    assert [partition.partition for partition in seen[0].topics[1].partitions] == [0]
+    after = story.loop.metadata(None, None)
+    assert [(topic.name, len(topic.partitions)) for topic in after.topics] == [("bar", 1), ("foo", 2)]
 
 
 def test_a_command_for_another_life_of_the_broker_is_refused() -> None:

@@ -1,0 +1,44 @@
+"""What a broker tells clients of topics: their configs, and where their partitions are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from spark_replication.core.topic_pages import page_of
+from spark_replication.messages.commands import PartitionCommand
+from spark_replication.messages.descriptions import DescribeTopics, TopicMetadata, TopicPage
+from spark_replication.model import TopicConfig, TopicPartition
+
+
+class KnownTopics(msgspec.Struct, frozen=True):
+    """As of one moment: a command that changes them makes another. So whoever asks waits for no command."""
+
+    partitions: Mapping[TopicPartition, PartitionCommand]
+    configs: Mapping[str, TopicConfig]
+
+    def told(self, names: Iterable[str] | None = None) -> tuple[TopicMetadata, ...]:
+        """In order of name and partition. names: None: all; one without a config is not known here, and left out."""
+        wanted = self.configs if names is None else names
+        partitions: dict[str, list[PartitionCommand]] = {name: [] for name in sorted(wanted) if name in self.configs}
+        for partition, command in sorted(each for each in self.partitions.items() if each[0].topic in partitions):
+            partitions[partition.topic].append(command)
+        return tuple(
+            TopicMetadata(
+                name=name,
+                topic_id=found[0].topic_id if found else "",
+                config=self.configs[name],
+                partitions=tuple(found),
+            )
+            for name, found in partitions.items()
+        )
+
+    def page(self, asked: DescribeTopics) -> TopicPage:
+        """Cost: a look at every partition that is known."""
+        counts = Counter(partition.topic for partition in self.partitions)
+        return page_of(asked, {name: counts[name] for name in self.configs}, self.told)
+
+
+NO_TOPICS = KnownTopics({}, {})
