@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STOPPED = "Spark's context has been stopped"
+MASTER_LOOK_S = 10.0  # the question may wait for a Master that is away, for minutes
 GUARDIANS_MAX = 10_000  # of one submission
 
 
@@ -40,9 +42,12 @@ class BarrierJobs:
     def __init__(self, spark: SparkSession) -> None:
         self._context = spark.sparkContext
         self._jvm = Jvm()
+        self._asking_master = Jvm()  # it may be away for long, and this session's JVM is there
+        self._master_asked_s = 0.0
 
     def close(self) -> None:
         self._jvm.close()
+        self._asking_master.close()
 
     def check(self, brokers: int) -> None:
         """InvalidConfig if this session cannot run a fleet."""
@@ -61,9 +66,36 @@ class BarrierJobs:
         if self._context._jsc is None:
             return STOPPED
         try:
-            return STOPPED if self._jvm.ask(lambda: self._context._jsc.sc().isStopped()) else ""
+            if self._jvm.ask(lambda: self._context._jsc.sc().isStopped()):
+                return STOPPED
         except StartFailed as error:
             return f"Spark's JVM cannot be asked any more ({error.message})"
+        if self.slots() or not self._master_has_given_it_up():
+            return ""
+        return f"the Master at {self._context.master} does not know this application any more"
+
+    def _master_has_given_it_up(self) -> bool:
+        """A standalone Master ends an application once the connection with its driver breaks, and one that is started
+        again without what it knew has none. It tells no driver of that: this one would wait for executors for ever. A
+        Master that is away may know it still."""
+        if self._master_asked_s + MASTER_LOOK_S > time.monotonic():
+            return False
+        self._master_asked_s = time.monotonic()
+        scheme, _, masters = str(self._context.master).partition("://")
+        addresses = [address.rpartition(":") for address in masters.split(",")] if scheme == "spark" else []
+        told = [self._asking_master.answer(partial(self._is_known_at, host, port), None) for host, _, port in addresses]
+        return False in told and True not in told
+
+    def _is_known_at(self, host: str, port: str) -> bool | None:
+        """Asked over a connection of its own, as the Master's page asks. None: it is not the one that leads."""
+        jvm, context = self._context._jvm, self._context._jsc.sc()
+        assert jvm is not None
+        question = jvm.java.lang.Class.forName("org.apache.spark.deploy.DeployMessages$RequestMasterState$")
+        master = context.env().rpcEnv().setupEndpointRef(jvm.org.apache.spark.rpc.RpcAddress(host, int(port)), "Master")
+        state = master.askSync(question.getField("MODULE$").get(None), jvm.scala.reflect.ClassTag.Any())
+        if str(state.status()) != "ALIVE":
+            return None
+        return context.applicationId() in [application.id() for application in state.activeApps()]
 
     def slots(self) -> int:
         """The number that Spark itself compares a barrier stage with. 0 too when the session has ended."""

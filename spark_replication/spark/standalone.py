@@ -55,6 +55,13 @@ class Standalone:
             self.stop()
             raise
 
+    def restart_master(self) -> None:
+        """At its address, without what it knew."""
+        self._processes["master"].kill()
+        self._processes["master"].wait()
+        self._start("master", "master.Master", HOST, "--port", self.url.rpartition(":")[2])
+        self._wait_for("master", self._url)
+
     def start_worker(self, number: int) -> None:
         """Again, too, where it was."""
         name = _worker(number)

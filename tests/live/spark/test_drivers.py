@@ -139,6 +139,31 @@ def test_a_driver_without_its_jvm_gives_up_its_place_and_its_job_fails(
         application.clean_up()
 
 
+def test_a_driver_whose_application_the_master_has_given_up_ends_and_the_next_has_its_brokers(
+    spark: Standalone, tmp_path: Path
+) -> None:
+    """No executor comes any more, and nobody has told it why."""
+    application = Application(tmp_path, spark.url, brokers=BROKERS, settings={"broker.lease.ms": str(LONG_LEASE_MS)})
+    try:
+        before = application.start()
+        brokers = all_brokers(application)
+        with sr.Admin(before.zookeeper) as admin:
+            admin.create_topic("orders", SCHEMA, partitions=BROKERS)
+        with Load(before.zookeeper, "orders", BROKERS) as load:
+            load.wait_for_more(20)
+            spark.restart_master()
+            assert application.process.wait(STOP_TIMEOUT_S) == 1, application.says()
+            assert f"error: SPARK_GONE: the Master at {spark.url} does not know" in application.says()
+            assert application.living() == set(brokers), "they serve headless"
+            assert application.start().controller_epoch == before.controller_epoch + 1
+            assert application.pids() == brokers, "they were adopted"
+            load.wait_for_more(20)
+        load.check_history()
+        application.stop()
+    finally:
+        application.clean_up()
+
+
 def test_a_driver_that_cannot_ask_zookeeper_whether_it_still_commands_stops_no_broker(tmp_path: Path) -> None:
     """It takes itself for the controller while its connection is gone, and another may have its brokers."""
     zookeeper = EmbeddedZooKeeper.start(tmp_path / "zookeeper", 60)
