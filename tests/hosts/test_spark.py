@@ -5,92 +5,25 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any
 
 import pytest
 
 import spark_replication as sr
-from spark_replication.config import settings_from
-from spark_replication.transport.security import read_security
 from tests.hosts.bed import Bed
-from tests.hosts.links import Links
-from tests.hosts.spark import HostedBrokers, HostedDriver, HostedSpark
-from tests.hosts.zookeeper import HostedZooKeeper
-from tests.live.cluster.history import SCHEMA, Load
+from tests.hosts.stage import CENTRE, DRIVERS, ROWS, Stage
 from tests.live.spark.waiting import wait_for
-from tests.unit.transport.test_security import token_settings
 
 pytestmark = [pytest.mark.spark, pytest.mark.timeout(300)]
 
-CENTRE = "centre"  # ZooKeeper, and Spark's Master
 WORKERS = ["a", "b", "c", "d", "e", "f"]
-BROKERS = 3
 SLOTS = 4  # of a driver: on four of the six hosts
-ROWS = 20
 UNNOTICED_S = 5.0
-# An executor that is silent for so long counts as lost.
-QUICK = {
-    "spark.executor.cores": "1",
-    "spark.executor.memory": "512m",
-    "spark.executor.heartbeatInterval": "1s",
-    "spark.network.timeout": "8s",
-    "spark.network.timeoutInterval": "1s",
-    "spark.deploy.maxExecutorRetries": "-1",
-}
-
-
-class Stage:
-    """Six Workers of two slots each, a driver with four, and room for a second driver."""
-
-    def __init__(self, bed: Bed) -> None:
-        self.bed = bed
-        self.links = Links(bed)
-        zookeeper = HostedZooKeeper(bed, bed[CENTRE])
-        zookeeper.start()
-        self.spark = HostedSpark(bed, bed[CENTRE], [bed[name] for name in WORKERS], cores=2)
-        self.brokers = HostedBrokers(self.spark.workers)
-        settings: dict[str, Any] = {
-            **token_settings(bed.directory),
-            "zookeeper.connect": zookeeper.address,
-            "zookeeper.session.ms": 3_000,
-            "mirror.path": str(bed.directory / "lake"),
-            "page.enabled": "false",
-        }
-        self.security = read_security(settings_from({**settings, "page.enabled": False}))
-        self.driver, self.standby = (
-            HostedDriver(
-                bed,
-                bed[name],
-                self.spark.url,
-                brokers=BROKERS,
-                settings=settings,
-                spark={**QUICK, "spark.cores.max": str(slots)},
-            )
-            # Guardians come to be where a driver has slots: the one that takes over has them wherever brokers may be.
-            for name, slots in (("driver", SLOTS), ("standby", len(WORKERS)))
-        )
-        self.commanding = self.driver
-        self.driver.launch()
-        self.zookeeper = self.driver.wait_started().zookeeper
-        self.driver.wait_healthy()
-
-    @contextmanager
-    def loaded(self, topic: str) -> Iterator[Load]:
-        """What is acknowledged while the block runs, and before and after it, is read once, at its offset."""
-        with sr.Admin(self.zookeeper, security=self.security) as admin:
-            admin.create_topic(topic, SCHEMA, partitions=BROKERS)
-        with Load(self.zookeeper, topic, BROKERS, self.security) as load:
-            load.wait_for_more(ROWS)
-            yield load
-            load.wait_for_more(ROWS)
-        load.check_history()
 
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    with Bed([CENTRE, "driver", "standby", *WORKERS]) as bed:
-        yield Stage(bed)
+    with Bed([CENTRE, *DRIVERS, *WORKERS]) as bed:
+        yield Stage(bed, WORKERS, SLOTS)
 
 
 def test_a_killed_executor_strands_no_broker_and_makes_none(stage: Stage) -> None:

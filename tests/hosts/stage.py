@@ -1,0 +1,78 @@
+"""A cluster on Spark over several hosts: Workers, a driver, and room for a second one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import spark_replication as sr
+from spark_replication.config import settings_from
+from spark_replication.transport.security import read_security
+from tests.hosts.bed import Bed
+from tests.hosts.links import Links
+from tests.hosts.spark import HostedBrokers, HostedDriver, HostedSpark
+from tests.hosts.zookeeper import HostedZooKeeper
+from tests.live.cluster.history import SCHEMA, Load
+from tests.unit.transport.test_security import token_settings
+
+CENTRE = "centre"  # ZooKeeper, and Spark's Master
+DRIVERS = ("driver", "standby")
+BROKERS = 3
+ROWS = 20
+# An executor that is silent for so long counts as lost.
+QUICK = {
+    "spark.executor.cores": "1",
+    "spark.executor.memory": "512m",
+    "spark.executor.heartbeatInterval": "1s",
+    "spark.network.timeout": "8s",
+    "spark.network.timeoutInterval": "1s",
+    "spark.deploy.maxExecutorRetries": "-1",
+}
+
+
+class Stage:
+    """Workers of two slots each, a driver with `slots` of them, and a second driver, not started, with one on each."""
+
+    def __init__(self, bed: Bed, workers: Sequence[str], slots: int) -> None:
+        self.bed = bed
+        self.links = Links(bed)
+        zookeeper = HostedZooKeeper(bed, bed[CENTRE])
+        zookeeper.start()
+        self.spark = HostedSpark(bed, bed[CENTRE], [bed[name] for name in workers], cores=2)
+        self.brokers = HostedBrokers(self.spark.workers)
+        settings: dict[str, Any] = {
+            **token_settings(bed.directory),
+            "zookeeper.connect": zookeeper.address,
+            "zookeeper.session.ms": 3_000,
+            "mirror.path": str(bed.directory / "lake"),
+            "page.enabled": "false",
+        }
+        self.security = read_security(settings_from({**settings, "page.enabled": False}))
+        self.driver, self.standby = (
+            HostedDriver(
+                bed,
+                bed[name],
+                self.spark.url,
+                brokers=BROKERS,
+                settings=settings,
+                spark={**QUICK, "spark.cores.max": str(cores)},
+            )
+            # Guardians come to be where a driver has slots: the one that takes over has them wherever brokers may be.
+            for name, cores in zip(DRIVERS, (slots, len(workers)), strict=True)
+        )
+        self.commanding = self.driver
+        self.driver.launch()
+        self.zookeeper = self.driver.wait_started().zookeeper
+        self.driver.wait_healthy()
+
+    @contextmanager
+    def loaded(self, topic: str) -> Iterator[Load]:
+        """What is acknowledged while the block runs, and before and after it, is read once, at its offset."""
+        with sr.Admin(self.zookeeper, security=self.security) as admin:
+            admin.create_topic(topic, SCHEMA, partitions=BROKERS)
+        with Load(self.zookeeper, topic, BROKERS, self.security) as load:
+            load.wait_for_more(ROWS)
+            yield load
+            load.wait_for_more(ROWS)
+        load.check_history()
