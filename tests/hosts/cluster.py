@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ SESSION_MS = 3_000
 HEALTHY_S = 90.0
 START_S = 60.0
 CHROOT = "/spark_replication"
+SHIFTED_CLOCK = Path(__file__).parent / "shifted_clock"
 
 
 class Member(msgspec.Struct, frozen=True):
@@ -61,6 +63,7 @@ class HostedCluster:
         self._zookeeper = HostedZooKeeper(bed, bed[ZOOKEEPER])
         self.zookeeper = f"zk://{self._zookeeper.address}{CHROOT}"
         self._processes: dict[Host, Process] = {}
+        self._clocks: dict[Host, int] = {}
         self._before: dict[int, BrokerFile | None] = {}  # what the life before has left
         self._zookeeper.start()
         for host in self.controllers:
@@ -84,9 +87,8 @@ class HostedCluster:
     def start_controller(self, host: Host) -> None:
         folder = self.bed.files / "controller"
         (host.files / "controller").mkdir(exist_ok=True)
-        self._processes[host] = host.run(
-            sys.executable,
-            "-m",
+        self._processes[host] = self._run(
+            host,
             "spark_replication.live.controller.process",
             f"--directory={folder}",
             f"--zookeeper={self._zookeeper.address}",
@@ -98,9 +100,8 @@ class HostedCluster:
     def launch(self, number: int) -> None:
         host = self.hosts[number]
         self._before[number] = self.file(number)
-        self._processes[host] = host.run(
-            sys.executable,
-            "-m",
+        self._processes[host] = self._run(
+            host,
             "spark_replication.live.broker.process",
             f"--directory={self.bed.files / f'broker-{number}'}",
             f"--zookeeper={self._zookeeper.address}{CHROOT}",
@@ -110,6 +111,11 @@ class HostedCluster:
             f"--settings={json.dumps(self.settings)}",
             "--lease=1,0",
         )
+
+    def _run(self, host: Host, module: str, *options: str) -> Process:
+        shift_s = self._clocks.get(host, 0)
+        environment = {"PYTHONPATH": str(SHIFTED_CLOCK), "CLOCK_SHIFT_S": str(shift_s)} if shift_s else {}
+        return host.run(sys.executable, "-m", module, *options, environment=environment)
 
     def wait_serving(self, number: int) -> None:
         process = self._processes[self.hosts[number]]
@@ -136,6 +142,20 @@ class HostedCluster:
             if host.runs and file is not None and file != self._before[number]:
                 found[number] = Member(file.host, file.port, self._processes[host].pid)
         return found
+
+    def set_clock(self, host: Host, shift_s: int) -> None:
+        """It is wrong by so much, from the next start of a process there."""
+        self._clocks[host] = shift_s
+
+    def restart(self, host: Host) -> None:
+        """Its process is killed, and another takes its place."""
+        self._processes[host].kill()
+        number = next((number for number, broker in self.hosts.items() if broker is host), None)
+        if number is None:
+            self.start_controller(host)
+        else:
+            self.launch(number)
+            self.wait_serving(number)
 
     def power_off(self, number: int) -> None:
         host = self.hosts[number]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import pytest
 
@@ -161,6 +163,29 @@ def test_a_driver_that_is_cut_off_from_zookeeper_alone_commands_no_more(cluster:
         cluster.admin.configure(topic, {"retention.ms": 1_000_000})
         load.wait_for_more(ROWS)
         assert load.longest_wait_s(began) < UNNOTICED_S
+
+
+def test_hosts_whose_clocks_are_ten_minutes_off_cost_nothing(cluster: HostedCluster, topic: str) -> None:
+    """Two brokers, one ahead and one behind, and the controller: each leads, and each follows the others."""
+    wrong = {cluster.hosts[1]: 600, cluster.hosts[2]: -600, cluster.controllers[0]: 600}
+    try:
+        with watched(cluster, topic) as load:
+            for host, shift_s in wrong.items():
+                cluster.set_clock(host, shift_s)
+                cluster.restart(host)
+                load.wait_for_more(ROWS)
+            for number, shift_s in (1, 600), (2, -600):
+                first_line = json.loads(cluster.process(cluster.hosts[number]).says().splitlines()[0])
+                begun = datetime.fromisoformat(first_line["at"]).timestamp()
+                assert abs(begun - shift_s - time.time()) < 120, "its clock is wrong by so much"
+            for host in cluster.hosts.values():
+                cluster.wait_healthy()
+                cluster.restart(host)
+                load.wait_for_more(ROWS)
+    finally:
+        for host in wrong:
+            cluster.set_clock(host, 0)
+            cluster.restart(host)
 
 
 def test_slow_and_lossy_links_cost_time_alone(cluster: HostedCluster, topic: str) -> None:
