@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import spark_replication as sr
 from spark_replication.config import settings_from
-from spark_replication.transport.security import read_security
+from spark_replication.live.guarding.broker_file import BrokerFile
+from spark_replication.transport.security import Security, read_security
 from tests.hosts.bed import Bed
 from tests.hosts.links import Links
 from tests.hosts.spark import HostedBrokers, HostedDriver, HostedSpark
 from tests.hosts.zookeeper import HostedZooKeeper
 from tests.live.cluster.history import SCHEMA, Load
+from tests.live.cluster.witness import Witness
 from tests.unit.transport.test_security import token_settings
 
 CENTRE = "centre"  # ZooKeeper, and Spark's Master
@@ -29,6 +31,19 @@ QUICK = {
     "spark.network.timeoutInterval": "1s",
     "spark.deploy.maxExecutorRetries": "-1",
 }
+
+
+class Seen:
+    """tests.live.cluster.witness.Witnessed."""
+
+    def __init__(self, zookeeper: str, security: Security, brokers: HostedBrokers) -> None:
+        self.zookeeper = zookeeper
+        self.security = security
+        self._brokers = brokers
+
+    @property
+    def brokers(self) -> Mapping[int, BrokerFile]:
+        return self._brokers.files()
 
 
 class Stage:
@@ -68,11 +83,14 @@ class Stage:
 
     @contextmanager
     def loaded(self, topic: str) -> Iterator[Load]:
-        """What is acknowledged while the block runs, and before and after it, is read once, at its offset."""
+        """What is acknowledged while the block runs, and before and after it, is read once, at its offset, also by
+        those who read on meanwhile."""
         with sr.Admin(self.zookeeper, security=self.security) as admin:
             admin.create_topic(topic, SCHEMA, partitions=BROKERS)
-        with Load(self.zookeeper, topic, BROKERS, self.security) as load:
-            load.wait_for_more(ROWS)
-            yield load
-            load.wait_for_more(ROWS)
-        load.check_history()
+        with Witness(Seen(self.zookeeper, self.security, self.brokers), topic, BROKERS) as witness:
+            with Load(self.zookeeper, topic, BROKERS, self.security) as load:
+                load.wait_for_more(ROWS)
+                yield load
+                load.wait_for_more(ROWS)
+            load.check_history()
+            witness.check(load)
