@@ -9,9 +9,10 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from spark_replication.config import SecurityMode
 from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed, error_of_text
 from spark_replication.spark.guardian_task import Posting, guard
-from spark_replication.spark.jvm import Jvm, jvm_errors
+from spark_replication.spark.jvm import Jvm, context_of, jvm_errors
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -22,8 +23,19 @@ MASTER_LOOK_S = 10.0  # the question may wait for a Master that is away, for min
 GUARDIANS_MAX = 10_000  # of one submission
 
 
-def check_session(master: str, *, dynamic_allocation: bool, slots: int, brokers: int) -> None:
-    """What would make a fleet fail later is refused now, naming the setting."""
+def check_session(
+    master: str, *, dynamic_allocation: bool, slots: int, brokers: int, security_mode: SecurityMode, authenticates: bool
+) -> None:
+    """What would make a fleet fail later, or open a door that security.mode closes, is refused now, naming the setting.
+
+    A local master serves loopback alone; elsewhere whoever reaches the ports of a driver or an executor without
+    spark.authenticate runs code there, and reads the token."""
+    if security_mode != "none" and not authenticates and not master.startswith("local"):
+        raise InvalidConfig(
+            f"security.mode is {security_mode}, and spark.authenticate is false, so that whoever reaches Spark's ports "
+            "could run code as this cluster does: set spark.authenticate=true and spark.authenticate.secret for the "
+            "application, and for a standalone cluster's Master and Workers (YARN makes the secret itself)"
+        )
     if dynamic_allocation:
         raise InvalidConfig(
             "spark.dynamicAllocation.enabled is true, and barrier stages need executors that stay: set it to false"
@@ -39,8 +51,9 @@ def check_session(master: str, *, dynamic_allocation: bool, slots: int, brokers:
 class BarrierJobs:
     """`run` apart, nothing here waits for longer than a Jvm does."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._context = spark.sparkContext
+    def __init__(self, spark: SparkSession, security_mode: SecurityMode) -> None:
+        self._context = context_of(spark)
+        self._security_mode = security_mode
         self._jvm = Jvm()
         self._asking_master = Jvm()  # it may be away for long, and this session's JVM is there
         self._master_asked_s = 0.0
@@ -51,9 +64,14 @@ class BarrierJobs:
 
     def check(self, brokers: int) -> None:
         """InvalidConfig if this session cannot run a fleet."""
-        dynamic = self._context.getConf().get("spark.dynamicAllocation.enabled", "false")
+        set_as = self._context.getConf().get
         check_session(
-            str(self._context.master), dynamic_allocation=is_true(dynamic), slots=self.slots(), brokers=brokers
+            str(self._context.master),
+            dynamic_allocation=is_true(set_as("spark.dynamicAllocation.enabled", "false")),
+            slots=self.slots(),
+            brokers=brokers,
+            security_mode=self._security_mode,
+            authenticates=is_true(set_as("spark.authenticate", "false")),
         )
 
     @property

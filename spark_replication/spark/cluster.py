@@ -100,7 +100,7 @@ class SparkCluster:
         self._brokers = brokers
         self._wanted = wanted
         self._logs = Path(settings.log_dir).resolve() if settings.log_dir else self.directory / "logs"
-        self._jobs = BarrierJobs(spark)
+        self._jobs = BarrierJobs(spark, settings.security_mode)
         self._fleet = Fleet(self._jobs, brokers, self._known_brokers)
         self._spark_watch = SparkWatch(self._jobs.why_gone, self._spark_is_gone)
         self._on_dismissal: Order = "leave"

@@ -6,9 +6,13 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from spark_replication.errors import StartFailed
+from spark_replication.errors import InvalidConfig, StartFailed
+
+if TYPE_CHECKING:
+    from pyspark import SparkContext
+    from pyspark.sql import SparkSession
 
 TIMEOUT_S = 10.0  # a collection of garbage may take some of it
 SILENT_TIMEOUT_S = 1.0  # once it has not answered, until it does
@@ -81,6 +85,19 @@ def jvm_errors() -> tuple[type[Exception], ...]:
     from pyspark.errors import PySparkException
 
     return (Py4JError, PySparkException, OSError, AttributeError)
+
+
+def context_of(spark: SparkSession) -> SparkContext:
+    """InvalidConfig: a session of Spark Connect, whose driver is another process, has none."""
+    from pyspark.errors import PySparkAttributeError
+
+    try:
+        return spark.sparkContext
+    except PySparkAttributeError as error:
+        raise InvalidConfig(
+            "this session speaks Spark Connect, so its driver is another process, and only there can a cluster be "
+            "started or its format be registered: use spark-submit, or SparkSession.builder.master(…)"
+        ) from error
 
 
 def _work(asked: queue.SimpleQueue[Callable[[], None] | None]) -> None:

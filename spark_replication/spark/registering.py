@@ -19,6 +19,7 @@ from spark_replication.model import Scalar
 from spark_replication.spark.datasource.data_source import ReplicatedLog
 from spark_replication.spark.datasource.options import SECURITY, as_options
 from spark_replication.spark.datasource.writing import ADAPTIVE_STREAMS
+from spark_replication.spark.jvm import context_of
 from spark_replication.spark.views import register_views
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -59,7 +60,7 @@ def require_our_python(command: str) -> None:
 
 def register_format(spark: SparkSession, defaults: Mapping[str, Scalar | None]) -> None:
     """defaults: options of queries that do not name them."""
-    require_our_python(spark.sparkContext.pythonExec)
+    require_our_python(context_of(spark).pythonExec)
     spark.conf.set(FILTER_PUSHDOWN, "true")
     spark.conf.set(ADAPTIVE_STREAMS, "false")
     told = type("RegisteredLog", (ReplicatedLog,), {"defaults": as_options(defaults)})

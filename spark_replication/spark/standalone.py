@@ -10,7 +10,7 @@ import os
 import re
 import subprocess
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -37,8 +37,16 @@ class Standalone:
     executor, and one task in it. within(host): the command that runs a Worker's, which becomes it (exec)."""
 
     def __init__(
-        self, directory: Path, hosts: Sequence[str], within: Callable[[str], Sequence[str]] = lambda _host: ()
+        self,
+        directory: Path,
+        hosts: Sequence[str],
+        within: Callable[[str], Sequence[str]] = lambda _host: (),
+        settings: Mapping[str, str] = {},
     ) -> None:
+        """settings: Spark's, of the Master and the Workers."""
+        self._conf = directory / "standalone-conf"
+        self._conf.mkdir(exist_ok=True)
+        write_defaults(self._conf, settings)
         self._directory = directory
         self._within = within
         self._hosts = list(hosts)
@@ -116,6 +124,7 @@ class Standalone:
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
+            "SPARK_CONF_DIR": str(self._conf),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "512m",
             "JDK_JAVA_OPTIONS": " ".join((*QUICK_START, *kept_classes())),  # executors inherit it
@@ -147,6 +156,13 @@ class Standalone:
     def _url(self) -> str | None:
         found = re.search(rf"spark://{re.escape(HOST)}:\d+", self._log_path("master").read_text(errors="replace"))
         return found.group() if found else None
+
+
+def write_defaults(conf: Path, settings: Mapping[str, str]) -> None:
+    """What Spark reads in SPARK_CONF_DIR. It may hold a secret."""
+    path = conf / "spark-defaults.conf"
+    path.touch(0o600)
+    path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
 
 
 def _worker(number: int) -> str:

@@ -18,12 +18,13 @@ from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_
 from spark_replication.process.java import QUICK_START
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.spark.session import kept_classes
-from spark_replication.spark.standalone import EXECUTOR
+from spark_replication.spark.standalone import EXECUTOR, write_defaults
 from tests.hosts.bed import Bed, Host, Process
 from tests.live.spark.waiting import wait_for
 
 MASTER_PORT = 7077
 START_S = 120.0
+AUTHENTICATED = {"spark.authenticate": "true", "spark.authenticate.secret": "of a bed"}
 BROKER = b"spark_replication.live.broker.process"
 
 
@@ -37,6 +38,9 @@ class HostedSpark:
         self._master = master
         self._cores = cores
         self._processes: dict[Host, Process] = {}
+        self._conf = bed.directory / "conf-standalone"
+        self._conf.mkdir()
+        write_defaults(self._conf, AUTHENTICATED)
         self.start_master()
         for host in self.workers:
             self.start_worker(host)
@@ -79,6 +83,7 @@ class HostedSpark:
             *options,
             environment={
                 "SPARK_HOME": str(home),
+                "SPARK_CONF_DIR": str(self._conf),
                 "SPARK_LOCAL_IP": host.address,
                 "SPARK_DAEMON_MEMORY": "512m",
                 "PYSPARK_PYTHON": sys.executable,
@@ -107,8 +112,7 @@ class HostedDriver:
         self._bed = bed
         self._conf = bed.directory / f"conf-{host.name}"
         self._conf.mkdir(exist_ok=True)
-        defaults = "".join(f"{name} {value}\n" for name, value in spark.items())
-        (self._conf / "spark-defaults.conf").write_text(defaults)
+        write_defaults(self._conf, spark)
         assigned = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._command = [
             *(sys.executable, "jobs/start_cluster.py", "--no-load", "--brokers", str(brokers), "--master", master),

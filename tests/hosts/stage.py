@@ -12,7 +12,7 @@ from spark_replication.live.guarding.broker_file import BrokerFile
 from spark_replication.transport.security import Security, read_security
 from tests.hosts.bed import Bed
 from tests.hosts.links import Links
-from tests.hosts.spark import HostedBrokers, HostedDriver, HostedSpark
+from tests.hosts.spark import AUTHENTICATED, HostedBrokers, HostedDriver, HostedSpark
 from tests.hosts.zookeeper import HostedZooKeeper
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.witness import Witness
@@ -71,7 +71,7 @@ class Stage:
                 self.spark.url,
                 brokers=BROKERS,
                 settings=settings,
-                spark={**QUICK, "spark.cores.max": str(cores)},
+                spark={**AUTHENTICATED, **QUICK, "spark.cores.max": str(cores)},
             )
             # Guardians come to be where a driver has slots: the one that takes over has them wherever brokers may be.
             for name, cores in zip(DRIVERS, (slots, len(workers)), strict=True)

@@ -15,6 +15,7 @@ import msgspec
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
+from spark_replication.spark.standalone import write_defaults
 from spark_replication.zookeeper_server.embedded import stop_directory
 from tests.live.spark.waiting import wait_for
 
@@ -46,8 +47,7 @@ class Application:
         self._spark = directory / "conf"
         if spark:
             self._spark.mkdir()
-            defaults = "".join(f"{name} {value}\n" for name, value in spark.items())
-            (self._spark / "spark-defaults.conf").write_text(defaults)
+            write_defaults(self._spark, spark)
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 

@@ -30,6 +30,7 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may give each host files of its own"),
 ]
 
+AUTHENTICATED = {"spark.authenticate": "true", "spark.authenticate.secret": "of a test"}
 HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
 LEASE_MS = 40_000  # once the first driver is gone
 
@@ -81,10 +82,10 @@ def test_wherever_guardians_come_to_be_no_broker_is_left_behind_and_none_is_made
     data = tmp_path / "data"
     hosts = Hosts(tmp_path / "hosts", data / "logs")
     settings = {name: str(value) for name, value in token_settings(tmp_path).items()}
-    spark = Standalone(tmp_path, HOSTS, hosts.within)
-    first_driver = Application(tmp_path, spark.url, data=data, settings=settings)
+    spark = Standalone(tmp_path, HOSTS, hosts.within, AUTHENTICATED)
+    first_driver = Application(tmp_path, spark.url, data=data, settings=settings, spark=AUTHENTICATED)
     lease = {"broker.lease.ms": str(LEASE_MS)}
-    application = Application(tmp_path / "second", spark.url, data=data, settings=settings | lease)
+    application = Application(tmp_path / "second", spark.url, data=data, settings=settings | lease, spark=AUTHENTICATED)
     try:
         first_driver.start()
         first_driver.wait_healthy()

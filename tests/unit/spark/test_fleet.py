@@ -5,10 +5,11 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 
 import pytest
 
+from spark_replication.config import SecurityMode
 from spark_replication.errors import InvalidConfig, NotController, ReplicationError, StartFailed
 from spark_replication.live.guarding.guardian import Assignment
 from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order, Serving
@@ -397,8 +398,37 @@ def test_an_earlier_submissions_guardian_is_told_to_leave_and_another_controller
 def test_a_session_that_cannot_run_a_fleet_is_refused(
     master: str, dynamic: bool, slots: int, refused: str | None
 ) -> None:
-    if refused is None:
-        check_session(master, dynamic_allocation=dynamic, slots=slots, brokers=3)
-    else:
-        with pytest.raises(InvalidConfig, match=refused):
-            check_session(master, dynamic_allocation=dynamic, slots=slots, brokers=3)
+    with nullcontext() if refused is None else pytest.raises(InvalidConfig, match=refused):
+        check_session(
+            master,
+            dynamic_allocation=dynamic,
+            slots=slots,
+            brokers=3,
+            security_mode="none",
+            authenticates=False,
+        )
+
+
+@pytest.mark.parametrize(
+    ("master", "security_mode", "authenticates", "is_refused"),
+    [
+        ("spark://127.0.0.1:7077", "token", False, True),
+        ("yarn", "tls", False, True),
+        ("yarn", "tls", True, False),
+        ("yarn", "none", False, False),
+        ("local[4]", "token", False, False),
+        ("local-cluster[3,1,1024]", "token", False, False),
+    ],
+)
+def test_a_secured_cluster_wants_a_spark_whose_ports_are_closed_to_strangers(
+    master: str, security_mode: SecurityMode, *, authenticates: bool, is_refused: bool
+) -> None:
+    with pytest.raises(InvalidConfig, match="is false, so that whoever") if is_refused else nullcontext():
+        check_session(
+            master,
+            dynamic_allocation=False,
+            slots=4,
+            brokers=3,
+            security_mode=security_mode,
+            authenticates=authenticates,
+        )

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import threading
+from typing import cast
 
 import pytest
 from py4j.protocol import Py4JNetworkError
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
+from pyspark.sql import SparkSession
 
-from spark_replication.errors import StartFailed
+from spark_replication.errors import InvalidConfig, StartFailed
 from spark_replication.spark import jvm as jvm_module
-from spark_replication.spark.jvm import Jvm
+from spark_replication.spark.jvm import Jvm, context_of
 from spark_replication.spark.spark_watch import SparkWatch
 
 
@@ -90,3 +92,15 @@ def test_a_watch_that_was_stopped_says_nothing(monkeypatch: pytest.MonkeyPatch) 
         if thread.name == "spark-watch":
             thread.join(10)
     assert said == []
+
+
+def test_a_session_of_spark_connect_is_refused_with_what_to_use() -> None:
+    class Connected:
+        @property
+        def sparkContext(self) -> object:  # noqa: N802 (PySpark's)
+            raise PySparkAttributeError(
+                errorClass="JVM_ATTRIBUTE_NOT_SUPPORTED", messageParameters={"attr_name": "sparkContext"}
+            )
+
+    with pytest.raises(InvalidConfig, match="Spark Connect"):
+        context_of(cast("SparkSession", Connected()))
