@@ -15,6 +15,7 @@ from spark_replication.config import settings_from
 from spark_replication.core.controller.health import problems
 from spark_replication.errors import ReplicationError
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
+from spark_replication.live.guarding.exit_codes import IN_USE
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.transport.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
@@ -118,10 +119,14 @@ class HostedCluster:
         return host.run(sys.executable, "-m", module, *options, environment=environment)
 
     def wait_serving(self, number: int) -> None:
-        process = self._processes[self.hosts[number]]
+        """As a guardian does, it starts again one whose place is still taken by the session of its life before."""
 
         def serves() -> bool:
-            assert process.returncode is None, process.says()
+            process = self._processes[self.hosts[number]]
+            if process.returncode == IN_USE:
+                self.launch(number)
+            else:
+                assert process.returncode is None, process.says()
             file = self.file(number)
             return file is not None and file != self._before[number]
 
