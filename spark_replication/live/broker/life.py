@@ -57,6 +57,7 @@ from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import ReplicaFolder
 from spark_replication.model import BrokerId, DirectoryIdentity, Registration, ReplicaOf, TopicPartition
 from spark_replication.process.clock import now_ms
+from spark_replication.process.found_process import own_mark
 from spark_replication.process.loopback import port_again
 from spark_replication.process.open_files import open_files_max
 from spark_replication.process.timers import Timers
@@ -363,8 +364,11 @@ class BrokerLife:
         for partition, error in errors.items():
             if error != NONE:
                 log.error("%s did not start: %s", partition, error, extra={"partition": partition})
+        mark = own_mark()
         file = BrokerFile(
-            pid=os.getpid(),
+            pid=mark.pid,
+            pid_namespace=mark.namespace,
+            started=mark.started,
             incarnation=self._incarnation,
             host=registration.host,
             port=registration.port,

@@ -3,10 +3,12 @@ stops cleanly: whoever reads it asks the directory's lock, or the process, wheth
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from spark_replication.errors import CorruptState, StorageFailed
 from spark_replication.model import Epoch, Value, decode, encode
+from spark_replication.process.found_process import ProcessMark, is_seen, open_process
 from spark_replication.storage.broker_directory import probe
 from spark_replication.storage.files import Files
 from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
@@ -15,14 +17,21 @@ BROKER_FILE = "broker.json"
 
 
 class BrokerFile(Value, frozen=True, kw_only=True):
-    """incarnation: of the process, as its registration has it. pids come again, in containers at once."""
+    """incarnation: of the process, as its registration has it. pid_namespace, started: as process.found_process has
+    them."""
 
     pid: int
+    pid_namespace: int = 0
+    started: int = 0
     incarnation: str = ""
     host: str
     port: int
     replication_port: int
     epoch: Epoch
+
+    @property
+    def mark(self) -> ProcessMark:
+        return ProcessMark(self.pid, self.pid_namespace, self.started)
 
 
 def write_broker_file(directory: Path, found: BrokerFile, files: Files = LOCAL_FILES) -> None:
@@ -47,9 +56,17 @@ def read_broker_file(directory: Path) -> BrokerFile | None:
 
 
 def serves(directory: Path) -> bool:
-    """Whether the process that the file names lives. The lock alone may be its successor's, which serves later."""
+    """Whether the process that the file names lives. The lock alone may be its successor's, which serves later: of a
+    process that is not seen from here nobody can say more."""
     file = read_broker_file(directory)
-    return file is not None and probe(directory) and Path(f"/proc/{file.pid}").exists()
+    if file is None or not probe(directory):
+        return False
+    if not is_seen(file.mark):
+        return True
+    found = open_process(file.mark)
+    if found is not None:
+        os.close(found)
+    return found is not None
 
 
 def remove_broker_file(directory: Path) -> None:

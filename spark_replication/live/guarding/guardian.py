@@ -35,12 +35,13 @@ from spark_replication.errors import (
 )
 from spark_replication.live.broker.lease import holder_in
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
+from spark_replication.live.guarding.broker_watch import BrokerWatch
 from spark_replication.live.guarding.exit_codes import IN_USE, TAKEN_OVER
 from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN, Action, Asked, Told
 from spark_replication.messages.guarding import BrokerDied, LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import BrokerId
-from spark_replication.process.descriptors import close_all, readable
-from spark_replication.process.locked_process import last_lines, wait_ended
+from spark_replication.process.descriptors import close_all
+from spark_replication.process.locked_process import last_lines
 from spark_replication.storage.broker_directory import probe, read_identity
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
@@ -180,31 +181,30 @@ class Guardian:
         info = read_broker_file(self.directory)
         if info is None or not probe(self.directory):
             return
-        with contextlib.suppress(ProcessLookupError):
-            watch = os.pidfd_open(info.pid)
+        with BrokerWatch(self.directory, info) as watch:
             try:
-                try:
-                    order = Shutdown(controller_epoch=self._lease.controller_epoch, attempt=self._lease.attempt)
-                    self._call(info, SHUTDOWN, order)
-                except StaleLease as error:
-                    log.warning("broker %d is not stopped: %s", self.broker_id, error)
+                order = Shutdown(controller_epoch=self._lease.controller_epoch, attempt=self._lease.attempt)
+                self._call(info, SHUTDOWN, order)
+            except StaleLease as error:
+                log.warning("broker %d is not stopped: %s", self.broker_id, error)
+                return
+            except ReplicationError as error:
+                log.warning("broker %d cannot be asked to stop: %s", self.broker_id, error)
+                if not self._may_signal(watch):
                     return
-                except ReplicationError as error:
-                    log.warning("broker %d cannot be asked to stop: %s", self.broker_id, error)
-                    if not self._may_signal():
-                        return
-                    signal.pidfd_send_signal(watch, signal.SIGTERM)
-                if not wait_ended(watch, timeout_s) and self._may_signal():
-                    log.warning("broker %d did not stop within %s s: killed", self.broker_id, timeout_s)
-                    signal.pidfd_send_signal(watch, signal.SIGKILL)
-                    wait_ended(watch, timeout_s)
-            finally:
-                os.close(watch)
+                watch.signal(signal.SIGTERM)
+            if not watch.ended_within(timeout_s) and self._may_signal(watch):
+                log.warning("broker %d did not stop within %s s: killed", self.broker_id, timeout_s)
+                watch.signal(signal.SIGKILL)
+                watch.ended_within(timeout_s)
         self._reap()
 
-    def _may_signal(self) -> bool:
+    def _may_signal(self, watch: BrokerWatch) -> bool:
         """A signal needs the lease as any order does. The broker that hangs, and cannot be asked for it, has written
         down who holds it: whoever it has not answered since has not taken over."""
+        if not watch.is_seen:
+            log.error("broker %d is in another PID namespace: end it there, if it does not stop", self.broker_id)
+            return False
         try:
             held = holder_in(self.directory)
         except (CorruptState, OSError) as error:
@@ -217,22 +217,14 @@ class Guardian:
 
     def _watch(self, info: BrokerFile) -> bool:
         """True: the broker has ended. False: this guardian is to stop."""
-        try:
-            watch = os.pidfd_open(info.pid)
-        except ProcessLookupError:
-            return True
-        try:
-            while not self._stopping.is_set():
-                renew_s = min(self._settings.broker_lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)
-                ready = readable((watch, self._wake_read), renew_s)
-                if watch in ready:
-                    self._reap()
-                    return True
-                if not ready:
-                    self._renew(info)
-            return False
-        finally:
-            os.close(watch)
+        renew_s = min(self._settings.broker_lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)
+        with BrokerWatch(self.directory, info) as watch:
+            while not watch.ended_within(renew_s, self._wake_read):
+                if self._stopping.is_set():
+                    return False
+                self._renew(info)
+        self._reap()
+        return True
 
     def _renew(self, info: BrokerFile) -> None:
         try:

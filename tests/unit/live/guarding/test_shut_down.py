@@ -32,7 +32,9 @@ while True:
 
 
 @contextmanager
-def broker(directory: Path, then: str = "sys.exit()") -> Iterator[subprocess.Popen[bytes]]:
+def broker(
+    directory: Path, then: str = "sys.exit()", pid_namespace: int = 0, started: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
     directory.mkdir()
     lock = DirectoryLock.take(directory)
     process = subprocess.Popen([sys.executable, "-c", HANGS, then], stdout=subprocess.PIPE)
@@ -40,7 +42,14 @@ def broker(directory: Path, then: str = "sys.exit()") -> Iterator[subprocess.Pop
     try:
         assert process.stdout.readline()
         serving = BrokerFile(
-            pid=process.pid, incarnation="a", host="127.0.0.1", port=NOBODY_LISTENS, replication_port=2, epoch=0
+            pid=process.pid,
+            pid_namespace=pid_namespace,
+            started=started,
+            incarnation="a",
+            host="127.0.0.1",
+            port=NOBODY_LISTENS,
+            replication_port=2,
+            epoch=0,
         )
         write_broker_file(directory, serving)
         yield process
@@ -101,3 +110,16 @@ def test_nothing_is_killed_that_was_taken_over_meanwhile(directory: Path) -> Non
         assert (directory / LEASE_FILE).read_bytes() == lease_of((4, 0))
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
+
+
+@pytest.mark.parametrize(("pid_namespace", "started"), [(1, 0), (0, 1)])
+def test_whoever_has_that_pid_here_gets_no_signal(
+    directory: Path, caplog: pytest.LogCaptureFixture, pid_namespace: int, started: int
+) -> None:
+    """The broker's number is of another namespace; or the broker has ended, and somebody else has its number now."""
+    with broker(directory, pid_namespace=pid_namespace, started=started) as process:
+        (directory / LEASE_FILE).write_bytes(lease_of(MINE))
+        shut_down(directory)
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+    assert ("is in another PID namespace" in caplog.text) == bool(pid_namespace)
