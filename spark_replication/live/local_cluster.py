@@ -158,8 +158,15 @@ class LocalCluster:
         self._admin = Admin(self.zookeeper, security=self.security)
         self._wait_healthy(START_TIMEOUT_S, without_what_it_outlives)
 
+    @property
+    def _unused_s(self) -> float:
+        """After so long without a user, what is detached ends, as brokers do."""
+        return self._settings.broker_lease_ms / 1_000
+
     def _start_zookeeper(self) -> Keeper:
-        self._zookeeper = Keeper.start(self.directory / ZOOKEEPER, START_TIMEOUT_S, self._zookeepers)
+        self._zookeeper = Keeper.start(
+            self.directory / ZOOKEEPER, START_TIMEOUT_S, self._zookeepers, unused_s=self._unused_s
+        )
         return self._zookeeper
 
     def _connect(self) -> Session:
@@ -216,6 +223,8 @@ class LocalCluster:
                         f"--host={HOST}",
                         f"--mirror={self.mirror_path}",
                         f"--settings={json.dumps(overrides_of(self._settings))}",
+                        f"--needed-by={self._zookeeper.directory}",
+                        f"--unused-s={self._unused_s}",
                     ),
                     lock,
                 )

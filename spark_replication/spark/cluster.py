@@ -149,7 +149,11 @@ class SparkCluster:
         make_data_directory(self.settings)
         address = self.settings.zookeeper_connect
         if not address:
-            self._zookeeper = Keeper.start(self.directory / "zookeeper", ZOOKEEPER_TIMEOUT_S)
+            self._zookeeper = Keeper.start(
+                self.directory / "zookeeper",
+                ZOOKEEPER_TIMEOUT_S,
+                unused_s=self.settings.broker_lease_ms / 1_000,
+            )
             address = self._zookeeper.address
         self._look_around(address)
         self._require_wanted()

@@ -25,6 +25,7 @@ from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from spark_replication.zookeeper_server.locks import Use, unused
 from spark_replication.zookeeper_server.patience import Backoff, Hang
 from spark_replication.zookeeper_server.server import ServerProcess
+from spark_replication.zookeeper_server.watchdog import start_watchdog, stop_watchdog
 
 LOOK_S = 1.0
 ANSWER_MS = 2_000
@@ -66,8 +67,10 @@ class Keeper:
         servers: int = 1,
         *,
         free_bytes_min: int = FREE_BYTES_MIN,
+        unused_s: float = 0.0,
     ) -> Keeper:
-        """Running, answering clients, and kept so until `leave` or `stop`."""
+        """Running, answering clients, and kept so until `leave` or `stop`. unused_s: once nobody has needed it for so
+        long it ends by itself, whoever was killed; 0: never."""
         path = Path(directory).resolve()
         path.mkdir(parents=True, exist_ok=True)
         use = Use(path)
@@ -78,6 +81,8 @@ class Keeper:
             use.end()
             raise
         keeper._thread.start()
+        if unused_s:
+            start_watchdog(path, unused_s)
         return keeper
 
     @property
@@ -127,6 +132,7 @@ class Keeper:
         with unused(self.directory) as is_unused:
             if is_unused:
                 self._zookeeper.stop()
+                stop_watchdog(self.directory)
         return is_unused
 
     # On the keeper's thread

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
-import socket
 import subprocess
 import time
 from collections.abc import Sequence
@@ -20,6 +18,7 @@ from spark_replication.process.java import QUICK_START, find_java
 from spark_replication.process.locked_process import LockedProcess, last_lines
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.layout import HOST, ServerPlace, replace_text
+from spark_replication.zookeeper_server.srvr import NOT_SERVING, mode_in, said_by
 
 TICK_MS = 500
 SESSION_TIMEOUT_MIN_MS = 1_000
@@ -28,12 +27,7 @@ JOIN_TICKS_MAX = 20  # for a server to follow the leader, with all that it has m
 SILENCE_TICKS_MAX = 10  # between a leader and who follows it: then they part
 HEAP = "256m"
 CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # what holds the port may be no ZooKeeper, and say nothing
-MODE_TIMEOUT_S = 1.0
-MODE_BYTES_MAX = 16 << 10
-NOT_SERVING = b"not currently serving requests"  # what a member says to `srvr` while there is no majority
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
-
-_MODE = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
 
 
 class PortTaken(StartFailed):
@@ -84,27 +78,14 @@ class ServerProcess:
 
     def mode(self) -> str | None:
         """leader, follower, or standalone; None: it serves nobody."""
-        found = _MODE.search(self._says())
-        return None if found is None else found[1].decode()
+        return mode_in(said_by(self.place))
 
     def is_heard(self, deadline: float) -> bool:
         """It answers clients, or says that it cannot before a majority of its ensemble lives."""
         return self.waits_for_others() or self.answers(deadline)
 
     def waits_for_others(self) -> bool:
-        return self.place.peering is not None and NOT_SERVING in self._says()
-
-    def _says(self) -> bytes:
-        """Empty: nothing, in time."""
-        said = b""
-        try:
-            with socket.create_connection((HOST, self.place.client), timeout=MODE_TIMEOUT_S) as asking:
-                asking.sendall(b"srvr")
-                while len(said) < MODE_BYTES_MAX and (more := asking.recv(MODE_BYTES_MAX)):
-                    said += more
-        except OSError:
-            return b""
-        return said
+        return self.place.peering is not None and NOT_SERVING in said_by(self.place)
 
     def answers(self, deadline: float) -> bool:
         """A real client gets a session: an open port is not enough, nor that the server thinks that it serves."""

@@ -14,14 +14,19 @@ import time
 from pathlib import Path
 
 from spark_replication.config import settings_from
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import NotController, ReplicationError
 from spark_replication.live.controller.host import ControllerHost
 from spark_replication.page.served import ServedPage, page_action
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
+from spark_replication.zookeeper_server.locks import unused
+from spark_replication.zookeeper_server.patience import Unused
 
 PAGE_AFTER_S = 3.0
 POLL_S = 0.02
+LOOK_S = 1.0
+
+log = logging.getLogger(__name__)
 
 
 def main() -> int:
@@ -31,6 +36,8 @@ def main() -> int:
     parser.add_argument("--mirror", required=True, help="where the Delta tables lie")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--settings", default="{}", help="JSON of the settings that differ from the defaults")
+    parser.add_argument("--needed-by", type=Path, help="who uses the ZooKeeper in this directory needs this process")
+    parser.add_argument("--unused-s", type=float, default=0.0, help="ends after so long without that; 0 = never")
     arguments = parser.parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     page: ServedPage | None = None
@@ -62,10 +69,32 @@ def main() -> int:
         host=arguments.host,
         directory=arguments.directory,
     )
-    stopping.wait()
+    _wait(driver, arguments.needed_by, arguments.unused_s, stopping)
     driver.close()
     page.stop()
     return 0
+
+
+def _wait(driver: ControllerHost, needed_by: Path | None, unused_s: float, stopping: threading.Event) -> None:
+    """Until it is to stop, or nobody has needed it for unused_s: neither who has started it, nor a broker."""
+    nobody = Unused(unused_s, time.monotonic())
+    while not stopping.wait(LOOK_S if needed_by and unused_s else None):
+        assert needed_by is not None, "else it waits for ever"
+        with unused(needed_by) as is_unused:
+            pass
+        is_needed = not is_unused or _has_brokers(driver)
+        if nobody.looked(is_needed=is_needed, now_s=time.monotonic()):
+            log.warning("nobody has needed this controller for %.0f s: it ends", unused_s)
+            return
+
+
+def _has_brokers(driver: ControllerHost) -> bool:
+    try:
+        return driver.ask(lambda cluster: bool(cluster.registered))
+    except NotController:  # whoever commands has them
+        return False
+    except ReplicationError:
+        return True
 
 
 if __name__ == "__main__":

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
+import pyarrow as pa
 import pytest
 
 import spark_replication as sr
@@ -18,7 +21,7 @@ from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
 from spark_replication.storage.broker_directory import probe
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.cluster.faults import kill
-from tests.live.cluster.history import Load
+from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -62,6 +65,37 @@ def test_each_start_takes_the_lease_by_a_number_that_no_clock_tells(tmp_path: Pa
         with sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster", config=CONFIG) as cluster:
             _, held = holder_in(Path(cluster.brokers[1].log_dir))
             assert held == attempt
+
+
+def test_nothing_is_left_of_a_cluster_whose_process_was_killed_and_the_next_has_its_data(tmp_path: Path) -> None:
+    """Brokers end with their lease, then the controller, which nobody needs, then ZooKeeper, which nobody asks."""
+    directory, lease_ms = tmp_path / "cluster", 4_000
+    starter = multiprocessing.get_context("spawn").Process(target=started_and_killed, args=(directory, lease_ms))
+    starter.start()
+    starter.join()
+    assert starter.exitcode == -signal.SIGKILL
+    eventually(lambda: not processes_of(directory), "all have ended")
+    with sr.LocalCluster.start(brokers=2, directory=directory, config=CONFIG) as cluster:
+        with sr.Reader(cluster.zookeeper) as reader:
+            rows = [row for found in reader.read("orders", partition=0) for row in found.batch.column(0).to_pylist()]
+        assert rows == [1, 2, 3]
+
+
+def started_and_killed(directory: Path, lease_ms: int) -> None:
+    cluster = sr.LocalCluster.start(brokers=2, directory=directory, config={**CONFIG, "broker.lease.ms": lease_ms})
+    cluster.admin.create_topic("orders", SCHEMA, partitions=1, replication_factor=2)
+    with sr.Producer(cluster.zookeeper) as producer:
+        producer.send("orders", pa.record_batch([pa.array([1, 2, 3])], schema=SCHEMA), partition=0).result(60)
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def processes_of(directory: Path) -> list[int]:
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            if os.fsencode(directory) in (path / "cmdline").read_bytes():
+                found.append(int(path.name))
+    return found
 
 
 def test_two_guardians_on_one_host_never_run_two_brokers_in_one_directory(cluster: sr.LocalCluster) -> None:

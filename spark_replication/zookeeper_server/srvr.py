@@ -1,0 +1,40 @@
+"""What a ZooKeeper server says of itself to whoever asks `srvr`, which needs no session."""
+
+from __future__ import annotations
+
+import re
+import socket
+
+from spark_replication.zookeeper_server.layout import HOST, ServerPlace
+
+TIMEOUT_S = 1.0
+BYTES_MAX = 16 << 10
+NOT_SERVING = b"not currently serving requests"  # of a member while there is no majority
+
+_MODE = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
+_CONNECTIONS = re.compile(rb"^Connections: (\d+)$", re.MULTILINE)
+
+
+def said_by(place: ServerPlace) -> bytes:
+    """Empty: nothing, in time."""
+    said = b""
+    try:
+        with socket.create_connection((HOST, place.client), timeout=TIMEOUT_S) as asking:
+            asking.sendall(b"srvr")
+            while len(said) < BYTES_MAX and (more := asking.recv(BYTES_MAX)):
+                said += more
+    except OSError:
+        return b""
+    return said
+
+
+def mode_in(said: bytes) -> str | None:
+    """leader, follower, or standalone; None: it serves nobody."""
+    found = _MODE.search(said)
+    return None if found is None else found[1].decode()
+
+
+def clients_in(said: bytes) -> int:
+    """How many are connected, besides the one that has asked."""
+    found = _CONNECTIONS.search(said)
+    return 0 if found is None else max(0, int(found[1]) - 1)
