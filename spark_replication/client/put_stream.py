@@ -33,7 +33,7 @@ AT_ONCE = 0.0  # of Lane.ask_at
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """messages.Ack, or with an `error` messages.Refusal."""
+    """messages.records.Ack; with an `error` it is messages.records.Refusal."""
 
     number: int = -1
     base_offset: int = -1
@@ -45,7 +45,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswersOfStream(msgspec.Struct, frozen=True, kw_only=True):
-    """messages.AnswersTogether."""
+    """messages.records.AnswersTogether."""
 
     answers: tuple[Answer, ...]
 

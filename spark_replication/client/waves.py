@@ -70,7 +70,7 @@ def wait_in_waves(
     wait_s: float,
     tell: Callable[[Progress], None],
 ) -> Refused:
-    """Returns what was refused for good, once all other moves have ended. refused: what `admin.apply(plan)` returned.
+    """Returns what was refused for good, once all other moves have ended. refused: what `Admin.apply(plan)` returned.
     tell: is called at each look until then.
 
     RequestTimedOut: some moves have not ended after wait_s."""

@@ -1,4 +1,4 @@
-"""What the page asks of a cluster, and what it makes of the answers about logs. client.Admin is such a cluster."""
+"""What the page asks of a cluster (client.admin.Admin is one), and what it makes of the answers about logs."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class ZooKeeper(Protocol):
 
 
 class IsrChanges(Protocol):
-    """Those of this broker's leaderships that were stored (live.broker.isr_answers.IsrAnswers)."""
+    """Those of this broker's leaderships that were stored (live.broker.isr_changes.CountedIsrChanges)."""
 
     @property
     def shrinks(self) -> int: ...
