@@ -25,6 +25,7 @@ SETTINGS = [each.name for each in described()]
 
 _NAMED = re.compile(rf"(?<![\w./@-])(?:spark_replication\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)")
 _MEMBER = re.compile(r"`([A-Z]\w+)\.(\w+)")
+_PATH = re.compile(r"`(\w[\w.-]*/[\w./-]*)`")
 _COMMENT = re.compile(r"(?:^| )# .*$", re.MULTILINE)
 # What is called with the name of a thread; `_thread` is LocalCluster's.
 _STARTERS = ("Thread", "Worker", "Timers", "Look", "SocketLoop", "ThreadPoolExecutor", "_thread")
@@ -43,6 +44,7 @@ def test_what_a_docstring_or_a_comment_names_is_there(room: str) -> None:
 def test_what_a_page_names_is_there(page: Path) -> None:
     text = page.read_text()
     assert [name for name in sorted(_named_in(text)) if not _is_there(name)] == []
+    assert [path for path in _PATH.findall(text) if not _is_a_path(path)] == []
     members = sorted(set(_MEMBER.findall(text)))
     assert [f"{owner}.{member}" for owner, member in members if not _has_member(owner, member)] == []
 
@@ -132,6 +134,12 @@ def _is_there(name: str) -> bool:
         return True
     module = folder / f"{parts[0]}.py"
     return module.exists() and all(part in _names_of(module) for part in parts[1:])
+
+
+def _is_a_path(named: str) -> bool:
+    """From the package, or from the root; a folder alone may be of any room."""
+    is_folder = named.count("/") == 1 and named.endswith("/") and any(PACKAGE.glob(f"*/{named}"))
+    return is_folder or any((root / named).exists() for root in (PACKAGE, PACKAGE.parent))
 
 
 def _has_member(owner: str, member: str) -> bool:
