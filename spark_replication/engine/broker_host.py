@@ -1,6 +1,6 @@
 """A broker's life, from the lock on its directory to the proof of its end (B1, B2, B3).
 
-`BrokerHost.doing` says what is to be done. How that ended is an event, and so is what happens meanwhile.
+`BrokerHost.doing` is the present step. Its end is an event, and so is whatever happens meanwhile.
 
 | doing                     | event                       | then       | why                                          |
 | ------------------------- | --------------------------- | ---------- | -------------------------------------------- |
@@ -29,7 +29,7 @@
 | LEAVE                     | Done                        | END        |                                              |
 | any                       | Failed, and no row has it   | FAIL       |                                              |
 
-Any other event comes too late, and is nothing.
+An event that no row has comes too late, and is ignored.
 """
 
 from __future__ import annotations
@@ -47,50 +47,50 @@ PAUSE_MS = 20
 
 
 class Do(Enum):
-    #: The logs. What the directory proves of the last life is read before: recovery may have to drop it.
+    #: Recover the logs. What the directory proves of the last life is read first: recovery may have to drop the proof.
     RECOVER = "recover"
-    #: What was recovered with what is assigned to this broker.
+    #: Compare what was recovered with what is assigned to this broker.
     COMPARE = "compare"
-    #: Of a life that has lost data. A disk may keep it: its epoch is over once the broker has registered.
+    #: Drop the proof of a life that has lost data. If the disk keeps it, its epoch is over after the registration.
     DROP_PROOF = "drop proof"
-    #: As one who `continues` an epoch; in a new session, if the last one was lost.
+    #: Register as a life that `continues` an epoch; in a new session, if the last one was lost.
     REGISTER = "register"
-    #: Leave the start record, end the proof of a clean stop, watch this registration, follow under this epoch.
+    #: Write the start record, remove the proof of a clean stop, watch this registration, follow under this epoch.
     RECORD = "record"
-    #: Everything, and start what is assigned.
+    #: Read everything from ZooKeeper, and start what is assigned.
     READ = "read"
-    #: Until something happens.
+    #: Serve until something happens.
     SERVE = "serve"
-    #: Lead and follow nothing.
+    #: Stop leading and following.
     RESIGN = "resign"
-    #: For `rest_ms`.
+    #: Wait for `rest_ms`.
     REST = "rest"
-    #: Whether there are others to lead in this broker's place.
+    #: Look whether others can lead in this broker's place.
     LOOK = "look"
-    #: Its registration: this broker is shutting down.
+    #: Mark the registration: this broker is shutting down.
     MARK = "mark"
-    #: For PAUSE_MS.
+    #: Wait for PAUSE_MS.
     PAUSE = "pause"
-    #: Serve no more, flush everything, end the session.
+    #: Stop serving, flush everything, end the session.
     CLOSE = "close"
-    #: The directory, with `proof`.
+    #: Leave the directory, with `proof` written there.
     LEAVE = "leave"
     END = "end"
-    #: Of `error`.
+    #: End with `error`.
     FAIL = "fail"
 
 
 class Done(Struct, frozen=True):
-    """What was to be done."""
+    """The step has succeeded."""
 
 
 class Recovered(Struct, frozen=True):
-    """proof: the epoch whose records are all here, by what the directory proves. None: it proves nothing."""
-
+    #: The epoch whose records are all here, by what the directory proves; None if it proves nothing.
     proof: int | None
 
 
 class Compared(Struct, frozen=True):
+    #: Something is assigned that the broker had, and has no longer.
     is_lost: bool
 
 
@@ -100,28 +100,27 @@ class Registered(Struct, frozen=True):
 
 
 class Looked(Struct, frozen=True):
-    """waits: this broker leads what another could lead. connected: to ZooKeeper."""
-
+    #: This broker leads a partition that another could lead.
     waits: bool
     has_controller: bool
+    #: To ZooKeeper.
     connected: bool
     now_ms: int
 
 
 class Closed(Struct, frozen=True):
-    """is_flushed: all that this life has written."""
-
+    #: All that this life has written is on the disk.
     is_flushed: bool
 
 
 class Failed(Struct, frozen=True):
-    """What was to be done."""
+    """The step has failed."""
 
     error: ReplicationError
 
 
 class Gone(Struct, frozen=True):
-    """The registration of this epoch: its node, its session, or the truth of the proof that names it."""
+    """The registration of this epoch is over: its node or its session is gone, or the proof that names it is false."""
 
     epoch: int
 
@@ -156,11 +155,11 @@ _REPEATED = (Do.REGISTER, Do.RECORD, Do.READ)
 
 
 class BrokerHost:
-    """steps: how many have begun; who is told late how one ended knows by that. registered: last; None: never."""
-
     def __init__(self, settings: Settings) -> None:
         self.doing = Do.RECOVER
+        #: How many steps have begun: a report of an earlier step can be told by it.
         self.steps = 1
+        #: The last registration; None before the first.
         self.registered: Registered | None = None
         self.rest_ms = 0
         self.error: ReplicationError | None = None
@@ -175,11 +174,11 @@ class BrokerHost:
 
     @property
     def continues(self) -> int | None:
-        """The epoch whose records are all here. None: this cannot be proven."""
+        """The epoch whose records are all here; None if nothing proves that."""
         return self.proof if self.registered is None else self.registered.epoch
 
     def after(self, event: Event) -> bool:
-        """Whether there is something else to be done now."""
+        """Takes the event in. True: `doing` is another step now."""
         doing = self._after(event)
         if doing is None:
             return False
@@ -233,7 +232,7 @@ class BrokerHost:
         return Do.CLOSE if self.doing is Do.MARK else Do.FAIL
 
     def _after_look(self, looked: Looked) -> Do:
-        """As far as there are others, a controller, and time."""
+        """Hands over for as long as there are others to lead, a controller, and time."""
         if self._hand_over_until_ms is None:
             self._hand_over_until_ms = looked.now_ms + self._hand_over_ms
         if not looked.has_controller:

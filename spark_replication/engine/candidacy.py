@@ -6,14 +6,14 @@
 | campaigning | WON        | COMMAND     |                                                                          |
 | campaigning | OUTVOTED   | STAND_BY    | another commands                                                         |
 | standing by | VACANT     | RESIGN      | it campaigns at once; so it does if its session is in doubt              |
-| commanding  | DEPOSED    | RESIGN      | it campaigns at once: what is stored is right, whatever it believed       |
+| commanding  | DEPOSED    | RESIGN      | it campaigns at once: what is stored is right, whatever it believed      |
 | commanding  | SENT_ASIDE | RESIGN      | it rests for `ASIDE_MS`, so that one that stands by goes first           |
 | these three | FAILED     | RESIGN      | it rests for `RETRY_MS`                                                  |
 | these three | CLOSED     | RESIGN      | and leaves                                                               |
-| resigning   | RESIGNED   | REST, LEAVE | the session has ended, and with it the claim to command; so if it FAILED |
+| resigning   | RESIGNED   | REST, LEAVE | the session has ended, and the claim to command with it; FAILED likewise |
 | resting     | CLOSED     | LEAVE       |                                                                          |
 
-An event that no row has comes too late, and is nothing.
+An event that no row has comes too late, and is ignored.
 """
 
 from __future__ import annotations
@@ -37,26 +37,26 @@ class Event(Enum):
 
 
 class Instruction(Enum):
-    #: For `rest_ms`.
+    #: Wait for `rest_ms`.
     REST = "rest"
     CAMPAIGN = "campaign"
     STAND_BY = "stand by"
     COMMAND = "command"
-    #: End the session first, so that the next controller need not wait; then what was begun to command.
+    #: End the session first, so that the next controller need not wait; then everything that commanding had begun.
     RESIGN = "resign"
     LEAVE = "leave"
 
 
-# What has a session.
+# The phases that have a session.
 CANDIDATES = (Instruction.CAMPAIGN, Instruction.STAND_BY, Instruction.COMMAND)
-# The phase is what was to be done last.
+# A phase is named by the last instruction.
 _NEXT = {
     (Instruction.REST, Event.RESTED): Instruction.CAMPAIGN,
     (Instruction.REST, Event.CLOSED): Instruction.LEAVE,
     (Instruction.CAMPAIGN, Event.WON): Instruction.COMMAND,
     (Instruction.CAMPAIGN, Event.OUTVOTED): Instruction.STAND_BY,
 }
-# Each of them resigns, and rests for so long before it campaigns again.
+# After each of these it resigns, and rests for so many ms before it campaigns again.
 _RETRIES = {
     (Instruction.STAND_BY, Event.VACANT): 0,
     (Instruction.COMMAND, Event.DEPOSED): 0,
@@ -66,7 +66,7 @@ _RETRIES = {
 
 
 class Candidacy:
-    """It begins with a rest of no time."""
+    """It begins with a rest of 0 ms."""
 
     def __init__(self) -> None:
         self.instruction = Instruction.REST
@@ -74,7 +74,7 @@ class Candidacy:
         self._leaves = False
 
     def after(self, event: Event) -> Instruction | None:
-        """What is to be done now. None: it goes on with what it does."""
+        """The next instruction; None if the present one goes on."""
         phase = self.instruction
         self._leaves = self._leaves or event is Event.CLOSED
         if (phase, event) in _NEXT:

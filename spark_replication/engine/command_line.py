@@ -1,10 +1,10 @@
-"""What a broker is still to be told: a line of commands for each life of a broker, one of them under way at a time.
+"""Commands on their way to a broker: a line for each life of a broker, with one command under way at a time.
 
 | phase     | what happens                   | goes to   | what follows                                                |
 | --------- | ------------------------------ | --------- | ----------------------------------------------------------- |
-| waiting   | told of something              | waiting   | it is due at once, with what is to be repeated              |
+| waiting   | a command is added             | waiting   | it is due at once, together with what is to be repeated     |
 | waiting   | something is due               | under way | everything is taken, of each partition the latest           |
-| under way | told of something              | under way | it waits, in place of what it outdates                      |
+| under way | a command is added             | under way | it waits, in place of what it outdates                      |
 | under way | answered                       | next      | leaders are confirmed; what a partition cannot do now waits |
 | under way | refused, or no answer          | again     | the same command, with the same number, after a delay       |
 | under way | refused for good               | next      | nobody repeats it                                           |
@@ -12,11 +12,14 @@
 | again     | no connection, the second time | again     | the broker seems to be dead: the controller hears of it     |
 | any       | this life has ended            | ended     | nothing is due any longer; an answer still counts           |
 
-`next` is the rest of what was taken together, and waiting once that is empty. Commands are repeated while that life of
-the broker goes on: their epochs order them, not their arrival (E2). One sick partition holds up no other: what is left
-of a command waits for its delay, and goes with whatever else is to be told before that. What a disk refuses is not
-repeated: the controller decides who else can have it (B4). What waits is bounded by the number of partitions, however
-slow a broker is.
+`next`: under way with the rest of what was taken together, or waiting if nothing is left of it.
+
+Rules:
+- Commands are repeated while that life of the broker goes on: their epochs order them, not their arrival (E2).
+- One sick partition holds up no other. What a partition could not do waits for a delay; if another command is sent
+  before that, it goes along.
+- A command that a disk refused is not repeated: the controller decides who else can have the replica (B4).
+- What waits is bounded by the number of partitions, however slow a broker is.
 """
 
 from __future__ import annotations
@@ -46,17 +49,17 @@ REPEAT_MS_MIN, REPEAT_MS_MAX = 20, 1_000
 REFUSALS_BEFORE_SUSPICION = 2  # a reset connection, and a refused one after it
 QUESTION_PAUSE_MS = 100  # before the same partition's log is asked for again
 
-# What a broker's answers, or their absence, tell the controller's loop.
+# What the controller's loop learns from a broker's answers, or from their absence.
 BrokerNews = BrokerDeathReported | LogInfoRead | ReplicasFailed
 
 
 class LineNews(msgspec.Struct, frozen=True, kw_only=True):
-    """What the controller learns from an answer, or from there being none."""
+    """What the controller learns from an answer, or from its absence."""
 
-    #: Their leader, this broker, leads at their leader epoch.
+    #: Partitions that this broker leads, as it has confirmed, at the leader epoch of the command.
     confirmed: tuple[PartitionCommand, ...] = ()
     events: tuple[BrokerNews, ...] = ()
-    #: What is not repeated, with the error code. The whole command has no partitions here.
+    #: Partitions for which the command is not repeated, with the error code. A command refused as a whole names none.
     refused: dict[TopicPartition, str] = msgspec.field(default_factory=dict)
 
 
@@ -64,9 +67,10 @@ NOTHING = LineNews()
 
 
 class CommandLine:
-    """Of one life of one broker. numbers: shared by all lines of a controller."""
+    """The commands for one life of one broker."""
 
     def __init__(self, broker: BrokerId, registration: Registration, numbers: Iterator[int]) -> None:
+        """numbers: those of the commands; all lines of a controller share them."""
         self.broker = broker
         self.registration = registration
         self.ended = False
@@ -75,12 +79,12 @@ class CommandLine:
         self._questions = PendingQuestions(QUESTION_PAUSE_MS)
         self._taken: deque[Command] = deque()
         self._under_way: Command | None = None
-        # When the command that is under way is to be delivered again; None: it is being delivered.
+        # When the command under way is to be delivered again; None while it is being delivered.
         self._again_ms: int | None = None
-        # When something of `_pending` is due; None: nothing is in it.
+        # When `_pending` is due; None while it is empty.
         self._due_ms: int | None = None
         self._repeat_ms = REPEAT_MS_MIN
-        # What partitions could not do, of commands that were taken together, and how long that waits.
+        # What partitions could not do, of the commands that were taken together, and for how long it waits.
         self._left: list[LeaderAndIsr] = []
         self._left_ms = REPEAT_MS_MIN
         self._refusals = 0
@@ -96,7 +100,7 @@ class CommandLine:
         self.ended = True
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When `next` has something to deliver; None: not before something happens."""
+        """When `next` has something to deliver; None if not before something happens."""
         if self.ended:
             return None
         if self._under_way is not None:
@@ -106,7 +110,7 @@ class CommandLine:
         return min((due for due in (self._due_ms, self._questions.due_ms(now_ms)) if due is not None), default=None)
 
     def next(self, now_ms: int) -> Command | None:
-        """What is to be delivered now. `answered` or `failed` says what has become of it."""
+        """The command to deliver now. Report its end by `answered` or `failed`."""
         due_ms = self.due_ms(now_ms)
         if due_ms is None or due_ms > now_ms:
             return None
@@ -115,7 +119,7 @@ class CommandLine:
                 self._taken.extend((*self._pending.commands(), *self._questions.take(now_ms)))
                 self._pending, self._due_ms = PendingCommands(), None
             if not self._taken:
-                return None  # it was told of nothing that is left to tell
+                return None  # what was added has been outdated since
             self._under_way = msgspec.structs.replace(
                 self._taken.popleft(), broker_epoch=self.registration.epoch, number=next(self._numbers)
             )
@@ -138,7 +142,7 @@ class CommandLine:
         return news
 
     def failed(self, error: ReplicationError, now_ms: int) -> LineNews:
-        """The command that is under way was refused, or is not answered in time."""
+        """The command under way was refused, or not answered in time."""
         self._refusals = self._refusals + 1 if isinstance(error, BrokerNotAvailable) else 0
         if error.retriable:
             self._again_ms = now_ms + self._repeat_ms
@@ -150,7 +154,7 @@ class CommandLine:
         return NOTHING
 
     def _go_on(self, now_ms: int) -> None:
-        """With the rest of what was taken together. Once that is told, what is left of it waits."""
+        """Turns to the rest of what was taken together. Once all of it was sent, what partitions could not do waits."""
         self._under_way = None
         if self._taken:
             return
@@ -165,7 +169,7 @@ class CommandLine:
 
 
 class Messenger(Protocol):
-    """Performs one line: delivers what is due, and says what has become of it."""
+    """Performs one line: delivers what is due, and reports how that ended."""
 
     def tell(self, command: Command) -> None: ...
     def end(self) -> None: ...
@@ -175,12 +179,10 @@ Carrier = TypeVar("Carrier", bound=Messenger)
 
 
 class CommandLines(Generic[Carrier]):
-    """ports.CommandSender: a messenger for each broker that is told something, for as long as that life of it goes on.
-
-    carried: begins to perform a line.
-    """
+    """ports.CommandSender: a messenger for each broker that commands are sent to, while that life of it goes on."""
 
     def __init__(self, carried: Callable[[CommandLine], Carrier]) -> None:
+        """carried: begins to perform a line."""
         self._carried = carried
         self._numbers = itertools.count(1)
         self._lines: dict[BrokerId, tuple[int, Carrier]] = {}

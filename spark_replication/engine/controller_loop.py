@@ -1,7 +1,7 @@
-"""The controller, one event after the other: plan, persist, apply what ZooKeeper accepted, tell, answer.
+"""The controller, one event after the other: decide, persist, apply what ZooKeeper accepted, announce, answer.
 
-Nothing leaves before its state is in ZooKeeper (C2): between `commit` and its answer the loop takes no other event, so
-every decision is made on what is stored. Single-threaded: whoever owns it feeds it from one thread.
+Nothing is announced before its state is in ZooKeeper (C2). Between `commit` and its answer the loop takes no other
+event, so every decision is made on what is stored. Single-threaded: its owner feeds it from one thread.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ from spark_replication.model import TopicPartition, TopicState
 from spark_replication.ports import CommandSender, ControllerStore, MirrorFeed
 
 EVENTS_MAX = 100_000
-# How often a request is decided again because a write of it met another's.
+# How often a request is decided again because one of its writes was refused for another's.
 ATTEMPTS_MAX = 20
 
 Answer = Callable[[int, Reply], None]
@@ -83,24 +83,27 @@ log = logging.getLogger(__name__)
 
 
 class _Task(msgspec.Struct):
-    """Something to do. reply: what the request whose last part this is will be answered with. origin: what it follows
-    from; None: from nothing before it."""
-
     cause: Event | Cause
+    #: The number of the request whose last part this is; None if it is no request's last part.
     owed: int | None = None
+    #: What the task follows from; None if it follows from nothing before it.
     origin: Origin | None = None
+    #: What that request will be answered with, as far as it is done.
     reply: Reply = Reply()
     attempt: int = 1
 
 
 class _Done(msgspec.Struct):
-    """What of a plan was stored. removed: with the zxid of that. unstorable: what no try again can store, and why."""
+    """What became of a decision's steps."""
 
     written: list[TopicPartition]
+    #: Each with the zxid of its removal.
     removed: list[tuple[TopicPartition, int]]
     stops: list[Stop]
+    #: Partitions whose state was found to be newer than known here.
     met: list[TopicPartition]
     refused: list[Step]
+    #: Steps that no further attempt can store, and why.
     unstorable: list[tuple[Step, ReplicationError]]
 
 
@@ -129,17 +132,17 @@ class ControllerLoop:
         self._answer = answer
         self._deposed = deposed
         self._waiting: deque[_Task] = deque()
-        # Bounded by the questions that are on their way: one a broker.
+        # Bounded by the questions under way: one a broker.
         self._log_infos: deque[LogInfoRead] = deque()
         self._ticked_ms = now_ms
         self._storing = False
         self._advancing = False
         self._over = False
-        # Reassignments whose next step met another write, or was to be stored together with one that did.
+        # Reassignments whose next step was refused for another write, or was to be stored together with one that was.
         self._held_up: dict[TopicPartition, None] = {}
 
     def handle(self, event: Event | Reconsider, now_ms: int) -> None:
-        """Take the event in now, or after what is under way. A request past the limit is refused, not queued."""
+        """Takes the event in now, or after what is under way. A request past the limit is refused, not queued."""
         self.cluster.now_ms = now_ms
         owed = event.request if isinstance(event, Requested) else None
         if self._over:
@@ -155,11 +158,12 @@ class ControllerLoop:
             self._advance()
 
     def take(self, answer: LogInfoRead) -> None:
-        """Whatever is decided next knows it, be it decided in `handle`, in `go_on` or once the store has answered."""
+        """Takes an answer about logs. The next decision knows it, whether `handle`, `go_on` or the store's answer leads
+        to that."""
         self._log_infos.append(answer)
 
     def go_on(self, now_ms: int) -> None:
-        """With the answers that were taken."""
+        """Goes on with the answers that were taken."""
         self.cluster.now_ms = now_ms
         self._advance()
 
@@ -174,10 +178,10 @@ class ControllerLoop:
 
     def _advance(self) -> None:
         if self._advancing:
-            return  # a store that answers at once calls back into this loop: let the outer call go on
+            return  # a store that answers at once calls back into this loop: the outer call goes on
         self._advancing = True
         while (self._log_infos or self._waiting) and not self._storing and not self._over:
-            # Answers that have come are all taken before anybody wins (L4).
+            # All answers that have come are taken before anybody wins (L4).
             task = _Task(self._log_infos.popleft()) if self._log_infos else self._waiting.popleft()
             cause = self._absorb(task.cause)
             begins = task.origin is None
@@ -192,7 +196,7 @@ class ControllerLoop:
         self._advancing = False
 
     def _absorb(self, event: Event | Cause) -> Cause | None:
-        """What was read goes into the state first; None if it was known already."""
+        """Applies what was read to the state first. Returns the cause to decide on; None if nothing in it was news."""
         match event:
             case BrokersRead():
                 self._untold.brokers(event)
@@ -241,8 +245,8 @@ class ControllerLoop:
         self._store.commit([step.writes for step in decided.steps], stored)
 
     def _planned(self, cause: Cause) -> Decision:
-        """A request that cannot even be decided, by a mistake of this program, is refused: what lies below /admin would
-        end one candidacy after the other. Nothing has changed by then."""
+        """Decides. A request whose decision fails by a mistake of this program is refused, and nothing has changed by
+        then. Otherwise a node below /admin would end one candidacy after the other."""
         try:
             return decide(self.cluster, cause)
         except Exception as error:
@@ -259,7 +263,7 @@ class ControllerLoop:
                 self._untold.recovers(partition)
         self.cluster.apply_recoveries(decided.recoveries)
         done = self._take(decided, answers)
-        # What a refused step met is told its replicas, too: it may rest on a write of ours whose answer was lost.
+        # The newer state that refused a step is announced, too: it may rest on a write of ours whose answer was lost.
         told = [*dict.fromkeys((*done.written, *done.met))]
         for broker, command in announce(
             self.cluster, cause, told, done.stops, [partition for partition, _ in done.removed]
@@ -270,8 +274,8 @@ class ControllerLoop:
                 self._sender.send(broker, self.cluster.registered[broker], question)
         self._report(cause, done)
         if (done.refused or done.unstorable) and isinstance(cause, Advance):
-            # News of what it met is on its way, and waits behind this: going on at once would meet it for ever. Of what
-            # was to be stored together with that there is none: the next tick goes on.
+            # The newer state that refused it is queued behind this task: retrying now would be refused for ever. For
+            # steps that were only to be stored together with a refused one no news is coming: the next tick retries.
             stored = tuple(partition for partition in cause.partitions if partition in done.written)
             self._held_up.update(dict.fromkeys(cause.partitions if done.refused else ()))
             decided = msgspec.structs.replace(decided, then=(Advance(stored),) if stored else ())
@@ -282,13 +286,13 @@ class ControllerLoop:
         else:
             self._follow_up(decided, task, is_request=isinstance(cause, Requested))
         if done.met:
-            # Decided against a state that had moved on: decide again, before anything newer.
+            # The decision was made on a state that had moved on: decide again, before anything newer.
             self._waiting.appendleft(_Task(PartitionsChanged(tuple(done.met)), origin=task.origin))
 
     def _follow_up(self, decided: Decision, task: _Task, *, is_request: bool) -> None:
-        """What follows comes before anything newer; with the last of it, the request is done."""
+        """Queues what follows, before anything newer. The request is done with the last of it."""
         reply = task.reply
-        if is_request:  # of an earlier attempt, what was refused stays refused
+        if is_request:  # what an earlier attempt refused stays refused
             reply = Reply(decided.reply.error, {**task.reply.errors, **decided.reply.errors})
         if not decided.then:
             self._answer_owed(task.owed, reply)
@@ -301,7 +305,7 @@ class ControllerLoop:
         self._waiting.extendleft(reversed(following))
 
     def _ask_again(self, cause: Requested, decided: Decision, done: _Done, task: _Task) -> None:
-        """For what was not stored; what of it was is followed up all the same, and a node below /admin stays."""
+        """Asks again for what was not stored. What was stored is followed up as usual; a node below /admin stays."""
         errors = {**task.reply.errors, **decided.reply.errors}
         if isinstance(cause.asked, CreateTopic):
             exists = TopicAlreadyExists(f"topic {cause.asked.name} exists already")
@@ -316,7 +320,7 @@ class ControllerLoop:
             if done.met:
                 self._waiting.appendleft(following)
             else:
-                self._waiting.append(following)  # what it met is not known here yet: the news of it is waiting
+                self._waiting.append(following)  # behind the news of the newer state, which is queued already
         left = [_Task(then, origin=task.origin) for then in decided.then if not isinstance(then, Dismiss)]
         self._waiting.extendleft(reversed(left))
 
@@ -351,7 +355,7 @@ class ControllerLoop:
                     self._apply_other(write, made)
 
     def _apply_topic(self, write: TopicWrite, made: Made) -> list[TopicPartition]:
-        """The partitions that the topic has no longer."""
+        """Returns the partitions that the topic has no longer."""
         if write.config is not None:
             self.cluster.topics_made += 1
             stored = StoredTopic(write.state, made.version, write.config, made.zxid, made.at_ms)
@@ -361,7 +365,7 @@ class ControllerLoop:
         return self._apply_assignment(write.topic, write.state, made)
 
     def _apply_assignment(self, topic: str, state: TopicState, made: Made) -> list[TopicPartition]:
-        """The partitions that the topic has no longer."""
+        """Returns the partitions that the topic has no longer."""
         known = self.cluster.topics[topic]
         self.cluster.apply_topic(topic, StoredTopic(state, made.version, known.config, made.zxid, made.at_ms))
         self._untold.topic(topic)
@@ -381,7 +385,7 @@ class ControllerLoop:
     ) -> None:
         match write:
             case BrokerRemoval():
-                pass  # the watch on /brokers/ids tells of it, as of every death
+                pass  # the watch on /brokers/ids will report it, as it reports every death
             case DeletionMark(topic=topic):
                 self.cluster.deleting.add(topic)
             case PartitionRemoval(partition=partition):
@@ -389,7 +393,7 @@ class ControllerLoop:
             case TopicRemoval(topic=topic):
                 self.cluster.apply_removed_topic(topic)
                 self._untold.deleted(topic, made.zxid)
-                # A mark that is heard of late is gone with it, and is not for the next of that name.
+                # The deletion mark is gone, too. One that was read late is not for the next topic of that name.
                 mark = DeleteTopic(topic=topic)
                 self._waiting = deque(task for task in self._waiting if not _is_marked(task.cause, mark))
             case TopicConfigWrite(topic=topic, config=config):
@@ -403,7 +407,7 @@ class ControllerLoop:
                 assert_never(write)
 
     def _apply_newer(self, read: Mapping[TopicPartition, StoredPartition | None]) -> tuple[TopicPartition, ...]:
-        """The partitions that somebody else wrote, newer than known here."""
+        """Applies what is newer than known here. Returns the partitions that somebody else wrote."""
         newer = tuple(
             partition
             for partition, stored in sorted(read.items())
@@ -415,9 +419,9 @@ class ControllerLoop:
         return newer
 
     def _apply_newer_topics(self, read: Mapping[str, StoredAssignment | None], done: _Done) -> Sequence[TopicPartition]:
-        """The partitions of topics whose assignment somebody wrote past this controller: a person, by hand.
+        """Applies assignments that a person wrote past this controller. Returns the partitions of those topics.
 
-        Of a topic that was made again this controller knows nothing: that one is left to its successor.
+        A topic that was made again is not known to this controller, and is left to its successor.
         """
         newer: list[TopicPartition] = []
         for topic, stored in sorted(read.items()):
@@ -431,7 +435,7 @@ class ControllerLoop:
         return newer
 
     def _report(self, cause: Cause, done: _Done) -> None:
-        """To the mirror, after the brokers (M4)."""
+        """Tells the mirror, after the brokers (M4)."""
         self._untold.partitions(done.written)
         self._untold.removed(done.removed)
         if isinstance(cause, TookOver):
@@ -455,7 +459,7 @@ class ControllerLoop:
 
 
 def _with(reply: Reply, unstorable: Iterable[tuple[Step, ReplicationError]]) -> Reply:
-    """What a step that can never be stored was for is refused; without names, that is the whole request."""
+    """The reply, with a refusal of what each unstorable step was for. A step without names refuses all of it."""
     errors = dict(reply.errors)
     whole = reply.error
     for step, error in unstorable:

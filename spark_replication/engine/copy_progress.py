@@ -1,5 +1,6 @@
-"""How the replicas of a partition that are being added get on, as their leader sees it. Whoever calls has the
-partition.
+"""How far the replicas that are being added to a partition have come, as its leader sees it.
+
+Whoever calls has the partition.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class CopyProgress:
     def observe(self, leading: Leading, now_ms: int) -> None:
         paces, self._paces = self._paces, {}
         for by in leading.copying:
-            # A disk that fails says so where it matters.
+            # A failing disk is reported by whatever needs it, not here.
             with suppress(StorageFailed):
                 self._paces[by] = observed(paces.get(by), self._bytes_left(leading, by), now_ms)
 

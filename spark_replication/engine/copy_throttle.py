@@ -1,8 +1,9 @@
-"""Whose turn it is when a leader sends to replicas that are being added: core.replica.throttle says how much.
+"""Whose turn it is when a leader sends to replicas that are being added. core.replica.throttle says how much.
 
-Followers take turns, and each one's partitions in the order of their fetches. A follower has one grant at a time, so
-that one that takes nothing holds up nobody else. Of all partitions of a broker; it has a lock of its own, taken while
-one has a partition, and never before.
+Followers take turns, and each follower's partitions take turns in the order of their fetches. A follower has one grant
+at a time, so that a follower that takes nothing holds up nobody else.
+
+One throttle serves all partitions of a broker. Its lock may be taken while a partition is held, never before one.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from spark_replication.core.replica.throttle import NO_LIMIT, Bucket
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import FollowerLinks
 
-GRANT_MS_MAX = 10_000  # a follower that took nothing for so long has its next turn
+GRANT_MS_MAX = 10_000  # a grant that nothing was sent under for so long ends, and its follower has its next turn
 
 
 class Grant(msgspec.Struct, frozen=True):
@@ -30,7 +31,7 @@ class CopyThrottle:
         self._links = links
         self._lock = lock
         self._bucket = Bucket()
-        self._waiting: dict[BrokerId, dict[TopicPartition, None]] = {}  # nobody without any
+        self._waiting: dict[BrokerId, dict[TopicPartition, None]] = {}  # only followers with a partition that waits
         self._grants: dict[BrokerId, Grant] = {}
 
     @property
@@ -38,7 +39,7 @@ class CopyThrottle:
         return self._bucket.bytes_per_second != NO_LIMIT
 
     def configure(self, bytes_per_second: int) -> None:
-        """From now on. Without a limit nobody waits."""
+        """Sets the limit from now on. Without a limit nobody waits."""
         with self._lock:
             self._bucket = throttle.limited(self._bucket, bytes_per_second)
             if bytes_per_second == NO_LIMIT:
@@ -48,9 +49,9 @@ class CopyThrottle:
                         self._links.ready(follower, partition)
 
     def wait(self, follower: BrokerId, partition: TopicPartition, now_ms: int) -> None:
-        """There is something for its fetch: it is told (FollowerLinks.ready) when its turn comes."""
+        """Queues a fetch that has something to get: FollowerLinks.ready is called when its turn comes."""
         with self._lock:
-            if not self.limits:  # since its caller looked
+            if not self.limits:  # the limit has gone since the caller looked
                 self._links.ready(follower, partition)
                 return
             self._waiting.setdefault(follower, {})[partition] = None
@@ -68,7 +69,7 @@ class CopyThrottle:
             self._give_turns()
 
     def take(self, follower: BrokerId, partition: TopicPartition) -> int | None:
-        """It waits no longer: how many bytes it may be sent, if this is its turn. `sent` is to follow then."""
+        """Ends the wait. Returns how many bytes the follower may be sent, if this is its turn: then call `sent`."""
         with self._lock:
             waiting = self._waiting.get(follower)
             if waiting is not None:
@@ -79,7 +80,7 @@ class CopyThrottle:
             return grant.allowed if grant is not None and grant.partition == partition else None
 
     def sent(self, follower: BrokerId, partition: TopicPartition, count: int) -> None:
-        """What became of its turn; the next one comes."""
+        """Ends the turn, in which `count` bytes were sent, and gives the next one."""
         with self._lock:
             grant = self._grants.get(follower)
             if grant is not None and grant.partition == partition:

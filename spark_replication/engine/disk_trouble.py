@@ -1,10 +1,10 @@
 """What follows when the disk refuses what a replica must keep (B4).
 
 Rules:
-- The controller hears of it, so that whoever else is in sync takes over, and nobody waits for this replica. A leader
-  that is alone in sync stays: what it has can be read, and it goes on as soon as its disk does.
-- It asks its leader for nothing for `disk.retry.ms`: at the end of an idle partition it would be in sync again before
-  its disk was tried, and hold up the next batch.
+- The controller is told, so that another in-sync replica takes over, and nobody waits for this one. A leader that is
+  alone in the ISR stays leader: its records can be read, and it goes on as soon as its disk does.
+- The replica sends no fetch for `disk.retry.ms`: at the end of an idle partition it would be in sync again before its
+  disk was tried, and hold up the next batch.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class DiskTrouble:
             self._failures.failed(self._replica, error)
 
     def tick(self, now_ms: int, retry_ms: int) -> bool:
-        """True: it is to be tried again, from now on."""
+        """True once, when `retry_ms` have passed: the disk may be tried again."""
         if self._since_ms == _FROM_NEXT_TICK:
             self._since_ms = now_ms
         if self._since_ms is None or now_ms - self._since_ms < retry_ms:

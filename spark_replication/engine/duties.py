@@ -1,4 +1,4 @@
-"""What a broker does again and again while it lives: how often, and when it is needed."""
+"""What a broker does periodically while it serves: how often, and when it is needed."""
 
 from __future__ import annotations
 
@@ -15,24 +15,24 @@ CLEAN_UP_MS = (1_000, 10_000)
 
 
 class Duty(Enum):
-    #: Acknowledgements, high watermarks; more rarely who lags, since that is what idle partitions cost.
+    #: Tick: high watermarks, acknowledgements; more rarely who lags, since that look is what idle partitions cost.
     TICK = "tick"
-    #: Of replicas that are being copied.
+    #: Give turns to replicas that are being copied.
     GIVE_TURNS = "give turns"
-    #: High watermarks.
+    #: Save the high watermarks.
     CHECKPOINT = "checkpoint"
-    #: What a disk refused.
+    #: Try again to open or lead the replicas that a disk refused.
     TRY_REFUSED = "try refused"
-    #: What could not be read in ZooKeeper.
+    #: Read what could not be read in ZooKeeper before.
     READ_HIDDEN = "read hidden"
-    #: Who is registered, and where.
+    #: Read which brokers are registered, and where.
     READ_BROKERS = "read brokers"
-    #: What is in quarantine, and small files that the disk refused.
+    #: Delete what has been in quarantine for long enough, and write small files that the disk refused.
     CLEAN_UP = "clean up"
 
 
 class Around(Protocol):
-    """Asked only as far as it matters."""
+    """What a duty depends on; only what matters for that duty is asked."""
 
     @property
     def connected(self) -> bool:
@@ -43,7 +43,7 @@ class Around(Protocol):
 
     @property
     def hides(self) -> bool:
-        """Something that may be this broker's could not be read there."""
+        """Something in ZooKeeper that may be this broker's could not be read."""
 
 
 def period_ms(duty: Duty, settings: Settings) -> int:
@@ -61,7 +61,7 @@ def period_ms(duty: Duty, settings: Settings) -> int:
 
 
 def ticks_per_look(settings: Settings) -> int:
-    """Who lags is looked for four or five times within the time that it may."""
+    """So that lagging followers are looked for four or five times within replica.lag.time.ms."""
     return max(1, settings.replica_lag_time_ms // LOOKS_PER_LAG // period_ms(Duty.TICK, settings))
 
 
@@ -70,7 +70,7 @@ def is_needed(duty: Duty, around: Around) -> bool:
         case Duty.READ_HIDDEN:
             return around.hides and around.connected
         case Duty.READ_BROKERS:
-            # While there is a controller it tells.
+            # A controller would announce it.
             return around.connected and not around.has_controller
         case _:
             return True

@@ -1,4 +1,4 @@
-"""A follower's fetch as core judges it, and what it is answered with. Values alone."""
+"""A follower's fetch as core judges it, and the answer to it. Values alone."""
 
 from __future__ import annotations
 

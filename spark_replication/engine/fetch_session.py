@@ -1,33 +1,33 @@
-"""A connection between two brokers, seen from both of its ends: what is asked, which answer counts, who is answered.
+"""Both ends of a connection between two brokers: what is fetched, which answer counts, who is answered.
 
-The follower's end, of one leader, over all connections to it:
+The follower's end, for one leader, over all connections to it:
 
 | event                         | what follows                                                                        |
 | ----------------------------- | ----------------------------------------------------------------------------------- |
 | follow                        | the partition is due                                                                |
-| unfollow                      | it is due no longer; an answer that is under way finds a replica that wants none    |
-| connected                     | all that is followed is due; nothing that was asked before counts                   |
+| unfollow                      | it is due no longer; its replica ignores an answer that is under way                |
+| connected                     | every followed partition is due; no earlier fetch counts                            |
 | asked                         | an answer counts with the number of the partition's last fetch on this connection   |
 | received, and it was taken    | the partition is due again                                                          |
-| received, and its disk waits  | others take it, and the loop goes on: a cut, or a disk that was slow just before    |
-| received, and it failed       | it is due after BACKOFF_MS, each time in a row twice that; no other waits for it    |
-| nothing was received for long | the connection is given up, if the leader has said that it lives                    |
-| ended                         | a rest, each time twice as long, until something is received again                  |
+| received, and its disk waits  | another thread takes it: it may cut the log, or the disk was slow just before       |
+| received, and it failed       | the partition is due after BACKOFF_MS, doubled with each failure in a row           |
+| nothing was received for long | the connection is given up, if the leader has sent a sign of life before            |
+| ended                         | a rest, doubled each time until something is received again                         |
 | close                         | nothing that comes counts                                                           |
 
 The leader's end, of one connection:
 
 | event                         | what follows                                                                        |
 | ----------------------------- | ----------------------------------------------------------------------------------- |
-| joined                        | it takes over from the follower's connection before, unless that is of a later life |
-| fetched                       | it waits; the partition's fetch before is forgotten                                 |
-| ready                         | what waits is to be answered, and made when it can be sent: no queue of bytes       |
-| ready, and it was behind      | a moment later: so that each answer has several batches                             |
-| answered                      | with the fetch's number; without a fetch that waits, not at all                     |
+| joined                        | it replaces the follower's earlier connection, unless that is of a later life       |
+| fetched                       | the fetch waits, and replaces the partition's earlier fetch                         |
+| ready                         | the fetch is answered once its answer can be sent: no queue of bytes                |
+| ready, and it was behind      | the same a moment later, so that each answer has several batches                    |
+| answered                      | with the fetch's number; nothing is sent if no fetch waits                          |
 | nothing was sent for long     | a sign of life                                                                      |
 
-An event of a connection that was replaced is nothing: the engine knows one fetch of each follower, and what it says to
-that is asked and answered over the newest connection.
+Events of a connection that was replaced are ignored: the engine has one fetch of each follower and partition, which is
+fetched and answered over the newest connection.
 """
 
 from __future__ import annotations
@@ -51,12 +51,12 @@ from spark_replication.ports import LogSlice, Records
 
 BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1_000
-SLOW_MS = 50  # a disk that takes so long for an answer may take as long for the next
+SLOW_MS = 50  # a disk that took so long for one answer may take as long for the next
 SLOW_FOR_MS = 5_000
-ADDRESS_LOOK_MS = 1_000  # a leader that refuses is looked up so often, whatever the number of partitions
+ADDRESS_LOOK_MS = 1_000  # between two look-ups of a leader that refuses, whatever the number of partitions
 FETCHES_PER_FRAME_MAX = 1_000
 ANSWERS_PER_SEND_MAX = 128
-ALIVE_MS = 2_000  # after so long without an answer, a follower is told that its leader lives
+ALIVE_MS = 2_000  # after so long without an answer the leader sends a sign of life
 SILENCE_MS_MIN = 3 * ALIVE_MS
 
 
@@ -65,22 +65,28 @@ def backoff_ms(failures: int) -> int:
 
 
 class FollowerEnd:
-    """silence_ms: how long nothing may come from a leader that says that it lives, if that is more than
-    SILENCE_MS_MIN."""
+    """The follower's end: see the table above."""
 
     def __init__(self, *, silence_ms: float) -> None:
+        """silence_ms: how long a leader that sends signs of life may be silent; SILENCE_MS_MIN at least."""
         self.closed = False
         self.silence_ms = max(silence_ms, SILENCE_MS_MIN)
         self._followed: dict[TopicPartition, None] = {}
+        #: To be fetched with the next frame, in the order in which they became due.
         self._due: dict[TopicPartition, None] = {}
+        #: A heap of partitions that failed, with the time at which each is due again.
         self._later: list[tuple[float, TopicPartition]] = []
+        #: In a row.
         self._failures: dict[TopicPartition, int] = {}
+        #: For the next frame.
         self._asks: list[FetchPartition] = []
         self._slow_until_ms: dict[TopicPartition, float] = {}
+        #: The last fetch of each partition that has no answer yet, with the number of its frame.
         self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._number = 0
+        #: Connections that ended since something was received last.
         self._attempts = 0
-        self._says_it_lives = False  # an earlier release does not
+        self._says_it_lives = False  # leaders of an earlier release send no sign of life
         self._heard_ms = 0.0
         self._look_at_ms = 0.0
 
@@ -112,7 +118,7 @@ class FollowerEnd:
         self._heard_ms = now_ms
 
     def ended(self) -> int:
-        """How long to rest before the next one, in ms."""
+        """Returns how long to rest before the next connection, in ms."""
         rest_ms = backoff_ms(self._attempts)
         self._attempts += 1
         return rest_ms
@@ -128,7 +134,7 @@ class FollowerEnd:
         return self._heard_ms + self.silence_ms if self._says_it_lives else math.inf
 
     def wait_ms(self, now_ms: float) -> float | None:
-        """Until there is something to be done, if nothing comes. None: for ever."""
+        """How long there is nothing to do, if nothing is received; None for ever."""
         if self._due:
             return 0
         at_ms = min(self._silent_at_ms, self._later[0][0] if self._later else math.inf)
@@ -137,7 +143,7 @@ class FollowerEnd:
     # Fetches
 
     def take_due(self, now_ms: float) -> list[TopicPartition]:
-        """As many as one frame has, in the order in which they became due."""
+        """Takes as many as fit one frame, in the order in which they became due."""
         while self._later and self._later[0][0] <= now_ms:
             _, partition = heapq.heappop(self._later)
             if partition in self._followed:
@@ -148,11 +154,11 @@ class FollowerEnd:
         return due
 
     def ask(self, fetch: FetchPartition) -> None:
-        """With the next frame."""
+        """Adds a fetch to the next frame."""
         self._asks.append(fetch)
 
     def frame(self) -> FetchFrame | None:
-        """The frame that asks. None: there is nothing to ask."""
+        """Takes what was asked, as a frame; None if nothing was."""
         found, self._asks = tuple(self._asks), []
         if not found:
             return None
@@ -161,7 +167,7 @@ class FollowerEnd:
         return FetchFrame(number=self._number, partitions=found)
 
     def received(self, number: int, partition: TopicPartition) -> FetchPartition | None:
-        """The fetch that this answers, once. None: the answer does not count, or was a sign of life."""
+        """Takes the fetch that this answers. None if the answer does not count, or is a sign of life."""
         self._attempts = 0
         if number == ALIVE:
             self._says_it_lives = True
@@ -173,12 +179,12 @@ class FollowerEnd:
         return fetch
 
     def may_wait(self, fetch: FetchPartition, answer: FetchedPartition, now_ms: float) -> bool:
-        """Whether taking it may wait for the disk: it may cut the log, or the disk was slow a moment ago."""
+        """Whether taking this answer may wait for the disk: it may cut the log, or the disk was slow a moment ago."""
         may_cut = answer.diverging is not None or answer.log_start > fetch.offset
         return may_cut or self._slow_until_ms.get(fetch.topic_partition, 0.0) > now_ms
 
     def took(self, partition: TopicPartition, took_ms: float, now_ms: float) -> None:
-        """How long it took to take an answer."""
+        """Notes how long an answer took to be taken."""
         if took_ms >= SLOW_MS:
             self._slow_until_ms[partition] = now_ms + SLOW_FOR_MS
 
@@ -188,8 +194,8 @@ class FollowerEnd:
             self._due[partition] = None
 
     def failed(self, partition: TopicPartition, error: ReplicationError, now_ms: float) -> bool:
-        """Whether the leader is to be looked up: every partition that is refused may ask this, thousands at an
-        election."""
+        """Notes a failure. Returns whether to look the leader up now: at an election thousands of partitions may be
+        refused at once, and one look-up does for all."""
         failures = self._failures.get(partition, 0)
         self._failures[partition] = failures + 1
         if partition in self._followed:
@@ -201,7 +207,7 @@ class FollowerEnd:
 
 
 class Link(Protocol):
-    """What carries a FollowerEnd."""
+    """Carries a FollowerEnd over connections."""
 
     def follow(self, partition: TopicPartition) -> None: ...
     def unfollow(self, partition: TopicPartition) -> None: ...
@@ -211,9 +217,10 @@ AnyLink = TypeVar("AnyLink", bound=Link)
 
 
 class LeaderLinks(Generic[AnyLink]):
-    """Of one follower: one for each leader of anything that it follows."""
+    """The links of one follower: one to each leader of a partition that it follows."""
 
     def __init__(self, made: Callable[[BrokerId], AnyLink]) -> None:
+        """made: makes the link to a leader."""
         self._made = made
         self._links: dict[BrokerId, AnyLink] = {}
         self._leader_of: dict[TopicPartition, BrokerId] = {}
@@ -225,7 +232,7 @@ class LeaderLinks(Generic[AnyLink]):
         return link
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
-        """See ports.FollowerLinks. Again for the same leader: ask anew, the epoch is another."""
+        """See ports.FollowerLinks. Called again for the same leader, it fetches anew: the epoch is another."""
         if self._leader_of.get(partition, leader) != leader:
             self.unfollow(partition)
         self._leader_of[partition] = leader
@@ -237,7 +244,7 @@ class LeaderLinks(Generic[AnyLink]):
             self._links[leader].unfollow(partition)
 
     def take_all(self) -> list[AnyLink]:
-        """They belong to a life of the broker that is over."""
+        """Takes all links away: they belong to a life of the broker that is over."""
         links = list(self._links.values())
         self._links.clear()
         self._leader_of.clear()
@@ -245,8 +252,10 @@ class LeaderLinks(Generic[AnyLink]):
 
 
 def ask(end: FollowerEnd, due: Iterable[TopicPartition], find: FindPartition, wake: Callable[[], None]) -> None:
-    """Of those that have something to ask, into the end's next frames; one that was removed meanwhile has not. wake: of
-    a partition that is not free, once it has been asked."""
+    """Puts the fetches of these partitions into the end's next frames. A replica may have nothing to fetch, or be gone.
+
+    wake: called once a partition has been asked that another thread had.
+    """
 
     def asked(replica: ReplicaLoop) -> None:
         fetch = replica.next_fetch()
@@ -265,15 +274,17 @@ def ask(end: FollowerEnd, due: Iterable[TopicPartition], find: FindPartition, wa
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """Rows that no leader has any longer. committed: so many of them were known as that; after an unclean election some
-    may have been acknowledged."""
+    """What an answer cut from a follower's log: rows that its leader does not have."""
 
+    #: The log end before the cut.
     end: Offset
+    #: The log end after it.
     to: Offset
+    #: How many of these rows were known as committed. After an unclean election some may have been acknowledged.
     committed: int
 
 
-Taken = Cut | ReplicationError | None  # None: nothing of the log was cut
+Taken = Cut | ReplicationError | None  # None: the answer was taken, and cut nothing
 
 
 def take(
@@ -284,7 +295,7 @@ def take(
     find: FindPartition,
     then: Callable[[Taken], None],
 ) -> None:
-    """What the leader has answered, into the replica: now, if nobody else has it, else later, from a copy."""
+    """Takes the leader's answer into the replica: now, or from a copy once another thread gives the partition back."""
 
     def taking(records: LogSlice | None) -> Callable[[ReplicaLoop], None]:
         return lambda replica: then(_taken(end, fetch, answer, records, replica))
@@ -301,7 +312,7 @@ def take(
 def take_and_wait(
     end: FollowerEnd, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None, find: FindPartition
 ) -> Taken:
-    """As `take`, of an answer that `may_wait`: not by the broker's loop."""
+    """As `take`, for an answer that `may_wait`. Not on the broker's loop."""
     try:
         with find(fetch.topic_partition) as replica:
             return _taken(end, fetch, answer, records, replica)
@@ -318,7 +329,7 @@ def _taken(
 ) -> Taken:
     if answer.error != NONE:
         return error_of(answer.error, answer.message)
-    # Else it was made again under its old name meanwhile.
+    # The topic ids differ if the topic was made again under its old name meanwhile.
     if end.closed or replica.topic_id != answer.topic_id:
         return None
     before, high_watermark = replica.log.log_end, replica.high_watermark
@@ -331,21 +342,22 @@ def _taken(
 
 
 class LeaderEnd:
-    """_waiting: the fetches that are not answered, with their numbers. _ready: those of them that can be, in the order
-    in which they became so. Both are bounded by the number of partitions. _is_behind: there was something for the
-    follower as it asked last."""
+    """The leader's end: see the table above."""
 
     def __init__(self, follower: BrokerId, broker_epoch: int) -> None:
         self.follower = follower
         self.broker_epoch = broker_epoch
+        #: Fetches without an answer, with their numbers. Bounded by the number of partitions.
         self._waiting: dict[TopicPartition, tuple[int, FetchPartition]] = {}
+        #: Partitions whose fetch can be answered, in the order in which they became so. Bounded likewise.
         self._ready: dict[TopicPartition, None] = {}
+        #: The follower's last frame found something new at once.
         self._is_behind = False
         self._gathers_until_ms = 0.0
         self._quiet_until_ms = 0.0
 
     def ready(self, partition: TopicPartition) -> bool:
-        """Whether it is the first: what comes until somebody looks is found then."""
+        """Returns whether it is the only one: whoever is told of the first will find those that come until it looks."""
         is_first = not self._ready
         self._ready[partition] = None
         return is_first
@@ -357,11 +369,11 @@ class LeaderEnd:
         return self._waiting.pop(partition, None)
 
     def frame_came(self) -> None:
-        """All its fetches are known."""
+        """All fetches of a frame have been taken in."""
         self._is_behind = bool(self._ready)
 
     def wait_ms(self, now_ms: float) -> float:
-        """Until there is something to be sent, if nothing comes."""
+        """How long there is nothing to send, if nothing comes."""
         until_ms = self._quiet_until_ms
         if self._ready:
             until_ms = self._gathers_until_ms if self._is_behind else 0.0
@@ -372,14 +384,14 @@ class LeaderEnd:
         return bool(self._ready)
 
     def take_ready(self) -> list[TopicPartition]:
-        """Empty: it has been quiet for long enough."""
+        """Takes those to be answered next; none if only a sign of life is due."""
         taken = list(self._ready)[:ANSWERS_PER_SEND_MAX]
         for partition in taken:
             del self._ready[partition]
         return taken
 
     def gather(self, now_ms: float, for_ms: float) -> None:
-        """Answers have been sent."""
+        """Answers have been sent: a follower that is behind gets the next ones in `for_ms`."""
         self._gathers_until_ms = now_ms + for_ms
 
     def sent(self, now_ms: float) -> None:
@@ -396,7 +408,7 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Connection(Protocol):
-    """What carries frames between the two ends."""
+    """Carries frames between the two ends."""
 
     @property
     def end(self) -> LeaderEnd: ...
@@ -406,7 +418,7 @@ Carrier = TypeVar("Carrier", bound=Connection)
 
 
 class FollowerConnections(Generic[Carrier]):
-    """Of one leader: each of its followers has one that counts, the newest."""
+    """The connections of one leader: of each follower the newest counts."""
 
     def __init__(self, find: FindPartition) -> None:
         self._find = find
@@ -416,7 +428,7 @@ class FollowerConnections(Generic[Carrier]):
         return self._current.get(follower)
 
     def joined(self, connection: Carrier) -> Carrier | None:
-        """What it takes over from. StaleBrokerEpoch: its follower has registered again since."""
+        """Returns the connection that it replaces. StaleBrokerEpoch: its follower has registered again since."""
         end = connection.end
         known = self._current.get(end.follower)
         if known is not None and known.end.broker_epoch > end.broker_epoch:
@@ -436,7 +448,7 @@ class FollowerConnections(Generic[Carrier]):
         now_ms: int,
         refused: Callable[[ReplicationError], None],
     ) -> None:
-        """refused: it is to be answered by an error, at once."""
+        """Takes a fetch in. refused: called if the fetch is to be answered by an error, at once."""
         end = connection.end
         try:
             partition = self._find(fetch.topic_partition)
@@ -456,7 +468,7 @@ class FollowerConnections(Generic[Carrier]):
         partition.do(came)
 
     def answer(self, connection: Carrier, name: TopicPartition, say: Callable[[Answer], None]) -> None:
-        """What is to be sent; nothing if its fetch has been answered, or came over another connection."""
+        """Calls `say` with the answer; not at all if the fetch has been answered, or came over another connection."""
         end = connection.end
         try:
             partition = self._find(name)
@@ -487,7 +499,7 @@ def _answer(waiting: tuple[int, FetchPartition], replica: ReplicaLoop, end: Lead
 
 
 def loaded(answer: Answer, load: Callable[[Records], Records]) -> Answer:
-    """With its records as they are sent. load may read the disk: nobody has the partition."""
+    """The answer, with its records as they are sent. load may read the disk, since nobody has the partition."""
     if answer.records is None:
         return answer
     try:

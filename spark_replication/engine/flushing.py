@@ -1,8 +1,8 @@
-"""When one replica's log goes to the disk, and how far it may be vouched for.
+"""When one replica's log is flushed, and how far the replica may vouch for it.
 
 Rules:
-- One flush of a log at a time, while others have its partition: what is appended while it runs goes with the next, all
-  of it together (group commit).
+- One flush of a log runs at a time, and other threads may have its partition meanwhile. What is appended while it runs
+  goes with the next flush, all of it together (group commit).
 - flush=always: only what is on the disk counts, for the high watermark, for what a follower reports, for acks=1.
 - A flush that failed is not repeated: nobody knows what is on the disk. The log is offline.
 """
@@ -19,9 +19,6 @@ from spark_replication.ports import Flusher, ReplicaLog
 
 
 class Flushing:
-    """`ended` is called on any thread, with the failure if there was one. `end` is to follow, by who has the
-    partition."""
-
     def __init__(
         self,
         log: ReplicaLog,
@@ -29,6 +26,7 @@ class Flushing:
         settings: TopicSettings,
         ended: Callable[[StorageFailed | None], None],
     ) -> None:
+        """ended: called on any thread, with the failure if any. Whoever has the partition then calls `end`."""
         self.settings = settings
         self._log = log
         self._flusher = flusher
@@ -49,7 +47,7 @@ class Flushing:
         return self._log.flushed_end if self.always else self._log.log_end
 
     def written(self) -> None:
-        """Something was: with flush=always it goes to the disk at once, or after the flush that runs."""
+        """Something was written. With flush=always it is flushed at once, or after the flush that runs."""
         if self.always:
             self.begin()
 
@@ -63,10 +61,10 @@ class Flushing:
         self._log.end_flush(failed)
 
     def begin(self) -> None:
-        """Of all that is not on the disk, unless a flush is running."""
+        """Begins to flush all that is not on the disk, unless a flush is running."""
         if self._running:
             return
-        with suppress(StorageFailed):  # it is offline, and says so to whoever writes
+        with suppress(StorageFailed):  # the log is offline, and refuses whoever writes
             flush = self._log.begin_flush()
             if flush is not None:
                 self._running = True

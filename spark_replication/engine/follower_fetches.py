@@ -1,6 +1,6 @@
-"""The fetches of one partition's followers that its leader has not answered yet, one a follower.
+"""The fetches of one partition's followers that its leader has not answered yet, one for each follower.
 
-A fetch waits at the log end, or, of a replica that is being copied, for its turn (engine.copy_throttle).
+A fetch waits at the log end. The fetch of a replica that is being added may wait for its turn (engine.copy_throttle).
 Whoever calls has the partition.
 """
 
@@ -15,19 +15,18 @@ from spark_replication.ports import FollowerLinks
 
 
 class FollowerFetches:
-    """_held: whose fetches wait for their turn. _told: whose are to be answered already, which is not said again with
-    every batch that comes meanwhile."""
-
     def __init__(self, partition: TopicPartition, links: FollowerLinks, throttle: CopyThrottle) -> None:
         self._partition = partition
         self._links = links
         self._throttle = throttle
         self._fetches: dict[BrokerId, FetchPartition] = {}
+        #: Followers whose fetch waits for its turn.
         self._held: set[BrokerId] = set()
+        #: Followers of whose fetch `links.ready` was told: it is not told again with every batch that comes meanwhile.
         self._told: set[BrokerId] = set()
 
     def came(self, by: BrokerId, fetch: FetchPartition) -> None:
-        """In place of the one before, which waits for nothing any longer."""
+        """Takes a fetch in, in place of the follower's earlier one."""
         self._let_go(by)
         self._told.discard(by)
         self._fetches[by] = fetch
@@ -38,7 +37,7 @@ class FollowerFetches:
             self._links.ready(by, self._partition)
 
     def records_for(self, by: BrokerId, copying: Collection[BrokerId], now_ms: int) -> None:
-        """There are some for its fetch, now or when it is its turn."""
+        """There are records for its fetch: it is ready, now or when its turn comes."""
         if by not in copying or not self._throttle.limits:
             self.ready(by)
         elif by not in self._held:
@@ -51,14 +50,15 @@ class FollowerFetches:
                 self.records_for(by, copying, now_ms)
 
     def still_copying(self, copying: Collection[BrokerId]) -> None:
-        """The others wait for no turn: acknowledgements may wait for them."""
+        """Fetches of all others wait for no turn any longer: acknowledgements may wait for these followers."""
         if self._held:
             for by in sorted(self._held.difference(copying)):
                 self._let_go(by)
                 self.ready(by)
 
     def reached(self, high_watermark: Offset) -> None:
-        """Who waits at the log end hears of a high watermark that has moved since; who waits for its turn, then."""
+        """Makes fetches ready that do not know this high watermark. A fetch that waits for its turn hears of it
+        then."""
         for by, fetch in sorted(self._fetches.items()):
             if fetch.high_watermark < high_watermark and by not in self._held:
                 self.ready(by)
@@ -67,14 +67,14 @@ class FollowerFetches:
         self.answer(self._fetches)
 
     def answer(self, followers: Iterable[BrokerId]) -> None:
-        """Those of them that wait."""
+        """Makes the fetches of these followers ready, if they have any."""
         for by in sorted(self._fetches.keys() & followers):
             self._let_go(by)
             self.ready(by)
 
     def take(self, by: BrokerId) -> tuple[FetchPartition, int | None] | None:
-        """The fetch that is to be answered, and how much it may be sent if it had to wait for its turn, and has it.
-        `sent` is to follow. None: it has been answered."""
+        """Takes the fetch that is to be answered, and how many bytes its turn allows, if it had to wait for one. Then
+        call `sent`. None if the fetch has been answered."""
         fetch = self._fetches.pop(by, None)
         if fetch is None:
             return None
@@ -87,7 +87,7 @@ class FollowerFetches:
         self._throttle.sent(by, self._partition, count)
 
     def must_wait(self, by: BrokerId, copying: Collection[BrokerId]) -> bool:
-        """Whether a fetch that is taken without its turn gets no records."""
+        """Whether a fetch that is answered without a turn gets no records."""
         return by in copying and self._throttle.limits
 
     def _let_go(self, by: BrokerId) -> None:

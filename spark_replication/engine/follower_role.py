@@ -1,5 +1,7 @@
-"""A replica that follows: what it asks its leader for, and what it does with the answer. Whoever calls has the
-partition."""
+"""A replica that follows: what it fetches from its leader, and what it does with the answer.
+
+Whoever calls has the partition.
+"""
 
 from __future__ import annotations
 
@@ -16,28 +18,28 @@ from spark_replication.ports import LogSlice
 
 
 class FollowerRole:
-    """Of one leader, or nobody, at one leader epoch."""
+    """Follows one leader, or nobody, at one leader epoch."""
 
     def __init__(self, own: OwnLog, following: Following) -> None:
         self.part = following
         self._own = own
-        self._asked: FetchPartition | None = None  # the last fetch; None: whatever is answered yet is over
+        self._asked: FetchPartition | None = None  # the last fetch; None if no answer counts any longer
 
     def follows(self, state: PartitionState) -> bool:
         return (self.part.leader, self.part.leader_epoch) == (state.leader, state.leader_epoch)
 
     def commanded(self, command: PartitionCommand) -> None:
-        """By a command of the same leader and leader epoch."""
+        """Takes in a command of the same leader and leader epoch."""
         self.part = replace(self.part, partition_epoch=command.partition_epoch, created=command.state.created)
 
     def stop(self) -> None:
-        """It follows nobody from here on: no answer changes its log."""
+        """Follows nobody from here on: no answer changes the log."""
         self.part = replace(self.part, leader=None)
         self._asked = None
 
     def next_fetch(self, clean_since: int) -> FetchPartition | None:
-        """None: there is nobody to ask; or it is to be asked again when its disk may do again, or when what it has is
-        on it, since a fetch says that it has it."""
+        """The next fetch. None if this replica has no leader, is backing off after a disk error, or (flush=always) has
+        unflushed data: a fetch at offset n claims everything below n."""
         own, view = self._own, self._own.view
         if self.part.leader is None or own.disk_trouble.is_recent or view.vouched_end < view.log_end:
             return None
@@ -54,9 +56,12 @@ class FollowerRole:
         return self._asked
 
     def answered(self, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None) -> None:
-        """The leader's answer to this fetch, the very object that `next_fetch` gave: cut what parts from its log, or
-        append the same bytes (F1, F2), and forget what the leader has forgotten. To another fetch, or of another leader
-        epoch, it says nothing: since then the log may have grown, and the leader counts on that."""
+        """Takes the leader's answer in: cuts what diverges from the leader's log, or appends the same bytes (F1, F2),
+        and forgets what the leader has forgotten.
+
+        fetch: the very object that `next_fetch` returned last. An answer to an earlier fetch, or of another leader
+        epoch, is ignored: the log may have grown since, and the leader counts on that.
+        """
         if fetch is not self._asked:
             return
         self._asked = None
@@ -74,16 +79,16 @@ class FollowerRole:
         own, following, parted = self._own, self.part, answer.diverging
         if parted is not None and (parted.end > answer.log_start or not answer.log_start):
             own.numbered.truncate(replica.truncation(own.view, parted))
-        elif parted is not None or answer.log_start > own.log.log_end:  # nobody can say what is right below that
+        elif parted is not None or answer.log_start > own.log.log_end:  # nobody can tell what is right below that
             own.numbered.begin_anew(answer.log_start, answer.producers)
-        if own.log.log_end and not own.log.epochs:  # it says of which life of the partition it is (E4)
+        if own.log.log_end and not own.log.epochs:  # the epoch tells of which life of the partition this log is (E4)
             own.log.begin_epoch(following.created)
         if records is not None:
             if records.first_offset != own.log.log_end:
                 raise CorruptLog(f"{own.partition}: asked for {own.log.log_end}, got {records.first_offset}")
             own.numbered.append_slice(records)
         high_watermark, served = max(answer.high_watermark, following.high_watermark), following.served
-        if parted is None:  # else what is left after the cut may part from the leader's log, too
+        if parted is None:  # otherwise what is left after the cut may diverge from the leader's log, too
             served = max(answer.high_watermark, served or 0)
         told = replace(following, high_watermark=high_watermark, served=served)
         self.part = part = replica.within(told, own.view)

@@ -1,4 +1,4 @@
-"""What a replica tells of a range of its log, for whoever plans a read, or reads its files."""
+"""A range of a replica's log, described for readers that plan a read, or that read the files."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _found(replica: ReplicaLoop, wanted: WantedRange) -> FoundRange:
     log = replica.log
     start = replica.start_of(wanted.beginning, any_replica=wanted.files)
     end = high_watermark if wanted.to is None else min(wanted.to, high_watermark)
-    # What is there of it.
+    # The part of the range that the log still has.
     first, last = max(start, log.log_start), max(end, log.log_start)
     return FoundRange(
         topic=wanted.topic,

@@ -1,8 +1,8 @@
-"""Partitions of which a broker could not read what ZooKeeper says as it registered (Z1).
+"""Partitions whose state in ZooKeeper a broker could not read as it registered (Z1).
 
-An earlier life of the broker may have written there what no controller has heard of. By a controller's command it
-would lead with an ISR that is over, and acknowledge what a member of the ISR does not have. So no command about any of
-them is carried out until the broker has read it itself: it is NOT_READY for them, and is told again.
+An earlier life of the broker may have written there what no controller has heard of. Led by a controller's command, the
+broker could lead with an outdated ISR, and acknowledge what a member of the true ISR does not have. So it carries out
+no command about such a partition until it has read the state itself: it answers NOT_READY, and the command is repeated.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ class HiddenPartitions:
 
     @property
     def topics(self) -> frozenset[str]:
-        """Of all of them."""
+        """The topics of all hidden partitions."""
         return self._unreadable.topics | {partition.topic for partition in self._unreadable.partitions}
 
     def hides(self, partition: TopicPartition) -> bool:
@@ -30,6 +30,6 @@ class HiddenPartitions:
         self._unreadable = unreadable
 
     def read(self, known: Iterable[PartitionCommand], unreadable: Unreadable) -> list[PartitionCommand]:
-        """known, unreadable: what has been read since of their topics. Those that can be read now."""
+        """Takes in what was read of their topics since. Returns the partitions that can be read now."""
         before, self._unreadable = self._unreadable, unreadable
         return [each for each in known if before.hides(each.topic_partition) and not self.hides(each.topic_partition)]

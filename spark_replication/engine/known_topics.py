@@ -1,4 +1,4 @@
-"""What a broker tells clients of topics: their configs, and where their partitions are."""
+"""What a broker knows of topics, for clients: their configs, and where their partitions are."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from spark_replication.model import TopicConfig, TopicPartition
 
 
 class KnownTopics(msgspec.Struct, frozen=True):
-    """As of one moment: a command that changes them makes another. So whoever asks waits for no command."""
+    """The topics at one moment. A command that changes them makes another value, so that no question waits for one."""
 
     partitions: Mapping[TopicPartition, PartitionCommand]
     configs: Mapping[str, TopicConfig]
 
     def told(self, names: Iterable[str] | None = None) -> tuple[TopicMetadata, ...]:
-        """In order of name and partition. names: None: all; one without a config is not known here, and left out."""
+        """In order of name and partition. names: None for all. A topic without a config is not known here, and left
+        out."""
         wanted = self.configs if names is None else names
         partitions: dict[str, list[PartitionCommand]] = {name: [] for name in sorted(wanted) if name in self.configs}
         for partition, command in sorted(each for each in self.partitions.items() if each[0].topic in partitions):

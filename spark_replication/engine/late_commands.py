@@ -1,7 +1,8 @@
-"""Which commands come too late: of a topic that another of its name has followed, of a partition that was removed, or
-of a replica that was stopped since. Carried out, one would open an empty log, and lead again.
+"""Which commands come too late. Carried out, such a command would open an empty log, and lead again.
 
-A command is late by what is on its way at one time. So of each kind only the newest ENTRIES_MAX are remembered.
+A command is late if its topic was made again under the same name, if its partition was removed, or if its replica was
+stopped since. It can be late only by as much as is on its way at one time, so only the newest ENTRIES_MAX of each kind
+are remembered.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ _NOTHING: tuple[str, Order] = ("", (-1, -1))
 class LateCommands:
     def __init__(self, entries_max: int = ENTRIES_MAX) -> None:
         self._entries_max = entries_max
-        # Both begin with what was told longest ago.
-        self._ended: dict[TopicPartition, tuple[str, Order]] = {}  # up to which topic id and order
-        self._topic_ids: dict[str, str] = {}  # the newest of each name, of deleted topics too: they are in order (E4)
+        # Both are ordered from the oldest entry to the newest.
+        self._ended: dict[TopicPartition, tuple[str, Order]] = {}  # up to which topic id and order commands are late
+        self._topic_ids: dict[str, str] = {}  # the newest of each name, also of deleted topics: ids are in order (E4)
 
     def told_of(self, topic: str, topic_id: str) -> None:
         if topic_id > self._topic_ids.get(topic, ""):
@@ -30,11 +31,11 @@ class LateCommands:
                 del self._topic_ids[next(iter(self._topic_ids))]
 
     def is_new(self, topic: str, topic_id: str) -> bool:
-        """Nobody has told of it, nor of a later topic of its name."""
+        """No command has named this topic, nor a later one of its name."""
         return topic_id > self._topic_ids.get(topic, "")
 
     def end(self, partition: TopicPartition, topic_id: str, order: Order) -> None:
-        """What was told of it up to there is over."""
+        """Commands for this partition up to this topic id and order are late from now on."""
         self._ended[partition] = max(self._ended.pop(partition, _NOTHING), (topic_id, order))
         if len(self._ended) > self._entries_max:
             del self._ended[next(iter(self._ended))]
@@ -44,6 +45,6 @@ class LateCommands:
         return (command.topic_id, command.order) <= ended or self._topic_ids.get(command.topic, "") > command.topic_id
 
     def keep_only(self, unreadable: Unreadable) -> None:
-        """What is told next replaces what can be read."""
+        """Forgets everything that can be read: what is read next replaces it."""
         self._topic_ids = {topic: known for topic, known in self._topic_ids.items() if unreadable.hides_of(topic)}
         self._ended = {partition: known for partition, known in self._ended.items() if unreadable.hides(partition)}

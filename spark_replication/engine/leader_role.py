@@ -1,6 +1,6 @@
-"""A replica that leads: appends and who waits for them, what followers are answered, who is in sync.
+"""A replica that leads: appends and their acknowledgements, answers to followers, who is in sync.
 
-produce → append → core.replica.replica.appended → followers told there is something → their next fetch →
+produce → append → core.replica.replica.appended → the waiting fetches are answered → their next fetches →
 core.replica.replica.fetched_by → high watermark → acknowledgements. A wait for the high watermark is a callback, never
 a blocked thread. Whoever calls has the partition.
 """
@@ -32,8 +32,8 @@ from spark_replication.ports import IsrStore, PreparedBatch, Records
 
 
 class LeaderRole:
-    """From the command that made this replica leader to the one that makes another: leader epochs in between go on with
-    whoever waits here, since the log is the same."""
+    """Lives from the command that made this replica leader until another replica leads. Through leader epochs in
+    between its waiters stay, since the log is the same."""
 
     def __init__(
         self,
@@ -45,8 +45,8 @@ class LeaderRole:
         post: Callable[[Callable[[], None]], None],
         over: Callable[[str], None],
     ) -> None:
-        """post: has something done soon, while nobody else has this partition; from any thread. over: ZooKeeper says
-        that it is led otherwise, and why; `end` is to follow."""
+        """post: has a call done soon by the loop, which has this partition then; from any thread. over: called with the
+        reason when ZooKeeper says that the partition is led otherwise; it calls `end`."""
         self.part = leading
         self._own = own
         self._fetches = fetches
@@ -54,24 +54,24 @@ class LeaderRole:
         self._post = post
         self._over = over
         self._waiters = Waiters()  # for the high watermark
-        self._unflushed = Waiters()  # of acks=1, for the disk, with flush=always
+        self._unflushed = Waiters()  # for the disk: acks=1 with flush=always
         self._copies = CopyProgress(own.log)
-        self._unanswered = False  # an ISR change, which is to be asked again
+        self._unanswered = False  # the answer to an ISR change was lost: it is sent again
         self._retention_checked_ms = 0
         self._fetches.still_copying(leading.copying)
         self._own.progress.wake()
 
     def goes_on(self, leading: Leading) -> None:
-        """At a later leader epoch."""
+        """Leads on at a later leader epoch."""
         self._take(leading)
 
     def commanded(self, command: PartitionCommand, now_ms: int) -> None:
-        """At this leader epoch."""
+        """Takes in a command of this leader epoch."""
         told = isr.told(self.part, StoredPartition(command.state, command.partition_epoch))
         self._take(None if told is None else replica.assigned(told, command, now_ms))
 
     def end(self, why: str) -> None:
-        """Whoever waits here is told, and asks the new leader. What ZooKeeper answers yet is not of this any longer."""
+        """Refuses all waiters, so that they ask the new leader. A later answer of ZooKeeper is ignored."""
         self.part = replace(self.part, pending=None)
         self.refuse_waiters(NotLeader(f"{why}: reload routes and retry", maybe_written=True))
 
@@ -111,7 +111,7 @@ class LeaderRole:
     # Followers
 
     def fetched(self, fetch: FetchPartition, *, by: BrokerId, broker_epoch: int, now_ms: int) -> bool:
-        """False: it is to be answered at once, whatever there is."""
+        """Takes a follower's fetch in. False: answer it at once, whatever there is."""
         if fetch.topic_id != self._own.topic_id:
             return False
         asked = fetch_asked(fetch, by, broker_epoch)
@@ -124,7 +124,7 @@ class LeaderRole:
             return False
         self._take(replica.fetched_by(self.part, asked, view, now_ms))
         self._propose(now_ms)
-        # At the log end there is nothing to say: it waits, and hears of the high watermark with what comes next.
+        # At the log end there is nothing to send: the fetch waits, and the next answer brings the high watermark.
         if fetch.offset != self._own.log.log_end:
             self._fetches.records_for(by, self.part.copying, now_ms)
         return True
@@ -132,7 +132,7 @@ class LeaderRole:
     def answer_to(
         self, fetch: FetchPartition, *, by: BrokerId, broker_epoch: int, allowed: int | None
     ) -> tuple[FetchedPartition, Records | None]:
-        """allowed: as FollowerFetches.take says. Raises what it is to be answered with."""
+        """allowed: what FollowerFetches.take returned. Raises the error that the fetch is to be answered with."""
         own, log = self._own, self._own.log
         answer = partial(answer_to, fetch, high_watermark=self.part.high_watermark, log_start=log.log_start)
         if fetch.topic_id != own.topic_id:
@@ -145,7 +145,7 @@ class LeaderRole:
             known = own.numbered.known_below(log.log_start) if begins_anew else b""
             return answer(diverging=parted, producers=known), None
         if allowed is None and self._fetches.must_wait(by, self.part.copying):
-            return answer(), None  # it asks again, and waits for its turn
+            return answer(), None  # the follower fetches again, and waits for its turn
         bytes_max = own.settings.replica_fetch_bytes_max
         bytes_max = bytes_max if allowed is None else min(allowed, bytes_max)
         records = log.find(fetch.offset, bytes_max=bytes_max, end=log.log_end)
@@ -164,12 +164,12 @@ class LeaderRole:
         self._unflushed.reached(self._own.vouched_end)
 
     def tick(self, now_ms: int) -> None:
-        """Followers that lag leave the ISR, those that caught up join; an unanswered change is asked again. What was
-        kept for long enough goes: followers hear of it with their next answer."""
+        """Followers that lag leave the ISR, those that caught up join; an unanswered change is sent again. Retention
+        removes what was kept for long enough: followers hear of it with their next answer."""
         self.part = isr.reconsidered(self.part)
         self._propose(now_ms)
         self._copies.observe(self.part, now_ms)
-        # A disk that refuses to let go is asked again with the next look.
+        # If the disk refuses, the next look tries again.
         with suppress(StorageFailed):
             self._retain(now_ms)
 
@@ -208,18 +208,19 @@ class LeaderRole:
         if self.part.pending is not change:
             return
         self._unanswered = isinstance(answer, IsrUnanswered)
-        # An older high watermark is safe, too: a disk that refuses to store it is no reason to fail here.
+        # An older high watermark is safe, too, so a disk that refuses to store this one is no reason to fail.
         with suppress(StorageFailed):
             self._take(isr.answered(self.part, change, answer))
 
     def _take(self, leading: Leading | None) -> None:
-        """The leadership as core says it is now, and what follows from it: acknowledgements, waiting readers."""
+        """Takes the leadership as core returns it, and performs what follows: acknowledgements, answers, waiting
+        readers. None: this replica leads no longer."""
         if leading is None:
             self._over(f"ZooKeeper says that {self._own.partition} is led otherwise")
             return
         before = self.part
         if before.state is not leading.state:
-            # Who was dropped counts as dead until it is heard of: alive, it asks again.
+            # A dropped member counts as dead until its next fetch. Its waiting fetch is answered, so that it sends one.
             self._fetches.answer(before.state.isr - leading.state.isr)
         self.part = replica.advanced(leading, self._own.vouched_end)
         self._fetches.still_copying(self.part.copying)

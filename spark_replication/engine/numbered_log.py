@@ -1,8 +1,7 @@
-"""A log, and what it says of the batches that idempotent producers have numbered: whatever changes one changes both,
-also where the disk refuses in the middle of a change.
+"""A log together with what it says of idempotent producers: every change changes both, also if the disk refuses midway.
 
-What is known of producers is the batches of the index, on top of what was saved before retention removed others. What
-is saved is believed below the log's start alone, so that it need not be cut with the log.
+What is known of producers comes from the batches of the index, on top of what was saved before retention removed older
+ones. The saved part is believed below the log's start alone, so that it need not be cut with the log.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ class NumberedLog:
         self._log = log
         self._expire_ms = settings.producer_id_expiration_ms
         self._count_max = settings.partition_producers_max
-        # A log that has its head says itself whatever there is to know.
+        # A log that still has its head needs no saved part.
         self._producers = self._known_by(log.saved_producers() if log.log_start else b"")
         for found in log.places(REMEMBERED):
             self._wrote(found)
@@ -34,7 +33,7 @@ class NumberedLog:
         self._count_max = self._producers.count_max = settings.partition_producers_max
 
     def known(self, batch: PreparedBatch) -> Place | None:
-        """Where it is, if it came before; raises if it is not the next of its producer."""
+        """Where the batch is stored already; None if it is new. Raises if it is not the next of its producer."""
         if batch.producer < 0:
             return None
         return self._producers.check(
@@ -63,8 +62,9 @@ class NumberedLog:
                 self._producers.truncated(self._log.log_end)
 
     def begin_anew(self, log_start: Offset, known: bytes) -> None:
-        """known: what the leader knows of producers below that start; empty: nothing."""
-        self._known_by(known, log_start)  # what cannot be read changes nothing
+        """Empties the log, which then starts there. known: what the leader knows of producers below that start; empty:
+        nothing."""
+        self._known_by(known, log_start)  # raises before anything has changed if it cannot be read
         if known or self._log.saved_producers():
             self._log.save_producers(known)
         try:
@@ -76,7 +76,8 @@ class NumberedLog:
                 self._producers.truncated(self._log.log_end)
 
     def forget(self, before: Offset) -> None:
-        """What is known of producers is saved first: it outlives their batches."""
+        """Removes whole segments below `before`. What is known of producers is saved first: it outlives their
+        batches."""
         if not any(segment.end <= before for segment in self._log.segments()[:-1]):
             return
         if self._producers:

@@ -1,5 +1,7 @@
-"""What a replica has in every role: its log, when that goes to the disk, what producers have numbered in it, and who
-waits for news of it. Whoever calls has the partition."""
+"""What a replica has in every role: its log, the flushes of that log, its producers, and who waits for progress.
+
+Whoever calls has the partition.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,7 @@ class OwnLog:
         self.numbered = NumberedLog(log, settings)
         self.flushing = Flushing(log, flusher, settings, flush_ended)
         self.disk_trouble = DiskTrouble(replica, failures)
-        #: Of the high watermark, or another role: consumers wait for it.
+        #: Consumers wait for it: the high watermark has risen, or the role is another.
         self.progress = Progress()
 
     def configure(self, settings: Settings) -> None:
@@ -50,5 +52,5 @@ class OwnLog:
 
     @property
     def vouched_end(self) -> Offset:
-        """How far this replica counts as having the log."""
+        """How far this replica vouches for its log: below here it counts as having every record."""
         return self.flushing.vouched_end

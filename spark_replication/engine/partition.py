@@ -1,13 +1,13 @@
-"""A partition's replica, and the only way to it: whoever has it has it alone.
+"""A partition's replica, and the only way to it: one thread has it at a time, alone.
 
-| who                                           | how                       | while somebody else has it      |
-| --------------------------------------------- | ------------------------- | ------------------------------- |
-| the broker's loop: fetches and their answers  | do, try_do                | the event comes when it is free |
-| any other thread, for what may come later     | post: the loop does it    | the event comes when it is free |
-| who may wait: a producer's stream, a command  | with partition as replica | waits                           |
-| who looks at many: ticks, metrics             | Holds                     | leaves it for the next time     |
+| who                                           | how                       | while another thread has it        |
+| --------------------------------------------- | ------------------------- | ---------------------------------- |
+| the broker's loop: fetches and their answers  | do, try_do                | the event is done once it is free  |
+| any other thread, for what may be done later  | post: the loop does it    | the event is done once it is free  |
+| one that may wait: a stream, a command        | with partition as replica | the thread waits                   |
+| one that looks at many: ticks, metrics        | Holds                     | the partition is left for later    |
 
-So the loop never waits for a partition, whatever its disk does; and what it is to do for one stays in its order.
+So the loop never waits for a partition, whatever its disk does. Its events for one partition stay in order.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from spark_replication.core.replica.replica import Following, Leading
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.model import TopicPartition
 
-#: Has the broker's loop do something soon; from any thread.
+#: Has the broker's loop make a call soon; from any thread.
 Post = Callable[[Callable[[], None]], None]
 
 FOR_EVER = -1.0
 
 
 class Lock(Protocol):
-    """As threading.Lock: whoever has it already waits for ever."""
+    """Like threading.Lock, it is not reentrant."""
 
     def acquire(self, blocking: bool = True, timeout: float = FOR_EVER) -> bool: ...  # noqa: FBT001, FBT002
     def release(self) -> None: ...
@@ -42,23 +42,24 @@ class Lock(Protocol):
 
 
 class Turns:
-    """_waiting: what the loop is to do as soon as the turn is free, in order. Only the loop takes from it."""
+    """Who has the partition: the holder of the lock. Events of the loop wait in a queue."""
 
     def __init__(self, lock: Lock, post: Post) -> None:
         self._lock = lock
         self._post_to_loop = post
+        #: Events for the loop to do once the lock is free, in order. Only the loop adds and takes.
         self._waiting: deque[Callable[[], None]] = deque()
 
     def post(self, event: Callable[[], None]) -> None:
         self._post_to_loop(partial(self.do, event))
 
     def do(self, event: Callable[[], None]) -> None:
-        """By the loop: now, or later."""
+        """On the loop: does the event now, or once the lock is free."""
         self._waiting.append(event)
         self._go_on()
 
     def try_do(self, event: Callable[[], None]) -> bool:
-        """By the loop: now, or not at all."""
+        """On the loop: does the event now, or not at all."""
         if self._waiting or not self._lock.acquire(blocking=False):
             return False
         try:
@@ -73,7 +74,7 @@ class Turns:
 
     def give_back(self) -> None:
         self._lock.release()
-        # The loop adds to what waits before it looks whether the turn is free: one of the two sees the other.
+        # The loop adds an event before it tries the lock, and this thread releases before it looks: one sees the other.
         if self._waiting:
             self._post_to_loop(self._go_on)
 
@@ -86,15 +87,14 @@ class Turns:
 
 
 class Partition:
-    """unguarded: for who is alone: tests, and the simulator's judges."""
-
     def __init__(self, replica: ReplicaLoop, turns: Turns) -> None:
         self.topic_partition: TopicPartition = replica.partition
         self.topic_id = replica.topic_id
+        #: For callers without other threads: tests, and the simulator's judges.
         self.unguarded = replica
         self._turns = turns
 
-    # What is true at some moment, without having it: frozen values, and what they say.
+    # What may be read without having the partition: frozen values, true at some moment.
 
     @property
     def part(self) -> Leading | Following | None:
@@ -116,7 +116,7 @@ class Partition:
     def compression(self) -> Compression:
         return self.unguarded.compression
 
-    # Having it.
+    # Having the partition.
 
     def do(self, event: Callable[[ReplicaLoop], None]) -> None:
         self._turns.do(partial(event, self.unguarded))
@@ -128,7 +128,7 @@ class Partition:
         self._turns.post(partial(event, self.unguarded))
 
     def take(self, timeout_s: float) -> ReplicaLoop | None:
-        """`give_back` is to follow. None: it was not free in time."""
+        """Takes the partition until `give_back`. None: it was not free in time."""
         return self.unguarded if self._turns.take(timeout_s) else None
 
     def give_back(self) -> None:
@@ -144,12 +144,12 @@ class Partition:
 
 FindPartition = Callable[[TopicPartition], Partition]
 
-#: Within: the replica; None if somebody else has it, since who looks at many may not wait for one.
+#: Has a partition for the length of a `with`. None if another thread has it: a look at many waits for none of them.
 Holds = Callable[[Partition], AbstractContextManager[ReplicaLoop | None]]
 
 
 @contextmanager
 def waiting(partition: Partition) -> Iterator[ReplicaLoop]:
-    """Has it, however long that takes."""
+    """A Holds that waits, however long that takes."""
     with partition as replica:
         yield replica

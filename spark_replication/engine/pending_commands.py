@@ -1,7 +1,7 @@
-"""What waits to be told to one broker: of each partition the latest, so it is bounded by their number. Pure.
+"""Commands that wait for one broker: the latest of each partition, so their number is bounded. Pure.
 
-The order is: lead or follow, stop, metadata, questions. Of one partition only the latest of lead, follow and stop
-counts, whichever that is; of its metadata likewise, whether there is some or it is gone.
+They are sent in this order: lead or follow, stop, metadata, questions. For each partition only the latest of lead,
+follow and stop counts; likewise only the latest of its metadata, be it a state or a removal.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.model import BrokerId, Registration, Scalar, TopicConfig, TopicPartition
 
-# The state of replicas, and metadata: all but questions.
+# All commands but questions.
 State = LeaderAndIsr | StopReplica | UpdateMetadata
 
 
@@ -32,7 +32,7 @@ class PendingCommands:
         self._metadata: dict[TopicPartition, PartitionCommand] = {}
         self._removed: dict[TopicPartition, None] = {}
         self._deleted: dict[str, None] = {}
-        self._configured: dict[str, None] = {}  # whose settings metadata tells
+        self._configured: dict[str, None] = {}  # the topics whose settings go with the metadata
         self._topics: dict[str, TopicConfig] = {}
         self._brokers: dict[BrokerId, Registration] = {}
         self._controller_epoch = 0
@@ -60,7 +60,7 @@ class PendingCommands:
     def _add_metadata(self, command: UpdateMetadata) -> None:
         self._has_metadata = True
         self._brokers = command.brokers
-        if command.complete:  # all there is: what was to be told before is part of it, or over
+        if command.complete:  # it names everything: metadata that waited is part of it, or over
             self._complete = True
             self._metadata, self._removed, self._deleted, self._configured = {}, {}, {}, {}
         for topic in command.deleted:
@@ -81,7 +81,7 @@ class PendingCommands:
         self._configured.update(dict.fromkeys(command.topics))
 
     def put_back(self, command: LeaderAndIsr) -> None:
-        """What was not carried out, unless something newer of that partition has come."""
+        """Adds what was not carried out, except for partitions of which something newer has come."""
         self._controller_epoch = max(self._controller_epoch, command.controller_epoch)
         newer, self._replicas = self._replicas, {found.topic_partition: found for found in command.partitions}
         self._replicas.update(newer)
@@ -111,8 +111,8 @@ class PendingCommands:
         return [StopReplica(controller_epoch=self._controller_epoch, partitions=stops)] if stops else []
 
     def _update_metadata(self) -> list[State]:
-        """A topic that was deleted and made again: first the one, then the other, since a broker learns what is new
-        before it forgets what is gone."""
+        """One command; two for a topic that was deleted and made again, first the deletion: within one command a broker
+        learns what is new before it forgets what is gone."""
         if not self._has_metadata:
             return []
         again = self._deleted.keys() & (self._configured.keys() | {found.topic for found in self._metadata})
@@ -135,9 +135,11 @@ class PendingCommands:
 
 
 class PendingQuestions:
-    """Not thread-safe. An answer that says nothing leads to the same question at once: it waits for `pause_ms`."""
+    """Not thread-safe."""
 
     def __init__(self, pause_ms: int) -> None:
+        """pause_ms: before the same partition is asked again, since an answer that says nothing leads to the same
+        question at once."""
         self._pause_ms = pause_ms
         self._controller_epoch = 0
         self._wanted: dict[TopicPartition, LogInfoWanted] = {}
@@ -148,11 +150,11 @@ class PendingQuestions:
         self._wanted.update({wanted.topic_partition: wanted for wanted in command.partitions})
 
     def due_ms(self, now_ms: int) -> int | None:
-        """When the next one is; None: there is none."""
+        """When the next question is due; None if none waits."""
         return min((self._due_ms(partition, now_ms) for partition in self._wanted), default=None)
 
     def take(self, now_ms: int) -> list[GetReplicaLogInfo]:
-        """Those that are due, as many partitions to a request as it takes."""
+        """The questions that are due, in requests of at most LOG_INFO_PARTITIONS_MAX partitions."""
         due = [wanted for partition, wanted in self._wanted.items() if self._due_ms(partition, now_ms) <= now_ms]
         self._asked_ms = {partition: at for partition, at in self._asked_ms.items() if at + self._pause_ms > now_ms}
         for wanted in due:

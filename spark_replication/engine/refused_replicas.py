@@ -1,8 +1,8 @@
 """Replicas that a disk refused to open, or to lead with (B4).
 
-The controller hears of the refusal and decides who else can have it, but sends this broker the same command only once.
-So the broker itself tries again after `disk.retry.ms`: else a replica that was assigned while the disk was full stays
-missing once there is room, and a leader that is alone in sync never leads.
+The controller is told of the refusal and decides who else can have the replica, but it sends this broker the same
+command only once. So the broker itself tries again after `disk.retry.ms`. Otherwise a replica that was assigned while
+the disk was full would stay missing once there is room, and a leader that is alone in the ISR would never lead.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ class RefusedReplicas:
         return len(self._since_ms)
 
     def add(self, partition: TopicPartition, now_ms: int) -> None:
-        """One that waits already keeps its place: commands that come meanwhile do not put it off."""
+        """A replica that waits already keeps its time: commands that come meanwhile do not put it off."""
         self._since_ms.setdefault(partition, now_ms)
 
     def clear(self) -> None:
         self._since_ms.clear()
 
     def take(self, now_ms: int, retry_ms: int) -> list[TopicPartition]:
-        """Those that are to be tried now. One that is refused again is added again."""
+        """Takes those to be tried now. One that is refused again is added again."""
         due = sorted(partition for partition, since_ms in self._since_ms.items() if now_ms - since_ms >= retry_ms)
         for partition in due:
             del self._since_ms[partition]

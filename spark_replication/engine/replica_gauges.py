@@ -1,4 +1,4 @@
-"""How a replica is, in numbers, for who watches its broker."""
+"""The state of a replica in numbers, for metrics."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class ReplicaGauges(msgspec.Struct, frozen=True, kw_only=True):
     log_end: Offset
     high_watermark: Offset
     bytes: int
-    # The disk refused within disk.retry.ms.
+    #: The disk refused something within the last disk.retry.ms.
     disk_refuses: bool
     leads: bool
-    # Of what this replica leads; nothing of the others is known here.
+    # Known of partitions that this replica leads, and of no others.
     under_replicated: bool = False
     under_min_isr: bool = False
-    # Of followers but those that a reassignment is adding: these have a long way to go, and nobody waits. One that has
-    # told nothing lacks everything.
+    #: Of all followers but those that a reassignment is adding: they have a long way to go, and nobody waits for them.
+    #: A follower that has not fetched yet lacks everything.
     lags: Mapping[BrokerId, FollowerLag] = {}
 
 

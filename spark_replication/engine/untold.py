@@ -1,4 +1,4 @@
-"""What the mirror has not been told yet: it is told after the brokers, of what is stored (M4)."""
+"""News that the mirror has not been told yet: it is told after the brokers, of what is stored (M4)."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from spark_replication.ports import MirrorFeed
 
 
 class Untold:
-    """Everything that is noted, until it is told, follows from what was named last as its origin."""
+    """Everything that is noted follows from the origin that was named last."""
 
     def __init__(self, cluster: ClusterState, mirror: MirrorFeed, zxid: int) -> None:
         self._cluster = cluster
         self._mirror = mirror
-        self._zxid = zxid  # all that was stored by then is known
+        self._zxid = zxid  # everything that was stored up to this zxid is known
         self._origin: Origin | None = None
         self._begins = False
         self._refused: str | None = None
-        # Of recoveries under way, what they follow from: answers, and time, only end them.
+        # What each recovery under way follows from: answers and timeouts only end it.
         self._recoveries: dict[TopicPartition, Origin] = {}
         self._partitions: dict[TopicPartition, None] = {}
         self._topics: dict[str, None] = {}
@@ -38,14 +38,14 @@ class Untold:
         self._begins = self._begins or (begins and origin.is_fact)
 
     def refused(self, reply: Reply) -> None:
-        """What was named last as the origin, if it is a request."""
+        """The request that is the present origin was refused, wholly or in part."""
         errors = [*reply.errors.values()] if reply.error is None else [reply.error]
         if errors:
             others = f" (and {len(errors) - 1} others)" if len(errors) > 1 else ""
             self._refused = f"refused: {errors[0]}{others}"
 
     def recovers(self, partition: TopicPartition) -> None:
-        """Who will be elected follows from the present origin."""
+        """The leader that will be elected follows from the present origin."""
         if self._origin is not None:
             self._recoveries[partition] = self._origin
 
@@ -63,7 +63,7 @@ class Untold:
         self._news = replace(self._news, brokers=read)
 
     def removed(self, partitions: Iterable[tuple[TopicPartition, int]]) -> None:
-        """Each with the zxid of that."""
+        """partitions: each with the zxid of its removal."""
         gone = tuple(partitions)
         for partition, _ in gone:
             self._recoveries.pop(partition, None)

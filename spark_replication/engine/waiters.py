@@ -1,5 +1,4 @@
-"""Who waits here: appends, for an offset to be reached, by the high watermark or on the disk; consumers, for what comes
-next."""
+"""Callbacks that wait: appends for an offset to be committed, or to be on the disk; consumers for progress."""
 
 from __future__ import annotations
 
@@ -23,7 +22,7 @@ class _Waiter(msgspec.Struct, frozen=True):
 
 
 class Waiters:
-    """In the order of their ends: a batch that is sent again waits for its own end, not for later batches."""
+    """Appends, in the order of their ends: a batch that is sent again waits for its own end, not for later batches."""
 
     def __init__(self) -> None:
         self._waiting: deque[_Waiter] = deque()
@@ -44,7 +43,7 @@ class Waiters:
             waiter.acknowledge(waiter.place)
 
     def refuse(self, error: ReplicationError) -> None:
-        """All of them."""
+        """Refuses all of them."""
         waiting, self._waiting = self._waiting, deque()
         for waiter in waiting:
             waiter.acknowledge(error)
@@ -52,14 +51,14 @@ class Waiters:
 
 class Progress:
     def __init__(self) -> None:
-        self._waiting: dict[Callable[[], None], None] = {}  # in the order in which they came
+        self._waiting: dict[Callable[[], None], None] = {}  # in order of arrival
 
     def await_next(self, call: Callable[[], None]) -> None:
-        """It is called once."""
+        """Calls it once, at the next progress."""
         self._waiting[call] = None
 
     def leave(self, call: Callable[[], None]) -> None:
-        """It no longer waits: one that was called already is gone."""
+        """Ends its wait. No error if it was called already."""
         self._waiting.pop(call, None)
 
     def wake(self) -> None:
