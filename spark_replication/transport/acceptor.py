@@ -1,9 +1,9 @@
-"""Takes connections from a listener, whatever the process runs out of.
+"""Accepts connections from a listener, whatever the process runs out of.
 
 Rules:
-- accept() that fails is tried again after a pause: without descriptors it fails at once, again and again.
-- Without descriptors, whoever waits is let in with a spare one and hung up on: its peer is told now and tries again,
-  rather than wait in the backlog for its own timeout.
+- An accept() that fails is repeated after a pause: without descriptors it would fail at once, again and again.
+- Without descriptors, a waiting connection is accepted with a spare descriptor and closed at once. Its peer tries again
+  soon, rather than wait in the backlog for its own timeout.
 - A failure is logged once a second at most: the log must not fill the disk.
 """
 
@@ -34,7 +34,7 @@ class Acceptor:
         self._quiet_until_s = 0.0
 
     def next(self) -> socket.socket | None:
-        """None: it was closed."""
+        """The next connection; None once this acceptor was closed."""
         while not self._closed.is_set():
             try:
                 connection, _ = self._listener.accept()
@@ -43,13 +43,13 @@ class Acceptor:
                 if self._closed.is_set():
                     break
                 if error.errno in (errno.EMFILE, errno.ENFILE):
-                    self._hang_up_on_one()  # not after the pause: there may be descriptors again by then
+                    self._hang_up_on_one()  # before the pause, after which there may be descriptors again
                 self.pause(f"a connection could not be accepted: {error}")
         self._give_spare()
         return None
 
     def pause(self, why: str) -> None:
-        """Before the next, since something is short."""
+        """Waits before the next accept, since the process has run out of something."""
         now_s = time.monotonic()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + LOG_S
@@ -57,11 +57,11 @@ class Acceptor:
         self._closed.wait(PAUSE_S)
 
     def close(self) -> None:
-        """`next` returns soon, once the listener is hung up on as well."""
+        """Makes `next` return None, once the listener is shut down as well."""
         self._closed.set()
 
     def _hang_up_on_one(self) -> None:
-        # The kernel looks for a descriptor before it looks for a connection: that there is none is no failure.
+        # accept() fails without a descriptor even if no connection waits, so look for one first.
         waiting = select.poll()  # select.select takes no descriptor above 1,023
         waiting.register(self._listener, select.POLLIN)
         if waiting.poll(0):

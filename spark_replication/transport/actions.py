@@ -1,8 +1,8 @@
 """Requests and answers over Arrow Flight: a server with a table of actions, and the call that asks one of them.
 
 Bodies are the JSON of messages. The text of a Flight error starts with `CODE: message`, so that any Flight client can
-read it; `error_of_flight` turns it back into our tree. transport.security says where such a server may listen, and whom
-it hears.
+read it; `error_of_flight` turns it back into our error tree. transport.security says where such a server may listen,
+and whose calls it takes.
 """
 
 from __future__ import annotations
@@ -34,34 +34,35 @@ from spark_replication.transport.security import Security
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin
 _NOT_CONNECTED = "failed to connect"  # then nothing was sent
-_TLS_REFUSED = ("SSL_ERROR_SSL", "is not in peer certificate")  # by this side: the peer will not do
-_HUNG_UP = "Socket closed"  # while connecting: so does a peer that refuses this side's TLS, but also one that ends
+_TLS_REFUSED = ("SSL_ERROR_SSL", "is not in peer certificate")  # this side refuses the peer's TLS
+_HUNG_UP = "Socket closed"  # while connecting: the peer refuses this side's TLS, or it has just ended
 
 
 class Handled(NamedTuple):
-    """Made by `handled` and `handled_of` alone, which know that the two fit."""
+    """Made by `handled` and `handled_of` only, whose types say that action and handler fit."""
 
     action: Action[Any, Any]
     handler: Callable[[Any, str], msgspec.Struct]
 
 
 def handled(action: Action[Asked, Told], handler: Callable[[Asked], Told]) -> Handled:
-    """handler: the answer to a request; it raises what it refuses."""
+    """handler: returns the answer to a request, or raises the error that refuses it."""
     return Handled(action, lambda asked, _caller: handler(asked))
 
 
 def handled_of(action: Action[Asked, Told], handler: Callable[[Asked, str], Told]) -> Handled:
-    """As `handled`; the handler is told the caller's host, too."""
+    """As `handled`, with a handler that also gets the caller's host."""
     return Handled(action, handler)
 
 
 class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves from birth. port: 0 lets the system choose; `port` then says which. kinds: of the requests that its meter
-    times besides actions."""
+    """Serves from birth."""
 
     def __init__(
         self, host: str, actions: Iterable[Handled], *, security: Security, port: int = 0, kinds: Iterable[str] = ()
     ) -> None:
+        """port: 0 lets the system choose; the attribute `port` then says which. kinds: the kinds of requests that the
+        meter times besides actions."""
         security.require_may_bind(host)
         keep_freed_memory()
         self._actions = {each.action.name: each for each in actions}
@@ -87,8 +88,8 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]
 
     def stop(self, timeout_s: float) -> None:
-        """Takes no new calls. Those under way get `timeout_s`; a stream that its client holds open ends with the
-        process, since pyarrow's shutdown would wait for it without end."""
+        """Takes no new calls, and gives those under way `timeout_s`. A stream that its client holds open ends with the
+        process: pyarrow's shutdown would wait for it without end."""
         ending = threading.Thread(target=self.shutdown, name="flight-shutdown", daemon=True)
         ending.start()
         ending.join(timeout_s)
@@ -101,7 +102,7 @@ def host_of(peer: str) -> str:
 
 @contextmanager
 def told_to_client() -> Iterator[None]:
-    """Our errors, as Flight carries them."""
+    """Turns a ReplicationError that is raised within into a Flight error."""
     try:
         yield
     except ReplicationError as error:
@@ -109,7 +110,7 @@ def told_to_client() -> Iterator[None]:
 
 
 def call(client: flight.FlightClient, action: Action[Asked, Told], request: Asked, timeout_ms: int) -> Told:
-    """One request, one answer; what goes wrong raises an error of our tree."""
+    """Sends one request and returns its answer. Every failure is raised as an error of our tree."""
     options = flight.FlightCallOptions(timeout=timeout_ms / 1000)
     try:
         answers = [result.body.to_pybytes() for result in client.do_action((action.name, to_json(request)), options)]
@@ -121,7 +122,7 @@ def call(client: flight.FlightClient, action: Action[Asked, Told], request: Aske
 
 
 def error_of_flight(error: Exception) -> ReplicationError:
-    """What a Flight exception means: the server's own error, or that there was no answer."""
+    """The error that a Flight exception stands for: the server's own, or that there was no answer."""
     text = str(error)
     known = error_of_text(text.partition(_DETAIL)[0])
     if known is not None:

@@ -1,4 +1,4 @@
-"""What a loop has done for it, since it may wait for a disk: a few threads, which post what came of it."""
+"""A few threads for work that may wait for a disk: they do it for a loop, and post the result to it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Result = TypeVar("Result")
 
 
 class Aside:
-    """What waits here is bounded by the number of partitions: each has one fetch, or one answer, at a time."""
+    """The queue is bounded by the number of partitions: each has one fetch, or one answer, at a time."""
 
     def __init__(self, loop: SocketLoop, threads: int) -> None:
         self._loop = loop
@@ -27,7 +27,7 @@ class Aside:
             thread.start()
 
     def do(self, work: Callable[[], Result], then: Callable[[Result], None]) -> None:
-        """`then` is called by the loop. `work` raises nothing but what is a mistake of ours."""
+        """The loop calls `then` with the result. An exception of `work` is a mistake of this program."""
 
         def done() -> None:
             result = work()

@@ -1,4 +1,4 @@
-"""The token on Arrow Flight: a header of every call, looked at before anything else of the call is."""
+"""The token on Arrow Flight: a header of every call, which is checked before anything else of the call."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from spark_replication.transport.token import AUTHORIZATION, Token
 
 
 class BearerCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Raising here refuses the call, of whatever kind, before its handler hears of it. refused: who counts that."""
+    """An error that is raised here refuses the call, of whatever kind, before its handler runs."""
 
     def __init__(self, token: Token, refused: Callable[[ReplicationError], None]) -> None:
+        """refused: counts refused calls."""
         super().__init__()
         self._token = token
         self._refused = refused

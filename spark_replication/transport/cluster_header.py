@@ -1,8 +1,9 @@
-"""Which cluster a Flight call is for: a header, which whoever belongs to another cluster refuses.
+"""A header that says which cluster a Flight call is for. A server of another cluster refuses the call.
 
-Addresses outlive brokers. Where one has died, another cluster's may listen, with a topic of the same name: a client
-that has not heard of it yet would read that topic, and be told that its records are stored. A call without the header
-is served: whoever begins knows no cluster yet, and other programs than these need not.
+Addresses outlive brokers. Where a broker has died, a broker of another cluster may listen, with a topic of the same
+name. A client that does not know this yet would read the other topic, and be told that its records are stored.
+
+A call without the header is served: a client that begins knows no cluster yet, and other programs need not send it.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from spark_replication.errors import MisroutedCall, ReplicationError
 
 HEADER = "spark-replication-cluster"
 
-Cluster = Callable[[], str]  # its id; empty while it is not known
+Cluster = Callable[[], str]  # the id of the cluster; empty while it is not known
 
 
 class ClusterCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
-    """Raising here refuses the call, of whatever kind, before its handler hears of it. refused: who counts that."""
+    """An error that is raised here refuses the call, of whatever kind, before its handler runs."""
 
     def __init__(self, cluster: Cluster, refused: Callable[[ReplicationError], None]) -> None:
+        """refused: counts refused calls."""
         super().__init__()
         self._cluster = cluster
         self._refused = refused

@@ -57,7 +57,7 @@ from spark_replication.transport.put_stream import MetadataWriter, PutStream, Qu
 from spark_replication.transport.read_stream import BatchWithMetadata, ReadStream
 from spark_replication.transport.security import Security
 
-GATHER_BUSY_S = 0.002  # between two messages of answers of a broker that is busy
+GATHER_BUSY_S = 0.002  # between two messages with answers, if this broker is busy
 
 log = logging.getLogger(__name__)
 
@@ -67,13 +67,13 @@ class BrokerServices(Protocol):
 
     def controller_address(self) -> str | None: ...
     def folder(self, partition: TopicPartition, topic_id: str) -> ReplicaFolder | None:
-        """Where that replica's files are."""
+        """The folder with that replica's files."""
 
     def renew_lease(self, request: RenewLease) -> LeaseAnswer: ...
     def shut_down(self, request: Shutdown) -> None: ...
     def metrics(self, request: GetMetrics) -> MetricsText: ...
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
-        """An INIT that told of these was carried out."""
+        """An INIT command that named these was carried out."""
 
 
 def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> list[Handled]:
@@ -145,10 +145,10 @@ class BrokerFlightServer(ActionServer):
         self._security = security
         self._now_ms = now_ms
         self._load = Load()
-        # Reads may wait for long, and for nothing but records: they take nothing that a write needs.
+        # Reads may wait for records for a long time, so they take nothing that a write needs.
         self._reads = Slots(settings.flight_reads_max, "flight.reads.max", "reads")
         self._writes = Slots(settings.flight_writes_max, "flight.writes.max", "writes")
-        wait_s = settings.request_timeout_ms / 2000  # who finds no room hears so before the request is out of time
+        wait_s = settings.request_timeout_ms / 2000  # without room a request is refused before it is out of time
         self._read_room = Room(settings.flight_read_bytes_max, "flight.read.bytes.max", wait_s=wait_s)
         self._write_room = Room(settings.flight_write_bytes_max, "flight.write.bytes.max", wait_s=wait_s)
         self.produced, self.consumed = Traffic(), Traffic()
@@ -168,7 +168,7 @@ class BrokerFlightServer(ActionServer):
             def find(named: int | None) -> Partition:
                 return self._partition(_meant(topic, number, named))
 
-            self._schema(topic)  # of a topic that is not known here, the stream is refused as a whole
+            self._schema(topic)  # raises for an unknown topic, which refuses the stream as a whole
             answers = QueueTogether if number is None else QueueInOrder
             stream = PutStream(
                 find,
@@ -220,8 +220,8 @@ class BrokerFlightServer(ActionServer):
 
     def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
         with told_to_client():
-            # A partition without a leader has no endpoint; the list is whole all the same. A topic whose schema nobody
-            # can read is left out.
+            # A partition without a leader has no endpoint, and its topic is listed all the same. A topic whose schema
+            # cannot be read is left out.
             for found in self._described(None):
                 led = [known for known in found.partitions if self._leader_address(known) is not None]
                 try:
@@ -262,8 +262,8 @@ class BrokerFlightServer(ActionServer):
         return topic_schema(self._broker.config(topic))
 
     def _served(self, stream: ReadStream) -> Iterator[BatchWithMetadata | None]:
-        """First None, once it has its slot and its first look. From then on, whatever ends it, even one of which nobody
-        asks a batch, gives back what it has."""
+        """Yields None once the stream has its slot and its first look. From then on its end, whatever the cause, gives
+        everything back, even if nobody asks for a batch."""
         with told_to_client(), self.meter.refusing(GET), self._reads.one(), closing(stream):
             stream.begin()
             yield None
@@ -276,7 +276,7 @@ def _require_ready(broker: BrokerLoop) -> None:
 
 
 def _path_of(descriptor: flight.FlightDescriptor) -> tuple[str, int | None]:
-    """[topic] or [topic, partition]."""
+    """The descriptor's path: [topic] or [topic, partition]."""
     path = [part.decode(errors="replace") for part in descriptor.path or []]
     if len(path) == 1:
         return path[0], None
@@ -286,7 +286,7 @@ def _path_of(descriptor: flight.FlightDescriptor) -> tuple[str, int | None]:
 
 
 def _meant(topic: str, in_path: int | None, in_metadata: int | None) -> TopicPartition:
-    """The partition of a batch, which either the stream's path names or the batch itself."""
+    """The partition of a batch. Either the stream's path names it, or the batch itself."""
     found = in_metadata if in_path is None else in_path
     if found is None or None not in (in_path, in_metadata):
         raise InvalidRequest(

@@ -1,7 +1,7 @@
 """Frames between brokers: u32 header length, u32 payload length (big-endian), msgpack header, payload.
 
-The payload of an answer is schema, entries and data as they lie in the leader's files: the kernel sends the data from
-its file, and a receiver hands it on as a view of the buffer that it was received into.
+The payload of an answer is schema, entries and data as they lie in the leader's files. The kernel sends the data from
+its file, and the receiver hands it on as a view of its receive buffer.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ Part = Buffer | StoredBytes
 Channel = socket.socket | TlsChannel
 
 
-HANDSHAKE_BYTES_MAX = 4 << 10  # what is read of a peer before it is known
-RECEIVE_BYTES = 1 << 20  # what a receiver's buffer has room for, until a larger frame comes
-ROOM_BYTES_MIN = 64 << 10  # of a recv: what TlsChannel has decrypted must fit, since no poll tells of what is left
-# Of a path that takes packets and brings none. The kernel looks whether a silent peer is there, and gives up one that
-# has not confirmed what was sent.
+HANDSHAKE_BYTES_MAX = 4 << 10  # read from a peer before it is known
+RECEIVE_BYTES = 1 << 20  # the room of a receiver's buffer, until a larger frame comes
+ROOM_BYTES_MIN = 64 << 10  # for one recv: all that TlsChannel has decrypted must fit, since no poll reports the rest
+# Against a path that takes packets and brings none: the kernel probes a silent peer, and gives up a peer that has not
+# confirmed what was sent.
 KEEPALIVE_IDLE_S = 5
 KEEPALIVE_INTERVAL_S = 2
 KEEPALIVE_PROBES_MAX = 3
@@ -43,15 +43,16 @@ _LENGTHS = struct.Struct("!II")
 
 
 class ReceivedFrame(NamedTuple):
-    """payload: valid until the next `receive`."""
-
     frame: Frame
+    #: Valid until the next `receive`.
     payload: memoryview
 
 
 class FrameReceiver:
-    """Invariant: buffer[start:filled] holds what was received and not handed out yet. The buffer is small until the
-    first `receive`: a peer that is not known yet takes no memory."""
+    """Invariant: buffer[start:filled] holds what was received and not handed out yet.
+
+    The buffer is small until the first `receive`: a peer that is not known yet takes little memory.
+    """
 
     def __init__(self, connection: Channel, frame_bytes_max: int) -> None:
         self._connection = connection
@@ -59,11 +60,13 @@ class FrameReceiver:
         self._view = memoryview(bytearray(HANDSHAKE_BYTES_MAX))
         self._start = 0
         self._filled = 0
-        self.is_drained = False  # the last recv found nothing
+        self.is_drained = False  # whether the last recv found nothing
 
     def receive_first(self, before_recv: Callable[[], None]) -> Frame:
-        """The next frame of a handshake, however many recvs it takes, and little beyond it: `whole` has what came
-        behind it. Before the first `receive` only."""
+        """The next frame of a handshake, however many recvs it takes. Only before the first `receive`.
+
+        before_recv: called before each recv. Little is read beyond the frame; `whole` returns what came behind it.
+        """
         while (length := self._frame_length()) > self._filled - self._start:
             if length > HANDSHAKE_BYTES_MAX:
                 raise InvalidRequest(
@@ -77,7 +80,8 @@ class FrameReceiver:
         return frame
 
     def receive(self) -> list[ReceivedFrame]:
-        """One recv, and the frames that are whole after it, perhaps none. BrokerNotAvailable: the peer has closed."""
+        """Makes one recv. Returns the frames that are complete after it, perhaps none. BrokerNotAvailable: the peer has
+        closed."""
         self._make_room()
         self._receive_some()
         return self.whole()
@@ -95,7 +99,7 @@ class FrameReceiver:
         self._filled += received
 
     def whole(self) -> list[ReceivedFrame]:
-        """What is there already."""
+        """The frames that are complete already."""
         frames = []
         while self._start + (length := self._frame_length()) <= self._filled:
             frames.append(self._frame(length))
@@ -103,7 +107,7 @@ class FrameReceiver:
         return frames
 
     def _frame_length(self) -> int:
-        """Of the frame at `start`; of the lengths alone while these are not there."""
+        """The length of the frame at `start`; while its lengths have not come, that of the lengths alone."""
         if self._filled - self._start < _LENGTHS.size:
             return _LENGTHS.size
         header, payload = _LENGTHS.unpack_from(self._view, self._start)
@@ -122,7 +126,7 @@ class FrameReceiver:
         return ReceivedFrame(frame, self._view[body : self._start + length])
 
     def _make_room(self) -> None:
-        """For the rest of the frame at `start`, and for what comes behind it."""
+        """Makes room for the rest of the frame at `start`, and for what comes behind it."""
         left = self._view[self._start : self._filled]
         needed = self._frame_length() + ROOM_BYTES_MIN
         if needed > len(self._view):
@@ -149,7 +153,7 @@ def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
 
 
 def send(connection: Channel, parts: Iterable[Part]) -> None:
-    """All of it, over a connection that waits."""
+    """Sends all of it, over a blocking connection."""
     outbox = Outbox(connection)
     outbox.put(parts)
     outbox.flush()
@@ -157,15 +161,12 @@ def send(connection: Channel, parts: Iterable[Part]) -> None:
 
 
 class Outbox:
-    """What is still to be sent over a connection, in order, in as few calls as the kernel needs.
-
-    _sent: how much of the first part is, if that lies in a file.
-    """
+    """The bytes that are still to be sent over a connection, in order, in as few calls as the kernel needs."""
 
     def __init__(self, connection: Channel) -> None:
         self._connection = connection
         self._parts: deque[Part] = deque()
-        self._sent = 0
+        self._sent = 0  # how much of the first part is sent, if that lies in a file
 
     def __bool__(self) -> bool:
         return bool(self._parts) or (isinstance(self._connection, TlsChannel) and self._connection.owes)
@@ -174,7 +175,7 @@ class Outbox:
         self._parts.extend(parts)
 
     def flush(self) -> None:
-        """As much as the connection takes without waiting, if it is one that does not wait."""
+        """Sends everything over a blocking connection, and as much as the socket takes over a non-blocking one."""
         with contextlib.suppress(BlockingIOError):
             if isinstance(self._connection, TlsChannel):
                 self._connection.flush()
@@ -202,8 +203,8 @@ class Outbox:
             self._parts.popleft()
 
     def _send_stored(self, stored: StoredBytes) -> None:
-        """Its length was promised: zeros stand for what could not be read, whose checksums tell the receiver, so that
-        the connection goes on for everybody else."""
+        """Sends bytes from a file. Their count was promised, so zeros are sent for what cannot be read: the receiver
+        finds out by the checksums, and the connection goes on for all other partitions."""
         assert isinstance(self._connection, socket.socket), "what is encrypted is read before"
         count = stored.send_to(self._connection.fileno(), self._sent)
         self._sent += count
@@ -218,7 +219,7 @@ class Outbox:
 
 
 def tune(connection: socket.socket) -> None:
-    """Small frames go at once; a peer whose host is gone is noticed within seconds, whether anything is sent or not."""
+    """Small frames are sent at once. A peer whose host is gone is noticed within seconds, even if nothing is sent."""
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, KEEPALIVE_IDLE_S)
@@ -228,6 +229,6 @@ def tune(connection: socket.socket) -> None:
 
 
 def hang_up(connection: Channel) -> None:
-    """Whoever waits on it, in whatever thread, finds it closed. Its owner closes it."""
-    with contextlib.suppress(OSError):  # the peer was faster
+    """Ends the connection for whoever waits on it, on any thread. Its owner still has to close it."""
+    with contextlib.suppress(OSError):  # the peer has ended it already
         connection.shutdown(socket.SHUT_RDWR)

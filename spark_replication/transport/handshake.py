@@ -1,5 +1,6 @@
-"""How a replication connection begins, on both sides: the follower says who it is, and under a token both prove that
-they know it, without sending it.
+"""How a replication connection begins, on both sides.
+
+The follower says who it is. If the cluster has a token, both sides prove that they know it, without sending it.
 
 ```
 follower                                leader
@@ -9,8 +10,8 @@ Proof(HMAC of all the above)   ───▶
                                ◀───    Proof, or Error
 ```
 
-The leader proves nothing to a stranger: a proof is something to try guesses against. Proofs are over both nonces, so
-none serves twice, and name their side, so none serves as its own answer. Without a token Hello is all.
+The leader proves nothing to a stranger, who could try guesses against a proof. A proof covers both nonces, so that it
+serves once only. It names its side, so that it cannot be sent back as the answer. Without a token Hello is all.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _CHECK_FILES = "compare security.mode and security.token.file of both brokers"
 
 
 class _Opening:
-    """Frames of a connection whose peer is not known yet: each is there within what is left of one timeout."""
+    """Exchanges frames with a peer that is not known yet, all of them within one timeout."""
 
     def __init__(self, channel: Channel, receiver: FrameReceiver, timeout_s: float) -> None:
         self._channel = channel
@@ -86,7 +87,7 @@ def introduce(
 
 
 def admitted(channel: Channel, receiver: FrameReceiver, token: Token | None, timeout_s: float) -> HelloFrame:
-    """The leader's side: who the follower is."""
+    """The leader's side. Returns the Hello that says who the follower is."""
     opening = _Opening(channel, receiver, timeout_s)
     hello = opening.hear()
     if not isinstance(hello, HelloFrame):

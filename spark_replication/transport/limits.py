@@ -1,4 +1,4 @@
-"""How much of a broker its clients may take at one time: slots, and bytes. What is full refuses with Overloaded."""
+"""Limits on what clients may take of a broker at one time: slots and bytes. A full one raises Overloaded."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from contextlib import contextmanager
 
 from spark_replication.errors import Overloaded
 
-LOOK_S = 1.0  # who waits asks this often whether somebody still wants it
+LOOK_S = 1.0  # how often a wait checks whether somebody still wants it
 
 
 class Slots:
-    """setting: what names `count_max`. of: what takes a slot."""
-
     def __init__(self, count_max: int, setting: str, of: str) -> None:
+        """setting: the name of the setting that `count_max` is from. of: what takes a slot, for the error."""
         self._free = threading.Semaphore(count_max)
         self._full = f"{count_max} {of} ({setting}) are open on this broker: retry later"
 
@@ -30,18 +29,16 @@ class Slots:
 
 
 class Room:
-    """At most `bytes_max` are taken at one time by all holders together; who is alone may take more than that.
-
-    wait_s: how long a holder waits for its bytes, before it is refused.
-    """
+    """At most `bytes_max` are taken at one time by all holders together. A single holder may take more than that."""
 
     def __init__(self, bytes_max: int, setting: str, *, wait_s: float) -> None:
+        """wait_s: how long a holder waits for its bytes before it is refused."""
         self._bytes_max = bytes_max
         self._setting = setting
         self._wait_s = wait_s
         self._taken = 0
         self._waiting = 0
-        # Each batch passes here twice: the bare lock, without waking anybody, is what most of them meet.
+        # Each batch passes here twice, and most take the bare lock and wake nobody.
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
 
@@ -51,7 +48,7 @@ class Room:
         return max(0, self._bytes_max - self._taken)
 
     def take(self, count: int, unwanted: Callable[[], bool] = lambda: False) -> None:
-        """unwanted: nobody waits for this any longer. Not while having a partition: it waits."""
+        """Waits for the bytes, so not while having a partition. unwanted: whether nobody wants them any longer."""
         with self._lock:
             if self._taken and self._taken + count > self._bytes_max:
                 self._wait(count, unwanted)

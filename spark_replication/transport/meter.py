@@ -1,7 +1,7 @@
-"""What a server counts of its requests: how many of each kind, how fast, what it refused, and what it moved.
+"""Counts of a server's requests: how many of each kind, how fast, what it refused, and what it moved.
 
-Producers and followers pass here with each batch: an addition under a lock of its own, and no look at a row. The counts
-are of this process, and never fall. `live.exposition` tells them.
+Producers and followers pass here with each batch, so a batch costs one addition under a lock of its own, and no look at
+a row. The counts are of this process, and never fall. `live.exposition` exports them.
 """
 
 from __future__ import annotations
@@ -17,24 +17,23 @@ from spark_replication.errors import ReplicationError
 from spark_replication.ports import Records
 from spark_replication.storage.index import ENTRY_BYTES
 
-#: Of the histograms: at most so many seconds.
+#: Upper bounds of the histograms.
 BOUNDS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 # Kinds of requests besides actions.
-PUT = "put"  # a batch of a producer's, until it is answered
+PUT = "put"  # a producer's batch, until it is answered
 GET = "get"  # a read stream, until its first look
 UNKNOWN = "unknown"  # an action that this server does not know
-# Of these it is counted only what is refused.
-CALL = "call"  # of any kind, by who may not call here
-FETCH = "fetch"  # a follower's, of one partition: how long it waits for records says nothing
-CONNECTION = "connection"  # a follower's
+# Of these only refusals are counted.
+CALL = "call"  # any call of a client that may not call here
+FETCH = "fetch"  # a follower's fetch of one partition: how long it waits for records says nothing
+CONNECTION = "connection"  # a follower's connection
 INFO = "get_flight_info"
 
 
 class Took(NamedTuple):
-    """counts: of requests that took at most as long as each of BOUNDS_S, and longer than the one before; then of those
-    that took longer than all."""
-
+    #: How many requests took at most as long as each of BOUNDS_S, and longer than the bound before; last, how many took
+    #: longer than all bounds.
     counts: tuple[int, ...]
     sum_s: float
 
@@ -50,15 +49,16 @@ class _Durations:
 
 
 class Meter:
-    """kinds: of the requests that are timed. Bounded: a histogram a kind, and at most a count for each error code."""
+    """Bounded: one histogram for each kind, and at most one count for each kind and error code."""
 
     def __init__(self, kinds: Iterable[str]) -> None:
+        """kinds: those of the requests that are timed."""
         self._lock = threading.Lock()
         self._durations = {kind: _Durations() for kind in kinds}
         self._refused: dict[tuple[str, str], int] = {}
 
     def took(self, kind: str, durations_s: Collection[float]) -> None:
-        """Requests of that kind were answered, whatever the answers say."""
+        """Counts requests of that kind as answered, whatever the answers say."""
         with self._lock:
             durations = self._durations[kind]
             for seconds in durations_s:
@@ -70,7 +70,7 @@ class Meter:
 
     @contextmanager
     def timing(self, kind: str) -> Iterator[None]:
-        """One request, however it ends."""
+        """Times one request, however it ends."""
         began_s = time.perf_counter()
         try:
             yield
@@ -79,7 +79,7 @@ class Meter:
 
     @contextmanager
     def refusing(self, kind: str) -> Iterator[None]:
-        """What raises an error of ours is refused with that."""
+        """Counts a ReplicationError that is raised within as a refusal."""
         try:
             yield
         except ReplicationError as error:
@@ -103,7 +103,7 @@ class Moved(NamedTuple):
 
 
 class Traffic:
-    """Batches that went one way."""
+    """Counts batches that went in one direction."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -116,7 +116,7 @@ class Traffic:
             self._bytes += count_bytes
 
     def carried(self, records: Records) -> None:
-        """Stored batches, as replicas exchange them."""
+        """Counts stored batches, as replicas exchange them."""
         batches = len(records.entries) // ENTRY_BYTES
         rows = records.next_offset - records.first_offset
         self.moved(batches=batches, records=rows, count_bytes=len(records.data))

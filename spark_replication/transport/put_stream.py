@@ -1,15 +1,15 @@
 """DoPut: batches in, answers out, without waiting for one another.
 
-A stream of one partition (path [topic, "0"]) gives an answer for each batch, in their order. A stream of a topic (path
-[topic]) takes batches for any partition that this broker leads, each with its partition in its metadata; the answers
-that are there at a wake-up go together, each with the number of its batch in the stream, as they come: no partition
-waits for another's followers.
+A stream of one partition (path [topic, "0"]) gets one answer for each batch, in the order of the batches. A stream of a
+topic (path [topic]) takes batches for any partition that this broker leads, each with its partition in its metadata.
+Its answers carry the numbers of their batches and go as they come, all that are known at a wake-up in one message: no
+partition waits for another's followers.
 
-The handler's thread reads batches and appends them: handing them to the broker's loop took 15 to 20 % more CPU of one
-partition's stream. Another thread writes the answers. A batch that is refused is answered so,
-and the stream goes on without those that its producer sent after it to the same partition (core.replica.refused_lanes).
-While others are under way, the answers of a busy broker wait a little for each other: a message each would cost it, and
-its client, as much as the batch.
+The handler's thread reads batches and appends them: when they were handed to the broker's loop, one partition's stream
+took 15 to 20 % more CPU. Another thread writes the answers. After a refused batch the stream goes on, without the
+batches that the producer sent after it to the same partition (core.replica.refused_lanes). On a busy broker answers
+wait a little for each other while more are owed: one message for each would cost broker and client as much as the
+batch.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class MetadataWriter(Protocol):
 
 
 class PendingAnswer:
-    """That of the stream's batch `number`. Filled once by whoever knows it; a late second filling says nothing."""
+    """The answer to the stream's batch `number`. The first outcome counts, and a later one is ignored."""
 
     __slots__ = ("_answers", "deadline", "number", "outcome")
 
@@ -58,26 +58,25 @@ class PendingAnswer:
         self.outcome: Place | ReplicationError | None = None
 
     def fill(self, outcome: Place | ReplicationError) -> None:
-        """By whoever has the partition: it only leaves a note."""
+        """Called by whoever has the partition, so it only leaves a note."""
         if self.outcome is None:
             self.outcome = outcome
             self._answers.filled(self)
 
 
 class AnswerQueue:
-    """Those of a stream; at most `unanswered_max` are owed at a time. gather: called after a message while others are
-    owed: as long as it takes, answers come together. meter: it is told of those that are given.
-
-    _pending: those that nobody has begun to write, by number, the oldest first.
-    """
+    """The answers of one stream; at most `unanswered_max` are owed at a time."""
 
     def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None], meter: Meter) -> None:
+        """gather: called after a message while more answers are owed; those that are known when it returns go together.
+        meter: counts the answers that were given."""
         self._unanswered_max = unanswered_max
         self._timeout_ms = timeout_ms
         self._gather = gather
         self._meter = meter
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
+        #: Answers that nobody has begun to write, by number, the oldest first.
         self._pending: dict[int, PendingAnswer] = {}
         self._begun = 0
         self._changed = threading.Event()
@@ -85,7 +84,7 @@ class AnswerQueue:
         self._broken = False
 
     def next(self) -> PendingAnswer | None:
-        """For the next batch, once there is room; None: nobody takes answers any more."""
+        """The answer for the next batch, once there is room; None if the client takes no answers any more."""
         with self._lock:
             while len(self._pending) >= self._unanswered_max and not self._broken:
                 self._room.wait()
@@ -106,10 +105,10 @@ class AnswerQueue:
         self._changed.set()
 
     def write(self, writer: MetadataWriter) -> None:
-        """Until all are written, or the client is gone."""
+        """Writes answers until all are written, or the client is gone."""
         try:
             while self._pending or not self._complete:
-                # Cleared before the look: what is filled after it wakes this thread again.
+                # Cleared before the look, so that an answer that is filled after it wakes this thread again.
                 self._changed.wait(self._wait_s())
                 self._changed.clear()
                 self._expire()
@@ -124,7 +123,7 @@ class AnswerQueue:
                 self._room.notify()
 
     def _wait_s(self) -> float:
-        # The first batch after a silence wakes nobody: its own deadline is looked at one timeout later at most.
+        # The first batch after a silence wakes nobody: its deadline is looked at one timeout too late at most.
         with self._lock:
             oldest = next(iter(self._pending.values()), None)
         return self._timeout_ms / 1000 if oldest is None else max(0.0, oldest.deadline - time.monotonic())
@@ -143,7 +142,7 @@ class AnswerQueue:
             )
 
     def _take(self) -> list[PendingAnswer]:
-        """Those that are to be written now: they make room."""
+        """Takes the answers that are to be written now, which makes room."""
         with self._lock:
             known = self._known()
             for answer in known:
@@ -167,7 +166,7 @@ class AnswerQueue:
 
 
 class QueueInOrder(AnswerQueue):
-    """Of one partition: a message for each, in the order of the batches."""
+    """The answers of one partition's stream: one message for each, in the order of the batches."""
 
     def _known(self) -> list[PendingAnswer]:
         return list(takewhile(lambda answer: answer.outcome is not None, self._pending.values()))
@@ -178,7 +177,7 @@ class QueueInOrder(AnswerQueue):
 
 
 class QueueTogether(AnswerQueue):
-    """Of a topic: as they come, many in one message."""
+    """The answers of a topic's stream: as they come, many in one message."""
 
     def __init__(self, *, unanswered_max: int, timeout_ms: int, gather: Callable[[], None], meter: Meter) -> None:
         super().__init__(unanswered_max=unanswered_max, timeout_ms=timeout_ms, gather=gather, meter=meter)
@@ -189,7 +188,7 @@ class QueueTogether(AnswerQueue):
         super().filled(answer)
 
     def _known(self) -> list[PendingAnswer]:
-        """At most so many as were there when it began to look, and each once, whoever else filled it."""
+        """Drains at most as many as were filled on entry. Drops duplicates, and answers that were written already."""
         found = {answer.number: answer for answer in (self._filled.popleft() for _ in range(len(self._filled)))}
         return [answer for number, answer in found.items() if number in self._pending]
 
@@ -200,11 +199,6 @@ class QueueTogether(AnswerQueue):
 
 
 class PutStream:
-    """find: the partition that a batch names, if it does. This and schema_of are asked for each batch, since a
-    partition may come and go, and a topic be widened, while a stream is open. gather: see Answers. room: of all streams
-    together, for batches while they are checked, serialised and appended. traffic: of what is accepted.
-    """
-
     def __init__(
         self,
         find: Callable[[int | None], Partition],
@@ -218,6 +212,10 @@ class PutStream:
         meter: Meter,
         traffic: Traffic,
     ) -> None:
+        """find: finds the partition of a batch by the number that its metadata names, if any. This and schema_of are
+        called for each batch, since a partition may come and go, and a topic be widened, while a stream is open.
+        gather: see AnswerQueue. room: shared by all streams, for batches while they are checked, serialised and
+        appended. traffic: counts what is accepted."""
         self._find = find
         self._schema_of = schema_of
         self._batch_bytes_max = settings.batch_bytes_max
@@ -262,7 +260,7 @@ class PutStream:
         self._refused.check(asked)
         try:
             partition = self._find(asked.partition)
-            # Of a batch over the cap, which is refused at once, no more is made.
+            # A batch over the cap is refused before anything is made of it, so it takes no more room than the cap.
             size = min(batch.get_total_buffer_size(), self._batch_bytes_max)
             self._room.take(size)
             try:

@@ -1,14 +1,15 @@
 """DoGet of one partition: batches as they are stored, trimmed to what was asked, up to the high watermark.
 
-A stream has one schema, that of the topic as it begins. Each batch is decoded with the schema of its own segment: one
-of an earlier version has nulls in the columns that came later, one of a later version is shown without them.
+A stream has one schema, that of the topic as the stream begins. Each batch is decoded with the schema of its own
+segment. A batch of an earlier version gets nulls in the columns that came later; a batch of a later version is shown
+without them.
 
-Where a stream begins that names a place or a time is decided once, with the first look, and is the first that it says:
-whoever goes on after a broken stream goes on from there. A wait for something new is a wait for the replica's progress,
-never a poll. Between two batches nobody is held up.
+If the ticket names no offset, the beginning is decided once, with the first look, and is the first message: whoever
+goes on after a broken stream goes on from there. A wait for something new waits for the replica's progress, and never
+polls. No partition is held between two batches.
 
-A consumer that stops reading keeps what was last read for it. All streams together hold what `room` has at most, and
-each look takes a part of what is left of it: the more they hold, the less the next one reads.
+What was read for a consumer stays in memory while the consumer does not take it. All streams together hold at most what
+`room` has. Each look takes a part of what is left of it: the more the streams hold, the less the next one reads.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from spark_replication.transport.actions import told_to_client
 from spark_replication.transport.limits import LOOK_S, Room
 from spark_replication.transport.meter import Traffic
 
-READ_BYTES = 1 << 20  # of one look into the log, which takes a batch at least
+READ_BYTES = 1 << 20  # of one look into the log, which takes at least one batch
 ROOM_SHARE = 16  # one look takes this part of the room that is left, at most
 UNDECIDED = -1  # where the stream begins, until its first look
 
@@ -51,7 +52,7 @@ class ReadStream:
         *,
         traffic: Traffic,
     ) -> None:
-        """is_cancelled: the consumer is gone. traffic: of what is delivered."""
+        """is_cancelled: whether the consumer is gone. traffic: counts what is delivered."""
         self._find_partition = find
         self._topic_schema = schema
         self._ticket = ticket
@@ -62,21 +63,21 @@ class ReadStream:
         self._places = [
             *(range(len(schema)) if ticket.columns is None else map(schema.get_field_index, ticket.columns))
         ]
-        self._head = b""  # of the segment that was read last
-        self._is_of_topic_schema = False  # that segment
+        self._head = b""  # the schema of the segment that was read last
+        self._is_of_topic_schema = False  # whether that segment has the topic's schema
         self._progress = threading.Event()
-        self._waits_at: Partition | None = None  # whose progress will be heard
+        self._waits_at: Partition | None = None  # whose progress this stream waits for
         self._offset = UNDECIDED
-        self._taken = 0  # of the room
+        self._taken = 0  # bytes of the room
         self._first: tuple[LogSlice | None, Offset] | None = None
 
     def begin(self) -> None:
-        """Takes the first look, so that a request that cannot be served is refused as a whole. Whoever calls it calls
-        `close`."""
+        """Takes the first look, so that a request that cannot be served is refused as a whole. Then call `close` in the
+        end."""
         self._first = self._look()
 
     def close(self) -> None:
-        """Leaves nothing behind."""
+        """Gives back the room, and waits for no progress any longer."""
         self._give_back()
         partition, self._waits_at = self._waits_at, None
         if partition is not None:
@@ -96,7 +97,7 @@ class ReadStream:
                     return
                 if self._done():
                     return
-                records = None  # before the next ones are read
+                records = None  # so that it does not stay in memory while the next ones are read
                 self._give_back()
                 records, high_watermark = self._look()
 
@@ -104,10 +105,11 @@ class ReadStream:
         return self._ticket.to is not None and self._offset >= self._ticket.to
 
     def _look(self) -> tuple[LogSlice | None, Offset]:
-        """What there is, and the high watermark; where there is nothing, the next progress will be heard.
+        """What there is, if anything, and the high watermark. If there is nothing, the next progress wakes this stream.
 
-        The disk is read without the partition, so that producers do not wait for this reader's disk. What was found may
-        have been cut away by then: if it does not read well, it is looked for and read while nobody else has it.
+        The disk is read without having the partition, so that producers do not wait for this reader's disk. What was
+        found may have been cut by then: if it does not read well, it is found and read again while nobody else has the
+        partition.
         """
         found, high_watermark = self._find(min(READ_BYTES, self._room.free // ROOM_SHARE))
         if found is None:
@@ -164,7 +166,8 @@ class ReadStream:
             self._room.give_back(count)
 
     def _wait(self) -> bool:
-        """Until something is new; False: it took too long, nobody waits for it, or there is nothing to wait for."""
+        """Waits until something is new. False: it took too long, the consumer is gone, or there is nothing to wait
+        for."""
         if self._done() or not self._ticket.max_wait_ms:
             return False
         deadline_s = time.monotonic() + self._ticket.max_wait_ms / 1000
@@ -182,8 +185,8 @@ class ReadStream:
         return nothing, to_json(position)
 
     def _deliver(self, records: LogSlice, high_watermark: Offset) -> list[BatchWithMetadata]:
-        """All of a slice in one step. Flight asks for each batch from a thread that is new to Python every time, where
-        the first call of a function takes 25 µs: more than everything else about a small batch."""
+        """Delivers all of a slice in one step. Flight asks for each batch on a thread that is new to Python every time.
+        The first call of a function takes 25 µs there: more than everything else about a small batch."""
         delivered: list[BatchWithMetadata] = []
         rows = 0
         to, columns = self._ticket.to, self._ticket.columns

@@ -1,7 +1,7 @@
 """Broker to broker: both sides of replication, as the engine sees them (ports.FollowerLinks).
 
-One TCP connection from each follower broker to each leader broker, all partitions over it; an idle partition's fetch
-waits at the leader and costs nothing.
+There is one TCP connection from each follower broker to each leader broker, for all partitions. The fetch of an idle
+partition waits at the leader and costs nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a tho
 
 
 class Replication:
-    """Listens from birth on `port`; serves from `start` on; follows once `registered` has told this broker's epoch."""
+    """Listens on `port` from birth; serves from `start` on; follows once `registered` was called."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class Replication:
         now_ms: Callable[[], int],
     ) -> None:
         frame_bytes_max = settings.replication_frame_bytes_max
-        # A frame holds one batch at least, and an index entry for each: more than twice the data there never is.
+        # A frame holds at least one batch, and an index entry for each batch: never more than twice the data.
         needed = 2 * max(settings.replica_fetch_bytes_max, settings.batch_bytes_max) + HEADER_BYTES_MAX
         if frame_bytes_max < needed:
             raise InvalidConfig(
@@ -80,7 +80,7 @@ class Replication:
         self._server.start()
 
     def registered(self, broker_epoch: int) -> None:
-        """Before the engine is told: what it follows from then on is fetched as this life of the broker."""
+        """Fetches belong to this life of the broker from now on. Call it before BrokerLoop.registered."""
         self._client.registered(broker_epoch)
 
     def close(self) -> None:

@@ -1,8 +1,8 @@
-"""Replication, the follower's side: one connection for each leader broker that is followed.
+"""Replication, the follower's side: one connection to each leader broker that is followed.
 
-engine.fetch_session decides what is asked, and which answer counts. The loop sends what is due, takes what has come,
-and makes the next fetches of all that came at once into one frame. It never waits for a partition that somebody else
-has (engine.partition). `follow` and `unfollow` only leave a note.
+engine.fetch_session decides what is fetched, and which answer counts. The loop sends the fetches that are due, takes
+the answers that have come, and sends the next fetches of all of them in one frame. It never waits for a partition that
+another thread has (engine.partition). `follow` and `unfollow` only leave a note.
 """
 
 from __future__ import annotations
@@ -55,11 +55,7 @@ AddressOf = Callable[[BrokerId], Address | None]
 
 
 class ReplicationClient:
-    """`address_of` may wait for ZooKeeper: threads that connect call it, and never the loop. silence_ms: how long
-    nothing may come from a leader that says that it lives.
-
-    _links, _broker_epoch: the loop's.
-    """
+    """Follows leaders for one broker. `follow` and `unfollow` are for any thread."""
 
     def __init__(
         self,
@@ -74,6 +70,8 @@ class ReplicationClient:
         frame_bytes_max: int,
         silence_ms: float,
     ) -> None:
+        """address_of: may wait for ZooKeeper, so threads that connect call it, and never the loop. silence_ms: how long
+        a leader that sends signs of life may be silent."""
         self.loop = loop
         self.aside = aside
         self.cluster_id = cluster_id
@@ -84,12 +82,13 @@ class ReplicationClient:
         self.frame_bytes_max = frame_bytes_max
         self.silence_ms = silence_ms
         self.received = Traffic()
+        # Only the loop uses these two.
         self._broker_epoch = -1
         self._links = LeaderLinks(lambda leader: LeaderLink(self, leader, self._broker_epoch))
 
     def registered(self, broker_epoch: int) -> None:
-        """Connections say which life of this broker they belong to: those of an earlier one end. Not while having a
-        partition."""
+        """Ends the connections of an earlier life of this broker: each connection says which life it belongs to. Not
+        while having a partition, since this waits for the loop."""
         self.loop.call(partial(self._begin, broker_epoch), CLOSE_TIMEOUT_S)
 
     def _begin(self, broker_epoch: int) -> None:
@@ -104,13 +103,16 @@ class ReplicationClient:
         self.loop.post(partial(self._links.unfollow, partition))
 
     def close(self) -> None:
-        """Not on the loop."""
+        """Ends all connections. Not on the loop, which this waits for."""
         self.registered(-1)
 
 
 class LeaderLink:
-    """The loop's, as all of what follows. What may wait is done by a thread of its own, one at a time, which posts what
-    came of it: a connection whose handshake is over, or where the leader is."""
+    """Follows one leader. Only the loop uses this class, except where a method says otherwise.
+
+    What may wait is done by a thread of its own, one at a time. It posts its result: a connection whose handshake is
+    over, or the leader's address.
+    """
 
     def __init__(self, client: ReplicationClient, leader: BrokerId, broker_epoch: int) -> None:
         self._client = client
@@ -121,7 +123,7 @@ class LeaderLink:
         self._address: Address | None = None
         self._connection: LeaderConnection | None = None
         self._connecting: socket.socket | None = None
-        self._is_busy = False  # a thread connects, or it rests before the next one does
+        self._is_busy = False  # a thread is connecting, or the next one rests before that
 
     def follow(self, partition: TopicPartition) -> None:
         self._end.follow(partition)
@@ -143,7 +145,7 @@ class LeaderLink:
     # Connecting.
 
     def _connect(self) -> None:
-        self._is_busy = not self._end.closed and self._end.follows  # a leader of nothing is not looked for
+        self._is_busy = not self._end.closed and self._end.follows  # without a partition to follow it does not connect
         if self._is_busy:
             thread = threading.Thread(target=self._shake_hands, name=f"replication-to-{self._leader}", daemon=True)
             try:
@@ -196,7 +198,7 @@ class LeaderLink:
         self._connection.begin()
 
     def ended(self, error: OSError | ReplicationError) -> None:
-        """It could not be connected, or the connection is over."""
+        """Connecting has failed, or the connection is over: connects again after a rest."""
         self._connecting = self._connection = None
         if self._end.closed:
             return
@@ -205,12 +207,12 @@ class LeaderLink:
         self._is_busy = True
         self._loop.at(_now_ms() + self._end.ended(), self._connect)
 
-    # Where the leader is.
+    # The leader's address.
 
     def look_up(self, refused: LeaderConnection) -> None:
-        """For what was refused over that connection."""
+        """Looks the leader's address up, after a refusal over that connection."""
         thread = threading.Thread(target=self._find, args=(refused,), name="replication-look-up", daemon=True)
-        with contextlib.suppress(RuntimeError):  # no thread: the next refusal asks again
+        with contextlib.suppress(RuntimeError):  # the process may have no more threads: the next refusal tries again
             thread.start()
 
     def _find(self, refused: LeaderConnection) -> None:
@@ -239,10 +241,10 @@ class LeaderConnection(Connected):
 
     def begin(self) -> None:
         self._client.loop.add(self)
-        self._client.loop.perform(self, self.came)  # of what came with the last of the handshake no poll tells
+        self._client.loop.perform(self, self.came)  # no poll reports what came with the last bytes of the handshake
 
     def came(self) -> None:
-        """What the leader has sent, until it pauses: asked for again together, it comes together."""
+        """Takes everything that has come before it fetches again: what is fetched together is answered together."""
         taken = 0
         while taken < RECEIVED_BYTES_MAX:
             frames = self._receiver.receive()
@@ -257,7 +259,7 @@ class LeaderConnection(Connected):
             silence_s = self._end.silence_ms / 1000
             raise BrokerNotAvailable(f"nothing has come for {silence_s:.1f} s from a leader that says that it lives")
         self.outbox.flush()
-        self._send_fetches()  # of partitions that were not free before
+        self._send_fetches()  # those of partitions that another thread had before
         while not self.outbox and (due := self._end.take_due(now_ms)):
             ask(self._end, due, self._client.find, self._wake)
             self._send_fetches()
@@ -309,7 +311,7 @@ class LeaderConnection(Connected):
     def _taken(self, partition: TopicPartition, records: LogSlice | None, began_ms: float, taken: Taken) -> None:
         now_ms = _now_ms()
         self._end.took(partition, now_ms - began_ms, now_ms)
-        self._wake()  # it may not be its turn
+        self._wake()  # this may not be within its turn
         if isinstance(taken, ReplicationError):
             self._failed(partition, taken)
             return

@@ -1,14 +1,14 @@
 """Replication, the leader's side: a follower connects, says who it is, and fetches all it follows over one connection.
 
-A thread accepts, and one shakes hands with each newcomer. From then on the connection is the loop's, which reads
-fetches and sends answers. Between them lies engine.fetch_session, which says who is to be answered, and when: answers
-are made when the socket has taken those before, so a slow follower costs no memory.
+One thread accepts connections, and another shakes hands with each newcomer. After that the connection is the loop's,
+which reads fetches and sends answers. engine.fetch_session decides who is answered, and when. An answer is made once
+the socket has taken the one before, so a slow follower costs no memory.
 
 Rules:
-- The loop never waits for a partition that somebody else has (engine.partition).
-- A follower that finds something new as soon as it asks is behind: its answers are some time apart, so that each has
-  several batches. One that waits at the log end is answered at once.
-- What a peer does wrong ends its own connection, with an ErrorFrame that says why, and nothing else.
+- The loop never waits for a partition that another thread has (engine.partition).
+- A follower whose fetch finds something new at once is behind: its answers are some time apart, so that each has
+  several batches. A follower that waits at the log end is answered at once.
+- A mistake of a peer ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
 
 from __future__ import annotations
@@ -64,18 +64,15 @@ from spark_replication.transport.socket_loop import Connected, SocketLoop
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
 SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are small
-SENDFILE_BYTES_MIN = 16 << 10  # less is sooner read and sent along with what goes beside it
+SENDFILE_BYTES_MIN = 16 << 10  # it is faster to read less, and to send it along with the bytes around it
 GATHER_MS = 1  # between two answers to a follower that is behind
-GATHER_BUSY_MS = 12  # likewise, of a leader that is busy
+GATHER_BUSY_MS = 12  # the same, if this leader is busy
 CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
 
 
 class ReplicationServer:
-    """_connections: all sockets, with the thread that shakes hands; None once the loop has it. Under the lock.
-    followers: the loop's."""
-
     def __init__(
         self,
         host: str,
@@ -100,7 +97,9 @@ class ReplicationServer:
         self.sent = Traffic()
         self._lock = threading.Lock()
         self._closed = False
+        #: All sockets, each with the thread that shakes hands; None once the connection is the loop's. Under the lock.
         self._connections: dict[socket.socket, threading.Thread | None] = {}
+        #: Only the loop uses it.
         self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(find)
         self._load = Load()
         try:
@@ -124,7 +123,7 @@ class ReplicationServer:
             connection.ready(partition)
 
     def gather_ms(self) -> float:
-        """What it is to wait between two answers to a follower that is behind."""
+        """How long to wait between two answers to a follower that is behind."""
         return GATHER_BUSY_MS if self._load.is_busy else GATHER_MS
 
     def close(self) -> None:
@@ -149,7 +148,7 @@ class ReplicationServer:
                     self._connections[connection] = thread
             if closed or full:
                 with connection:
-                    if self.security.tls is None:  # else it would take a handshake, and this thread waits for nobody
+                    if self.security.tls is None:  # TLS would take a handshake, and this thread waits for nobody
                         _refuse(
                             connection, Overloaded(f"{CONNECTIONS_MAX} replication connections are open: retry later")
                         )
@@ -159,7 +158,7 @@ class ReplicationServer:
     def _start(self, connection: socket.socket, thread: threading.Thread) -> None:
         try:
             thread.start()
-        except RuntimeError as error:  # the process may have no more threads: its follower tries again
+        except RuntimeError as error:  # the process may have no more threads: the follower tries again
             self._close_one(connection)
             self._acceptor.pause(f"a replication connection cannot be served: {error}")
 
@@ -185,7 +184,7 @@ class ReplicationServer:
         self.loop.post(follower.begin)
 
     def is_refusal(self, error: OSError | ReplicationError) -> TypeGuard[ReplicationError]:
-        """Whether the peer is to hear why its connection ends."""
+        """Whether to tell the peer why its connection ends."""
         if isinstance(error, OSError):
             log.info("a replication connection broke: %s", error)
             return False
@@ -203,6 +202,8 @@ class ReplicationServer:
 
 
 class FollowerConnection(Connected):
+    """A follower's connection after its handshake. Only the loop uses it."""
+
     def __init__(
         self,
         server: ReplicationServer,
@@ -218,13 +219,13 @@ class FollowerConnection(Connected):
         self._channel = channel
         self._receiver = receiver
         self._close = close
-        self._sends_files = isinstance(channel, socket.socket)  # else it encrypts them first
+        self._sends_files = isinstance(channel, socket.socket)  # with TLS the bytes are read and encrypted first
         self._collected = 0  # bytes of answers since the last flush
-        # What is in the page cache by now: said when the socket has taken what is before it.
+        #: Answers that were read into the page cache meanwhile. They go once the socket has taken what is before them.
         self._warm: deque[Answer] = deque()
 
     def begin(self) -> None:
-        """After the handshake, with which the first fetches may have come."""
+        """Joins the loop after the handshake, with which the first fetches may have come."""
         self._loop.add(self)
         self._loop.perform(self, self._join)
 
@@ -232,9 +233,9 @@ class FollowerConnection(Connected):
         before = self._server.followers.joined(self)
         if before is not None:
             self._loop.end(before, BrokerNotAvailable("its follower has connected again"))
-        self.outbox.put(encoded(ALIVE_FRAME))  # before any answer: the follower is to know that it will hear this
+        self.outbox.put(encoded(ALIVE_FRAME))  # before any answer: now the follower expects signs of life
         self.end.sent(_now_ms())
-        self.came()  # of what came with the last of the handshake no poll tells
+        self.came()  # no poll reports what came with the last bytes of the handshake
 
     def came(self) -> None:
         self._take(self._receiver.receive())
@@ -245,7 +246,7 @@ class FollowerConnection(Connected):
                 raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")
             for fetch in frame.partitions:
                 self._fetch(frame.number, fetch)
-            self._loop.post(self.end.frame_came)  # after what its fetches have posted
+            self._loop.post(self.end.frame_came)  # runs after everything that its fetches have posted
 
     def _fetch(self, number: int, fetch: FetchPartition) -> None:
         refused = partial(self._refuse, fetch.topic_partition)
@@ -272,7 +273,7 @@ class FollowerConnection(Connected):
                 self.end.sent(now_ms)
             self._flush()
             self.end.gather(_now_ms(), self._server.gather_ms())
-        # What the socket does not take is its next turn.
+        # If the socket does not take everything, the next turn comes when it does.
         return math.inf if self.outbox else now_ms + self.end.wait_ms(now_ms)
 
     def _flush(self) -> None:
@@ -283,7 +284,7 @@ class FollowerConnection(Connected):
         for place, partition in enumerate(partitions):
             if self._collected >= SEND_BYTES:
                 self._flush()
-                if self.outbox:  # the others wait, rather than lie in memory
+                if self.outbox:  # the other answers are made later, rather than kept in memory
                     for later in partitions[place:]:
                         self.end.ready(later)
                     return
@@ -311,10 +312,10 @@ class FollowerConnection(Connected):
         self.outbox.put(frame)
         self._collected += sum(map(len, frame))
         self.end.sent(_now_ms())
-        self._loop.touch(self)  # it may not be its turn
+        self._loop.touch(self)  # this may not be within its turn
 
     def _loaded(self, records: Records) -> Records:
-        """As they are sent."""
+        """The records in the form in which they are sent: by sendfile, or read into memory."""
         is_sent_as_file = self._sends_files and len(records.data) >= SENDFILE_BYTES_MIN
         return records if is_sent_as_file or not isinstance(records, StoredSlice) else records.loaded()
 

@@ -1,12 +1,12 @@
-"""Who may speak to this process, and how it speaks to others: security.mode and the files that it names, read once.
+"""Who may call this process, and how it calls others: security.mode and the files that it names, read once.
 
-Everybody gets this one value: Flight servers and clients, both sides of replication. One home for each decision: how a
-Flight client is made, what URIs endpoints have, how a replication connection begins, whether a host may be bound.
+Flight servers and clients and both sides of replication share this one value. It is the only home of four decisions:
+how a Flight client is made, what URIs endpoints have, how a replication connection begins, whether a host may be bound.
 
 Rules:
 - Nothing listens beyond loopback unless each client proves who it is, by a token or by a certificate.
 - A token is in no repr, no log, no command line, no file but its own. `token` alone encrypts nothing.
-- What is wrong with settings or files is InvalidConfig at the start, and names the setting.
+- A mistake in settings or files raises InvalidConfig at the start, which names the setting.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from spark_replication.transport.frames import Channel
 from spark_replication.transport.tls_channel import TlsChannel
 from spark_replication.transport.token import Token
 
-# A call under way over a connection that brings nothing is not waited for: after so long a silence the client asks, and
-# without an answer it ends the calls and connects anew. It asks twice in one silence, and then once a minute: that is
-# gRPC's own limit, since servers hang up on clients that ask more often.
+# After so long a silence of a connection with a call under way the client sends a ping. Without an answer in time it
+# ends the calls and connects anew. It pings twice in one silence, and then once a minute: that is gRPC's own limit,
+# since servers hang up on clients that ping more often.
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
@@ -42,12 +42,12 @@ _KEY = "security.tls.key.file"
 _CA = "security.tls.ca.file"
 
 
-# Dataclasses, since a msgspec.Struct would show and encode every field.
+# These are dataclasses, since a msgspec.Struct would show and encode every field.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Certificate:
-    """PEM, of this process."""
+    """The certificate of this process and its key, both in PEM."""
 
     chain: bytes = field(repr=False)
     key: bytes = field(repr=False)
@@ -55,12 +55,11 @@ class Certificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Tls:
-    """as_server: None: without a certificate nothing is served."""
-
     ca: bytes = field(repr=False)
     certificate: Certificate | None
     mutual: bool
     as_client: ssl.SSLContext = field(repr=False)
+    #: None without a certificate: then nothing is served.
     as_server: ssl.SSLContext | None = field(repr=False)
 
 
@@ -73,13 +72,13 @@ class Security:
 
     @staticmethod
     def of(given: Security | Mapping[str, Any] | None) -> Security:
-        """As people give it to clients: settings by name, or None."""
+        """From what people give to clients: settings by name, or None."""
         if isinstance(given, Security):
             return given
         return NO_SECURITY if given is None else read_security(settings_from(given))
 
     def of_cluster(self, cluster: Cluster) -> Security:
-        """What is asked is for this cluster alone, and what is served is of it."""
+        """The same, for one cluster: calls are for this cluster only, and servers belong to it."""
         return replace(self, cluster=cluster)
 
     # Flight
@@ -107,8 +106,8 @@ class Security:
         return flight.connect(self.location(address), **given)
 
     def serving(self, refused: Callable[[ReplicationError], None]) -> dict[str, Any]:
-        """What a Flight server is made with. refused: it is told of the calls that are."""
-        # In this order: whose cluster this is, is told to those alone who may know.
+        """The arguments that a Flight server is made with. refused: called for each refused call."""
+        # The token is checked first: only those who may know are told which cluster this is.
         middleware = {} if self.token is None else {"token": BearerCheck(self.token, refused)}
         given: dict[str, Any] = {"middleware": {**middleware, "cluster": ClusterCheck(self.cluster, refused)}}
         if self.tls is not None:
@@ -122,13 +121,13 @@ class Security:
     # Replication
 
     def connected(self, connection: socket.socket, host: str, timeout_s: float) -> Channel:
-        """To a leader that was dialled as `host`."""
+        """The channel over a connection to a leader that was dialled as `host`."""
         if self.tls is None:
             return connection
         return TlsChannel.connected(connection, self.tls.as_client, host, timeout_s)
 
     def accepted(self, connection: socket.socket, timeout_s: float) -> Channel:
-        """Of a follower."""
+        """The channel over a follower's connection."""
         if self.tls is None:
             return connection
         if self.tls.as_server is None:
@@ -142,7 +141,7 @@ class Security:
         return self.token is not None or (self.tls is not None and self.tls.mutual)
 
     def require_may_bind(self, host: str) -> None:
-        """InvalidConfig if whoever reaches this host from elsewhere would be served unasked."""
+        """Raises InvalidConfig if clients from elsewhere would be served without proving who they are."""
         if self.tls is not None and self.tls.certificate is None:
             _refuse_to_serve()
         if self.knows_clients:
@@ -254,5 +253,5 @@ def _context(protocol: int, settings: Settings, ca: bytes) -> ssl.SSLContext:
 
 
 def _no_password() -> NoReturn:
-    """Else OpenSSL asks for one on the terminal."""
+    """Refuses a key with a password: OpenSSL would ask for it on the terminal."""
     raise ValueError("the key has a password: store it without one")

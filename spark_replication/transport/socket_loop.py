@@ -1,10 +1,9 @@
-"""One thread for all replication connections of a broker: it waits for them with epoll, and calls whoever owns what
-happened.
+"""One thread for all replication connections of a broker. It waits for them with epoll, and calls their owners.
 
 Rules:
-- A connection belongs to the loop from the end of its handshake on: nobody else reads from it, or writes to it.
-- What is called here waits for no peer. Handshakes, look-ups and all else that may wait are done by other threads,
-  which post what came of it.
+- A connection belongs to the loop from the end of its handshake on: no other thread reads from it, or writes to it.
+- Nothing that is called here waits for a peer. Handshakes, look-ups and all else that may wait are done by other
+  threads, which post their results.
 - An error of a connection ends that connection, and nothing else.
 """
 
@@ -27,11 +26,11 @@ from spark_replication.transport.frames import Channel, Outbox
 
 
 class Connected(ABC):
-    """A connection, as the loop looks after it. outbox: what the socket did not take of it goes with a turn that comes
-    when the socket does."""
+    """A connection that the loop looks after."""
 
     def __init__(self, channel: Channel) -> None:
         self.number = channel.fileno()  # names it until it has ended
+        #: While anything is left in it, the connection has a turn whenever the socket takes more.
         self.outbox = Outbox(channel)
 
     @abstractmethod
@@ -40,29 +39,27 @@ class Connected(ABC):
 
     @abstractmethod
     def turn(self, now_ms: float) -> float:
-        """Do what is due. Returns when the next turn is due, if nothing happens until then."""
+        """Does what is due. Returns when the next turn is due, if nothing happens until then."""
 
     @abstractmethod
     def ended(self, error: OSError | ReplicationError) -> None:
-        """The loop has let go of it."""
+        """The loop no longer looks after it."""
 
 
 class SocketLoop:
-    """`post` and `call` are for any thread, everything else for what the loop calls.
-
-    _posted: bounded by what may be posted: a note for each partition and follower, each connection, each look-up.
-    """
+    """`post` and `call` are for any thread, everything else for what the loop calls."""
 
     def __init__(self, name: str) -> None:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
+        #: Bounded by what may be posted: a note for each partition and follower, each connection, each look-up.
         self._posted: deque[Callable[[], None]] = deque()
-        self._awake = False  # whoever posts need not wake it
+        self._awake = False  # True: whoever posts need not wake the loop
         self._stopped = False
         self._connections: dict[int, Connected] = {}
         self._touched: dict[int, None] = {}
-        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap, with a number to tell equals apart
+        self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap; the number orders equal times
         self._timers_set = 0
         self._due: dict[int, float] = {}  # when a connection's next turn comes by a timer
         self._waits_to_send: set[int] = set()
@@ -72,7 +69,7 @@ class SocketLoop:
         self._thread.start()
 
     def stop(self, timeout_s: float) -> None:
-        """Whatever is posted after this is not called."""
+        """Ends the thread. Calls that are posted after this are not made."""
         self.post(self._stop)
         if self._thread.is_alive():
             self._thread.join(timeout_s)
@@ -81,11 +78,11 @@ class SocketLoop:
         self._posted.append(call)
         if not self._awake:
             self._awake = True
-            with contextlib.suppress(OSError):  # it has stopped
+            with contextlib.suppress(OSError):  # the loop has stopped
                 os.eventfd_write(self._wake, 1)
 
     def call(self, call: Callable[[], None], timeout_s: float) -> bool:
-        """Posts it and waits. Not while holding what the loop may be waiting for. False: it was not done in time."""
+        """Posts the call and waits for it. The caller holds nothing that the loop may wait for. False: not in time."""
         done = threading.Event()
 
         def called() -> None:
@@ -103,12 +100,12 @@ class SocketLoop:
         self.touch(connection)
 
     def at(self, due_ms: float, call: Callable[[], None]) -> None:
-        """By time.monotonic."""
+        """Makes the call at `due_ms`, by time.monotonic."""
         self._timers_set += 1
         heapq.heappush(self._timers, (due_ms, self._timers_set, call))
 
     def touch(self, connection: Connected) -> None:
-        """It is to have a turn now. Not one after its own turn, in which this was said: that looks at all there is."""
+        """Gives it a turn soon. Within its own turn this does nothing: a turn looks at everything anyway."""
         self._touched[connection.number] = None
 
     def end(self, connection: Connected, error: OSError | ReplicationError) -> None:
@@ -130,7 +127,7 @@ class SocketLoop:
             while not self._stopped:
                 self._step()
         finally:
-            self._awake = True  # nobody wakes what is closed
+            self._awake = True  # so that nobody writes to the closed descriptor
             self._epoll.close()
             os.close(self._wake)
 
@@ -143,7 +140,7 @@ class SocketLoop:
                 os.eventfd_read(self._wake)
             elif (connection := self._connections.get(number)) is not None:
                 self._touched[number] = None
-                if events & ~select.EPOLLOUT:  # a connection that failed is read, too: that tells why
+                if events & ~select.EPOLLOUT:  # a failed connection is read, too: the read raises the error
                     self.perform(connection, connection.came)
         for _ in range(len(self._posted)):
             self._posted.popleft()()
@@ -156,12 +153,12 @@ class SocketLoop:
                 self.perform(connection, partial(self._turn, connection, now_ms))
 
     def _wait_s(self) -> float:
-        """-1: for ever."""
+        """Until the next timer; -1 if there is none: for ever."""
         return max(0.0, self._timers[0][0] / 1000 - time.monotonic()) if self._timers else -1
 
     def _turn(self, connection: Connected, now_ms: float) -> None:
         number, due_ms = connection.number, connection.turn(now_ms)
-        self._touched.pop(number, None)  # of what happened to it in its turn it has seen
+        self._touched.pop(number, None)  # its turn has seen whatever happened to it meanwhile
         if due_ms < self._due.get(number, math.inf):
             self._due[number] = due_ms
             self.at(due_ms, partial(self._turn_is_due, connection))
@@ -176,7 +173,7 @@ class SocketLoop:
             self.touch(connection)
 
     def perform(self, connection: Connected, perform: Callable[[], None]) -> None:
-        """What ends that connection if it fails."""
+        """Makes a call for this connection. An error of the call ends the connection."""
         try:
             perform()
         except (OSError, ReplicationError) as error:

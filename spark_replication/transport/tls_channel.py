@@ -1,12 +1,12 @@
-"""TLS between brokers, with the interface that frames need of a socket.
+"""TLS between brokers, with the part of a socket's interface that frames need.
 
-OpenSSL works on memory, so that large records go in one call, and a socket that does not wait leaves nothing half done.
+OpenSSL works on memory. So large records go in one call, and a non-blocking socket leaves nothing half done.
 
 Rules:
-- One thread at a time.
-- What was encrypted and did not go is kept: it is sent before anything else (`owes`, `flush`).
-- What a peer makes the receiver owe it goes with the next answer.
-- After a `recv_into` with ROOM_BYTES_MIN of room nothing decrypted is left: a poll of the socket tells of all the rest.
+- One thread uses a channel at a time.
+- Encrypted bytes that the socket did not take are kept, and sent before anything else (`owes`, `flush`).
+- What OpenSSL owes the peer after a receive goes with the next answer.
+- After a `recv_into` with ROOM_BYTES_MIN of room nothing decrypted is left: a poll of the socket reports all the rest.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from types import TracebackType
 
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 
-ENCRYPTED_BYTES_MAX = 256 << 10  # what is encrypted before it is sent: a sender's memory
+ENCRYPTED_BYTES_MAX = 256 << 10  # encrypted before it is sent: the memory of a sender
 RECEIVE_BYTES = 256 << 10
 RECORD_BYTES_MAX = (16 << 10) + 2048 + 5  # RFC 5246, 6.2.3; TLS 1.3 has less
 HANDSHAKE_RECORD = 0x16
@@ -39,18 +39,18 @@ class TlsChannel:
         )
         self._received = memoryview(bytearray(RECORD_BYTES_MAX))
         self._owed = memoryview(b"")  # encrypted, and not sent yet
-        self._more = True  # the last recv_into had no room for all, or the handshake has read beyond itself
+        self._more = True  # memory may hold more: the last recv_into had too little room, or the handshake read on
 
     @classmethod
     def connected(cls, connection: socket.socket, context: ssl.SSLContext, host: str, timeout_s: float) -> TlsChannel:
-        """With a server whose certificate the context's CA signed for this host."""
+        """A channel to a server whose certificate the context's CA signed for this host."""
         channel = cls(connection, context, host)
         channel._shake_hands(timeout_s, f"the peer at {host}")
         return channel
 
     @classmethod
     def accepted(cls, connection: socket.socket, context: ssl.SSLContext, timeout_s: float) -> TlsChannel:
-        """With a client that shows what the context wants to see."""
+        """A channel to a client that shows what the context demands."""
         connection.settimeout(timeout_s)
         first = connection.recv(1, socket.MSG_PEEK)
         if first and first[0] != HANDSHAKE_RECORD:
@@ -93,13 +93,13 @@ class TlsChannel:
         if owed:
             self._connection.sendall(owed)
 
-    # What frames need of a socket
+    # The part of a socket's interface that frames need
 
     def recv_into(self, room: memoryview) -> int:
-        """As of a socket: 0 at the end. ssl.SSLWantReadError: what has come is less than a record."""
+        """As a socket's: 0 at the end. Raises ssl.SSLWantReadError if less than a record has come."""
         received = 0
         if not self._more:
-            # Besides these there may be one record in memory whose end had not come: all of it is to fit.
+            # Memory may hold a record whose end had not come. So less is received: that record must fit as well.
             received = self._connection.recv_into(self._received[: max(len(room) - RECORD_BYTES_MAX, 1 << 10)])
             if received == 0:
                 return 0
@@ -109,7 +109,7 @@ class TlsChannel:
             while filled < len(room):
                 count: int = self._tls.read(len(room) - filled, room[filled:])  # type: ignore[assignment]
                 if count == 0:
-                    return filled  # the peer says that it ends: the socket's end follows
+                    return filled  # the peer ends TLS; the end of the socket follows
                 filled += count
         except ssl.SSLWantReadError:
             self._more = False
@@ -122,7 +122,7 @@ class TlsChannel:
         return filled
 
     def sendmsg(self, buffers: Sequence[Buffer], _ancillary: tuple[()] = (), _flags: int = 0) -> int:
-        """As of a socket: how much of them was taken, at least something. BlockingIOError: nothing was."""
+        """As a socket's: how many bytes were taken, at least one. Raises BlockingIOError if none could be."""
         self.flush()
         parts: list[memoryview] = []
         room = ENCRYPTED_BYTES_MAX
@@ -148,7 +148,7 @@ class TlsChannel:
         return bool(self._owed)
 
     def flush(self) -> None:
-        """What was encrypted and did not go. BlockingIOError: the socket does not take all of it."""
+        """Sends what is owed. Raises BlockingIOError if the socket does not take all of it."""
         while self._owed:
             self._owed = self._owed[self._connection.send(self._owed) :]
 

@@ -1,4 +1,4 @@
-"""The cluster's shared secret: what a Flight server compares, and what brokers prove to each other, unsent."""
+"""The cluster's shared secret. A Flight server compares it; brokers prove to each other that they know it, unsent."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Side = Literal["follower", "leader"]
 
 
 class Token:
-    """Nothing shows the secret but `bearer`. It does not travel: another process reads its own file."""
+    """Only `bearer` shows the secret. A token cannot be pickled: another process reads the file itself."""
 
     __slots__ = ("_secret",)
 
@@ -47,18 +47,18 @@ class Token:
         return f"Bearer {self._secret.decode()}"
 
     def admits(self, headers: Sequence[str]) -> bool:
-        """headers: all values of AUTHORIZATION that came with a call."""
+        """Whether a call may go on. headers: all values of AUTHORIZATION that came with it."""
         if len(headers) != 1 or not headers[0].lower().startswith(_SCHEME):
             return False
         shown = headers[0][len(_SCHEME) :].encode(errors="replace")
         return hmac.compare_digest(shown, self._secret)
 
     def sealed(self, said: str) -> str:
-        """A mark of this text that only who has the secret can make. Of another kind than any proof."""
+        """A seal of this text, which only a holder of the secret can make. It cannot be used as a proof."""
         return hmac.digest(self._secret, f"{_SEAL_VERSION} {said}".encode(), "sha256").hex()
 
     def proof(self, side: Side, hello: HelloFrame, leader_nonce: bytes) -> bytes:
-        """That this side knows the secret, on this connection and for this life of the follower alone."""
+        """Proves that this side knows the secret, for this connection and this life of the follower only."""
         said = (_PROOF_VERSION, side, hello.cluster_id, hello.broker_id, hello.broker_epoch, hello.nonce, leader_nonce)
         return hmac.digest(self._secret, msgspec.msgpack.encode(said), "sha256")
 
