@@ -1,5 +1,7 @@
-"""What a broker can prove of its last life when it starts (I8), from its directory, and what it leaves there for the
-next: core/law/clean_chain judges it."""
+"""The proofs in a broker's directory (I8): what they say of its last life, and what it leaves there for the next.
+
+core.law.clean_chain judges them.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,10 @@ log = logging.getLogger(__name__)
 
 
 def proven_epoch(directory: Path, *, trust_page_cache: bool) -> int | None:
-    """Read before recovery, which drops the proofs if it must cut. None: there is no proof."""
+    """The epoch whose records are all here, by these proofs; None if they prove nothing.
+
+    Read it before recovery, which drops the proofs if it has to cut.
+    """
     clean = read_clean_shutdown(directory)
     start = read_start_record(directory)
     here = (boot_id(), directory_mark(directory))
@@ -40,7 +45,8 @@ def proven_epoch(directory: Path, *, trust_page_cache: bool) -> int | None:
 
 
 def drop_outdated(directory: Path) -> None:
-    """Of a life that lost data. Those that the disk keeps name an epoch that is over once the broker has registered."""
+    """Drops the proofs of a life that lost data. If the disk keeps them, the epoch that they name is over once the
+    broker has registered."""
     try:
         drop_proofs(directory)
     except StorageFailed as error:
@@ -48,12 +54,12 @@ def drop_outdated(directory: Path) -> None:
 
 
 class StartProof:
-    """The start record, by which a killed process is clean on the same boot: it stands for as long as nothing that the
+    """The start record, by which a killed process is clean on the same boot. It stands for as long as nothing that the
     process wrote is in doubt. Thread-safe.
 
-    A disk that has refused a sync, and every word of it, may refuse to drop the record as well. That record proves
-    nothing either once this process has registered again: it names the epoch before, and no other is written. So the
-    next process is clean only if, besides, ZooKeeper was out of reach for the rest of this one's life.
+    A disk that has refused a sync, and to note that, may refuse to drop the record as well. Once this process has
+    registered again the record proves nothing either: it names the epoch before, and no other is written. So the next
+    process is wrongly clean only if, besides, ZooKeeper was out of reach for the rest of this one's life.
     """
 
     def __init__(self, directory: Path, mark: str, files: Files, records: Records) -> None:
@@ -64,12 +70,13 @@ class StartProof:
         self._given_up = False
 
     def renew(self, epoch: int) -> None:
-        """After each registration."""
+        """Writes the record for this epoch. Call it after each registration."""
         record = StartRecord(boot_id=boot_id(), directory_mark=self._mark, epoch=epoch)
         self._records.write("the start record", lambda: self._write(record))
 
     def give_up(self) -> bool:
-        """For the rest of this life. False: the disk keeps the record, and this process is to register again."""
+        """Drops the record for the rest of this life. False: the disk keeps it, and this process is to register
+        again."""
         if self._given_up:
             return True
         self._given_up = True  # first: a record that is being written is dropped after it

@@ -1,6 +1,6 @@
 """Tells the controller which replicas this broker's disk refuses, so that others take over what they lead (B4).
 
-At once, and then at most every `REPEAT_S`, however often producers try.
+A refusal is told at once, and then at most every `REPEAT_S`, however often producers try.
 """
 
 from __future__ import annotations
@@ -13,22 +13,20 @@ from collections.abc import Callable
 from spark_replication.errors import ReplicationError, StorageFailed
 from spark_replication.model import ReplicaOf
 
-REPEAT_S = 5.0  # less than disk.retry.ms: what fails anew after that is told anew
-RETRY_S = 1.0  # when nobody could be told
+REPEAT_S = 5.0  # less than disk.retry.ms, so that a replica that fails again after that is told again
+RETRY_S = 1.0  # after a report that did not arrive
 STOP_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
 
 
 class FailureReports:
-    """ports.FailureReports. `tell` is called on a thread of its own; it raises if the controller has not heard it.
-
-    Both dictionaries hold a replica at most once, and for as long as it is to be told or to be quiet.
-    """
+    """ports.FailureReports. Bounded: both dictionaries hold a replica at most once."""
 
     def __init__(
         self, tell: Callable[[tuple[ReplicaOf, ...]], None], now_s: Callable[[], float] = time.monotonic
     ) -> None:
+        """tell: called on a thread of its own; raises if the report did not arrive."""
         self._tell = tell
         self._now_s = now_s
         self._changed = threading.Condition()
@@ -65,7 +63,7 @@ class FailureReports:
                 still = {replica: until_s for replica, until_s in self._quiet_until_s.items() if now_s < until_s}
                 self._quiet_until_s = still | dict.fromkeys(failed, now_s + quiet_s)
                 for replica in failed:
-                    self._waiting.pop(replica, None)  # it has failed again while that was told
+                    self._waiting.pop(replica, None)  # it may have failed again during the report
 
     def _take(self) -> dict[ReplicaOf, StorageFailed] | None:
         with self._changed:

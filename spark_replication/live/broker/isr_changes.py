@@ -9,11 +9,11 @@ from spark_replication.ports import IsrStore
 
 
 class CountedIsrChanges:
-    """ports.IsrStore. shrinks, expands: changes that were stored, by which somebody left, or joined. One thread brings
-    ZooKeeper's answers, and counts them."""
+    """ports.IsrStore."""
 
     def __init__(self, store: IsrStore) -> None:
         self._store = store
+        #: Stored changes by which a member left, or joined. Only the thread of ZooKeeper's answers counts.
         self.shrinks = self.expands = 0
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:

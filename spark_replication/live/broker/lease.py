@@ -1,8 +1,8 @@
-"""A broker's lease: it lives for as long as a guardian renews it, so that nothing is left behind on a cluster whose
-application is gone.
+"""A broker's lease: the broker lives for as long as a guardian renews it, and so ends with its application.
 
-(controller epoch, attempt) orders leases; a later one takes over, an earlier one is refused, in the broker's next lives
-too: the present holder is kept in lease.json, so a guardian that was taken over cannot start the broker again either.
+(controller epoch, attempt) orders leases. A later one takes over, an earlier one is refused. This also holds in the
+broker's next lives, since lease.json keeps the present holder: a guardian that was taken over cannot start the broker
+again either.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ class LeaseFile(Value, frozen=True, kw_only=True):
 
 
 def holder_in(directory: Path) -> tuple[int, int]:
-    """Of the lease of this directory's broker, as it is written down: earlier than anybody, if it is not. OSError or
-    CorruptState: nobody can say."""
+    """The holder that lease.json of this directory names; without that file, one that is earlier than any other.
+
+    OSError or CorruptState: the file cannot be read.
+    """
     path = directory / LEASE_FILE
     data = read_file(path)
     held = LeaseFile(controller_epoch=0, attempt=-1) if data is None else decode(data, LeaseFile, str(path))
@@ -45,7 +47,7 @@ class Lease:
         self.renew(controller_epoch, attempt, lease_ms=lease_ms, now_ms=now_ms)
 
     def take(self, controller_epoch: int, attempt: int) -> None:
-        """Whoever orders anything holds the lease from then on. StaleLease: a later guardian has it."""
+        """Gives the lease to whoever orders anything. StaleLease: a later guardian has it."""
         with self._lock:
             if (controller_epoch, attempt) < self._holder:
                 raise StaleLease(
@@ -63,20 +65,21 @@ class Lease:
             self._renewed_ms = now_ms
 
     def _store(self, file: LeaseFile) -> None:
-        """A full disk ends no broker: then the lease holds in this life, and is not known to the next."""
+        """Writes lease.json. A full disk ends no broker: the lease then holds in this life, and the next does not know
+        it."""
         try:
             replace_file(self._path, encode(file), durable=False)
         except OSError as error:
             log.error("the lease holds in memory alone: %s. Free space or repair the disk", error)
 
     def left_ms(self, now_ms: int) -> int | None:
-        """None: it never ends."""
+        """How long the lease still runs; None if it never ends."""
         with self._lock:
             return None if self._lease_ms == NEVER else max(0, self._renewed_ms + self._lease_ms - now_ms)
 
     @property
     def lease_ms(self) -> int:
-        """How long it is, just after it was renewed."""
+        """How long the lease runs after it was renewed."""
         with self._lock:
             return self._lease_ms
 

@@ -1,6 +1,6 @@
-"""One life of a broker, as engine.broker_host has it: what that says is done here, on the main thread, step by step.
+"""One life of a broker: performs the steps of engine.broker_host on the main thread.
 
-What interrupts that life or ends it comes on any thread, which only leaves a note in a queue.
+Whatever interrupts or ends that life comes on any thread, which only leaves a note in a queue.
 """
 
 from __future__ import annotations
@@ -92,21 +92,23 @@ log = logging.getLogger(__name__)
 
 
 class Crashed(msgspec.Struct, frozen=True):
-    """A thread ended by a mistake of ours: half a broker would be worse than none."""
+    """A thread ended by a mistake of this program: half a broker would be worse than none."""
 
     error: BaseException
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """What a broker process is told at its start. zookeeper: host:port,… ; lease: (controller epoch, attempt)."""
+    """The arguments of a broker process."""
 
     directory: Path
+    #: host:port,…
     zookeeper: str
     chroot: str
     broker_id: BrokerId
     cluster_id: str
     host: str
     settings: Settings
+    #: (controller epoch, attempt)
     lease: tuple[int, int]
 
 
@@ -125,11 +127,11 @@ class BrokerLife:
         self._metrics: BrokerMetrics | None = None
         self._replica_timers = Timers("replica-timers")
         self._slow_timers = Timers("slow-timers")
-        self._lease_timer = Timers("lease-timer")  # alone: nothing may keep a broker without a guardian alive
+        self._lease_timer = Timers("lease-timer")  # alone, since nothing may delay the end of an orphan broker
         self._timers = (self._replica_timers, self._slow_timers, self._lease_timer)
 
     def run(self) -> None:
-        """Until it is asked to stop. Whatever else ends it raises."""
+        """Returns once the broker was asked to stop, and has stopped. Raises whatever else ends it."""
         options = self._options
         self._security = read_security(self._settings).of_cluster(lambda: options.cluster_id)
         lock = DirectoryLock.take(options.directory)
@@ -140,7 +142,7 @@ class BrokerLife:
                 assert self._host.error is not None, "it has failed"
                 raise self._host.error
             self._host.after(self._done())
-            while (news := self._heard(0)) is not None:  # what has come meanwhile
+            while (news := self._heard(0)) is not None:  # everything that came during the step
                 self._host.after(news)
         lock.release()
 
@@ -150,7 +152,7 @@ class BrokerLife:
         self._news.put(StopAsked("asked to stop"))
 
     def fail(self, error: BaseException | None) -> None:
-        """Raised by `run`, which nothing else ends then."""
+        """Makes `run` raise this error."""
         self._news.put(Crashed(error or RuntimeError("a thread ended")))
 
     def initialized(self, told: Iterable[PartitionCommand]) -> None:
@@ -167,7 +169,7 @@ class BrokerLife:
         return None if controller is None else controller.address
 
     def shut_down(self, request: Shutdown) -> None:
-        """StaleLease: a guardian that was taken over orders nothing."""
+        """Begins to stop. StaleLease: a guardian that was taken over orders nothing."""
         self._lease.take(request.controller_epoch, request.attempt)
         self.begin_stop()
 
@@ -183,10 +185,10 @@ class BrokerLife:
             raise NotReady("this broker is starting: ask again")
         return self._metrics.answer(request)
 
-    # What engine.broker_host says.
+    # The steps of engine.broker_host.
 
     def _done(self) -> Event:
-        """How it ended."""
+        """Performs the present step, and returns how it ended."""
         try:
             return self._steps()[self._host.doing]()
         except ReplicationError as error:
@@ -211,7 +213,7 @@ class BrokerLife:
         }
 
     def _heard(self, timeout_s: float | None) -> StopAsked | Gone | None:
-        """None: nothing has happened. timeout_s None: wait for it."""
+        """The next news; None if there is none in time. timeout_s: None to wait for ever."""
         try:
             news = self._news.get(timeout=timeout_s) if timeout_s != 0 else self._news.get_nowait()
         except queue.Empty:
@@ -229,7 +231,7 @@ class BrokerLife:
         identity = DirectoryIdentity(cluster_id=options.cluster_id, broker_id=options.broker_id)
         write_identity(directory, identity)
         before = read_broker_file(directory)
-        with suppress(StorageFailed):  # who reads it asks the process
+        with suppress(StorageFailed):  # whoever reads it asks the process as well
             remove_broker_file(directory)
         self._mark = directory_mark(directory)
         proof = proven_epoch(directory, trust_page_cache=self._settings.recovery_trust_page_cache)
@@ -402,13 +404,14 @@ class BrokerLife:
         return self._heard(rest_s) or Done()
 
     def _distrust(self) -> None:
-        """On any thread, which has the partition whose log the disk has failed."""
+        """A sync of a log has failed. Called on any thread, which has the partition."""
         epoch = self._host.epoch
         if not self._start_proof.give_up() and epoch is not None:
             self._news.put(Gone(epoch))
 
     def _address_of(self, broker: BrokerId) -> Address | None:
-        """ZooKeeper knows it best, and alone where no controller tells; without a connection, what was last known."""
+        """The broker's address: read in ZooKeeper, or without a connection as last known. Without a controller only
+        ZooKeeper knows it."""
         if self._store.connected:
             self._read_brokers()
         registration = self._loop.brokers.get(broker)
@@ -420,7 +423,7 @@ class BrokerLife:
         except ReplicationError as error:
             log.info("the brokers' addresses cannot be read: %s", error)
 
-    # Living.
+    # Serving.
 
     def _serve(self) -> Event:
         if not self._has_served:
@@ -532,15 +535,15 @@ class BrokerLife:
         return Done()
 
     def _close(self) -> Closed:
-        """Served no more, flushed, no longer registered."""
+        """Stops serving, flushes everything, ends the registration."""
         if waiting := self._loop.waiting_to_move(self._options.broker_id):
             log.warning("stopping, and still leading %s", ", ".join(map(str, waiting)))
         for timers in self._timers:
             timers.stop()
         self._failure_reports.close()
         self._loop.flush_soon()
-        answers = self._flush_threads.close()  # a flush that fails after the last one would go unnoticed
-        answers = self._sockets.call(lambda: None, LOOP_STOP_S) and answers  # how they ended is known
+        answers = self._flush_threads.close()  # before the last flush: a later failure would go unnoticed
+        answers = self._sockets.call(lambda: None, LOOP_STOP_S) and answers  # by now the loop has ended all flushes
         failed = self._loop.close() if answers else {}
         self._replication.close()
         self._flight.stop(FLIGHT_STOP_S)

@@ -1,6 +1,6 @@
-"""What a broker tells of itself, in numbers. Cost: one look at each of its replicas, had for that alone.
+"""A broker's metrics. Cost: one look at each of its replicas, one partition at a time.
 
-A partition that somebody else has for long is told as it was last time: who asks waits for no disk.
+A partition that another thread has for long is reported as it was last time, so that a scrape waits for no disk.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from spark_replication.transport.replication import Replication
 
 
 class ZooKeeper(Protocol):
-    """What this broker knows of it (zk.broker.store.BrokerStore)."""
+    """What this broker knows of ZooKeeper (zk.broker.store.BrokerStore)."""
 
     @property
     def connected(self) -> bool: ...
@@ -34,7 +34,7 @@ class ZooKeeper(Protocol):
 
 
 class IsrChanges(Protocol):
-    """Those of this broker's leaderships that were stored (live.broker.isr_changes.CountedIsrChanges)."""
+    """Stored ISR changes of partitions that this broker leads (live.broker.isr_changes.CountedIsrChanges)."""
 
     @property
     def shrinks(self) -> int: ...
@@ -105,7 +105,7 @@ class BrokerMetrics:
         )
 
     def _isr_written(self) -> Iterator[Metric]:
-        """Whatever the controller heard of it: there may be none."""
+        """Counted here, since there may be no controller that hears of the changes."""
         changes = self._isr_changes
         yield counter("leader_isr_shrinks", "ISR changes by which this leader dropped a replica.", changes.shrinks)
         yield counter("leader_isr_expands", "ISR changes by which this leader let a replica in.", changes.expands)

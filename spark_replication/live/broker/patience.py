@@ -1,4 +1,4 @@
-"""Who looks at many partitions waits for none of them, since somebody may have one for as long as a disk takes."""
+"""How long a look at many partitions waits for them: another thread may have one for as long as a disk takes."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ ROUND_S = 0.2
 
 
 class Patience:
-    """So long one round waits for partitions, all of them together; one that is not free is left for the next round."""
+    """One round over partitions. A partition that is not free in time is left for the next round."""
 
     def __init__(self, round_s: float = ROUND_S) -> None:
+        """round_s: how long the round waits for partitions, all of them together."""
         self._left_s = round_s
 
     @contextmanager

@@ -1,7 +1,7 @@
-"""Small files that a broker's disk refused, and that it can do without for a while: each is written again later.
+"""Small files that a broker can do without for a while: if the disk refuses one, it is written again later.
 
-Without its start record the broker's next registration is unclean, without broker.json nobody adopts it. Neither is a
-reason to end: readers go on.
+Without its start record the broker's next registration is unclean; without broker.json no guardian adopts it. Neither
+is a reason to end: readers go on.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ log = logging.getLogger(__name__)
 
 
 class Records:
-    """Of each name only the latest content is written; there are as many names as kinds of files."""
+    """Only the latest content of each name is written. Bounded: there are as many names as kinds of files."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # held while writing: an older content never follows a newer
         self._refused: dict[str, Callable[[], None]] = {}
 
     def write(self, name: str, write: Callable[[], None]) -> bool:
-        """Now, or as soon as the disk takes it: False. write: raises StorageFailed, and may be repeated."""
+        """Writes now. False: the disk refused, and it is written later. write: may raise StorageFailed, and be
+        repeated."""
         with self._lock:
             return self._write(name, write)
 
     def write_again(self) -> None:
-        """What was refused."""
+        """Writes everything again that was refused."""
         with self._lock:
             for name, write in list(self._refused.items()):
                 self._write(name, write)

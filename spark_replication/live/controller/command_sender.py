@@ -1,6 +1,6 @@
-"""The controller's way to the brokers: a thread for each line of commands, which delivers what is due.
+"""Sends the controller's commands to brokers: one thread for each line of commands delivers what is due.
 
-What is due, what is repeated and what follows from an answer is `engine.command_line`'s.
+`engine.command_line` decides what is due, what is repeated, and what follows from an answer.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ log = logging.getLogger(__name__)
 
 
 class Heard(Protocol):
-    """Hears what brokers say, each on a thread of its own."""
+    """Takes what follows from brokers' answers; called on the thread of each broker's line."""
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int) -> None:
-        """Its leader leads at this epoch."""
+        """A leader has confirmed that it leads at this epoch."""
 
     def happened(self, event: BrokerNews) -> None: ...
 
 
 class CommandSender:
-    """ports.CommandSender. timeout_ms: for which a broker's answer is waited."""
+    """ports.CommandSender."""
 
     def __init__(self, *, timeout_ms: int, security: Security, heard: Heard) -> None:
+        """timeout_ms: how long to wait for a broker's answer."""
         self._lines = CommandLines(lambda line: _Messenger(line, timeout_ms, security, heard))
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:
@@ -44,7 +45,7 @@ class CommandSender:
         self._lines.gone(broker)
 
     def dead_thread(self) -> str:
-        """The name of one of its threads, whose broker is told nothing any longer."""
+        """The name of a thread that has died, whose broker gets no commands any longer; empty if none has."""
         return name_of_dead(messenger.worker for messenger in self._lines.messengers)
 
     def close(self) -> None:
@@ -80,7 +81,7 @@ class _Messenger:
         self._client.close()
 
     def _next(self) -> Command | None:
-        """Waits for it. None: this life of the broker has ended."""
+        """Waits for the next command. None: this life of the broker has ended."""
         with self._changed:
             while not self._line.ended:
                 command = self._line.next(now_ms())

@@ -1,4 +1,4 @@
-"""What keeps the cluster from health, in few words, for the mirror's `status`: its other tables have the rest."""
+"""What keeps the cluster from health, in few words, for the mirror's table `status`: the other tables have the rest."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ LOOK_S = 5.0
 
 
 class Concerns:
-    """If nobody leads any of 10,000 partitions, a look takes tens of milliseconds: a thread takes it, at a copy.
-
-    others: what is wrong besides partitions, of a description that has none. tell: who wants to know. That thread calls
-    both.
-    """
+    """Looks at a copy of the cluster on a thread of its own: if nobody leads any of 10,000 partitions, a look takes
+    tens of milliseconds."""
 
     def __init__(self, others: Callable[[Metadata], Sequence[str]], tell: Callable[[Sequence[str]], None]) -> None:
+        """others: what is wrong besides partitions, given a description without partitions. tell: takes the result. The
+        thread calls both."""
         self._others = others
         self._tell = tell
-        self._due_s = 0.0  # of the controller's thread
+        self._due_s = 0.0  # only the controller's thread uses it
         self._changed = threading.Condition()  # guards what follows
-        self._copy: ClusterState | None = None  # that is not looked at yet, or is being looked at
+        self._copy: ClusterState | None = None  # the copy to look at, until that has been done
         self._is_over = False
         self._worker = Worker(self._run, "concerns")
 
@@ -35,19 +34,20 @@ class Concerns:
         self._worker.start()
 
     def close(self) -> None:
-        """A look under way ends by itself, and tells the mirror of its own controller alone."""
+        """Begins no more looks. One that is under way ends by itself, and only its own controller's mirror hears of
+        it."""
         with self._changed:
             self._worker.stop()
             self._is_over = True
             self._changed.notify_all()
 
     def dead_thread(self) -> str:
-        """Empty: none has died."""
+        """The name of its thread if that has died, else empty."""
         return name_of_dead([self._worker])
 
     def look(self, cluster: ClusterState) -> None:
-        """On the controller's thread, which makes the copy: 1.5 ms for 10,000 partitions. At times, however often it is
-        called, and not while the last look is under way."""
+        """Begins a look if one is due, and none is under way. Called on the controller's thread, which makes the copy:
+        1.5 ms for 10,000 partitions."""
         now_s = time.monotonic()
         if now_s < self._due_s:
             return
@@ -64,14 +64,14 @@ class Concerns:
                 self._copy = None
 
     def _next(self) -> ClusterState | None:
-        """None: it is over."""
+        """Waits for a copy. None: it is over."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_over or self._copy is not None)
             return None if self._is_over else self._copy
 
 
 def counted(cluster: ClusterState) -> list[str]:
-    """The worst first."""
+    """How many partitions have which trouble, the worst first."""
     found = metrics(cluster)
     counts = {
         "partitions without a leader": found.offline_partitions,

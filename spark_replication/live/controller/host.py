@@ -1,8 +1,8 @@
-"""Hosts a controller: campaigns for /controller, runs the loop while it holds it, and stands by while another does.
+"""Hosts a controller: campaigns for /controller, runs the loop while it commands, and stands by while another does.
 
-One thread runs the loop; everything else (ZooKeeper's answers and watches, admin requests, death reports) puts what
-happened into its queue. An error on that thread, whatever it is, ends the candidacy and never the thread. Used by the
-Spark driver and by the controller process of a local cluster alike.
+One thread runs the loop. Everything else (ZooKeeper's answers and watches, admin requests, death reports) puts events
+into its queue. An error on that thread, whatever it is, ends the candidacy and never the thread. The Spark driver and
+the controller process of a local cluster both use this.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ SEAT_LOOK_S = 0.1
 STOP_S = 2.0
 CLOSE_TIMEOUT_S = 120.0  # a dismissal of guardians included
 TICK_S = 0.2
-REBUILD_S = 8.0  # less than an administrator waits for one answer
+REBUILD_S = 8.0  # less than an admin's request waits for one answer
 
 Answer = TypeVar("Answer")
 
@@ -85,15 +85,15 @@ log = logging.getLogger(__name__)
 
 
 class Retinue(NamedTuple):
-    """Who works for a controller while it commands.
+    """Who works for a controller while it commands, such as the fleet of guardians."""
 
-    `took_over(cluster_id, epoch, address)` (where it serves) and `stood_down()` are called on the driver's
-    thread, in turn; the latter once another may command. dead_thread(): which thread of theirs has died. problems(): of
-    what this description knows, its partitions aside, and of theirs; on any thread."""
-
+    #: took_over(cluster_id, epoch, address): this controller commands, and serves at that address. On its thread.
     took_over: Callable[[str, int, str], None] = lambda _cluster_id, _epoch, _address: None
+    #: Another controller may command by now. On the controller's thread.
     stood_down: Callable[[], None] = lambda: None
+    #: The name of a thread of the retinue that has died; empty if none has.
     dead_thread: Callable[[], str] = lambda: ""
+    #: Problems of this description, its partitions aside, and of the retinue itself. On any thread.
     problems: Callable[[Metadata], Sequence[str]] = lambda metadata: [*map(str, problems(metadata, frozenset()))]
 
 
@@ -101,7 +101,7 @@ NOBODY = Retinue()
 
 
 class ControllerHost:
-    """actions: what its server answers besides the controller's requests. seat: where it sits: live.controller.seat."""
+    """A controller's process, or a driver's part that is the controller."""
 
     def __init__(
         self,
@@ -116,6 +116,8 @@ class ControllerHost:
         actions: Sequence[Handled] = (),
         seat: Path,
     ) -> None:
+        """actions: what its server answers besides the controller's requests. seat: the directory of its seat
+        (live.controller.seat)."""
         self._zookeeper = zookeeper
         self._name = name
         self._host = host
@@ -136,7 +138,7 @@ class ControllerHost:
         self._active = threading.Event()
         self._standing_by = False
         self._session: Session | None = None
-        # Of the present candidacy.
+        # What belongs to the present candidacy.
         self._store: ControllerStore | None = None
         self._loaded: LoadedCluster | None = None
         self._deposed = threading.Event()
@@ -161,12 +163,12 @@ class ControllerHost:
 
     @property
     def standing_by(self) -> bool:
-        """Another driver commands, as ZooKeeper says."""
+        """ZooKeeper says that another driver commands."""
         return self._standing_by
 
     def zookeeper_silent_s(self) -> float:
-        """For how long there has been no connection to ZooKeeper; 0: there is one. Who is active then may have lost its
-        place: ZooKeeper alone knows."""
+        """How long there has been no connection to ZooKeeper; 0 if there is one. An active controller may have lost its
+        place meanwhile: only ZooKeeper knows."""
         session, now_s = self._session, time.monotonic()
         if session is not None and session.connected:
             self._connected_at_s = now_s
@@ -174,22 +176,22 @@ class ControllerHost:
 
     @property
     def mirror(self) -> MirrorThread | None:
-        """Of the present candidacy, or the last one; None: there was none yet."""
+        """The mirror of the present candidacy, or of the last one; None before the first."""
         return self._mirror
 
     def wait_active(self) -> int:
-        """The controller epoch, once this driver commands: it stands by for as long as another does."""
+        """Waits until this driver commands, however long another one does. Returns the controller epoch."""
         self._active.wait()
         return self.ask(lambda cluster: cluster.controller_epoch)
 
     def step_aside(self) -> None:
-        """Resign, and let one that stands by go first; where there is none, this driver commands again."""
+        """Resigns, and lets a standby go first. If there is none, this driver commands again."""
         if self.active:
             self._steps_aside.set()
             self._tasks.put(None)
 
     def close(self) -> None:
-        """Let the next controller in. Brokers serve on. On any thread: of two that close it, the later waits."""
+        """Lets the next controller in. Brokers serve on. On any thread: if two close it, the later one waits."""
         self._closing.set()
         self._vacant.set()
         self._tasks.put(None)
@@ -204,7 +206,7 @@ class ControllerHost:
             self._server.stop(STOP_S)
 
     def ask(self, question: Callable[[ClusterState], Answer]) -> Answer:
-        """Something about the cluster as the controller knows it, read on its own thread."""
+        """The answer to a question about the cluster as the controller knows it. The question runs on its thread."""
         answer: Future[Answer] = Future()
 
         def run() -> None:
@@ -213,7 +215,7 @@ class ControllerHost:
                 return
             try:
                 answer.set_result(question(self._loop.cluster))
-            except Exception as error:  # noqa: BLE001 (whose question it is hears what is wrong with it)
+            except Exception as error:  # noqa: BLE001 (the error goes to whoever asked the question)
                 answer.set_exception(error)
 
         self._tasks.put(run)
@@ -245,7 +247,7 @@ class ControllerHost:
             candidacy.after(self._performed(candidacy.instruction, candidacy.rest_ms))
 
     def _performed(self, instruction: Instruction, rest_ms: int) -> Happened:
-        """What has come of it."""
+        """Performs the instruction. Returns the event that it ended with."""
         try:
             match instruction:
                 case Instruction.REST:
@@ -263,8 +265,8 @@ class ControllerHost:
         except ReplicationError as error:
             log.warning("the controller cannot work: %s", error)
         except Exception:
-            # What it believes may be wrong by now. What ZooKeeper has is not: this driver, or one that stands by,
-            # begins from that.
+            # What this controller believes may be wrong by now. What ZooKeeper holds is not: the next candidacy, of
+            # this driver or of a standby, begins from that.
             log.exception("the controller met an error that nobody expected, and gave up its place: please report")
         return Happened.FAILED
 
@@ -299,14 +301,14 @@ class ControllerHost:
             while not self._vacant.wait(SEAT_LOOK_S) and not self._seat.became_free():
                 self.zookeeper_silent_s()
                 if self._closing.is_set():
-                    return Happened.CLOSED  # since before it was known to be taken
+                    return Happened.CLOSED  # close() was called before this driver knew that another commands
             return Happened.VACANT
         finally:
             self._standing_by = False
 
     def _resign(self) -> Happened:
         if self._store is not None:
-            # Before guardians are dismissed, which may take long: whoever commands next needs no word of theirs.
+            # First, since it may take long to dismiss the guardians, and the next controller need not wait for that.
             self._store.resign()
             self._store = None
         if self._guards:
@@ -369,7 +371,8 @@ class ControllerHost:
             self._owed.answer_all(Reply(self._not_controller(maybe_written=True)))
 
     def _close_aside(self, mirror: MirrorThread) -> None:
-        """Its last rows may wait for Delta, and whoever commands next does not wait for them (M4)."""
+        """Closes the mirror on a thread of its own: its last rows may wait for Delta, and nobody waits for them
+        (M4)."""
         closing = threading.Thread(target=mirror.close, name="mirror-closing", daemon=True)
         self._mirrors_closing = [*(each for each in self._mirrors_closing if each.is_alive()), closing]
         closing.start()
@@ -377,7 +380,7 @@ class ControllerHost:
     def _work(
         self, loop: ControllerLoop, concerns: Concerns, dead: Sequence[Callable[[], str]], is_over: Callable[[], bool]
     ) -> None:
-        """dead: each names a thread that has died, if one has."""
+        """Runs the loop until it is over. dead: each returns the name of a thread that has died, or nothing."""
         tick_at_s = time.monotonic() + TICK_S
         while not is_over():
             with contextlib.suppress(queue.Empty):
@@ -395,27 +398,27 @@ class ControllerHost:
                 tick_at_s = time.monotonic() + TICK_S
 
     def _take_log_infos(self, loop: ControllerLoop) -> None:
-        """All that have come, before anything else: whoever is elected by logs is elected by all of them."""
+        """Takes all answers about logs that have come, before anything else: an election by logs uses all of them."""
         while not self._log_infos.empty():
             loop.take(self._log_infos.get())
         loop.go_on(now_ms())
 
     def _drain(self) -> None:
-        """What an ended candidacy left is not for the next one."""
+        """Drops what an ended candidacy left: it is not for the next one."""
         while not self._tasks.empty():
             self._tasks.get()
         while not self._log_infos.empty():
             self._log_infos.get()
 
     def _post(self, event: Event) -> None:
-        """Something happened: the loop hears of it on its own thread."""
+        """Queues an event for the loop."""
         self._tasks.put(lambda: self._loop.handle(event, now_ms()) if self._loop is not None else None)
 
     def _post_log_info(self, answer: LogInfoRead) -> None:
         self._log_infos.put(answer)
         self._tasks.put(None)
 
-    # Admin requests: on threads of the server
+    # Requests, on threads of the server
 
     def _actions(self) -> list[Handled]:
         return [
@@ -430,7 +433,8 @@ class ControllerHost:
         ]
 
     def _carry_out(self, asked: Request, caller: str) -> RequestAnswer:
-        """Waits until it is done. What is refused as a whole raises; what of it was refused is in the answer."""
+        """Waits until the request is done. Raises if it is refused as a whole; the answer says what of it was
+        refused."""
         if not self.active:
             raise self._not_controller()
         with self._owed.asked(asked, caller) as (requested, answer):
@@ -460,7 +464,7 @@ class ControllerHost:
         return Done()
 
     def _events(self, asked: DescribeEvents) -> ToldEvents:
-        """Of the table: a new controller has not seen what happened before."""
+        """Reads the table: a new controller has not seen what happened before."""
         if not self.active:
             raise self._not_controller()
         try:
@@ -469,7 +473,7 @@ class ControllerHost:
             raise StorageFailed(f"the mirror's events cannot be read: {reason_of(error)}") from error
 
     def metrics(self, asked: GetMetrics) -> MetricsText:
-        """Of the cluster too, while this driver commands; of one that stands by, that it does. On any thread."""
+        """Metrics of this process, and of the cluster while this driver commands. On any thread."""
         try:
             cluster = self.ask(ClusterState.snapshot) if self.active else None
         except NotController:
@@ -482,7 +486,7 @@ class ControllerHost:
         return self.with_surroundings(described(self.ask(ClusterState.snapshot), asked.topics, self.address))
 
     def with_surroundings(self, metadata: Metadata) -> Metadata:
-        """What the controller's state does not know: whether ZooKeeper answers, and whether the mirror is written."""
+        """Adds what ClusterState does not know: whether ZooKeeper answers, and whether the mirror is written."""
         error = None if self._mirror is None else self._mirror.error
         return replace(
             metadata,

@@ -1,6 +1,6 @@
-"""What a controller tells, in numbers: of the whole cluster while it commands, of itself always.
+"""A controller's metrics: of its process always, of the whole cluster while it commands.
 
-The cluster is copied on the controller's thread (a pointer a partition) and looked at on the thread of who asks.
+The cluster is copied on the controller's thread (one pointer for each partition), and looked at on the asking thread.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from spark_replication.transport.meter import Meter
 
 
 class ControllerView(NamedTuple):
-    """cluster: a copy; None: this process does not command. mirror: of the present candidacy, if there is one."""
-
+    #: A copy; None while this process does not command.
     cluster: ClusterState | None
+    #: That of the present candidacy, if there is one.
     mirror: MirrorThread | None
     zookeeper_silent_s: float
     meter: Meter

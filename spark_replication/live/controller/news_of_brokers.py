@@ -1,4 +1,4 @@
-"""What brokers say of themselves and of each other, logged and posted to the controller's loop."""
+"""Logs what follows from brokers' answers, and posts it to the controller's loop."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class NewsOfBrokers:
-    """command_sender.Heard. post_log_info: answers about logs are taken together, before anything else."""
+    """command_sender.Heard."""
 
     def __init__(
         self,
@@ -21,6 +21,7 @@ class NewsOfBrokers:
         post_log_info: Callable[[LogInfoRead], None],
         confirmed: Callable[[TopicPartition, str, int], None],
     ) -> None:
+        """post_log_info: takes answers about logs, which the loop takes together, before anything else."""
         self._post = post
         self._post_log_info = post_log_info
         self._confirmed = confirmed

@@ -1,4 +1,4 @@
-"""Who has asked the controller for something, and is owed an answer: callers of an RPC, and nodes below /admin."""
+"""Answers that the controller owes: to callers of an RPC, and for nodes below /admin."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class OwedAnswers:
 
     @contextmanager
     def asked(self, request: Request, caller: str) -> Iterator[tuple[Requested, Future[Reply]]]:
-        """For a caller that waits within the block."""
+        """The numbered request, and its answer for a caller that waits within the block."""
         number, answer = next(self._numbers), Future[Reply]()
         self._owed[number] = answer
         try:
@@ -36,7 +36,8 @@ class OwedAnswers:
             self._owed.pop(number, None)
 
     def numbered(self, event: Event) -> Event:
-        """Whoever wrote a node gets no answer but that it goes: why it was refused is logged."""
+        """The event with a number, if it is a request of a node. A node is answered by its removal alone: a refusal is
+        logged."""
         if not isinstance(event, Requested) or event.path is None:
             return event
         number = next(self._numbers)
@@ -55,7 +56,7 @@ class OwedAnswers:
             owed.set_result(reply)
 
     def answer_all(self, reply: Reply) -> None:
-        """Of callers. Nodes are there still: the next controller loads them."""
+        """Answers all callers. Nodes stay: the next controller loads them."""
         for number in list(self._owed):
             self.answer(number, reply)
         self._paths.clear()

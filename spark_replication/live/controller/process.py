@@ -1,6 +1,6 @@
 """A controller as a process of its own: `python -m spark_replication.live.controller.process`.
 
-It stands by while another commands, and ends on SIGTERM. <directory>/page says where it serves the page.
+It stands by while another controller commands, and ends on SIGTERM. <directory>/page says where it serves the page.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main() -> int:
     except ReplicationError as error:
         sys.stderr.write(f"{error}\n")
         return 1
-    # Not before this controller has elected whom it can: a page that starts takes a processor for a second.
+    # The page starts once this controller has elected whom it can: its start takes a processor for a second.
     settled_s = time.monotonic() + PAGE_AFTER_S
     while not (driver.active or driver.standing_by or time.monotonic() > settled_s) and not stopping.wait(POLL_S):
         pass

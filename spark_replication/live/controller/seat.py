@@ -1,7 +1,7 @@
-"""Where a driver sits: a directory whose lock it holds for as long as it lives, if nobody else does.
+"""A driver's seat: a directory whose lock the driver holds for as long as it lives, unless another process does.
 
-Who holds the lock knows that a predecessor who sat there is dead, and need not wait for its session to expire: a driver
-that starts again takes over at once, and one that stands by on the same host as soon as the first has died.
+The holder of the lock knows that a predecessor with the same seat is dead, and need not wait for its session to expire.
+So a driver that starts again takes over at once, and a standby on the same host as soon as the first has died.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Seat:
         self._lock: DirectoryLock | None = None
 
     def take(self) -> HeldDirectory | None:
-        """None: another process sits there."""
+        """Takes the seat, if it is not taken yet. None: another process has it."""
         if self._lock is None:
             try:
                 self._lock = DirectoryLock.take(self._directory)
@@ -30,7 +30,7 @@ class Seat:
         return HeldDirectory(boot_id=boot_id(), directory_mark=directory_mark(self._directory))
 
     def became_free(self) -> bool:
-        """Who sat there has gone. False while this process sits there itself."""
+        """Whether another process had the seat, and has gone."""
         return self._lock is None and not probe(self._directory)
 
     def leave(self) -> None:

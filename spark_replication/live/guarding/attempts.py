@@ -1,5 +1,7 @@
-"""Numbers for the leases of guardians that are no Spark tasks: each start in a directory gets a later one than all
-before it. A clock would not do: set back, it would have every broker refuse its guardian."""
+"""Numbers for the leases of guardians that are no Spark tasks: each start in a directory gets a higher one.
+
+A clock would not do: if it were set back, every broker would refuse its guardian.
+"""
 
 from __future__ import annotations
 
@@ -15,13 +17,12 @@ LOCK_FILE = "attempts.lock"
 
 
 class AttemptsFile(Value, frozen=True, kw_only=True):
-    """last: the latest that anybody got."""
-
+    #: The highest number that anybody got.
     last: int
 
 
 def next_attempt(directory: Path) -> int:
-    """Of two processes that start at one time each gets its own."""
+    """A number that no other process gets, even if two start at one time."""
     path = directory / ATTEMPTS_FILE
     handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:

@@ -1,5 +1,8 @@
-"""broker.json in a broker's directory: where the process that lives there serves. Written when it does, removed when it
-stops cleanly: whoever reads it asks the directory's lock, or the process, whether it is still so."""
+"""broker.json in a broker's directory: where the process that lives there serves.
+
+It is written once the process serves, and removed at a clean stop. So a reader also asks the directory's lock, or the
+process, whether it still holds.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +20,11 @@ BROKER_FILE = "broker.json"
 
 
 class BrokerFile(Value, frozen=True, kw_only=True):
-    """incarnation: of the process, as its registration has it. pid_namespace, started: as process.found_process has
-    them."""
-
     pid: int
+    #: As in process.found_process: pids come again, in containers even at once.
     pid_namespace: int = 0
     started: int = 0
+    #: As in the registration of the process.
     incarnation: str = ""
     host: str
     port: int
@@ -35,7 +37,7 @@ class BrokerFile(Value, frozen=True, kw_only=True):
 
 
 def write_broker_file(directory: Path, found: BrokerFile, files: Files = LOCAL_FILES) -> None:
-    """StorageFailed if the disk refuses. files: those with a reserve, of who has them."""
+    """StorageFailed if the disk refuses. files: those with a reserve, if the caller has them."""
     path = directory / BROKER_FILE
     try:
         files.with_reserve(lambda: replace_file(path, encode(found), durable=False, files=files))
@@ -44,7 +46,7 @@ def write_broker_file(directory: Path, found: BrokerFile, files: Files = LOCAL_F
 
 
 def read_broker_file(directory: Path) -> BrokerFile | None:
-    """A damaged one says nothing: it is not flushed, so a host's crash may leave it empty."""
+    """None if there is no file, or a damaged one: it is not flushed, so a host's crash may leave it empty."""
     path = directory / BROKER_FILE
     data = read_file(path)
     if data is None:
@@ -56,8 +58,8 @@ def read_broker_file(directory: Path) -> BrokerFile | None:
 
 
 def serves(directory: Path) -> bool:
-    """Whether the process that the file names lives. The lock alone may be its successor's, which serves later: of a
-    process that is not seen from here nobody can say more."""
+    """Whether the process that the file names lives. The lock alone does not say so: it may be its successor's, which
+    does not serve yet. Of a process that is not seen from here nobody can say more than the lock does."""
     file = read_broker_file(directory)
     if file is None or not probe(directory):
         return False

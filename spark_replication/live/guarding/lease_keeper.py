@@ -1,6 +1,6 @@
-"""Keeps brokers that no guardian is near: renews their leases over the network, and reports those that refuse.
+"""Keeps brokers that no guardian is near: renews their leases over the network, and reports brokers that refuse.
 
-It starts none: that is for a guardian on the host that has the directory.
+It starts no broker: only a guardian on the host that has the directory can.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ log = logging.getLogger(__name__)
 
 
 class LeaseKeeper:
-    """lease: the least of its submission's, so that a guardian of the same that comes to be near is not refused.
-    `report(died)` tells the controller; it may fail, ZooKeeper's session timeout is the net beneath."""
+    """Renews on a thread of its own, for as long as a guardian's task runs."""
 
     def __init__(
         self, lease: Lease, lease_ms: int, *, security: Security, report: Callable[[BrokerDied], None]
     ) -> None:
+        """lease: the lowest of its submission, so that a guardian of that submission which comes near is not refused.
+        report: tells the controller of a death. It may fail: then the broker's session in ZooKeeper expires."""
         self._lease = lease
         self._lease_ms = lease_ms
         self._security = security
@@ -43,7 +44,7 @@ class LeaseKeeper:
         self._thread.start()
 
     def keep(self, kept: tuple[Kept, ...]) -> None:
-        """These from the next round on, and no others."""
+        """Keeps these brokers from the next round on, and no others."""
         if kept != self._kept:
             log.info("keeping brokers %s: no guardian is near them", [each.broker_id for each in kept])
         self._kept = kept
