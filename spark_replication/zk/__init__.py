@@ -1,1 +1,1 @@
-"""ZooKeeper: the layout, a session, the controller's and the broker's store, and a server from pyspark's jars."""
+"""ZooKeeper: the layout, a session, and the stores of controller and broker."""

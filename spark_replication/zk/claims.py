@@ -1,4 +1,4 @@
-"""Performs a claim (core.claims) in a session: its nodes are read, its multi() is sent, and nothing is decided."""
+"""Performs a claim (core.claims) in a session: reads its nodes, sends its multi(), and decides nothing."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ log = logging.getLogger(__name__)
 
 
 def perform(session: Session, wanted: Claim[Claimed]) -> Claimed:
-    """Waits for ZooKeeper. Raises what refuses the claim, and what ends the session."""
+    """Waits for ZooKeeper until the claim is settled. Raises the error that refuses the claim, or ends the session."""
     attempts = Attempts(wanted)
     while True:
         decision = attempts.after_reading({place: _seen(session, place) for place in wanted.reads})

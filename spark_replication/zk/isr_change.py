@@ -6,8 +6,7 @@ from spark_replication.model import TopicPartition, Value
 
 
 class IsrChange(Value, frozen=True, kw_only=True):
-    """partitions: `orders-3`, as a person reads them."""
-
+    #: As people read them: `orders-3`.
     partitions: tuple[str, ...]
 
     def __post_init__(self) -> None:

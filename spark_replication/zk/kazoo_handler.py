@@ -1,10 +1,11 @@
-"""kazoo's threads: what becomes of their errors, and how the connection thread is woken.
+"""kazoo's threads: what becomes of their errors, and how its connection thread is woken.
 
-An error that ends one of them is told to the session, which ends. It is woken by a counter that never fills up.
+- An error that ends one of kazoo's threads is reported to the session, which ends.
+- The connection thread is woken by a counter that never fills up.
 
-kazoo writes a byte into a socket pair for each request and reads one for each it sends. The pair holds some 270 bytes,
-and those of requests that a lost connection failed stay in it: then whoever makes a request blocks, and where it is
-kazoo's own thread that calls back, everything does.
+Why: kazoo writes a byte into a socket pair for each request, and reads one for each request that it sends. The pair
+holds some 270 bytes, and the bytes of requests that a lost connection failed stay in it. Once it is full, whoever makes
+a request blocks. If that is kazoo's own callback thread, everything does.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from kazoo.handlers.threading import SequentialThreadingHandler
 
 
 class _Counter:
-    """Both ends of the pair. Reading takes one off, and the descriptor is readable while it is above zero."""
+    """Stands for both ends of the pair. A read takes one off; the descriptor is readable while it is above zero."""
 
     def __init__(self) -> None:
         self._descriptor = os.eventfd(0, os.EFD_SEMAPHORE | os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -45,7 +46,7 @@ class _Counter:
 
 class NeverBlockingHandler(SequentialThreadingHandler):  # type: ignore[misc] # kazoo has no types
     def __init__(self, on_error: Callable[[Exception], None]) -> None:
-        """on_error: a thread of kazoo's died of this: what waits for it would wait for ever."""
+        """on_error: called with the error that a thread of kazoo's died of. Requests would wait for it for ever."""
         super().__init__()
         self._on_error = on_error
 

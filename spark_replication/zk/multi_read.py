@@ -1,7 +1,8 @@
 """Many reads in one request (ZooKeeper 3.6 and later), which kazoo 2.11 does not know.
 
-A new controller reads every partition: one by one that is 0.3 ms of kazoo's CPU each, and no election before the last.
-This is the one place that reaches into kazoo: it is pinned, and `tests/live/zk/test_session.py` compares both ways.
+A new controller reads every partition before its first election. One by one each read would take 0.3 ms of kazoo's CPU.
+This is the only module that reaches into kazoo's inside: kazoo's version is pinned, and `tests/live/zk/test_session.py`
+compares both ways of reading.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class _Paths(NamedTuple):
 
 
 class MultiRead(_Paths):
-    """In the shape of kazoo's own requests."""
+    """Has the shape of kazoo's own requests."""
 
     type: ClassVar[int] = MULTI_READ
 
@@ -43,7 +44,7 @@ class MultiRead(_Paths):
 
     @classmethod
     def deserialize(cls, answer: bytes, offset: int) -> list[tuple[bytes, Any] | NoAuthError | None]:
-        """Of each path its data and stat, None if there is no such node, or that it may not be read: the others may."""
+        """For each path its data and stat; None if there is no such node; NoAuthError if that one may not be read."""
         found: list[tuple[bytes, Any] | NoAuthError | None] = []
         header, offset = MultiHeader.deserialize(answer, offset)
         while not header.done:
@@ -62,7 +63,7 @@ class MultiRead(_Paths):
 
 
 def multi_read_async(client: KazooClient, paths: tuple[str, ...]) -> Any:
-    """kazoo's async result of a list, one entry a path. The paths are whole: client.chroot is not put in front."""
+    """kazoo's async result: a list with one entry for each path. The paths are whole: client.chroot is not added."""
     result = client.handler.async_result()
     client._call(MultiRead(paths), result)
     return result

@@ -1,8 +1,8 @@
 """One node, kept up to date in memory.
 
-ZooKeeper tells a watch once and not what changed. So a watch is set before each read, and every event leads to both
-again: a change during the read has its own event, and none is lost. Answers come in the order of their execution: the
-last one is the newest.
+ZooKeeper fires a watch once, and does not say what changed. So a watch is set before each read, and every event leads
+to both again: a change during the read has its own event, and none is lost. Answers come in the order of their
+execution: the last one is the newest.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from spark_replication.errors import ReplicationError
 from spark_replication.zk.operations import Node
 from spark_replication.zk.session import NotPermitted, ReadOutcome, Session
 
-LOOK_S = 5.0  # so often a node that may not even be looked at is asked for again
+LOOK_S = 5.0  # between two tries to look at a node that this session may not even look at
 
 
 class NodeWatch:
-    """Calls `on_read` after every read, with None while there is no such node, and without its data while that may not
-    be read; no more once the session has ended."""
+    """Calls `on_read` after every read, until the session ends: with None while there is no such node, and with a node
+    without data while its data may not be read."""
 
     def __init__(self, session: Session, path: str, on_read: Callable[[Node | None], None]) -> None:
         self.current: Node | None = None
@@ -32,7 +32,7 @@ class NodeWatch:
         self._arm(None)
 
     def wait_first(self, timeout_s: float) -> bool:
-        """Until `current` is known; False if the time is up."""
+        """Waits until `current` is known. False: the time is up."""
         return self._first.wait(timeout_s)
 
     def cancel(self) -> None:
@@ -44,7 +44,7 @@ class NodeWatch:
 
     def _seen(self, outcome: ReadOutcome) -> None:
         if isinstance(outcome, NotPermitted):
-            # Nothing tells when that changes, or when the node goes: what was known holds until the next look.
+            # No event comes when that changes, or when the node goes: what was known holds until the next look.
             self._first.set()
             timer = threading.Timer(LOOK_S, self._arm, (None,))
             timer.daemon = True
@@ -52,7 +52,7 @@ class NodeWatch:
         elif outcome is None or isinstance(outcome, ReplicationError):
             self._read(outcome)
         else:
-            # What may not be read is there all the same, and whose it is the stat says.
+            # If the data may not be read, the stat still says that the node is there, and whose it is.
             seen = outcome
             self._session.read(self._path, lambda read: self._read(seen if isinstance(read, NotPermitted) else read))
 
@@ -66,7 +66,7 @@ class NodeWatch:
 
 
 def wait_for_node(session: Session, path: str, timeout_s: float) -> Node | None:
-    """The node as soon as it is there; None if the time is up before."""
+    """Waits for the node. None: the time is up before it is there."""
     found: queue.SimpleQueue[Node] = queue.SimpleQueue()
     watch = NodeWatch(session, path, lambda node: None if node is None else found.put(node))
     try:

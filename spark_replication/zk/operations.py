@@ -1,4 +1,4 @@
-"""What ZooKeeper is asked and what it answers, as values: nodes, operations of a multi(), outcomes."""
+"""Requests to ZooKeeper and its answers, as values: nodes, operations of a multi(), outcomes."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from spark_replication.model import EPOCH_MAX
 
 
 class Node(NamedTuple):
-    """A znode as read. zxid: its mzxid; owner: the session that an ephemeral one ends with, else 0; children_zxid: its
-    pzxid, when a child last came or went; modified_ms: by the clock of the server that led then."""
+    """A znode as read."""
 
     data: bytes
     version: int
+    #: Its mzxid.
     zxid: int
     created_zxid: int
+    #: The session that an ephemeral node ends with; 0 for any other node.
     owner: int
     children: int = 0
+    #: Its pzxid: when a child last came or went.
     children_zxid: int = 0
+    #: By the clock of the server that led then.
     modified_ms: int = 0
 
     @property
@@ -31,9 +34,11 @@ class Node(NamedTuple):
 
 
 class Folder(NamedTuple):
-    """A znode's children as listed, sorted. zxid: its pzxid, when one of them last came or went."""
+    """A znode's children as listed."""
 
+    #: Sorted.
     names: list[str]
+    #: The pzxid of the znode: when a child last came or went.
     zxid: int
 
 
@@ -71,14 +76,16 @@ EXISTS = -1  # as the version of a Check or a Delete: whichever it is at
 
 
 class Committed(NamedTuple):
-    """By each SetData; of every other operation None."""
+    """All operations of the multi() were stored."""
 
+    #: What each SetData made; None for every other operation.
     stored: tuple[Made | None, ...]
 
 
 class Rejected(NamedTuple):
-    """The operation at this index failed, for this reason, and nothing of the multi() was stored."""
+    """Nothing of the multi() was stored."""
 
+    #: The index of the operation that failed.
     operation: int
     reason: RejectionReason
 
@@ -101,7 +108,7 @@ NOT_PERMITTED = "correct its ACL, or the credentials"
 
 
 def is_possible(operation: Operation) -> bool:
-    """No znode is at a version beyond 31 bits, and kazoo's thread would die of packing one."""
+    """Whether it can be sent: no znode is at a version beyond 31 bits, and kazoo's thread would die of packing one."""
     return isinstance(operation, Create) or EXISTS <= operation.version <= EPOCH_MAX
 
 
@@ -136,7 +143,8 @@ def _of_stat(data: bytes, stat: Any) -> Node:
 
 
 def multi_outcome(operations: Sequence[Operation], results: Sequence[Any]) -> Committed | Rejected:
-    """Of a rejected multi() ZooKeeper says RolledBack before the culprit, and RuntimeInconsistency after it."""
+    """What became of a multi(). If it was rejected, ZooKeeper answers RolledBack for the operations before the culprit,
+    and RuntimeInconsistency for those after it."""
     for place, result in enumerate(results):
         if isinstance(result, Exception) and not isinstance(result, kazoo_errors.RolledBackError):
             return Rejected(place, _REASONS.get(type(result), RejectionReason.OTHER))

@@ -1,4 +1,4 @@
-"""The layout: every path of the system, once. All are relative to the chroot, which Session puts in front."""
+"""The layout: every path of the system, once. All are relative to the chroot, which Session adds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ REMOVED = "/admin/partitions_remove"
 DELETE_TOPICS = "/admin/delete_topics"
 PREFERRED_ELECTION = "/admin/preferred_replica_election"
 
-# What the first controller makes, parents first: nobody else creates a parent but in the multi() that needs it.
+# The nodes that the first controller makes, parents first. Any other parent is created in the multi() that needs it.
 BASE = (
     "/brokers",
     BROKER_IDS,

@@ -1,6 +1,6 @@
 """What controllers and brokers both read: topics, partitions, brokers. Pipelined; values are checked as they enter.
 
-Of each node there is a value or a reason (Z1): what cannot be read is left out and said in `unreadable`. Only the
+Each node gives a value or a reason (Z1): a node that cannot be read is left out, and named in `unreadable`. Only the
 folders themselves must be readable: without /brokers/topics nobody knows what is left out.
 """
 
@@ -40,7 +40,7 @@ log = logging.getLogger(__name__)
 
 
 class Reading:
-    """One pass over what is stored, in any order of its parts; `unreadable` gathers the reasons of all of them."""
+    """One pass over what is stored, in any order of its parts. `unreadable` gathers the reasons of all parts."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
@@ -63,7 +63,8 @@ class Reading:
         )
 
     def topic_nodes(self, named: Collection[str] | None = None) -> dict[str, Node]:
-        """Of these topics, or of every one. One that is not there, or is deleted during the read, is left out."""
+        """The nodes of these topics; of all if `named` is None. A topic that is not there, or is deleted during the
+        read, is left out."""
         names = self._session.children_now(paths.TOPICS) if named is None else list(named)
         nodes = self._session.read_each([paths.topic(name) for name in names])
         found: dict[str, Node] = {}
@@ -75,7 +76,8 @@ class Reading:
         return found
 
     def topics(self, nodes: Mapping[str, Node] | None = None) -> dict[str, StoredTopic]:
-        """With its settings: where those cannot be read, nobody knows what holds for it, and it is left out."""
+        """Topics with their settings. If its settings cannot be read, a topic is left out: nobody knows what holds for
+        it."""
         nodes = self.topic_nodes() if nodes is None else nodes
         configs = self._session.read_each([paths.topic_config(name) for name in nodes])
         found: dict[str, StoredTopic] = {}
@@ -90,14 +92,14 @@ class Reading:
         return found
 
     def topic(self, name: str, node: Node | None) -> TopicState | None:
-        """Of the node as it was read."""
+        """The topic in a node that was read; None if it cannot be read."""
         state = None if node is None else self._value(node, TopicState, paths.topic(name))
         if node is not None and state is None:
             self._topics.add(name)
         return state
 
     def settings(self) -> ClusterSettings:
-        """Those of the cluster; none if they cannot be read."""
+        """The cluster's settings; none if they cannot be read."""
         (node,) = self._session.read_each([paths.CLUSTER_CONFIG])
         if node is None:
             return ClusterSettings()
@@ -106,13 +108,13 @@ class Reading:
         return ClusterSettings() if settings is None else settings
 
     def partitions(self, wanted: Iterable[TopicPartition]) -> dict[TopicPartition, StoredPartition]:
-        """leaderAndISR of those that have one: a partition may be assigned, and have none yet."""
+        """The leaderAndISR of those that have one: a partition may be assigned, and have none yet."""
         partitions = list(wanted)
         nodes = self._session.read_each([paths.leader_and_isr(partition) for partition in partitions])
         return self.stored(dict(zip(partitions, nodes, strict=True)))
 
     def stored(self, nodes: Mapping[TopicPartition, Read]) -> dict[TopicPartition, StoredPartition]:
-        """Of the nodes of leaderAndISR as they were read."""
+        """The values of leaderAndISR nodes that were read."""
         found: dict[TopicPartition, StoredPartition] = {}
         for partition, node in nodes.items():
             if node is not None:
@@ -129,10 +131,10 @@ class Reading:
         topics: Mapping[str, StoredTopic],
         assigned: Mapping[TopicPartition, StoredPartition],
     ) -> dict[TopicPartition, StoredPartition]:
-        """leaderAndISR of partitions that were removed from a topic that lives (E4).
+        """The leaderAndISR of partitions that were removed from a topic that lives (E4).
 
-        A topic's node says how many children it has: only where there are more than assigned partitions are they
-        listed. One whose children cannot be listed is hidden, since nobody knows which partitions it had.
+        A topic's node says how many children it has. They are listed only if there are more of them than assigned
+        partitions. A topic whose children cannot be listed is hidden, since nobody knows which partitions it had.
         """
         known = Counter(partition.topic for partition in assigned)
         names = [name for name, node in nodes.items() if name in topics and node.children > known[name]]
@@ -148,8 +150,8 @@ class Reading:
         return self.partitions(sorted(wanted))
 
     def brokers(self, watch: Watch | None = None) -> BrokersRead:
-        """Registrations, each with the watch, then epochs: so an epoch is never older than the registration it is
-        for. Its `unreadable` is of brokers alone."""
+        """Reads registrations, each with the watch, and then epochs: so an epoch is never older than its registration.
+        The `unreadable` of the result names brokers only."""
         own = Reading(self._session)
         folder = own._session.folder_now(paths.BROKER_IDS, watch)
         nodes = own._session.read_each([f"{paths.BROKER_IDS}/{id_}" for id_ in folder.names], watch)
@@ -212,12 +214,12 @@ def _written(node: Node) -> int:
 
 
 def is_held(path: str) -> bool:
-    """Whether a controller loads it once, and must load anew what it could not read then."""
+    """Whether controllers load that node once only: if it could not be read, a later candidacy has to load it."""
     return _kind_at(path) is not None
 
 
 def is_readable(path: str, node: Read) -> bool:
-    """Whether that node, which could not be read before, can be read, or is gone."""
+    """Whether a node that could not be read before can be read now, or is gone."""
     kind = _kind_at(path)
     if node is None or kind is None:
         return True
@@ -241,12 +243,12 @@ def _kind_at(path: str) -> type[Value] | None:
 
 
 def stored_assignment(topic: str, node: Node) -> StoredAssignment:
-    """CorruptState: it is none."""
+    """The assignment in that node. CorruptState: it holds none."""
     state = decode(node.data, TopicState, paths.topic(topic))
     return StoredAssignment(state, *node.made)
 
 
 def stored_partition(partition: TopicPartition, node: Node) -> StoredPartition:
-    """CorruptState: it is none."""
+    """The leaderAndISR in that node. CorruptState: it holds none."""
     state = decode(node.data, PartitionState, paths.leader_and_isr(partition))
     return StoredPartition(state, *node.made)

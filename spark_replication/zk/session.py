@@ -1,11 +1,13 @@
-"""One ZooKeeper session: from its first connect until it is closed or lost. It never comes back: open another.
+"""One ZooKeeper session: from its first connect until it is closed or lost. After that, open another.
 
-Rules: every request is answered exactly once, whatever kazoo does; reads are repeated over lost connections until the
-session ends; a multi() is sent once, and its sender decides what a lost answer means. At most `REQUESTS_IN_FLIGHT_MAX`
-requests are with kazoo, and none while there is no connection: then they wait here, and keep their order.
-
-Answers come on kazoo's completion thread (on another when the session ends), watches on its callback thread: they must
-not block, and must not call the waiting methods (`*_now`, `read_many`, `read_each`, `children_many`).
+Rules:
+- Every request is answered exactly once, whatever kazoo does.
+- Reads are repeated over lost connections until the session ends. A multi() is sent once, and its sender decides what a
+  lost answer means.
+- At most `REQUESTS_IN_FLIGHT_MAX` requests are with kazoo, and none while there is no connection: then they wait here,
+  in order.
+- Answers come on kazoo's completion thread (on another when the session ends), watches on its callback thread. Both
+  must not block, and must not call the waiting methods (`*_now`, `read_many`, `read_each`, `children_many`).
 """
 
 from __future__ import annotations
@@ -56,22 +58,24 @@ from spark_replication.zk.operations import (
 )
 
 REQUESTS_IN_FLIGHT_MAX = 200
-# Many to a request save kazoo's CPU; the largest nodes are topics of 512 KB, and ZooKeeper builds an answer whole.
+# Many reads in one request save kazoo's CPU. Not more: the largest nodes are topics of 512 KB, and ZooKeeper holds a
+# whole answer in memory.
 READS_IN_MULTI_MAX = 32
-# A server that is just starting may take a connection and never answer on it. kazoo gives each server of the list its
-# share of the session timeout to answer: with one share for a single server, the session is over when it tries again.
+# A server that is just starting may take a connection and never answer on it. kazoo gives each server of the list a
+# share of the session timeout to answer. With one share for a single server the session would be over before the next
+# try.
 CONNECT_SHARES_MIN = 4
 RECONNECT_DELAY_S = 0.05
 RECONNECT_DELAY_MAX_S = 0.5
 
 log = logging.getLogger(__name__)
-# Kazoo tells each reconnect attempt as a warning: the state callbacks say it once.
+# kazoo logs each reconnect attempt as a warning. The state callbacks log a lost connection once.
 _kazoo_log = logging.getLogger(f"{__name__}.kazoo")
 _kazoo_log.setLevel(logging.CRITICAL)
 
 
 class ConnectionLost(RequestTimedOut):
-    """The connection went before the answer came: the write may have taken effect."""
+    """The connection was lost before the answer came: the write may have taken effect."""
 
 
 class SessionLost(BrokerNotAvailable):
@@ -84,7 +88,7 @@ class NotPermitted(InvalidConfig):
 
 class SessionState(enum.Enum):
     CONNECTED = "connected"
-    SUSPENDED = "suspended"  # the session may have ended meanwhile, or not
+    SUSPENDED = "suspended"  # no connection: the session may have ended, or not
     LOST = "lost"
 
 
@@ -103,11 +107,10 @@ _CONNECTION_ERRORS = (
 
 
 class _Request:
-    """start: hands it to kazoo. repeat: it may be sent again, since it changes nothing."""
-
     __slots__ = ("parse", "repeat", "start", "then")
 
     def __init__(self, start: Callable[[], Any], parse: Callable[[Any], object], then: Then, *, repeat: bool) -> None:
+        """start: hands the request to kazoo. repeat: it may be sent again, since it changes nothing."""
         self.start = start
         self.parse = parse
         self.then = then
@@ -147,7 +150,7 @@ class Session:
         request_timeout_ms: int,
         connect_timeout_ms: int | None = None,
     ) -> Session:
-        """Connected, with the chroot made. connect_timeout_ms: request_timeout_ms unless told."""
+        """A session that is connected, and whose chroot exists. connect_timeout_ms: None for request_timeout_ms."""
         session = cls(address, chroot, session_timeout_ms=session_timeout_ms, request_timeout_ms=request_timeout_ms)
         wait_ms = request_timeout_ms if connect_timeout_ms is None else connect_timeout_ms
         try:
@@ -170,7 +173,7 @@ class Session:
 
     @property
     def root_bytes(self) -> int:
-        """What the chroot adds to every path on the wire."""
+        """How many bytes the chroot adds to every path on the wire."""
         return len(self._root.encode())
 
     @property
@@ -182,7 +185,7 @@ class Session:
         return not self._ended and bool(self._client.connected)
 
     def listen(self, listener: Callable[[SessionState], None]) -> None:
-        """Told of every change from now on; at once if the session is lost. Not told of one's own close()."""
+        """Calls the listener with every change from now on, and at once if the session is lost. Not after close()."""
         with self._lock:
             ended = self._ended
             if not ended:
@@ -191,7 +194,7 @@ class Session:
             listener(SessionState.LOST)
 
     def close(self) -> None:
-        """End it: its ephemeral nodes go now. What is outstanding is answered with SessionLost."""
+        """Ends the session: its ephemeral nodes go now. Outstanding requests are answered with SessionLost."""
         with self._lock:
             self._listeners.clear()
         unanswered = self._end()
@@ -201,17 +204,18 @@ class Session:
     # Requests that answer through `then`, exactly once.
 
     def read(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
-        """The node, or None if there is none; then the watch is not set. A bound method is set as a watch once only."""
+        """Reads the node; None if there is none, and then no watch is set. A bound method is set as a watch only
+        once."""
         self._submit(_Request(partial(self._client.get_async, self._root + path, watch), node_of, then, repeat=True))
 
     def stat(self, path: str, then: Callable[[ReadOutcome], None], watch: Watch | None = None) -> None:
-        """The node without its data, or None if there is none; the watch is set in both cases."""
+        """Reads the node without its data; None if there is none. The watch is set in both cases."""
         self._submit(_Request(partial(self._client.exists_async, self._root + path, watch), stat_of, then, repeat=True))
 
     def children(
         self, path: str, then: Callable[[list[str] | ReplicationError | None], None], watch: Watch | None = None
     ) -> None:
-        """Sorted; None if there is no such node."""
+        """Reads the names of the children, sorted; None if there is no such node."""
         start = partial(self._client.get_children_async, self._root + path, watch)
         self._submit(_Request(start, sorted, then, repeat=True))
 
@@ -220,7 +224,7 @@ class Session:
         self._submit(_Request(start, folder_of, then, repeat=True))
 
     def commit(self, operations: Sequence[Operation], then: Callable[[MultiOutcome], None]) -> None:
-        """All of them or none, as one multi(). ConnectionLost: nobody knows which."""
+        """Sends one multi(): all of the operations are stored, or none. ConnectionLost: nobody knows which."""
         impossible = next((place for place, each in enumerate(operations) if not is_possible(each)), None)
         if impossible is not None:
             then(Rejected(impossible, RejectionReason.BAD_VERSION))
@@ -228,10 +232,10 @@ class Session:
         start = partial(self._start_multi, tuple(operations))
         self._submit(_Request(start, partial(multi_outcome, tuple(operations)), then, repeat=False))
 
-    # The same, waiting.
+    # The same requests, waiting for the answer.
 
     def sync_now(self) -> None:
-        """What is read from now on is as new as what anybody was told before: a server may lag behind the others."""
+        """Waits until later reads are as new as everything that anybody was told before: servers may lag behind."""
         start = partial(self._client.sync_async, self._root or "/")
         self._wait(lambda then: self._submit(_Request(start, _synced, then, repeat=True)), "catching up")
 
@@ -240,12 +244,12 @@ class Session:
         return found
 
     def folder_now(self, path: str, watch: Watch | None = None) -> Folder:
-        """Empty also if there is no such node."""
+        """Lists a folder; empty if there is no such node."""
         found: Folder | None = self._wait(partial(self._folder, path, watch), f"listing {path}")
         return found or Folder([], 0)
 
     def children_now(self, path: str, watch: Watch | None = None) -> list[str]:
-        """Sorted; empty also if there is no such node."""
+        """The names of the children, sorted; empty if there is no such node."""
         return self._wait(partial(self.children, path, watch=watch), f"listing {path}") or []
 
     def commit_now(self, operations: Sequence[Operation]) -> Committed | Rejected:
@@ -253,7 +257,7 @@ class Session:
         return outcome
 
     def read_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | None]:
-        """As `read_each`, for who can do nothing without all of them: NotPermitted if one may not be read."""
+        """As `read_each`, for a caller that needs all of them: raises NotPermitted if one may not be read."""
         found: list[Node | None] = []
         for path, node in zip(paths, self.read_each(paths, watch), strict=True):
             if isinstance(node, UnreadNode):
@@ -262,8 +266,8 @@ class Session:
         return found
 
     def read_each(self, paths: Sequence[str], watch: Watch | None = None) -> list[Node | UnreadNode | None]:
-        """Pipelined; in multi-reads where no watch is to be set. Raises if no answer comes for request_timeout_ms. One
-        that may not be read is UnreadNode, and has no watch."""
+        """Reads nodes, pipelined, and in multi-reads if no watch is to be set. A node that may not be read is
+        UnreadNode, and has no watch. Raises if no answer comes for request_timeout_ms."""
         if watch is not None:
             asked = [partial(self._ask_one, path, watch) for path in paths]
         else:
@@ -273,7 +277,7 @@ class Session:
         return [node for nodes in found for node in nodes]
 
     def children_many(self, paths: Sequence[str], watch: Watch | None = None) -> list[list[str] | UnreadNode]:
-        """As `children_now`, pipelined; one that may not be listed is UnreadNode, and has no watch."""
+        """As `children_now`, pipelined. A node that may not be listed is UnreadNode, and has no watch."""
         asked = [partial(self._ask_children, path, watch) for path in paths]
         return [names or [] for names in self._gather(asked, f"listing {len(paths)} nodes such as {paths[:1]}")]
 
@@ -340,7 +344,8 @@ class Session:
 
     def _pump(self) -> None:
         with self._lock:
-            # kazoo says SUSPENDED only after it has failed what it had: until then it would fail each repeat as well.
+            # kazoo reports SUSPENDED only after it has failed all requests that it had. Until then it would fail each
+            # repeated read as well.
             while self._client.connected and self._waiting and len(self._in_flight) < REQUESTS_IN_FLIGHT_MAX:
                 request = self._waiting.popleft()
                 self._in_flight.add(request)
@@ -403,7 +408,7 @@ class Session:
     def _session_lost(self) -> SessionLost:
         return SessionLost(f"session {self.id:#x} with ZooKeeper at {self.address} has ended: open another")
 
-    # The session's own life. kazoo calls this on its connection thread, which must go on.
+    # The session's own state. kazoo calls this on its connection thread, which must not block.
 
     def _state_changed(self, state: str) -> None:
         if state == KazooState.CONNECTED:
@@ -417,12 +422,12 @@ class Session:
                 threading.Thread(target=self._lose, args=(unanswered,), name="zookeeper-lost", daemon=True).start()
 
     def _failed(self, error: Exception) -> None:
-        """kazoo met what it could not send or read: it does nothing more."""
+        """A thread of kazoo's died of an error: kazoo does nothing more."""
         log.error("the session with ZooKeeper at %s ends by an error of its client: %r", self.address, error)
         self._state_changed(KazooState.LOST)
 
     def _end(self) -> list[_Request] | None:
-        """What is to be answered by who ends it; None: it has ended before."""
+        """Ends the session. Returns the requests that the caller has to answer; None if it had ended before."""
         with self._lock:
             if self._ended:
                 return None
@@ -440,7 +445,7 @@ class Session:
         for request in unanswered:
             request.then(self._session_lost())
         try:
-            self._client.stop()  # kazoo would open a new session of its own accord
+            self._client.stop()  # otherwise kazoo would open a new session by itself
             self._client.close()
         except Exception as error:  # noqa: BLE001 (kazoo raises a bare Exception when its thread is late)
             log.debug("kazoo did not stop cleanly: %r", error)

@@ -1,6 +1,6 @@
 """A leader's conditional ISR change: one multi(), answered through `then` (I1, I3, I4).
 
-It waits for nothing. What is under way at one time is one change a partition (I4), so partitions bound it.
+Nothing here waits. Bounded: each partition has at most one change under way (I4).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 class IsrWrites:
     def __init__(self, session: Session, controlled: Callable[[], bool]) -> None:
-        """controlled: whether /controller was there when last looked."""
+        """controlled: whether /controller was there at the last look."""
         self._session = session
         self._controlled = controlled
 
@@ -49,7 +49,8 @@ class IsrWrites:
                 if notification is None:
                     self._notify_late(write)
             case Rejected(operation=place) if place == notification:
-                # Its folder was removed by hand. The controller finds out by its next write: the ISR matters more.
+                # Somebody removed the folder of notifications. The ISR matters more: the controller will find out by
+                # its next write.
                 self._send(write, then, notify=False)
             case Rejected():
                 self._session.read(paths.topic_id(write.topic_id), partial(self._refused, write, then))
@@ -57,7 +58,7 @@ class IsrWrites:
                 then(IsrUnanswered())
 
     def _refused(self, write: IsrWrite, then: Then, topic_id: ReadOutcome) -> None:
-        """A topic that was made again under the same name is another: its leaderAndISR says nothing of this one."""
+        """Answers by the topic's id first: the leaderAndISR of a topic that was made again says nothing of this one."""
         if topic_id is None:
             then(IsrRefused(None))
         elif isinstance(topic_id, ReplicationError):
@@ -72,17 +73,18 @@ class IsrWrites:
         try:
             then(IsrRefused(None if current is None else stored_partition(write.partition, current)))
         except CorruptState as error:
-            # Nobody decides about what cannot be read: it is led on with the maximal ISR, as without an answer (I4).
+            # Nobody decides about what cannot be read: the leader goes on with the maximal ISR, as without an answer
+            # (I4).
             log.error("%s is led as it was known: %s", write.partition, error)
             then(IsrUnanswered())
 
     def _notify_late(self, write: IsrWrite) -> None:
-        """A controller that came while the write was on its way may have loaded the partition just before."""
+        """Notifies a controller that came during the write: it may have loaded the partition just before."""
         self._session.stat(paths.CONTROLLER, partial(self._notify_if, write))
 
     def _notify_if(self, write: IsrWrite, controller: ReadOutcome) -> None:
         if controller is not None and not isinstance(controller, ReplicationError):
-            # A lost notification costs one refused write of the controller's, and is not worth another attempt.
+            # A lost notification costs the controller one refused write, and is not worth another attempt.
             self._session.commit((_notification(write),), lambda _outcome: None)
 
 

@@ -1,6 +1,6 @@
-"""ZooKeeper as a broker uses it: register (B1, I8), change ISRs (I1, I3), read what it is to do.
+"""ZooKeeper as a broker uses it: register (B1, I8), change ISRs (I1, I3), read what is assigned.
 
-It outlives sessions: `register` opens a new one where the last was lost, and what was cached and watched starts again.
+The store outlives sessions: after a lost one `register` opens another, and caches and watches start again.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything that metadata tells."""
+    """Everything that metadata is made of."""
 
     partitions: list[PartitionCommand]
     topics: dict[str, TopicConfig]
@@ -57,17 +57,17 @@ class ClusterRead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class BrokerStore:
-    """`connect` opens a session: once now, and again by `register` after one was lost. Methods wait for ZooKeeper, but
-    `change_isr`, which answers through `then` on any thread."""
+    """All methods wait for ZooKeeper, except `change_isr`, which answers through `then` on any thread."""
 
     def __init__(self, connect: Callable[[], Session]) -> None:
+        """connect: opens a session; called now, and by `register` after a session was lost."""
         self._connect = connect
         self._registered: tuple[BrokerId, Registration] | None = None
         self._own: tuple[NodeWatch, _Once] | None = None
         self._open()
 
     def close(self) -> None:
-        """Ends the session: the registration goes at once. Not from a callback of this store's session."""
+        """Ends the session, which ends the registration at once. Not from a callback of this store's session."""
         self._unwatch_own()
         self._session.close()
 
@@ -77,14 +77,14 @@ class BrokerStore:
 
     @property
     def connected(self) -> bool:
-        """A read would not wait for a connection."""
+        """Whether a read would find a connection."""
         return self._session.connected
 
     def listen(self, listener: Callable[[SessionState], None]) -> None:
-        """Of the present session; it must not block."""
+        """Calls the listener with changes of the present session; it must not block."""
         self._session.listen(listener)
 
-    # Being there.
+    # Registering.
 
     def register(
         self,
@@ -99,10 +99,10 @@ class BrokerStore:
         directory_mark: str,
         continues: int | None,
     ) -> tuple[Registration, BrokerEpoch]:
-        """A new epoch, and the ephemeral node that says this broker lives, in one multi().
+        """Stores a new epoch, and the ephemeral node that says that this broker lives, in one multi().
 
-        continues: the epoch that the proof of a clean end names (I8); None: there is no proof.
-        DirectoryInUse: a node of this id is there whose directory is not ours.
+        continues: the epoch that the proof of a clean end names (I8); None if there is no proof.
+        DirectoryInUse: another directory is registered under this id.
         """
         self._unwatch_own()
         if self._session.lost:
@@ -121,13 +121,13 @@ class BrokerStore:
         try:
             registration, epoch = perform(self._session, Registering(broker_id, wanted))
         except RequestTimedOut:
-            self._session.close()  # what is still on its way must not register this broker after it gave up
+            self._session.close()  # a request that is still on its way must not register this broker later
             raise
         self._registered = (broker_id, registration)
         return registration, epoch
 
     def watch_own_registration(self, on_gone: Callable[[], None]) -> None:
-        """Calls it once, when the node is gone or its session lost; on any thread: it must not block."""
+        """Calls `on_gone` once, when the node is gone or the session is lost. On any thread: it must not block."""
         broker, _ = self._own_registration()
         session = self._session
         once = _Once(on_gone)
@@ -142,20 +142,24 @@ class BrokerStore:
             once.call()
 
     def mark_shutting_down(self) -> None:
-        """Raises the node's version: from now on nobody lets this broker into an ISR, or elects it (L2, I3)."""
+        """Marks the registration, which raises its version: nobody lets this broker into an ISR, or elects it (L2,
+        I3)."""
         perform(self._session, Marking(*self._own_registration()))
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
         """See ports.IsrStore."""
         self._isr_writes.change(write, then)
 
-    # What others wrote.
+    # Reading what others wrote.
 
     def read_assigned(
         self, broker_id: BrokerId, topics: Collection[str] | None = None
     ) -> tuple[list[PartitionCommand], Unreadable]:
-        """The partitions assigned to this broker that have a state (B1), and what cannot be read; of these topics, or
-        of all. As new as any command that has arrived: what is in neither goes."""
+        """The partitions assigned to this broker that have a state (B1), and what cannot be read.
+
+        topics: None for all. The result is as new as any command that has arrived, so a replica that is in neither may
+        go.
+        """
         self._session.sync_now()
         read = Reading(self._session)
         assigned = {
@@ -193,12 +197,12 @@ class BrokerStore:
         return Reading(self._session).brokers()
 
     def read_registered(self) -> tuple[dict[BrokerId, Registration], Unreadable]:
-        """Who is, and whose registration cannot be read."""
+        """The registered brokers, and whose registration cannot be read."""
         read = self.read_brokers()
         return read.brokers, read.unreadable
 
     def controller(self) -> ControllerInfo | None:
-        """As last heard of: a watch keeps it. One that cannot be read is nobody that could be asked."""
+        """The controller as last read: a watch keeps it up to date. None also if its node cannot be read."""
         node = self._controller.current
         try:
             return None if node is None else decode(node.data, ControllerInfo, paths.CONTROLLER)
@@ -207,7 +211,7 @@ class BrokerStore:
             return None
 
     def cluster_info(self) -> ClusterInfo | None:
-        """None: no controller has ever run here."""
+        """The cluster's identity; None if no controller has ever run here."""
         node = self._session.read_now(paths.CLUSTER)
         return None if node is None else decode(node.data, ClusterInfo, paths.CLUSTER)
 
@@ -232,7 +236,8 @@ class BrokerStore:
         self._isr_writes = IsrWrites(self._session, lambda: controller.current is not None)
 
     def _lost(self, session: Session) -> None:
-        """Who registers in that session only now, learns of it from the session."""
+        """Reports the end of the registration that is watched. A registration that is only being made in that session
+        fails by itself."""
         own = self._own
         if own is not None and session is self._session:
             own[1].call()
@@ -249,7 +254,7 @@ class BrokerStore:
 
 
 class _Once:
-    """A lost session and a missing node are the same news, and come on different threads."""
+    """Calls an action once: a lost session and a missing node are the same news, and come on different threads."""
 
     def __init__(self, action: Callable[[], None]) -> None:
         self._lock = threading.Lock()

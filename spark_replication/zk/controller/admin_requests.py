@@ -1,4 +1,4 @@
-"""What lies below /admin: requests that any ZooKeeper client may write, and that the controller removes when done.
+"""Requests below /admin: any ZooKeeper client may write them, and the controller removes them when they are done.
 
 | node                          | data                     | what is asked for                                      |
 | ----------------------------- | ------------------------ | ------------------------------------------------------ |
@@ -10,7 +10,7 @@
 
 (a) or `{"v": 1, "replicas": [4, 5]}`. (b) or `{"v": 1, "partitions": ["foo-3"]}`.
 
-What cannot be read as a request is logged and left: its writer may correct it.
+A node that cannot be read as a request is logged and left: its writer may correct it.
 """
 
 from __future__ import annotations
@@ -36,18 +36,20 @@ from spark_replication.zk.operations import Node, UnreadNode
 from spark_replication.zk.session import Session, Watch
 
 VERSION = 1
-UNREAD = Node(b"", -2, -1, -1, 0)  # what is known of a node that may not be read
+UNREAD = Node(b"", -2, -1, -1, 0)  # stands for a node that may not be read
 _FOLDERS = (paths.REASSIGNED, paths.ADDED, paths.REMOVED)
 
 Kind = TypeVar("Kind")
 
 
 class Found(NamedTuple):
-    """A node below /admin. asked: None if it is no request, and `why` then says so."""
+    """A node below /admin."""
 
     path: str
     node: Node
+    #: None if the node is no request.
     asked: Request | None
+    #: Why it is none.
     why: str = ""
 
     @property
@@ -74,8 +76,8 @@ class _Partitions(msgspec.Struct, forbid_unknown_fields=True):
 
 
 def read_requests(session: Session, watch: Watch | None = None) -> list[Found]:
-    """Everything below /admin, in an order in which it can be done: partitions are added at a topic's tail in
-    ascending order, and removed from there in descending order. The watch hears of nodes that come and go."""
+    """Everything below /admin, in an order in which it can be done: partitions are added at a topic's tail in ascending
+    order, and removed from there in descending order. watch: called for nodes that come and go."""
     if watch is not None:
         session.children_now(paths.ADMIN, watch)
     folders = [*_FOLDERS, paths.DELETE_TOPICS]
@@ -119,7 +121,7 @@ def _found(wanted: Sequence[str], nodes: Sequence[Node | UnreadNode | None]) -> 
 
 
 def asked_by(path: str, data: bytes) -> Request:
-    """ValueError, or what msgspec raises: that is no request."""
+    """The request in a node. Raises ValueError, or an error of msgspec's, if it is none."""
     if path == paths.PREFERRED_ELECTION:
         return ElectLeaders(kind="preferred", partitions=_named_partitions(data))
     folder, _, name = path.rpartition("/")

@@ -1,8 +1,8 @@
-"""How groups of writes become multi()s, and what a node as read says about a write. Pure.
+"""How groups of writes become multi()s, and what nodes that were read say about a write. Pure.
 
-A group's operations stand or fall together, so a group is never split. Groups share a multi() up to a number of bytes
-and operations; a check that several of them need is in it once. What a write is in ZooKeeper is its codec's to say
-(write_kinds).
+The operations of a group are stored together or not at all, so a group is never split. Groups share a multi() up to a
+number of bytes and of operations; a check that several groups need is in it once. The codec of a write (write_kinds)
+says what the write is in ZooKeeper.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from spark_replication.zk.operations import EXISTS, Check, Create, Node, Operati
 MULTI_BYTES_MAX = 512 << 10
 MULTI_OPERATIONS_MAX = 1_000
 # A single group may be larger: up to what ZooKeeper takes (jute.maxbuffer, 1 MB) less room for headers. Past that the
-# server drops the connection, for ever again.
+# server drops the connection, at each attempt.
 GROUP_BYTES_MAX = 1_000_000
-OPERATION_BYTES = 80  # what ZooKeeper and kazoo add to path and data: headers, lengths, ACL
+OPERATION_BYTES = 80  # added by ZooKeeper and kazoo to path and data: headers, lengths, ACL
 
 
 class Item:
-    """A group on its way. number: its place among the answers.
-
-    unsure: it was sent, and the answer was lost: it may be stored.
-    """
+    """A group on its way."""
 
     __slots__ = ("_there", "bytes", "checks", "group", "number", "operations", "unsure")
 
     def __init__(self, number: int, group: Group, root_bytes: int) -> None:
+        #: Its place among the answers.
         self.number = number
         self.group = group
+        #: It was sent and the answer was lost, so it may be stored.
         self.unsure = False
         self._there: dict[str, bool] = {}
         self.checks = tuple(dict.fromkeys(check for write in group for check in codec_of(write).checks(write)))
@@ -47,7 +46,7 @@ class Item:
             )
 
     def learn(self, nodes: Mapping[str, Node | None]) -> bool:
-        """What somebody else made or removed already is not asked for again. False: it is all as was thought."""
+        """Leaves out operations whose node somebody else has made or removed already. False: nothing has changed."""
         before = self.operations
         self._there = {
             path: nodes[path] is not None for write in self.group for path in codec_of(write).either_way(write)
@@ -60,7 +59,7 @@ class Item:
 
 
 def pack(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """In order, as many to a multi() as its limits allow."""
+    """The items in order, as many to a multi() as its limits allow."""
     batch: list[Item] = []
     size = operations = 0
     for item in items:
@@ -76,7 +75,7 @@ def pack(items: Iterable[Item]) -> Iterator[list[Item]]:
 
 
 def multi_of(batch: Iterable[Item], epoch_check: Check) -> list[tuple[Operation, Item | None]]:
-    """The operations, each with the item it belongs to; None for the checks, which come first, the epoch's foremost."""
+    """The operations, each with its item. Checks come first, that of the epoch foremost, and have no item."""
     items = list(batch)
     shared = dict.fromkeys(check for item in items for check in item.checks)
     return [
@@ -87,9 +86,9 @@ def multi_of(batch: Iterable[Item], epoch_check: Check) -> list[tuple[Operation,
 
 
 def waves_of(items: Iterable[Item]) -> list[list[Item]]:
-    """Split so that a group comes after those before it which wrote the same topic or partition.
+    """Splits the items so that a group comes after earlier groups that write the same topic or partition.
 
-    Within a wave multi()s overlap, and what is sent again comes last: order means nothing there.
+    Within a wave multi()s overlap, and repeated ones come last, so there is no order within a wave.
     """
     written: dict[str, int] = {}
     waves: list[list[Item]] = []
@@ -104,11 +103,11 @@ def waves_of(items: Iterable[Item]) -> list[list[Item]]:
     return waves
 
 
-# What a failed multi() is sorted out by.
+# How a failed multi() is sorted out.
 
 
 def paths_of(item: Item) -> Iterator[str]:
-    """The nodes that decide where the group stands."""
+    """The nodes that decide what became of the group."""
     for check in item.checks:
         yield check.path
     for write in item.group:
@@ -138,7 +137,7 @@ def _look(write: Write, nodes: Mapping[str, Node | None]) -> Look:
 
 
 def made_by(item: Item, nodes: Mapping[str, Node | None]) -> tuple[Made, ...]:
-    """Of a group that is stored, what its writes made."""
+    """What the writes of a stored group made."""
     proving = proof(looks_at(item, nodes))
     node = None if proving is None else nodes[written_path(proving)]
     return tuple(codec_of(write).made(write, nodes, node) for write in item.group)

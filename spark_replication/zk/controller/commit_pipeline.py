@@ -1,9 +1,9 @@
-"""The one way by which a controller writes: groups in, multi()s out, several in flight, one answer a group.
+"""The only way by which a controller writes: groups in, multi()s out, several in flight, one answer for each group.
 
-Every multi() checks /controller_epoch at the version that this controller won, so none of a deposed one can be stored.
-After a rejected multi() nothing of it is stored; after a lost answer nobody knows. In both cases the nodes that decide
-are read, and every group of it is stored already, refused, or sent again. Sending again is safe at any time: the
-conditions are in the multi().
+Every multi() checks /controller_epoch at the version that this controller won, so none of a deposed controller can be
+stored. After a rejected multi() nothing of it is stored; after a lost answer nobody knows. In both cases the deciding
+nodes are read, and each group turns out to be stored, is refused, or is sent again. Sending again is safe at any time:
+the conditions are in the multi().
 """
 
 from __future__ import annotations
@@ -63,12 +63,12 @@ from spark_replication.zk.session import ConnectionLost, MultiOutcome, ReadOutco
 
 MULTIS_IN_FLIGHT_MAX = 8
 COMMITS_WAITING_MAX = 10_000
-# A multi() is rejected again only if its nodes moved between the read and the write.
+# A multi() is rejected again only if its nodes changed between the read and the write.
 ATTEMPTS_MAX = 20
-# Nodes that are removed at once from below one that is to go. Nobody but people makes any there.
+# How many nodes below a node that is to go are removed at once. Only people make nodes there.
 STRAYS_MAX = 500
 
-# A node that is there and may not be read: no condition of ours holds for it.
+# Stands for a node that is there and may not be read: no condition of ours holds for it.
 NO_SUCH_VERSION = Node(b"", -2, 0, 0, 0)
 
 Then = Callable[[list[GroupAnswer]], None]
@@ -80,23 +80,25 @@ class _Deposed(Exception):
 
 
 class _When(NamedTuple):
-    """A multi() was stored; at_ms 0: not known."""
+    """When a multi() was stored."""
 
     zxid: int
+    #: 0: not known.
     at_ms: int = 0
 
 
 class _Commit(NamedTuple):
-    """Groups to store. answers: by the group's number; those that no multi() can hold have theirs at once."""
+    """Groups to store."""
 
     items: list[Item]
+    #: By the group's number. A group that no multi() can hold has its answer at once.
     answers: dict[int, GroupAnswer]
     then: Then
     group_count: int
 
 
 class _Batch:
-    """One multi() on its way: its operations, and the item that each belongs to (None: a shared check)."""
+    """One multi() on its way."""
 
     __slots__ = ("attempt", "items", "made", "operations", "owners", "removed_topics")
 
@@ -105,6 +107,7 @@ class _Batch:
         self.items = list(items)
         self.attempt = attempt
         self.operations: list[Operation] = [operation for operation, _ in planned]
+        #: The item of each operation; None for a shared check.
         self.owners: list[Item | None] = [item for _, item in planned]
         self.made: dict[str, Made] = {}
         self.removed_topics = [
@@ -113,7 +116,7 @@ class _Batch:
 
 
 class CommitPipeline:
-    """`on_deposed(reason)` is called once, on its own thread, when a write shows that another controller took over."""
+    """Stores groups on a thread of its own."""
 
     def __init__(
         self,
@@ -122,7 +125,8 @@ class CommitPipeline:
         on_deposed: Callable[[str], None],
         on_unreadable: Callable[[Unreadable], None],
     ) -> None:
-        """on_unreadable: a write of ours met what cannot be read."""
+        """on_deposed(reason): called once, on this pipeline's thread, when a write shows that another controller took
+        over. on_unreadable: called if a node of a write cannot be read."""
         self._session = session
         self._epoch_check = Check(paths.CONTROLLER_EPOCH, epoch_version)
         self._on_deposed = on_deposed
@@ -135,8 +139,8 @@ class CommitPipeline:
         self.worker.start()
 
     def commit(self, groups: Sequence[Group], then: Then) -> None:
-        """`then` is called once, on this pipeline's thread; at once where nothing can be stored any more. Whatever it
-        is asked to store, it does not raise: that would end the controller for what one group holds."""
+        """Calls `then` once, on this pipeline's thread, or at once if nothing can be stored any more. It raises for no
+        group: an error would end the controller for what one group holds."""
         commit = _Commit([], {}, then, len(groups))
         for number, group in enumerate(groups):
             try:
@@ -157,7 +161,8 @@ class CommitPipeline:
         then(answers)
 
     def depose(self) -> bool:
-        """From now on the answer is Deposed; what is in flight is answered as ZooKeeper decides. False: it was so."""
+        """Answers Deposed from now on; multi()s in flight are answered as ZooKeeper decides. False: it was deposed
+        already."""
         with self._lock:
             if self._deposed:
                 return False
@@ -179,7 +184,7 @@ class CommitPipeline:
             commit.then([commit.answers.get(number, Deposed()) for number in range(commit.group_count)])
 
     def _store(self, wave: Sequence[Item], answers: dict[int, GroupAnswer]) -> None:
-        """Until every item of the wave has its answer."""
+        """Stores a wave, until each of its items has an answer."""
         waiting = deque(_Batch(items, self._epoch_check) for items in pack(wave))
         in_flight = 0
         while waiting or in_flight:
@@ -203,7 +208,8 @@ class CommitPipeline:
         self._answered.put((batch, outcome))
 
     def _take_when(self, batch: _Batch, of_created: bool, outcome: ReadOutcome) -> None:  # noqa: FBT001 (in a partial)
-        """Of a node created by this very multi() (None: it is gone already), or of the parent of a removed one."""
+        """Takes the stat of a node that this multi() created (None: it is gone already), or of a removed node's
+        parent."""
         if isinstance(outcome, ReplicationError):
             self._answered.put((batch, outcome))
         elif outcome is None:
@@ -212,13 +218,13 @@ class CommitPipeline:
             self._answered.put((batch, _of_created(outcome) if of_created else _When(outcome.children_zxid)))
 
     def _drain(self, in_flight: int) -> None:
-        """So that no answer of this commit is taken for one of the next."""
+        """Waits for the answers in flight, so that none of them is taken for one of the next commit."""
         for _ in range(in_flight):
             self._answered.get()
 
     def _ask_when(self, batch: _Batch, outcome: Committed) -> bool:
-        """ZooKeeper tells the zxid of a SetData only. All of a multi() have the same one: a created node's tells it, or
-        the parent's of a removed one (M2)."""
+        """Whether a stat had to be asked for. ZooKeeper answers a SetData alone with its zxid. All operations of a
+        multi() share one zxid: the stat of a created node has it, or that of a removed node's parent (M2)."""
         created = None
         when = _When(0)
         for operation, stored in zip(batch.operations, outcome.stored, strict=True):
@@ -241,7 +247,7 @@ class CommitPipeline:
                 batch.made[path] = Made(made.version, *when)
 
     def _settle(self, batch: _Batch, outcome: MultiOutcome | _When, answers: dict[int, GroupAnswer]) -> _Batch | None:
-        """Answer what can be answered; the rest is to be sent again."""
+        """Answers what can be answered. Returns the rest, which is to be sent again."""
         match outcome:
             case Committed():
                 self._answer_stored(batch, answers)
@@ -271,9 +277,10 @@ class CommitPipeline:
     def _sort_out(
         self, batch: _Batch, culprit: Item | None, answers: dict[int, GroupAnswer], *, changed: bool = False
     ) -> _Batch | None:
-        """All groups of the multi() are looked at, not the culprit alone: a broker's death makes hundreds conflict.
+        """Looks at all groups of the multi(), not at the culprit alone: a broker's death makes hundreds of them
+        conflict.
 
-        changed: it need not be rejected again for the same reason.
+        changed: something was done about the rejection, so the next attempt may succeed.
         """
         nodes = self._read_all(dict.fromkeys(path for item in batch.items for path in paths_of(item)))
         self._look_at_met(batch, nodes)
@@ -289,7 +296,7 @@ class CommitPipeline:
                     rest.append(item)
         stuck = len(rest) == len(batch.items) and not changed and culprit is not None
         if stuck and culprit is not None:
-            # Rejected for a reason that no condition of ours expresses.
+            # It was rejected for a reason that none of our conditions expresses.
             answers[culprit.number] = _refused(culprit, nodes)
             rest.remove(culprit)
         elif batch.attempt >= ATTEMPTS_MAX:
@@ -298,9 +305,9 @@ class CommitPipeline:
         return _Batch(rest, self._epoch_check, batch.attempt + 1) if rest else None
 
     def _clear_below(self, path: str) -> bool:
-        """People made nodes below one that is to go: they go, too. False: there are none.
+        """Removes nodes that people made below a node that is to go. False: there are none.
 
-        Those of leaderAndISR nodes whose own removal failed with the rest are among them: it comes to the same.
+        leaderAndISR nodes whose own removal failed with the rest are among them, which has the same result.
         """
         try:
             strays = list(islice(self._below(path), STRAYS_MAX))
@@ -318,13 +325,13 @@ class CommitPipeline:
         return True
 
     def _below(self, path: str) -> Iterator[str]:
-        """Children before their parents, so that any number of the first ones can be removed."""
+        """All nodes below, children before their parents, so that any number of the first ones can be removed."""
         for name in self._session.children_now(path):
             yield from self._below(f"{path}/{name}")
             yield f"{path}/{name}"
 
     def _look_at_met(self, batch: _Batch, nodes: Mapping[str, Node | None]) -> None:
-        """What of it cannot be read is out of every decision from now on (Z1)."""
+        """Reports nodes of this multi() that cannot be read: nobody decides about them from now on (Z1)."""
         writes = [write for item in batch.items for write in item.group]
         partitions = [write.partition for write in writes if isinstance(write, PartitionWrite)]
         read = Reading(self._session)
@@ -336,8 +343,8 @@ class CommitPipeline:
             self._on_unreadable(read.unreadable)
 
     def _read_all(self, wanted: Iterable[str]) -> Mapping[str, Node | None]:
-        """For as long as the session lives: without an answer there is nothing that could be said. One that may not be
-        read has a version that none of our conditions names."""
+        """Reads for as long as the session lives: without the nodes no group can be answered. A node that may not be
+        read gets a version that none of our conditions names."""
         named = list(wanted)
         while True:
             try:

@@ -1,9 +1,10 @@
-"""What a controller hears of requests below /admin: each once, however often they are read.
+"""Reports requests below /admin to the controller: each once, however often it is read.
 
-A node is known by its path and mzxid, so one that was removed and written again, or corrected, is a new request. The
-marks of deletions that this controller itself carries out are no requests: a late one would delete a topic that was
-made again meanwhile. What cannot be read is left where it is, and stands in the cluster's problems (Z1): the watch
-ends only when it is stopped, or with its session.
+- A node is known by its path and mzxid, so one that was removed and written again, or corrected, is a new request.
+- The mark of a deletion that this controller itself carries out is no request: a late one would delete a topic that was
+  made again meanwhile.
+- A node that cannot be read stays, and stands in the cluster's problems (Z1).
+- The watch ends only when it is stopped, or with its session.
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ log = logging.getLogger(__name__)
 
 
 class Deletions:
-    """Up to which zxid the marks of each topic belong to a deletion of this controller's: without end while one is
-    under way. Thread-safe."""
+    """Deletions that this controller carries out, and the marks that belong to them. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: By topic, up to which zxid a mark belongs to the deletion; infinite while the deletion is under way.
         self._up_to: dict[str, float] = {}
 
     def begin(self, topics: Iterable[str]) -> None:
@@ -44,7 +45,7 @@ class Deletions:
             self._up_to.update(dict.fromkeys(topics, math.inf))
 
     def sent(self, groups: Sequence[Group]) -> bool:
-        """Before they are. True: `answered` wants to know what became of them."""
+        """Call it before the groups are sent. True: call `answered` with their answers."""
         self.begin(write.topic for group in groups for write in group if isinstance(write, DeletionMark))
         return any(isinstance(write, TopicRemoval) for group in groups for write in group)
 
@@ -61,7 +62,7 @@ class Deletions:
             return frozenset(topic for topic, up_to in self._up_to.items() if up_to < math.inf)
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Their marks were not there in a reading that began after they were over."""
+        """Forgets deletions whose marks were not found by a reading that began after they were over."""
         with self._lock:
             for topic in topics:
                 if self._up_to.get(topic, math.inf) < math.inf:
@@ -73,7 +74,7 @@ class Deletions:
 
 
 class RequestWatch:
-    """Starts at once. loaded: what the controller knows, so that it is not told of it again."""
+    """Starts at once."""
 
     def __init__(
         self,
@@ -82,6 +83,7 @@ class RequestWatch:
         loaded: Iterable[Found],
         deletions: Deletions,
     ) -> None:
+        """loaded: requests that the controller has read already, and is not told of again."""
         self._session = session
         self._on_event = on_event
         self._deletions = deletions
@@ -108,7 +110,7 @@ class RequestWatch:
         pause_s = PAUSE_S_MIN
         while True:
             with self._changed:
-                # Nothing tells of an ACL that was corrected: what cannot be read is asked for from time to time.
+                # No event comes when an ACL is corrected: what cannot be read is read again from time to time.
                 self._changed.wait_for(lambda: self._stopped or self._marked, LOOK_S if self._unreadable else None)
                 if self._stopped:
                     return
@@ -149,7 +151,7 @@ class RequestWatch:
                 shortened(found.path),
                 shortened(found.why),
             )
-            # That its data changes is told to a watch of its own only.
+            # Only a watch on the node itself fires when its data changes.
             (node,) = self._session.read_each([found.path], self._mark)
             if isinstance(node, Node) and node.zxid != found.node.zxid:
                 self._mark(None)

@@ -1,6 +1,6 @@
 """ZooKeeper as a controller uses it: win, load, write, watch, resign (C1).
 
-One store is one candidacy, on a session of its own: once deposed it stores nothing more, and another one is needed.
+One store is one candidacy, on a session of its own: once deposed it stores nothing more, and another store is needed.
 """
 
 from __future__ import annotations
@@ -54,10 +54,11 @@ log = logging.getLogger(__name__)
 
 
 class ControllerStore:
-    """`on_deposed(reason)` is called once, on a thread of the store's, unless it resigned or was closed before."""
+    """What a candidacy reads and writes."""
 
     def __init__(self, session: Session, settings: Settings, on_deposed: Callable[[str], None]) -> None:
-        """settings: what holds where /config/cluster says nothing else."""
+        """settings: what holds where /config/cluster says nothing else. on_deposed(reason): called once, on a thread of
+        the store's, unless it resigned before."""
         self._session = session
         self._settings = settings
         self._on_deposed = on_deposed
@@ -73,10 +74,10 @@ class ControllerStore:
         self._watches: list[NodeWatch] = []
 
     def campaign(self, id: str, host: str, port: int, held: HeldDirectory | None = None) -> LoadedCluster | None:
-        """Win /controller and read everything. None: it is held already; try again when `watch_vacancy` says so.
+        """Wins /controller and reads everything. None: another commands; try again when `watch_vacancy` says so.
 
-        held: the node of a predecessor in that directory goes: it is dead, whatever its session says. Fails whole:
-        without a loaded cluster it is not the controller, and the session is closed.
+        held: the directory whose lock this process holds. A predecessor in that directory is dead, whatever its session
+        says, and its node goes. An error ends the candidacy as a whole: the session is closed.
         """
         if self._epoch_version is not None:
             return None
@@ -90,13 +91,14 @@ class ControllerStore:
             raise
 
     def watch_vacancy(self, on_vacant: Callable[[], None]) -> None:
-        """Calls it whenever /controller is found gone; on kazoo's thread: queue it and return."""
+        """Calls `on_vacant` whenever /controller is found gone. On kazoo's thread, so it must not block."""
         self._watches.append(
             NodeWatch(self._session, paths.CONTROLLER, lambda node: on_vacant() if node is None else None)
         )
 
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
-        """See ports.ControllerStore. `then` comes on the pipeline's thread; on this one if it is over."""
+        """See ports.ControllerStore. `then` is called on the pipeline's thread; on this one if the candidacy is
+        over."""
         if self._pipeline is None:
             then([Deposed()] * len(groups))
         elif self._deletions.sent(groups):
@@ -111,20 +113,21 @@ class ControllerStore:
         then(answers)
 
     def watch(self, on_event: Callable[[BrokersRead | PartitionsRead | NodesUnreadable | Requested], None]) -> None:
-        """From now on: the brokers first, as they are, then every change; and what is asked for below /admin, each
-        request once. On threads of the store's."""
+        """Reports to `on_event`, on threads of the store's: first the brokers as they are, then every change, and each
+        request below /admin once."""
         assert self._epoch_version is not None, "watch() is for who has won"
         check = Check(paths.CONTROLLER_EPOCH, self._epoch_version)
         self._watch = ControllerWatch(self._session, check, on_event, self._depose, self._unreadable)
         self._request_watch = RequestWatch(self._session, on_event, self._requests, self._deletions)
 
     def dead_thread(self) -> str:
-        """The name of one of its threads, without which this controller is blind, or cannot store anything."""
+        """The name of a thread that has died, without which this controller is blind, or cannot store anything; empty
+        if none has."""
         parts = (self._pipeline, self._watch, self._request_watch)
         return name_of_dead(part.worker for part in parts if part is not None)
 
     def resign(self) -> None:
-        """Let the next one in at once, and close the session. Not from a callback of this store's session."""
+        """Lets the next controller in at once, and closes the session. Not from a callback of this store's session."""
         with self._lock:
             self._over = True
         self._stop()
@@ -143,7 +146,7 @@ class ControllerStore:
         if node is None:
             for path in paths.BASE:
                 self._ensure(Create(path))
-            # Last, so that whoever sees it finds everything else.
+            # It is made last, so that whoever sees it finds everything else.
             self._ensure(Create(paths.CLUSTER, encode(ClusterInfo(cluster_id=str(uuid.uuid4())))))
             node = self._session.read_now(paths.CLUSTER)
             if node is None:
@@ -181,7 +184,7 @@ class ControllerStore:
         self._unreadable = read.unreadable
         for path, why in self._unreadable.reasons.items():
             log.error("%s is left as it is, and nobody decides about it: %s", shortened(path), shortened(why))
-        # One whose children cannot be listed became hidden after it was read.
+        # A topic whose children cannot be listed became hidden after it was read.
         topics = {name: of for name, of in topics.items() if name not in self._unreadable.topics}
         deleting = frozenset(_marked(self._requests) & topics.keys())
         self._deletions.begin(deleting)
@@ -217,7 +220,7 @@ class ControllerStore:
             self._depose_aside("the ZooKeeper session has ended")
 
     def _depose_aside(self, reason: str) -> None:
-        """Off kazoo's threads: who is told may well resign, which waits for them."""
+        """Deposes on another thread than kazoo's: whoever is told may resign, which waits for kazoo's threads."""
         threading.Thread(target=self._depose, args=(reason,), name="controller-deposed", daemon=True).start()
 
     def _depose(self, reason: str) -> None:
@@ -244,9 +247,9 @@ def _marked(found: Iterable[Found]) -> set[str]:
 
 
 def _requests(found: Iterable[Found], deleting: frozenset[str]) -> Iterator[Requested]:
-    """A deletion under way goes on without a request. The mark of a topic that is not there is one, which is refused,
-    and so removed."""
+    """The requests, without the marks of deletions under way, which go on by themselves. The mark of a topic that is
+    not there is a request: it is refused, and so removed."""
     for each in found:
-        requested = each.requested  # what is none is logged by the watch
+        requested = each.requested  # the watch logs a node that is no request
         if requested is not None and not (isinstance(each.asked, DeleteTopic) and each.asked.topic in deleting):
             yield requested

@@ -1,10 +1,10 @@
-"""What a controller hears of: brokers that come, go or shut down, and ISRs that leaders changed.
+"""Reports to the controller: brokers that come, go or shut down, and ISRs that leaders changed.
 
-A watch only marks what is to be read; one thread reads it, with the watch set again before the first byte is read. So
+A watch only marks what is to be read. One thread reads it, and sets the watch again before the first byte is read: so
 nothing is lost, and a burst of changes is one event. A notification is deleted after its partitions were handed on, in
-a multi() that checks the controller epoch: a deposed controller must not take what its successor has not seen.
+a multi() that checks the controller epoch: a deposed controller must not delete what its successor has not seen.
 
-The watch ends only when it is stopped, or with its session: of any other error it looks again, after a while (Z1).
+The watch ends only when it is stopped, or with its session. After any other error it reads again, after a while (Z1).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spark_replication.zk.session import Session, SessionLost
 DELETIONS_IN_MULTI_MAX = 500
 PAUSE_S_MIN = 0.1
 PAUSE_S_MAX = 5.0
-LOOK_S = 5.0  # so often what could not be read is asked for again
+LOOK_S = 5.0  # between two tries to read what could not be read
 
 log = logging.getLogger(__name__)
 
@@ -44,7 +44,8 @@ class ControllerWatch:
         on_deposed: Callable[[str], None],
         unreadable: Unreadable,
     ) -> None:
-        """unreadable: as loaded. Once any of it can be read, this candidacy ends, for the next one to load it."""
+        """unreadable: what could not be read while loading. Once any of it can be read, this candidacy ends, and the
+        next one loads it."""
         self._session = session
         self._epoch_check = epoch_check
         self._on_event = on_event
@@ -67,7 +68,7 @@ class ControllerWatch:
             self._marked.notify_all()
 
     def met(self, unreadable: Unreadable) -> None:
-        """A write met these: from now on nobody decides about them."""
+        """A write found that these cannot be read: nobody decides about them from now on."""
         self._hold(unreadable)
         self._on_event(PartitionsRead({}, unreadable))
 
@@ -127,12 +128,12 @@ class ControllerWatch:
 
     def _read_brokers(self) -> None:
         read = Reading(self._session).brokers(self._mark_brokers)
-        # One that may not be read has no watch.
+        # A broker that may not be read has no watch.
         self._unreadable_brokers = bool(read.unreadable.reasons)
         self._on_event(read)
 
     def _look_again(self) -> None:
-        """Nothing tells of an ACL that was corrected: so what cannot be read is asked for from time to time."""
+        """Reads again what could not be read: no event comes when an ACL is corrected."""
         with self._marked:
             held = sorted(self._held)
         if not held:
@@ -160,7 +161,7 @@ class ControllerWatch:
         self._delete([name for name in names if paths.isr_change(name) not in left])
 
     def _tell_left(self, left: dict[str, str]) -> None:
-        """Notifications that cannot be read stay: which partitions they are about, nobody knows."""
+        """Reports notifications that cannot be read. They stay: nobody knows which partitions they are about."""
         if left != self._left:
             self._left = left
             self._on_event(NodesUnreadable(paths.ISR_CHANGES, left))
@@ -181,7 +182,7 @@ class ControllerWatch:
 def _partitions_of(
     names: Iterable[str], nodes: Iterable[Node | UnreadNode | None]
 ) -> tuple[list[TopicPartition], dict[str, str]]:
-    """Of the notifications; and why of those that cannot be read, by path."""
+    """The partitions of the notifications; and for those that cannot be read the reason, by path."""
     found: set[TopicPartition] = set()
     left: dict[str, str] = {}
     for name, node in zip(names, nodes, strict=True):

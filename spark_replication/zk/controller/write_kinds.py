@@ -1,7 +1,7 @@
 """What each kind of write is in ZooKeeper: a codec for each, found by `codec_of`, which mypy proves complete. Pure.
 
-A write either names the version that it was decided against, or is one that only controllers make (their epoch is in
-every multi()): such a one is done also if what it makes is there already, or what it removes is gone.
+Some writes name the version that they were decided against. The others are made by controllers only, whose epoch is in
+every multi(): such a write is also done if what it makes is there already, or what it removes is gone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Kind = TypeVar("Kind")
 
 
 class Codec(ABC, Generic[Kind]):
-    """Of one kind of write."""
+    """How one kind of write becomes operations, and how nodes show that it is stored."""
 
     @abstractmethod
     def path(self, write: Kind) -> str:
@@ -40,18 +40,19 @@ class Codec(ABC, Generic[Kind]):
 
     @abstractmethod
     def operations(self, write: Kind, there: Mapping[str, bool]) -> Iterator[Operation]:
-        """there: which of `either_way` are; if nothing is said, as the write expects it."""
+        """The operations that store it. there: which nodes of `either_way` are there; a node that is not named is as
+        the write expects it."""
 
     @abstractmethod
     def is_stored(self, write: Kind, nodes: Nodes) -> bool:
-        """What is there is what it wrote."""
+        """Whether the nodes show what it writes."""
 
     def holds(self, write: Kind, nodes: Nodes) -> bool:
-        """Its own condition."""
+        """Whether its own condition holds."""
         return True
 
     def made(self, write: Kind, nodes: Nodes, proof: Node | None) -> Made:
-        """Once it is stored. proof: a node that the same multi() wrote, and nobody since."""
+        """What a stored write made. proof: a node that the same multi() wrote, and nobody since."""
         node = nodes[self.path(write)]
         return Made() if node is None else node.made
 
@@ -64,11 +65,11 @@ class Codec(ABC, Generic[Kind]):
         return ()
 
     def either_way(self, write: Kind) -> tuple[str, ...]:
-        """The nodes that may be there or not, whatever the write does to them."""
+        """The nodes that may be there or not before the write."""
         return ()
 
     def also_read(self, write: Kind) -> tuple[str, ...]:
-        """More nodes that tell where the write stands, or what it made."""
+        """More nodes to read, which tell what became of the write, or what it made."""
         return ()
 
 
@@ -76,7 +77,7 @@ Versioned = TypeVar("Versioned", bound=PartitionWrite | TopicWrite)
 
 
 class _AtVersion(Codec[Versioned]):
-    """At `version`; ABSENT: it makes the node."""
+    """A write at `version`. ABSENT: it makes the node."""
 
     def holds(self, write: Versioned, nodes: Nodes) -> bool:
         node = nodes[self.path(write)]
@@ -113,7 +114,7 @@ class _Partition(_AtVersion[PartitionWrite]):
         return [Check(paths.broker_epoch(broker), epoch) for broker, epoch in sorted(write.relies_on.items())]
 
     def either_way(self, write: PartitionWrite) -> tuple[str, ...]:
-        # Somebody may have removed a leaderAndISR by hand.
+        # The folder is there if somebody removed a leaderAndISR by hand.
         return (paths.partition(write.partition),) if write.version == ABSENT else ()
 
     def also_read(self, write: PartitionWrite) -> tuple[str, ...]:
@@ -137,7 +138,7 @@ class _Topic(_AtVersion[TopicWrite]):
 
 
 class _Broker(Codec[BrokerRemoval]):
-    """The end of a life: of that epoch, or it is none of ours."""
+    """Removes the registration of a broker's life, if that is still at the given epoch."""
 
     def path(self, write: BrokerRemoval) -> str:
         return paths.broker_id(write.broker)
@@ -189,7 +190,7 @@ class _Config(Codec[TopicConfigWrite | ClusterConfigWrite]):
 
 
 class _Removal(Codec[Kind]):
-    """Of all the nodes that `either_way` names, the first of which is the one that it is about."""
+    """Removes all the nodes that `either_way` names. The first of them is the one that the write is about."""
 
     def path(self, write: Kind) -> str:
         return self.either_way(write)[0]
@@ -216,7 +217,7 @@ class _TopicRemoval(_Removal[TopicRemoval]):
         )
 
     def also_read(self, write: TopicRemoval) -> tuple[str, ...]:
-        return (paths.TOPICS,)  # it tells the zxid
+        return (paths.TOPICS,)  # its pzxid is the zxid of the removal
 
     def made(self, write: TopicRemoval, nodes: Nodes, proof: Node | None) -> Made:
         parent = nodes[paths.TOPICS]
