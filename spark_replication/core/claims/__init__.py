@@ -1,1 +1,2 @@
-"""What a process claims for itself in ZooKeeper, whichever answers are lost: to live, to command, to stop, a number."""
+"""Claims of a process in ZooKeeper, whichever answers are lost: a registration, the command, the mark of a stop, an
+id."""

@@ -1,17 +1,17 @@
-"""Who commands: /controller and the next controller epoch in one multi() (C1).
+"""The claim to command: /controller and the next controller epoch in one multi() (C1).
 
 | /controller_epoch | /controller                       | then          | why                                          |
 | ----------------- | --------------------------------- | ------------- | -------------------------------------------- |
 | any               | mine, as sent                     | Settled       | only the answer was lost                     |
 | not readable      | any other                         | Refused       | CorruptState: the next epoch is not known    |
-| any               | another's, or not readable        | Settled: None | it commands                                  |
+| any               | another's, or not readable        | Settled: None | another commands                             |
 | none              | none                              | Send          | the first epoch and the node                 |
 | at a version      | none                              | Send          | the next epoch and the node                  |
 | any               | mine, of an earlier attempt       | Send          | the same, and that node goes                 |
 | any               | of the directory that I hold      | Send          | the same, and that node goes: its writer is  |
 |                   |                                   |               | dead, whatever its session says              |
 
-The epoch is read first. Whoever wins after that has raised it, so that its node stays.
+The epoch is read first. A controller that wins after that has raised it, so this multi() fails and its node stays.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ CONTROLLER = Place(Kind.CONTROLLER)
 
 
 class Won(NamedTuple):
-    """epoch_version: what every multi() of this controller checks."""
-
     info: ControllerInfo
+    #: The version of /controller_epoch that every multi() of this controller checks.
     epoch_version: int
 
 
 class Campaigning(NamedTuple):
-    """wanted: its epoch is not known yet. held: the directory whose lock this process holds. None: another commands."""
+    """Claims None if another commands."""
 
+    #: Without an epoch, which is not known yet. `held` is the directory whose lock this process holds.
     wanted: ControllerInfo
 
     def __str__(self) -> str:

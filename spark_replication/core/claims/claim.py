@@ -1,20 +1,20 @@
-"""What a process claims for itself in ZooKeeper, whichever answers are lost on the way.
+"""A claim: what a process wants to be true of itself in ZooKeeper, whichever answers are lost on the way.
 
-A claim reads the nodes that decide, and names the one multi() that would make it true. Every write in it names the
-version that was read, so it may be sent again at any time. A write that was refused and a write whose answer was lost
-are the same to it: what is there is read again, and shows what was sent or does not.
+A claim reads the nodes that decide, and returns the one multi() that would make it true. Every write in that multi()
+names the version that was read, so it may be sent again at any time. A refused write and a write whose answer was lost
+are treated alike: the nodes are read again, and show whether it was stored.
 
 | doing | event                     | then    | why                                               |
 | ----- | ------------------------- | ------- | ------------------------------------------------- |
-| READ  | Settled                   | end     | it is true already, or another's                  |
-| READ  | Refused                   | end     | by its error                                      |
+| READ  | Settled                   | end     | the claim is true already, or another's is        |
+| READ  | Refused                   | end     | with the error of the refusal                     |
 | READ  | Send                      | SEND    |                                                   |
-| READ  | Send, after `sends_max`   | end     | RequestTimedOut: somebody writes these nodes      |
+| READ  | Send, after `sends_max`   | end     | RequestTimedOut: another process writes the nodes |
 | SEND  | stored                    | end     | `claimed` is true                                 |
 | SEND  | refused, or answer lost   | READ    | nobody knows what is there                        |
-| both  | the session is over       | end     | by that error, which is for who performs to raise |
+| both  | the session is over       | end     | the performer raises that error                   |
 
-zk.claims and sim.world.claims perform it. Both read the nodes in the order in which the claim names them.
+zk.claims and sim.world.claims perform claims. Both read the nodes in the order in which the claim names them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from spark_replication.errors import CorruptState, ReplicationError, RequestTimedOut
 from spark_replication.model import ABSENT, BrokerId
 
-# A race is lost within one or two rounds; more means that something else writes these nodes.
+# A race is decided within one or two rounds; more rounds mean that something else writes these nodes.
 RACES_MAX = 20
 
 Value = TypeVar("Value")
@@ -42,17 +42,19 @@ class Kind(Enum):
 
 
 class Place(NamedTuple):
-    """A node. Those of CONTROLLER and REGISTRATION go with the session that made them. broker: 0, if it is none's."""
+    """A node. Nodes of CONTROLLER and REGISTRATION are ephemeral: they go with the session that made them."""
 
     kind: Kind
+    #: 0 for a node that is no broker's.
     broker: BrokerId = 0
 
 
 class Seen(NamedTuple, Generic[Value]):
-    """A node as read. is_mine: it goes with the session that read it."""
+    """A node as read."""
 
     value: Value | CorruptState
     version: int
+    #: The node goes with the session that read it.
     is_mine: bool = False
 
     def is_as_sent(self, sent: object) -> bool:
@@ -60,10 +62,11 @@ class Seen(NamedTuple, Generic[Value]):
 
 
 class Put(NamedTuple):
-    """version: as read. ABSENT: it makes the node."""
+    """Writes the node, or makes it."""
 
     place: Place
     value: Any
+    #: The version as read. ABSENT: make the node.
     version: int = ABSENT
 
 
@@ -73,7 +76,7 @@ class Remove(NamedTuple):
 
 
 class Check(NamedTuple):
-    """The node stays as it was read."""
+    """Requires that the node is as it was read."""
 
     place: Place
     version: int
@@ -83,13 +86,16 @@ Operation = Put | Remove | Check
 
 
 class Send(NamedTuple, Generic[Claimed]):
-    """claimed: what is true once this multi() is stored."""
+    """Send this multi()."""
 
     operations: tuple[Operation, ...]
+    #: What is true once the multi() is stored.
     claimed: Claimed
 
 
 class Settled(NamedTuple, Generic[Claimed]):
+    """Nothing is to be sent."""
+
     claimed: Claimed
 
 
@@ -101,7 +107,7 @@ Nodes = Mapping[Place, Seen[Any] | None]  # None: there is no such node
 
 
 class Claim(Protocol[Claimed]):
-    """One that can be printed: its name."""
+    """str() of a claim is its name, for errors."""
 
     @property
     def sends_max(self) -> int: ...
@@ -110,12 +116,13 @@ class Claim(Protocol[Claimed]):
     def reads(self) -> tuple[Place, ...]: ...
 
     def decide(self, nodes: Nodes, sent: Claimed | None) -> Send[Claimed] | Settled[Claimed] | Refused:
-        """sent: what the last multi() would have claimed, which may be stored; None: nothing was sent."""
+        """Decides by the nodes as read. sent: what the last multi() would claim, which may be stored; None if nothing
+        was sent."""
         ...
 
 
 class Attempts(Generic[Claimed]):
-    """Of one claim."""
+    """Counts the attempts of one claim."""
 
     def __init__(self, claim: Claim[Claimed]) -> None:
         self.claim = claim

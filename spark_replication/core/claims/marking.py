@@ -1,4 +1,4 @@
-"""A broker that shuts down says so in its registration: nobody lets it into an ISR, or elects it, from now on (L2, I3).
+"""The mark of a broker that shuts down, in its registration: nobody lets it into an ISR, or elects it, then (L2, I3).
 
 | registration's node  | epoch's node        | then    | why                                                     |
 | -------------------- | ------------------- | ------- | ------------------------------------------------------- |
@@ -20,9 +20,8 @@ from spark_replication.model import BrokerId, Registration
 
 
 class Marking(NamedTuple):
-    """registration: as it was made."""
-
     broker: BrokerId
+    #: As it was made, without the mark.
     registration: Registration
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""A broker id that nobody else has.
+"""The claim to a broker id that nobody else has.
 
 | the sequence's node | then    | why                                                                       |
 | ------------------- | ------- | ------------------------------------------------------------------------- |
@@ -16,7 +16,7 @@ from spark_replication.errors import CorruptState
 from spark_replication.model import ABSENT, BrokerId, BrokerSequence
 
 FIRST_BROKER_ID = 1
-SENDS_MAX = 100  # in each round one of those who ask gets its id
+SENDS_MAX = 100  # of those who claim at one time, one gets its id in each round
 SEQUENCE = Place(Kind.BROKER_SEQUENCE)
 
 

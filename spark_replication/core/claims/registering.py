@@ -1,4 +1,4 @@
-"""A broker's registration: its next epoch and its ephemeral node in one multi() (B1, I8).
+"""The claim to be registered: a broker's next epoch and its ephemeral node in one multi() (B1, I8).
 
 A broker's epoch is the version of its epoch's node, so only a registration may write that node.
 
@@ -45,9 +45,8 @@ class Registered(NamedTuple):
 
 
 class Registering(NamedTuple):
-    """wanted: its epoch is not known yet."""
-
     broker: BrokerId
+    #: Without an epoch, which is not known yet.
     wanted: Registration
 
     def __str__(self) -> str:
@@ -96,7 +95,7 @@ class Registering(NamedTuple):
 
 
 def _took_effect(sent: Registered, known: Seen[BrokerEpoch] | None, present: Seen[Registration] | None) -> bool:
-    """The epoch's version as well: a registration of an epoch that is over is none."""
+    """Whether both nodes are as sent, the epoch's version included: a registration of an epoch that is over is none."""
     return (
         known is not None
         and (known.version, known.value) == (sent.epoch.epoch, sent.epoch)
@@ -109,5 +108,5 @@ def _last(known: Seen[BrokerEpoch] | None) -> BrokerEpoch | None:
     if known is None or isinstance(known.value, CorruptState):
         return None
     last, version = known.value, known.version
-    # Somebody may have written the node by hand: its version counts.
+    # A person may have written the node: its version counts, not what it says.
     return last if last.epoch == version else replace(last, epoch=version, clean_since=min(last.clean_since, version))

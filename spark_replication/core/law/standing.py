@@ -1,17 +1,18 @@
-"""What became of a group of writes whose multi() was refused, or whose answer was lost, by what is there since.
+"""What became of a group of writes whose multi() was refused, or whose answer was lost, judged by the nodes.
 
-A multi() is stored whole or not at all. A write that names a version proves that: nobody else makes that version of
-that node with that content, since a leader writes only what it changes, and neither leader epoch nor min_isr. What
-another write makes or removes may have been so before.
+A multi() is stored whole or not at all. A write shows if its nodes are as the write makes them. A write that names a
+version also proves, by showing, that its multi() was stored: nobody else makes that version of that node with that
+content, since a leader writes only what it changes, and neither leader epoch nor min_isr. The nodes of any other write
+may have been so before.
 
-| its answer | what is there                                      | Standing | why                                    |
-| ---------- | -------------------------------------------------- | -------- | -------------------------------------- |
-| lost       | one write that proves shows                        | STORED   | whatever became of the others since    |
-| lost       | every write shows                                  | STORED   | it comes to the same                   |
-| lost, no   | else, and every condition holds                    | OPEN     | it can be sent, again                  |
-| lost, no   | else                                               | LOST     | a condition fails, and will for ever   |
+| answer lost? | the nodes                                        | Standing | why                                    |
+| ------------ | ------------------------------------------------ | -------- | -------------------------------------- |
+| yes          | one write that proves shows                      | STORED   | whatever became of the others since    |
+| yes          | every write shows                                | STORED   | the result is the same                 |
+| yes or no    | otherwise, if every condition holds              | OPEN     | it can be sent, or sent again          |
+| yes or no    | otherwise                                        | LOST     | a condition fails, and will for ever   |
 
-"Shows": what is there is what the write makes. Sending again is safe at any time: the conditions are in the multi().
+Sending again is safe at any time: the conditions are in the multi().
 """
 
 from __future__ import annotations
@@ -30,33 +31,33 @@ class Standing(enum.Enum):
 
 
 class Look(NamedTuple):
-    """What is there, of one write."""
+    """What the nodes say of one write."""
 
     write: Write
-    #: Of the node that the write is about; ABSENT: there is none.
+    #: The version of the node that the write is about; ABSENT if there is none.
     version: int
-    #: What is there is what it makes.
+    #: The nodes are as the write makes them.
     shows: bool
-    #: Its conditions do.
+    #: The conditions of the write hold.
     holds: bool
 
 
 def standing(looks: Sequence[Look], *, is_lost: bool) -> Standing:
-    """is_lost: an answer to this group was: it may be stored."""
+    """is_lost: an answer to this group was lost, so it may be stored."""
     if is_lost and (proof(looks) is not None or all(look.shows for look in looks)):
         return Standing.STORED
     return Standing.OPEN if all(look.holds for look in looks) else Standing.LOST
 
 
 def proof(looks: Sequence[Look]) -> PartitionWrite | TopicWrite | None:
-    """Whose node is as the group made it, and as nobody else would have."""
+    """The write that proves the group stored, if one shows: its node is as nobody else would have made it."""
     return next(
         (look.write for look in looks if look.shows and isinstance(look.write, (PartitionWrite, TopicWrite))), None
     )
 
 
 def moved_on(looks: Sequence[Look]) -> Iterator[PartitionWrite]:
-    """Of a group that is stored: the writes of partitions that their leaders have written since."""
+    """The writes of a stored group whose partitions their leaders have written since."""
     for look in looks:
         if isinstance(look.write, PartitionWrite) and look.version > look.write.version + 1:
             yield look.write
