@@ -1,8 +1,8 @@
 """Work on a table in an object store, done by a process of its own: `python -m spark_replication.mirror.aside`.
 
-Where delta-rs changes a table's properties, and where it lists files, it keeps Python's lock while it waits for the
-network. On a controller's thread that would stop its other threads as well, and a store that does not answer would cost
-it its ZooKeeper session.
+When delta-rs changes a table's properties or lists files, it keeps Python's lock while it waits for the network. In a
+controller's process that would stop all other threads as well, and a store that does not answer would cost the
+controller its ZooKeeper session.
 """
 
 from __future__ import annotations
@@ -21,18 +21,19 @@ Work = Literal["forget", "tidy"]
 
 
 class Task(msgspec.Struct, frozen=True, kw_only=True):
-    """DeltaFile's `work`, with its argument. It comes by standard input: `store` may hold secrets."""
+    """The work to do on one table. It comes by standard input, since `store` may hold secrets."""
 
     table: str
     uri: str
     cluster_id: str
     store: dict[str, str]
+    #: The method of DeltaFile, and its argument.
     work: Work
     argument: int
 
 
 def done_aside(task: Task) -> None:
-    """StorageFailed: it was not done, or not all of it."""
+    """Has another process do it. StorageFailed: it was not done, or not all of it."""
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "spark_replication.mirror.aside"],

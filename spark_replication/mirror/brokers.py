@@ -1,6 +1,7 @@
 """The table `brokers`: a row for each broker that is registered, and for each that was.
 
-A partition's leader is reached at the address that its row has here: two nodes of ZooKeeper never mix in one row (M5).
+A leader is reached at the address in its broker's row here, not in `partitions`: no row mixes two nodes of ZooKeeper
+(M5).
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """What rows were and became, one event after the other, over all controllers. Pure.
 
 Rules:
-- An event of a row says what the last one said that it became, and what it became then: the events of a row are a
-  chain, whoever wrote them.
-- Events are in their table before the rows that they are of are in theirs: whatever a table shows has its event. What
-  a row was is known from the last telling of it, or read: what a controller before this one told, and had no time to
-  show, counts as much as what is shown.
-- A write of events is one whole, and the table keeps the highest number of a fact that was written: so none is there
-  twice, and a controller that was deposed writes no more of them, nor rows that have one.
+- The events of a row are a chain, whoever wrote them: each says what the row was, as the event before says that it
+  became, and what it became then.
+- Events are written before the rows that they are about: whatever a table shows has its event. What a row was is known
+  from this controller's last news of it, or is read. An event of an earlier controller that had no time to write the
+  row counts as much as a row.
+- A write of events is stored whole, and the table keeps the highest number of a written fact. So no event is there
+  twice, and a deposed controller writes no more events, nor rows that have one.
 """
 
 from __future__ import annotations
@@ -25,17 +25,19 @@ from spark_replication.process.uncollected import uncollected
 
 
 class Seen(NamedTuple):
-    """What the tables say of a row. face None: it is gone."""
+    """What the tables say of a row."""
 
     zxid: int
+    #: None if the row is gone.
     face: Face | None
 
 
 class Part(NamedTuple):
-    """What is written of one table together with facts. knows: see `compared`."""
+    """What is written to one table together with facts."""
 
     rows: Latest[Any]
     batch: TableBatch[Any]
+    #: See `compared`.
     knows: Callable[[Key], bool]
 
     @property
@@ -43,12 +45,13 @@ class Part(NamedTuple):
         return self.rows.table
 
 
-# What is in a table now of these keys; None: of all.
+# Returns what a table has now of these keys; of all if None.
 Look = Callable[[Table[Any], Collection[Key] | None], Mapping[Key, Seen]]
 
 
 class Vanished(NamedTuple):
-    """What somebody told of before, and is not in what was told whole: it is to be told that it is gone."""
+    """Rows that an earlier controller wrote, or wrote an event of, and that are not in a complete set: they are
+    gone."""
 
     part: Part
     gone: list[Gone]
@@ -60,29 +63,32 @@ class Told(NamedTuple):
 
 
 class Chain:
-    """What each row was, in the tables, to those who wrote them before, and to this controller."""
+    """What each row was: by the tables, by the events of earlier controllers, and by this controller."""
 
     def __init__(self, cluster_id: str, controller_epoch: int) -> None:
         self._cluster_id = cluster_id
         self._epoch = controller_epoch
-        # Of rows of which others told more than this controller had heard, or than their tables show.
+        #: Rows of which events of other controllers say something newer than this controller knows, or than their
+        #: tables show.
         self._ahead: dict[tuple[str, Key], Seen] = {}
-        # Of them, those that were not among what was read last: their tables show them by then, or have shown them.
+        #: Those of them that were not among the events read last: their tables show them by now, or have shown them.
         self._were_shown: set[tuple[str, Key]] = set()
-        self._heard: list[tuple[str, Key]] = []  # of them, with what is being written
+        #: Those of them that this controller knows once the present write is stored.
+        self._heard: list[tuple[str, Key]] = []
 
     @property
     def is_behind(self) -> bool:
-        """Others told of rows what their tables do not show, and this controller has not heard."""
+        """Whether events of other controllers say something that tables do not show, and this controller does not
+        know."""
         return bool(self._ahead)
 
     def written(self) -> None:
-        """What `next` told last is in the table."""
+        """The events that `next` returned last are in their table."""
         for row in self._heard:
             self._ahead.pop(row, None)
 
     def read(self, told: Iterable[tuple[str, Key, Seen]]) -> None:
-        """All that others told and their tables need not show yet, in the order in which they told it."""
+        """Takes in all events of other controllers that tables need not show yet, in their order."""
         self._were_shown = set(self._ahead)
         for table, key, seen in told:
             self._others_told(table, key, seen)
@@ -94,8 +100,9 @@ class Chain:
             self._ahead[table, key] = seen
 
     def next(self, facts: Sequence[Fact], parts: Iterable[Part], look: Look, *, last: int, now_ms: int) -> Told:
-        """What follows from these facts, and from what is told whole. last: the last number that was written: what a
-        write of which no answer came has stored is not told again. StorageFailed: somebody else writes the events."""
+        """The events that follow from these facts and from complete sets. last: the last number in the table, so that
+        events of a write whose answer was lost are not written again. StorageFailed: another controller writes the
+        events."""
         if term_of(last) > self._epoch:
             raise StorageFailed(
                 f"the mirror's tables are written by the controller of epoch {term_of(last)}, and this is the one of "
@@ -128,7 +135,7 @@ class Chain:
         )
 
     def _look_again(self, parts: Iterable[Part], look: Look) -> None:
-        """A row that was shown, and is not in its table, is gone, and the table has forgotten that."""
+        """Takes rows as gone that a table has shown, and has no longer: it has forgotten their tombstones."""
         for table in {part.table.name: part.table for part in parts}.values():
             keys = {key for name, key in self._were_shown if name == table.name}
             for key in keys - look(table, keys).keys() if keys else ():
@@ -185,7 +192,8 @@ class Chain:
                 self._ahead.pop((table, key), None)
 
     def _gone(self, part: Part, shown: Mapping[Key, Seen], now_ms: int) -> list[Gone]:
-        """What others told of and did not write is there, as much as what is in the table."""
+        """Rows that are not in a complete set. A row of which others wrote an event only counts as if it were in the
+        table."""
         told = {key: seen for (name, key), seen in self._ahead.items() if name == part.table.name}
         newer = {key: seen for key, seen in told.items() if seen.zxid > _zxid(shown.get(key))}
         return compared(

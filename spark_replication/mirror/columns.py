@@ -1,4 +1,4 @@
-"""What a table of the mirror is made of: its columns, each with what it says of a row, in one place."""
+"""What a table of the mirror is made of: its columns, each with its value of a row, in one place."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from spark_replication.process.uncollected import uncollected
 UTC_TIME = pa.timestamp("us", "UTC")
 
 Live = TypeVar("Live")
-Key = tuple[Any, ...]  # of a row, as the columns have it that are its table's key
-Face = dict[str, Any]  # what events tell of a row: some of its columns
+Key = tuple[Any, ...]  # the values of a row's key columns
+Face = dict[str, Any]  # the part of a row that events tell: some of its columns
 
 
 class Gone(msgspec.Struct, frozen=True, kw_only=True):
-    """A tombstone: what is stored has nothing of that key, since `zxid` at the latest."""
+    """A tombstone: ZooKeeper has nothing of that key, since `zxid` at the latest."""
 
     cluster_id: str
     key: Key
@@ -29,20 +29,22 @@ class Gone(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _nothing(_gone: Gone) -> None:
-    """What a tombstone says nothing of."""
+    """The value of a column that a tombstone leaves empty."""
 
 
 class Column(msgspec.Struct, Generic[Live], frozen=True):
-    """live, gone: its value in the row of something that exists, and in a tombstone. comment: stored in the table.
-    is_mirrors: ZooKeeper has nothing to compare it with. agreed: what it is to be, where `live` of a row that was just
-    read does not say so; None: whatever it is."""
-
     name: str
     type: pa.DataType
+    #: Stored in the table.
     comment: str
+    #: Its value in the row of something that exists.
     live: Callable[[Live], Any]
+    #: Its value in a tombstone.
     gone: Callable[[Gone], Any] = _nothing
+    #: ZooKeeper has nothing to compare it with.
     is_mirrors: bool = False
+    #: What `verify` expects, if `live` of a row that was just read from ZooKeeper does not say so. It returns None if
+    #: any value will do.
     agreed: Callable[[Live], Any] | None = None
 
     @property
@@ -51,23 +53,22 @@ class Column(msgspec.Struct, Generic[Live], frozen=True):
 
 
 class Tells(msgspec.Struct, Generic[Live], frozen=True):
-    """How a row's changes become events. columns: what they tell of it, in values that JSON has; face: those of a row,
-    which is not made of its columns one by one, since thousands may change together. kind: what it is called that a row
-    with this face got that one; None: there was, or is, no row. why: of what is so now. at_ms: since when; 0: not
-    known."""
+    """How a row's changes become events."""
 
+    #: The columns that events tell, with values that JSON has.
     columns: tuple[str, ...]
+    #: Their values in a row. Not made column by column, since thousands of rows may change together.
     face: Callable[[Live], Face]
+    #: The name of a change from the one face to the other; None: there was, or is, no row.
     kind: Callable[[Face | None, Face | None], str]
+    #: Why the row is as it is after a change of that kind.
     why: Callable[[Live, str], str | None]
+    #: Since when it is so; 0: not known.
     at_ms: Callable[[Live], int]
 
 
 class Table(Generic[Live]):
-    """key: the columns that tell whose row it is. order: those by which the greater of two rows of one key counts; on a
-    tie the stored one, but with `last_wins`. special: SQL over `told` and `stored` for columns that do not just become
-    what is told. hides: whether the row of that key is among what cannot be read. keeps_gone: tombstones are for
-    readers, too, and never forgotten."""
+    """A table, with the rules by which its rows are merged."""
 
     def __init__(
         self,
@@ -83,6 +84,10 @@ class Table(Generic[Live]):
         keeps_gone: bool = False,
         tells: Tells[Live] | None = None,
     ) -> None:
+        """key: the columns that identify a row. order: the columns by which the greater of two rows of one key counts;
+        on a tie the stored row, or with last_wins the new one. special: SQL over `told` and `stored`, for columns that
+        do not just take the new value. hides: whether the row of that key is among what cannot be read. keeps_gone:
+        tombstones are for readers, too, and never forgotten."""
         self.name = name
         self.comment = comment
         self.columns = tuple(columns)
@@ -102,7 +107,7 @@ class Table(Generic[Live]):
 
     @property
     def keeps_versions(self) -> bool:
-        """Its rows change, and somebody may ask what they were."""
+        """Whether its rows change, and somebody may ask what they were."""
         return self.tells is not None
 
     @cached_property
@@ -131,7 +136,7 @@ class Table(Generic[Live]):
         return row.key if isinstance(row, Gone) else tuple(column.live(row) for column in self._of_key)
 
     def face(self, row: Live | Gone) -> Face | None:
-        """None: it is gone."""
+        """What events tell of a row; None if it is gone."""
         return None if isinstance(row, Gone) or self.tells is None else self.tells.face(row)
 
     def order_of(self, row: Live | Gone) -> tuple[int, ...]:

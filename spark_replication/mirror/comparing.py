@@ -1,4 +1,4 @@
-"""What a whole set says of a table (M2): which of its rows are not shown yet, and what is shown that is gone."""
+"""Compares a complete set with a table (M2): which rows the table does not show yet, and which of its rows are gone."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ Live = TypeVar("Live", bound=Row)
 
 
 class Shown(NamedTuple):
-    """order: as the table's columns of that name have it; zxid is the first of them."""
-
+    #: The values of the table's order columns, of which zxid is the first.
     order: tuple[int, ...]
     deleted: bool
 
@@ -27,7 +26,8 @@ def compared(
     cluster_id: str,
     now_ms: int,
 ) -> TableBatch[Live]:
-    """What to write of it. knows: whether the controller has said of a row that it is there, or gone."""
+    """What to write of a batch. If it is a complete set, only rows that are not shown yet, and tombstones of rows that
+    are gone. knows: whether the controller knows that a row exists, or that it is gone."""
     whole = batch.whole
     if whole is None:
         return batch

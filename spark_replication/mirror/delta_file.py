@@ -1,13 +1,15 @@
 """A Delta table as one cluster's controllers write it, by delta-rs: no Spark, no JVM.
 
 Rules:
-- A write is made on one version of the table, and stored only if that is still the last; else it is made again, on a
-  newer one. So what it rests on (whose table it is, which rows there are, the low-water mark) holds as it is stored.
-- The table names its cluster in a property; another cluster's is refused, and left as it is (M6).
-- Tombstones may go once the low-water mark, a property too, has risen to them: no row from below it is inserted any
-  more, however late its writer comes (M2), but by who knows everything that was stored at that mark, or later.
-- Earlier versions are kept for as long as `history` says; a property of the table tells everybody who tidies it.
-- What is appended has a number, and the table keeps the last: it is there once, however often it is written.
+- A write is made on one version of the table, and stored only if that is still the last; otherwise it is made again, on
+  a newer one. So what the write rests on (whose table it is, which rows there are, the low-water mark) holds as it is
+  stored.
+- A property of the table names its cluster. Another cluster's table is refused, and left as it is (M6).
+- Tombstones may go once the low-water mark, a property too, has risen to them. From then on no row from below the mark
+  is inserted, however late its writer comes (M2), except by a writer that knows everything that was stored at the mark,
+  or later.
+- Earlier versions are kept for as long as `history` says. A property of the table says so to everybody who tidies it.
+- Each appended batch has a number, and the table keeps the last: a batch is there once, however often it is written.
 - Columns that an earlier release did not have are added, empty (M6).
 """
 
@@ -43,20 +45,20 @@ from spark_replication.mirror.reading import rows_of
 
 OWNER = "spark_replication.cluster_id"
 LOW_WATER = "spark_replication.low_water_zxid"
-APPENDED = "spark_replication.appended"  # the transaction by which a table tells of the last number
+APPENDED = "spark_replication.appended"  # the transaction by which a table keeps the last number
 ATTEMPTS_MAX = 50
 NOT_ALL = -1
 COMMITS_PER_CHECKPOINT = 100
 WRITES_UNTIDY = 60
-# Whoever has written meanwhile may have written what this write rests on: it is for this module to look.
+# delta-rs must not repeat a write by itself: a concurrent write may have changed what this one rests on.
 _ONCE = CommitProperties(max_commit_retries=0)
-_SMALL = WriterProperties(compression="ZSTD", compression_level=1)  # a third less than delta-rs' own choice
+_SMALL = WriterProperties(compression="ZSTD", compression_level=1)  # a third fewer bytes than delta-rs' own choice
 
 Live = TypeVar("Live")
 
 
 class DeltaFile(Generic[Live]):
-    """Not thread-safe: one thread writes. Others may write the same table, in this process or another."""
+    """Not thread-safe: one thread uses it. Other writers may write the same table, in this process or another."""
 
     def __init__(self, table: Table[Live], uri: str, cluster_id: str, store: StoreOptions = PATIENCE) -> None:
         self.uri = uri
@@ -67,9 +69,13 @@ class DeltaFile(Generic[Live]):
         self._writes = 0
 
     def merge(self, rows_for: Callable[[DeltaTable], pa.Table], *, as_of: int = NOT_ALL) -> None:
-        """The rows that count, among those that are made for the version that they are merged into; at most one of a
-        key. as_of: they are all that was stored at that zxid, to be compared with the table as it is now, whoever has
-        written it. StorageFailed: nothing was changed, or all of it was."""
+        """Merges rows into the table, of each key the one that counts. StorageFailed: nothing was changed, or all of
+        it.
+
+        rows_for: makes the rows for the version that they are merged into, at most one of a key. as_of: the zxid at
+        which the rows are everything that was stored, so that they are compared with the table as it is now, whoever
+        has written it.
+        """
         if as_of != NOT_ALL:
             self._open = None
 
@@ -98,8 +104,11 @@ class DeltaFile(Generic[Live]):
         self._written(merge)
 
     def append(self, rows_for: Callable[[DeltaTable, int], tuple[pa.Table, int]]) -> None:
-        """rows_for(opened, last): the rows that come after what was appended last, in this version of the table, and
-        the number of the last of them. StorageFailed: as of `merge`."""
+        """Appends rows. StorageFailed: as for `merge`.
+
+        rows_for(opened, last): makes the rows that come after the number `last`, for this version of the table, and
+        returns them with their last number.
+        """
 
         def append(opened: DeltaTable) -> None:
             last = opened.transaction_version(APPENDED)
@@ -113,7 +122,7 @@ class DeltaFile(Generic[Live]):
         self._written(append)
 
     def read(self, columns: Iterable[str], where: str | None = None) -> pa.Table:
-        """As it is now, whoever has written it."""
+        """Rows of the table as it is now, whoever has written it."""
         with self._translated():
             self._open = None
             return rows_of(self._opened(), columns, where)
@@ -125,18 +134,18 @@ class DeltaFile(Generic[Live]):
         self._written(remove)
 
     def forget(self, zxid: int) -> None:
-        """Tombstones up to there."""
+        """Removes tombstones up to this zxid."""
         if not self._aside("forget", zxid):
             self.forget_here(zxid)
 
     def tidy(self, history_bytes: int) -> None:
-        """Small files become large ones, and what is older than the history that is kept goes (M3)."""
-        self._writes = 0  # if it fails, it is tried again after as many
+        """Compacts small files, and removes what is older than the history that is kept (M3)."""
+        self._writes = 0  # if it fails, it is tried again after as many writes
         if not self._aside("tidy", history_bytes):
             self.tidy_here(history_bytes)
 
     def _aside(self, work: Work, argument: int) -> bool:
-        """Done by another process, where the table is in an object store."""
+        """Has another process do it if the table is in an object store. False: this process has to."""
         if not is_remote(self.uri):
             return False
         self._open = None
@@ -192,11 +201,11 @@ class DeltaFile(Generic[Live]):
 
     @property
     def is_untidy(self) -> bool:
-        """So much was written since it was tidied that it is to be done soon."""
+        """Whether so much was written since the table was tidied that it should be done soon."""
         return self._writes >= WRITES_UNTIDY
 
     def open(self) -> None:
-        """It is there, ours and as wide as it is to be. Every write sees to that."""
+        """Makes sure that the table is there, ours, and has all columns. Every write does so, too."""
         self._written(lambda _opened: None)
 
     def _written(self, write: Callable[[DeltaTable], None]) -> None:
@@ -238,7 +247,7 @@ class DeltaFile(Generic[Live]):
         )
 
     def _claim(self, found: DeltaTable) -> None:
-        """An earlier release named the cluster in each row alone."""
+        """Makes sure that the table is this cluster's. An earlier release named the cluster only in each row."""
         owner = found.metadata().configuration.get(OWNER)
         if owner is None:
             if "cluster_id" in _names(found):

@@ -1,8 +1,8 @@
-"""The table `events`: a row for each thing that happened, none of which is ever changed.
+"""The table `events`: a row for each thing that happened. No row is ever changed.
 
-Of a row of another table it says what that was and became (JSON of the columns that tell about it), what set it off,
-and why it came out so. Rows of a cause have its id: a broker's death, and all elections that it caused. The events of a
-partition, by zxid, are all that became of it.
+An event about a row of another table says what that row was and became (as JSON of some columns), what set the change
+off, and why it came out so. Events of one cause have its id: a broker's death, and all elections that it caused. The
+events of a partition, by zxid, are its whole history.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ class EventRow(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def row(self) -> tuple[tuple[str, Any], ...]:
-        """Of which this is; empty: of none."""
+        """The key of the row that this event is about, by column; empty if it is about none."""
         return tuple(self.subject.items())
 
 
 def subject_of(event: Mapping[str, Any]) -> tuple[str, Key] | None:
-    """The table and key of the row that an event is of, by its columns; None: of none."""
+    """The table and key of the row that an event is about, by the event's columns; None if it is about none."""
     if event["broker"] is not None:
         return BROKERS.name, (event["broker"],)
     if event["topic"] is None:

@@ -1,4 +1,4 @@
-"""The table `events` as one controller writes it: each fact once, after those of all controllers before."""
+"""The table `events` as one controller writes it: each fact once, after the facts of all earlier controllers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _OTHERS = ("topic", "partition", "broker", "became", "zxid", "number")
 
 
 class EventsFile:
-    """status: where whoever wrote the tables before says which events' rows are in them."""
-
     def __init__(self, file: DeltaFile[Any], cluster_id: str, controller_epoch: int, status: DeltaFile[Any]) -> None:
+        """status: the table in which the last writer says which events' rows are in their tables."""
         self.file = file
         self._status = status
         self._chain = Chain(cluster_id, controller_epoch)
         self._read_of: DeltaTable | None = None
 
     def write(self, facts: Sequence[Fact], parts: Sequence[Part], look: Look) -> list[Vanished]:
-        """look: at the tables as they are now."""
+        """Writes events of these facts and parts. Returns rows that a complete set has found to be gone. look: reads
+        the tables as they are now."""
         vanished: list[Vanished] = []
         if not facts and all(part.batch.whole is None for part in parts):
             return vanished
@@ -56,7 +56,7 @@ class EventsFile:
         self.file.remove(f"at < arrow_cast('{oldest.isoformat()}', 'Timestamp(Microsecond, Some(\"UTC\"))')")
 
     def _read_others(self, opened: DeltaTable) -> None:
-        """What is told of rows that may not be in their tables."""
+        """Reads the events whose rows may not be in their tables yet."""
         shown = self._status.read(["event"])["event"].to_pylist()
         after = max((number for number in shown if number is not None), default=-1)
         found = rows_of(opened, _OTHERS, f"{named('number')} > {after}")

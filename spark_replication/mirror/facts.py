@@ -1,6 +1,6 @@
-"""What happened and is not in `events` yet: rows are coalesced, facts are not. Pure.
+"""Facts that are not in `events` yet: rows are coalesced, facts are not. Pure.
 
-Each has a number, above those of all controllers before.
+Each fact has a number, above those of all earlier controllers.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from spark_replication.core.controller.origin import Origin
 from spark_replication.mirror.columns import Key, Table
 
 FACTS_MAX = 100_000
-_TERM = 1 << 32  # numbers of one controller
+_TERM = 1 << 32  # how many numbers each controller has
 
 
 def term_of(number: int) -> int:
-    """The epoch of the controller whose number it is."""
+    """The epoch of the controller that gave this number."""
     return number // _TERM
 
 
 class Change(msgspec.Struct):
-    """Of a row. before: as it was told last; None: it never was, and who wrote the tables before may know it."""
+    """A row has changed."""
 
     table: Table[Any]
     key: Key
+    #: The row as this controller knew it before; None if it did not: an earlier writer of the tables may have known it.
     before: Any
     after: Any
     origin: Origin | None
@@ -35,17 +36,18 @@ class Change(msgspec.Struct):
 
 
 class Began(msgspec.Struct):
-    """What no row tells of: a request (why: it was refused), a take-over, somebody's report."""
+    """Something began that no row shows: a request, a take-over, a report."""
 
     zxid: int
     origin: Origin
     told_ms: int
+    #: Why a request was refused.
     why: str | None = None
     number: int = -1
 
 
 class Lost(msgspec.Struct):
-    """So many facts were not kept until they could be written."""
+    """So many facts were dropped before they could be written."""
 
     count: int
     told_ms: int
@@ -56,10 +58,11 @@ Fact = Change | Began | Lost
 
 
 class Facts:
-    """Those that wait. Not thread-safe. Bounded: past FACTS_MAX the oldest are dropped, and it is told how many."""
+    """The facts that wait. Not thread-safe. Bounded: past FACTS_MAX the oldest are dropped, and an event says how
+    many."""
 
     def __init__(self, controller_epoch: int) -> None:
-        self.last_number = controller_epoch * _TERM  # of what was taken
+        self.last_number = controller_epoch * _TERM  # the last that `take` gave
         self._origin: Origin | None = None
         self._waiting: deque[Fact] = deque()
         self._writing: list[Fact] = []
@@ -79,13 +82,13 @@ class Facts:
         return bool(self._waiting)
 
     def since_ms(self) -> int | None:
-        """When the oldest that is not written was told."""
+        """When the oldest fact that is not written was added; None if there is none."""
         oldest = self._writing or self._waiting
         return oldest[0].told_ms if oldest else None
 
     def take(self) -> list[Fact]:
-        """They are being written from now on, until `written` or `failed`: all of them, or none. Their rows may fail
-        later: they are written all the same."""
+        """Takes all facts, which are being written until `written` or `failed`: all of them, or none. If only the write
+        of their rows fails, they are written all the same."""
         facts = list(self._waiting)
         if self._lost:
             facts.insert(0, Lost(self._lost, facts[0].told_ms))

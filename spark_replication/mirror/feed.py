@@ -1,7 +1,7 @@
 """The way from the controller to the tables: changes are kept in memory, coalesced, and written by one thread (M2, M4).
 
-Whoever tells of a change waits for nothing but a lock that is never held during a write. What goes wrong here is the
-mirror's trouble alone: it is told everything anew, and compares.
+Whoever reports a change waits only for a lock that is never held during a write. An error here is the mirror's alone:
+it asks to be told everything anew, and compares that with the tables.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from spark_replication.process.clock import now_ms
 BACKOFF_S_FIRST = 0.5
 CLOSE_TIMEOUT_S = 3.0
 TIDY_S = 3_600.0
-STATUS_S_MIN = 0.5  # between two rows of the status
+STATUS_S_MIN = 0.5  # between two writes of the status
 NOTHING_TO_WRITE = Batch([], {})
 
 log = logging.getLogger(__name__)
 
 
 class Teller(NamedTuple):
-    """The controller whose mirror it is."""
+    """The controller that feeds the mirror."""
 
     cluster_id: str
     controller_epoch: int
@@ -50,10 +50,11 @@ class Teller(NamedTuple):
 
 
 class MirrorThread:
-    """A ports.MirrorFeed that writes the tables below `path`: at once, and then at most every mirror.interval.ms,
-    unless much waits; and of them `status` after a write, and at least every mirror.heartbeat.ms.
+    """A ports.MirrorFeed that writes the tables below `path`.
 
-    An error is logged once, and the write tried again with what has changed meanwhile, until `close`.
+    The first change is written at once, then at most every mirror.interval.ms unless much waits. The table `status` is
+    written after that, and at least every mirror.heartbeat.ms. An error is logged once, and the write is tried again
+    with what has changed meanwhile, until `close`.
     """
 
     def __init__(self, path: str, teller: Teller, settings: Settings, store: StoreOptions = PATIENCE) -> None:
@@ -71,7 +72,7 @@ class MirrorThread:
         self._files = [(rows, file_of(rows.table)) for rows in self._rows.tables]
         self._file_of = {rows.table.name: file for rows, file in self._files}
         self._events = EventsFile(file_of(EVENTS), cluster_id, teller.controller_epoch, self._status)
-        # Tellings are counted, to know which of them a write has covered.
+        # Reports are counted, to know which of them a write has covered.
         self._told = 0
         self._writing_up_to = 0
         self._written = 0
@@ -101,7 +102,7 @@ class MirrorThread:
         self._tell(lambda now_ms: self._rows.confirmed(partition, topic_id, leader_epoch, now_ms))
 
     def heed(self, problems: Sequence[str]) -> None:
-        """What keeps the cluster from health, as it is now: `status` tells it."""
+        """Takes what keeps the cluster from health at present, for the table `status`."""
         with self._moved:
             if self._problems != (told := tuple(problems)):
                 self._problems = told
@@ -110,24 +111,25 @@ class MirrorThread:
 
     @property
     def pending(self) -> int:
-        """Rows that the tables do not show yet as they are."""
+        """How many rows the tables do not show yet as they are."""
         with self._moved:
             return self._rows.pending
 
     @property
     def error(self) -> ReplicationError | None:
-        """Why the last write failed; None: it did not."""
+        """Why the last write failed; None if it did not."""
         with self._moved:
             return self._error
 
     def lag_ms(self) -> int:
-        """For how long the oldest change has waited; 0: the tables show everything."""
+        """How long the oldest change has waited; 0 if the tables show everything."""
         with self._moved:
             since_ms = self._rows.pending_since_ms()
         return 0 if since_ms is None else max(0, now_ms() - since_ms)
 
     def flush(self, timeout_s: float) -> None:
-        """Returns once all that was told before is in the tables. RequestTimedOut: it is not, and will be tried on."""
+        """Returns once everything told before is in the tables. RequestTimedOut: it is not yet, and the thread goes
+        on."""
         with self._moved:
             target = self._told
             self._flushing += 1
@@ -139,7 +141,8 @@ class MirrorThread:
                 raise RequestTimedOut(f"{self._rows.pending} rows are not in the tables at {self._path}: {reason}")
 
     def rebuild(self, timeout_s: float) -> None:
-        """Returns once everything was told anew, compared with the tables, and is in them. Raises what keeps it."""
+        """Returns once everything was told anew, compared with the tables, and is in them. Raises what prevents
+        that."""
         with self._moved:
             self._wants_all, self._error = True, None
             self._flushing += 1
@@ -154,7 +157,7 @@ class MirrorThread:
                 raise RequestTimedOut(f"the tables at {self._path} are being written: ask again")
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """What waits is written, in one last try. Past the timeout the write goes on in the background."""
+        """Ends the thread, after one last try to write what waits. Past the timeout that goes on in the background."""
         with self._moved:
             self._closing = True
             self._moved.notify_all()
@@ -183,7 +186,7 @@ class MirrorThread:
         interval_s = self._settings.mirror_interval_ms / 1_000
         tidy_at_s = time.monotonic() + TIDY_S
         try:
-            # Brokers are still starting: the tables can be made meanwhile.
+            # The tables are made while brokers are still starting.
             self._succeeds(self._open, 0)
             while (batch := self._next_batch()) is not None:
                 written = self._write(batch)
@@ -209,10 +212,10 @@ class MirrorThread:
         self._events.file.open()
 
     def _next_batch(self) -> Batch | None:
-        """Waits for something to write, or until the status is due: then it is empty. None: it is over."""
+        """Waits for something to write; empty if only the status is due. None: it is over."""
         with self._moved:
             while not self._rows.waiting and not self._closing:
-                self._written = self._told  # the last tellings were known already
+                self._written = self._told  # the last reports told nothing new
                 self._moved.notify_all()
                 if (left_s := self._status_due_s - time.monotonic()) <= 0:
                     return NOTHING_TO_WRITE
@@ -238,7 +241,7 @@ class MirrorThread:
 
         if not self._succeeds(write, sum(map(len, batch.tables.values()))):
             return False
-        if self._error is not None:  # said before anybody who waits for the rows goes on
+        if self._error is not None:  # logged before anybody who waits for the rows goes on
             log.info("the mirror at %s is written again", self._path)
         with self._moved:
             self._error = None
@@ -262,8 +265,8 @@ class MirrorThread:
             file.forget(forgets)
 
     def _tell_status(self) -> bool:
-        """If it is due, though the other tables cannot be written: it says so. Not before this controller has written
-        everything for the first time. While much waits, no sooner than with the heartbeat."""
+        """Writes `status` if it is due, also if the other tables cannot be written: it says so. Not before this
+        controller has written everything for the first time. While much waits, only with the heartbeat."""
         if time.monotonic() < self._status_due_s:
             return True
         heartbeat_ms = self._settings.mirror_heartbeat_ms
@@ -290,12 +293,12 @@ class MirrorThread:
         with self._moved:
             self._status_told_s = time.monotonic()
             self._status_due_s = self._status_told_s + heartbeat_ms / 1_000
-            if self._problems != problems:  # since that row was made
+            if self._problems != problems:  # they have changed since the row was made
                 self._status_is_due()
         return True
 
     def _succeeds(self, write: Callable[[], None], count: int) -> bool:
-        """count: the rows that it would write."""
+        """Whether the write has succeeded. count: the rows that it would write, for the log."""
         try:
             write()
         except ReplicationError as error:
@@ -317,7 +320,7 @@ class MirrorThread:
             self._moved.notify_all()
 
     def _told_of(self, rows: Latest[Any], batch: TableBatch[Any], opened: DeltaTable) -> pa.Table:
-        """Made for each version of the table that it is to be merged into."""
+        """The rows to merge, made anew for each version of the table that they may be merged into."""
         if batch.whole is not None:
             batch = compared(
                 rows.table,
@@ -330,7 +333,7 @@ class MirrorThread:
         return rows.table.rows(batch.live, batch.gone)
 
     def _events_written(self, found: Sequence[Vanished]) -> None:
-        """Whatever becomes of the rows."""
+        """The events are written, whatever becomes of their rows."""
         with self._moved:
             self._rows.facts.written()
             for (rows, batch, _), gone in found:

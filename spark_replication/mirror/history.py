@@ -1,7 +1,9 @@
-"""How long what earlier versions of a table were made of is kept: for HISTORY, or, of a table that changes a lot, as
-long as it takes no more than so many bytes. Half of these are for files of rows, half for the log that tells of them.
-Of a table whose last version says what the earlier ones said, files of rows have a tenth of their half. Each write
-lists the log, so that has no more than so many files, whatever their size. Pure.
+"""How long the files of a table's earlier versions are kept. Pure.
+
+They are kept for HISTORY. If a table changes a lot, they are kept only as long as they take no more than so many bytes:
+half of these for files of rows, half for the log of the table's versions. If the last version of a table says
+everything that earlier ones said, its files of rows get a tenth of their half. Each write lists the log, so the log
+also has a limit on its number of files.
 """
 
 from __future__ import annotations
@@ -11,11 +13,11 @@ from datetime import datetime, timedelta
 from typing import NamedTuple
 
 HISTORY = timedelta(days=7)
-# Whoever reads a version, or writes on it, has so long to end.
+# A reader of a version, or a writer on it, has at least so long to end.
 DATA_AT_LEAST = timedelta(seconds=10)
 LOG_AT_LEAST = timedelta(minutes=1)
-# Each write looks at every file of the log three times. With 3,000 it takes 1.7 times as long as with 300, with 1,000
-# 1.2 times.
+# Each write looks at every file of the log three times. With 3,000 files it takes 1.7 times as long as with 300, with
+# 1,000 it takes 1.2 times as long.
 LOG_FILES_MAX = 1_000
 
 LOG = "_delta_log/"
@@ -24,7 +26,8 @@ RETENTION_OF_LOG = "delta.logRetentionDuration"
 
 
 class StoredFile(NamedTuple):
-    path: str  # in the table's folder
+    #: Within the table's folder.
+    path: str
     size: int
     written: datetime
 
@@ -32,7 +35,8 @@ class StoredFile(NamedTuple):
 def retention(
     files: Iterable[StoredFile], bytes_max: int, now: datetime, *, keeps_versions: bool = True
 ) -> dict[str, timedelta]:
-    """Of a table with these files, by the names of its properties. keeps_versions: see columns.Table."""
+    """How long a table with these files keeps what, by the names of its properties. keeps_versions: see
+    columns.Table."""
     data_bytes_max = bytes_max // (2 if keeps_versions else 20)
     log: list[StoredFile] = []
     data: list[StoredFile] = []
@@ -45,7 +49,8 @@ def retention(
 
 
 def is_due(present: timedelta | None, wanted: timedelta) -> bool:
-    """Whether the property is to be written anew: each time makes a version. At once if less is to be kept."""
+    """Whether to write the property. Each write makes a version, so only for a large change, or if less is to be
+    kept."""
     return present is None or wanted < present or wanted >= 2 * present
 
 
@@ -54,7 +59,7 @@ def as_interval(time: timedelta) -> str:
 
 
 def from_interval(text: str | None) -> timedelta | None:
-    """None: it is not as this module writes it."""
+    """The time in a property; None if it is not as this module writes it."""
     words = (text or "").split()
     if len(words) != 3 or words[0] != "interval" or words[2] != "seconds" or not words[1].isdecimal():
         return None

@@ -1,7 +1,8 @@
-"""What each row of a table is now, and which of them are to be written. Pure.
+"""The present rows of a table, and which of them are to be written. Pure.
 
-Rules: a row waits at most once, however often it changes meanwhile; of what is gone a tombstone is told once, and then
-nothing.
+Rules:
+- A row waits at most once, however often it changes meanwhile.
+- A row that is gone is written once, as a tombstone, and then forgotten.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Live = TypeVar("Live", bound=Row)
 
 
 class Whole(msgspec.Struct, frozen=True):
-    """What was told is all that was stored by `zxid`, but what is unreadable."""
+    """The rows told are a complete set: everything that was stored by `zxid`, except what is unreadable."""
 
     zxid: int
     unreadable: Unreadable
@@ -34,15 +35,17 @@ class Whole(msgspec.Struct, frozen=True):
 
     @property
     def is_all(self) -> bool:
-        """Whatever row is told later is from after `zxid`. Not while something cannot be read: it may be older."""
+        """Whether any row that is told later is from after `zxid`. Not so if something is unreadable: it may be
+        older."""
         return not (self.unreadable.topics or self.unreadable.partitions or self.unreadable.brokers)
 
 
 class TableBatch(msgspec.Struct, Generic[Live], frozen=True):
-    """What goes into one write of a table. whole: whatever else it has is gone, as far as this says (M2)."""
+    """The rows of one write of a table."""
 
     live: list[Live]
     gone: list[Gone]
+    #: Set if the rows are a complete set: any other row of the table is gone, unless it is unreadable (M2).
     whole: Whole | None = None
 
     def __len__(self) -> int:
@@ -50,21 +53,22 @@ class TableBatch(msgspec.Struct, Generic[Live], frozen=True):
 
 
 class Latest(Generic[Live]):
-    """Of one table. Not thread-safe. Bounded by what the cluster has: whatever waits, or is being written, is a row."""
+    """The rows of one table. Not thread-safe. Bounded by the cluster's size: only rows wait, or are being written."""
 
     def __init__(self, table: Table[Live], cluster_id: str, facts: Facts) -> None:
         self.table = table
         self._cluster_id = cluster_id
         self._facts = facts
         self._rows: dict[Key, Live | Gone] = {}
-        # Since when, oldest first: what is to be written next, and what is being written.
+        #: Rows to be written next, each with the time since when, oldest first.
         self._waiting: dict[Key, int] = {}
+        #: Rows that are being written, likewise.
         self._writing: dict[Key, int] = {}
-        # Of those that wait, in whose change nothing is that events tell of.
+        #: Rows that wait, and of whose change events tell nothing.
         self._quiet: dict[Key, int] = {}
         self._whole: Whole | None = None
         self._writing_whole: Whole | None = None
-        self._leaves_some = False  # something has vanished, which the write after this one tells
+        self._leaves_some = False  # rows were found to be gone, whose tombstones go with the next write
 
     @property
     def waiting(self) -> bool:
@@ -76,15 +80,15 @@ class Latest(Generic[Live]):
 
     @property
     def quiet(self) -> int:
-        """Of what waits, how much may go before all else does."""
+        """How many of the waiting rows may be written before all others."""
         return len(self._quiet) if self._whole is None else 0
 
     def pending_since_ms(self) -> int | None:
-        """When the oldest change that is not in the table yet was told."""
+        """When the oldest change that is not in the table yet was told; None if there is none."""
         return next(iter((self._writing or self._waiting).values()), None)
 
     def knows(self, key: Key) -> bool:
-        """It exists, or it is being written that it does not."""
+        """Whether the row exists, or a tombstone of it is still to be written."""
         return key in self._rows
 
     def existing(self) -> list[Key]:
@@ -95,7 +99,8 @@ class Latest(Generic[Live]):
         return known is None or zxid > known.zxid
 
     def changed(self, row: Live, now_ms: int, *, again: bool) -> None:
-        """To this, unless it is known, or something newer. again: it is compared with the table once more."""
+        """Takes a row, unless it or a newer one is known. again: a row that is known is compared with the table
+        anew."""
         key = self.table.key_of(row)
         if self.is_news(key, row.zxid):
             self.put(key, row, now_ms)
@@ -116,16 +121,16 @@ class Latest(Generic[Live]):
         self._whole = whole
 
     def vanished(self, gone: Iterable[Gone], now_ms: int) -> None:
-        """As it was found while what is told whole is being written."""
+        """Takes tombstones of rows that were found to be gone while a complete set is being written."""
         self._leaves_some = True
         for each in gone:
             if not self.knows(each.key):
                 self.put(each.key, each, now_ms)
 
     def forgets(self) -> int | None:
-        """Up to where tombstones may go, with what is being written: whatever row is told later is from after that.
-        None: nowhere. What has vanished is not told yet: if this controller ends now, the late row of one before it
-        may be all that the next one knows it by."""
+        """Up to which zxid tombstones may be removed after the present write, since any row told later is from after
+        that; None for no zxid. Not while tombstones of vanished rows are still to be written: if this controller ended
+        now, a late row of an earlier one might be all that the next one knows of them."""
         whole = self._writing_whole
         if whole is None or not whole.is_all or self._leaves_some or self.table.keeps_gone:
             return None
@@ -142,18 +147,18 @@ class Latest(Generic[Live]):
         self._waiting.setdefault(key, now_ms)
 
     def take(self) -> TableBatch[Live]:
-        """What waits is being written from now on, until `written` or `failed`."""
+        """Takes all rows that wait: they are being written until `written` or `failed`."""
         self._begin(self._waiting)
         self._writing_whole, self._whole = self._whole, None
         return self._batch()
 
     def take_quiet(self) -> TableBatch[Live]:
-        """As `take`, of those alone in whose change nothing is that events tell of."""
+        """As `take`, but only rows of whose change events tell nothing."""
         self._begin(self._quiet)
         return self._batch()
 
     def goes_too(self, key: Key) -> None:
-        """What the row is by now goes into the write that is under way."""
+        """The row as it is by now goes into the write that is under way."""
         assert key in self._writing
         self._waiting.pop(key, None)
         self._quiet.pop(key, None)
@@ -176,7 +181,7 @@ class Latest(Generic[Live]):
         self._writing, self._writing_whole = {}, None
 
     def failed(self) -> None:
-        """They wait again, as long as they have."""
+        """The rows wait again, since the same time as before."""
         self._waiting = self._writing | {key: since for key, since in self._waiting.items() if key not in self._writing}
         self._whole = self._whole or self._writing_whole
         self._writing, self._writing_whole = {}, None

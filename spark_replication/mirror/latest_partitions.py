@@ -1,6 +1,6 @@
-"""The rows of `partitions` as they are now: with what leaders have confirmed, and since when they lead. Pure.
+"""The present rows of `partitions`: with what leaders have confirmed, and since when they lead. Pure.
 
-active_epoch never falls within one topic_id, and leader_since stays while leader_epoch does.
+Within one topic_id active_epoch never falls. leader_since stays as long as leader_epoch does.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ NOTHING_CONFIRMED = ("", NEVER_CONFIRMED)
 class LatestPartitions(Latest[PartitionRow]):
     def __init__(self, cluster_id: str, facts: Facts) -> None:
         super().__init__(PARTITIONS, cluster_id, facts)
-        # The highest that leaders have confirmed, of each partition of which nobody has told that yet.
+        #: The highest confirmed epoch of each partition whose election has not been told yet.
         self._ahead: dict[TopicPartition, tuple[str, int]] = {}
 
     def tell(self, told: PartitionNews, now_ms: int, *, again: bool) -> None:
-        """As `changed`, which it is for rows that are known whole."""
+        """As `changed`, for news of a partition, which is not a whole row."""
         command, partition = told.command, told.command.topic_partition
         if not self.is_news(partition, told.zxid):
             if again:
@@ -48,7 +48,8 @@ class LatestPartitions(Latest[PartitionRow]):
         self.put(partition, row, now_ms)
 
     def confirmed(self, partition: TopicPartition, topic_id: str, leader_epoch: int, now_ms: int) -> None:
-        """Of another topic of that name it says nothing (E4). The decision may not have been told yet (M4)."""
+        """Takes a leader's confirmation. It says nothing of another topic of that name (E4), and may come before the
+        election is told (M4)."""
         known = self._of(partition, topic_id)
         if known is None or known.command.state.leader_epoch < leader_epoch:
             self._ahead[partition] = max((topic_id, leader_epoch), self._ahead.get(partition, NOTHING_CONFIRMED))
@@ -56,14 +57,14 @@ class LatestPartitions(Latest[PartitionRow]):
             self.put(partition, msgspec.structs.replace(known, active_epoch=leader_epoch, told_ms=now_ms), now_ms)
 
     def with_confirmed(self, batch: TableBatch[PartitionRow]) -> TableBatch[PartitionRow]:
-        """`batch`, which is being written, with what leaders have confirmed since it was taken. Where nothing else has
-        changed, that waits no longer."""
+        """The batch, which is being written, with what leaders have confirmed since it was taken. A row in which
+        nothing else has changed waits no longer."""
         if not self._waiting:
             return batch
         return msgspec.structs.replace(batch, live=[self._with_confirmed(row) for row in batch.live])
 
     def deleted(self, topic: str, zxid: int, now_ms: int) -> None:
-        """One look at every partition; topics are deleted rarely."""
+        """Takes the topic's partitions as gone. Cost: one look at every partition; topics are deleted rarely."""
         for key in [known for known in self.existing() if known[0] == topic]:
             self.gone(key, zxid, now_ms)
         self._ahead = {known: word for known, word in self._ahead.items() if known.topic != topic}
@@ -83,7 +84,7 @@ class LatestPartitions(Latest[PartitionRow]):
         return msgspec.structs.replace(row, active_epoch=newest.active_epoch)
 
     def _confirmed_ahead(self, partition: TopicPartition, command: PartitionCommand) -> int:
-        """Once it is told what it is of, or of what came later, it has been heard."""
+        """Takes the confirmed epoch that waited for this election, or for an earlier one."""
         topic_id, leader_epoch = self._ahead.get(partition, NOTHING_CONFIRMED)
         if (topic_id, leader_epoch) > (command.topic_id, command.state.leader_epoch):
             return NEVER_CONFIRMED

@@ -1,4 +1,4 @@
-"""What the controller has told, as rows of all the tables, and which of them are to be written. Pure."""
+"""What the controller has told, as rows of all tables, and which of them are to be written. Pure."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ from spark_replication.mirror.topics import TOPICS, TopicRow
 from spark_replication.model import TopicPartition
 from spark_replication.process.uncollected import uncollected
 
-MUCH = 1_000  # rows that take so long to write that others are not to wait for them
+MUCH = 1_000  # so many rows take so long to write that others should not wait for them
 
 
 class Batch(NamedTuple):
-    """facts: they go first. tables: what goes into one write of each, by its name, in this order: where a leader is,
-    before who leads. is_all: nothing else waits."""
-
+    #: They are written first.
     facts: list[Fact]
+    #: What goes into one write of each table, by name. Written in this order: a broker's address before what it leads.
     tables: dict[str, TableBatch[Any]]
+    #: Nothing else waits.
     is_all: bool = True
 
 
 class LatestRows:
     """Not thread-safe. Bounded by the number of partitions, topics and brokers, and by facts.FACTS_MAX.
 
-    Of much that waits, what leaders have confirmed goes first: pipelines route by it, and no event tells of it. What
-    waits besides goes next, with whatever was confirmed meanwhile. All goes together once a write has failed, and while
-    a broker's row waits: that a leader has confirmed is never shown before where it is."""
+    If much waits, what leaders have confirmed is written first: pipelines route by it, and no event tells of it. The
+    rest is written next, with whatever was confirmed meanwhile. Everything is written together once a write has failed,
+    and while a broker's row waits: a confirmation is never shown before the leader's address."""
 
     def __init__(self, cluster_id: str, controller_epoch: int, *, much: int = MUCH) -> None:
         self._cluster_id = cluster_id
@@ -50,7 +50,7 @@ class LatestRows:
 
     @property
     def written_zxid(self) -> int:
-        """All that was told up to there is in the tables."""
+        """Everything that was told up to this zxid is in the tables."""
         return self._written_zxid
 
     @property
@@ -71,7 +71,7 @@ class LatestRows:
         return sum(table.pending for table in self.tables)
 
     def pending_since_ms(self) -> int | None:
-        """When the oldest change that is not in the tables yet was told."""
+        """When the oldest change that is not in the tables yet was told; None if there is none."""
         found = (self.facts.since_ms(), *(table.pending_since_ms() for table in self.tables))
         return min((since for since in found if since is not None), default=None)
 
@@ -105,29 +105,29 @@ class LatestRows:
         self._partitions.confirmed(partition, topic_id, leader_epoch, now_ms)
 
     def vanished(self, table: Latest[Any], gone: Sequence[Gone], origin: Origin | None, now_ms: int) -> None:
-        """It is told now, as it was found while what is told whole is being written: that is not all, then."""
+        """Takes tombstones that a complete set led to while it is being written: so that write is not everything."""
         self.facts.follow_from(origin)
         self._writing_zxid = self._written_zxid
         table.vanished(gone, now_ms)
 
     def take(self) -> Batch:
-        """It is being written from now on, until `written` or `failed`."""
+        """Takes a batch, which is being written until `written` or `failed`."""
         quiet = 0 if self._brokers.pending else sum(table.quiet for table in self.tables)
         self._all_next = not self._all_next and quiet > 0 and self.pending - quiet > self._much
-        if self._all_next:  # so this is not all
+        if self._all_next:  # this batch is the quiet rows only, and the next one is everything
             return Batch([], {table.table.name: table.take_quiet() for table in self.tables}, is_all=False)
         self._writing_zxid = self._told_zxid
         return Batch(self.facts.take(), {table.table.name: table.take() for table in self.tables})
 
     def with_confirmed(self, rows: Latest[Any], batch: TableBatch[Any]) -> TableBatch[Any]:
-        """`batch` of what was taken, with what leaders have confirmed since: it is about to be written, and the tables
-        before it are. This is what is written then, however often it is tried: what it says waits no longer."""
+        """The batch of one table with what leaders have confirmed since it was taken. Called just before it is written,
+        after the tables before it. This batch is then written, however often that is tried: its rows wait no longer."""
         if rows is not self._partitions or self._brokers.waiting:
             return batch
         return self._partitions.with_confirmed(batch)
 
     def written(self, *, is_behind: bool) -> None:
-        """is_behind: the tables do not show yet what those who wrote events before have told."""
+        """is_behind: the tables do not show yet what events of earlier controllers say."""
         self._written_zxid = self._writing_zxid
         if not is_behind:
             self._written_event = self.facts.last_number

@@ -21,25 +21,26 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-# Those of which there may be tombstones.
+# The tables that may have tombstones.
 TABLES: dict[str, Table[Any]] = {table.name: table for table in (PARTITIONS, BROKERS, TOPICS)}
 
-# Delta begins with the first version that is kept. Version 0 is an error once the log's head has been cleaned up.
+# As a start of the change feed: Delta begins with the first version that it still has. Version 0 would be an error once
+# the log's head has been cleaned up.
 BEFORE_ANY_TABLE = "2000-01-01 00:00:00"
 
-# What reading raises: no table, another one, or no access to it.
+# What reading a table raises: there is none, it is another one, or there is no access to it.
 UNREADABLE = (DeltaError, pa.ArrowException, OSError)
 
 
 def read_table(name: str, path: str, *, columns: list[str] | None = None, timeout_ms: int | None = None) -> pa.Table:
-    """One row each of what exists; the columns' comments say what they mean. timeout_ms: of each request to an object
-    store, none of which is tried again."""
+    """One row for each thing that exists; the columns' comments say what they mean. timeout_ms: for each request to an
+    object store, of which none is then repeated."""
     store = PATIENCE if timeout_ms is None else {"timeout": f"{timeout_ms}ms", "max_retries": "0"}
     return rows_of(_opened(TABLES[name], path, store), columns, "NOT deleted")
 
 
 def reason_of(error: Exception) -> str:
-    """In one line: Delta tells more, in several."""
+    """The reason in one line: Delta's own text has several."""
     return (str(error).splitlines() or [type(error).__name__])[0].rstrip(".: ")
 
 
@@ -50,14 +51,15 @@ def read_partitions(path: str) -> pa.Table:
 def read_events(
     path: str, where: str | None = None, last: int | None = None, store: StoreOptions = PATIENCE
 ) -> pa.Table:
-    """In the order in which they were told. where: as mirror.told_events makes it. last: so many of them, at most."""
+    """Events, in the order in which they were told. where: as mirror.told_events makes it. last: at most so many, the
+    newest ones."""
     opened = _opened(EVENTS, path, store)
     found = rows_of(opened, where=where) if last is None else last_rows_of(opened, "number", last, where)
     return found.sort_by("number")
 
 
 def read_status(path: str) -> pa.Table:
-    """One row, once a controller has written the tables: how far they are, and who writes them."""
+    """One row once a controller has written the tables: how far they are, and who writes them."""
     return rows_of(_opened(STATUS, path))
 
 
@@ -66,12 +68,12 @@ def _opened(table: Table[Any], path: str, store: StoreOptions = PATIENCE) -> Del
 
 
 def load_table(spark: SparkSession, table: Table[Any], path: str) -> DataFrame:
-    """With its tombstones. Each query of it reads the newest version."""
+    """The table with its tombstones. Each query of it reads the newest version."""
     return spark.read.format("delta").load(table.path(path))
 
 
 def load_partitions(spark: SparkSession, path: str) -> DataFrame:
-    """One row each of what exists."""
+    """One row for each partition that exists."""
     return load_table(spark, PARTITIONS, path).where("NOT deleted")
 
 
@@ -79,7 +81,7 @@ def load_partition_changes(
     spark: SparkSession, path: str, *, first_version: int | None = None, last_version: int | None = None
 ) -> DataFrame:
     """Every value that rows took in these versions of the table, with _commit_version and _commit_timestamp (M3).
-    first_version: None: the first that the table still keeps.
+    first_version: None for the first that the table still keeps.
 
     "Who led orders-3 at version N" is the last of its changes up to N.
     """
@@ -90,5 +92,5 @@ def load_partition_changes(
         reader = reader.option("startingVersion", first_version)
     if last_version is not None:
         reader = reader.option("endingVersion", last_version)
-    # A tombstone that is forgotten is deleted: that is no value of its row.
+    # A tombstone that is removed appears as a deletion, which is no value of its row.
     return reader.load(PARTITIONS.path(path)).where("_change_type IN ('insert', 'update_postimage')")

@@ -1,12 +1,12 @@
-"""How tables are reached that lie in an object store (S3, Azure, Google Cloud, or what speaks like one of them).
+"""How tables in an object store are reached (S3, Azure, Google Cloud, or a store with one of these interfaces).
 
 Rules:
-- The writer has delta-rs' options from mirror.storage.file; what is not there, delta-rs finds in the environment
-  (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …) or in the machine's role. Readers have the environment alone: a bootstrap, a
-  LeaderTable that is pickled and a table hold no secret.
-- The store must refuse to put an object that is there already (S3: If-None-Match): that is how of two controllers that
-  write one version of a table the later learns of the other.
-- A store that does not answer is given up soon. Whoever writes tries again, with what has changed meanwhile.
+- The writer has delta-rs' options from mirror.storage.file. What is not there, delta-rs finds in the environment
+  (AWS_ACCESS_KEY_ID, AWS_ENDPOINT_URL, …) or in the machine's role. Readers have the environment only: no bootstrap, no
+  pickled LeaderTable and no table holds a secret.
+- The store must refuse to put an object that is there already (S3: If-None-Match). If two controllers write one version
+  of a table, the later one finds out by that.
+- A store that does not answer is given up soon. The writer tries again, with what has changed meanwhile.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The table `partitions`: a row for each partition of the cluster, or its tombstone.
 
 Of two rows of one partition the one with the greater (zxid, active_epoch) counts, whoever writes it (M2). A new
-controller has not heard what leaders confirmed to the one before, nor when they were elected: within one topic_id
-active_epoch never falls, and of one leader_epoch the earliest leader_since stays.
+controller does not know what leaders confirmed to the one before, nor when they were elected. So the merge keeps these:
+within one topic_id active_epoch never falls, and within one leader_epoch the earliest leader_since stays.
 """
 
 from __future__ import annotations
@@ -20,16 +20,17 @@ NEVER_CONFIRMED = -1
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A partition as decided (`command`, at `zxid` and `at_ms`), and the last epoch that a leader of it has confirmed.
-
-    leader_since_ms: when this leader_epoch began, as far as its teller knows."""
+    """A partition as decided, and the last epoch that one of its leaders has confirmed."""
 
     cluster_id: str
+    #: The decision, stored at `zxid` and `at_ms`.
     command: PartitionCommand
     zxid: int
     told_ms: int
     at_ms: int = 0
+    #: When this leader_epoch began, as far as this controller knows.
     leader_since_ms: int = 0
+    #: Why it has no leader.
     waiting_for: str | None = None
     active_epoch: int = NEVER_CONFIRMED
 
@@ -44,7 +45,8 @@ def _face(row: PartitionRow) -> Face:
 
 
 def _kind(was: Face | None, became: Face | None) -> str:
-    """Of what changes together, by what matters most: who leads, then where it is kept, then by whom."""
+    """The name of a change. If several things change at once, the most important one: who leads, then which replicas
+    there are, then who is in sync."""
     if became is None:
         return "removed"
     if was is None or was["topic_id"] != became["topic_id"]:

@@ -11,7 +11,7 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 
 
 def path_of(settings: Settings, directory: Path | None = None) -> str:
-    """The mirror.path of a cluster. directory: where its data lies; None: where the settings say."""
+    """The mirror.path of a cluster. directory: where its data lies; None for data.dir."""
     return settings.mirror_path or str((directory or Path(settings.data_dir)) / "mirror")
 
 
@@ -19,8 +19,8 @@ DEFAULT_PATH = path_of(Settings())
 
 
 def mirror_path(named: str | None = None) -> str:
-    """The mirror.path of a cluster; None: below the default data directory. A relative path begins at this process's
-    working directory, and is made absolute: executors have another one."""
+    """The absolute mirror.path of a cluster. named: None for the one below the default data directory. A relative path
+    begins at this process's working directory, and executors have another one."""
     path = DEFAULT_PATH if named is None else named
     return path if is_remote(path) else str(Path(path).absolute())
 

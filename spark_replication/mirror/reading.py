@@ -1,7 +1,7 @@
 """Rows of a Delta table, read by delta-rs itself.
 
-Not by DeltaTable.to_pyarrow_table: pyarrow's threads would call into Python for every byte, and of processes that end
-soon after such a read one in five is aborted.
+DeltaTable.to_pyarrow_table is not used: pyarrow's threads would call into Python for every byte, and one in five
+processes that end soon after such a read is aborted.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _ARROW_HAS = {pa.string_view(): pa.string(), pa.binary_view(): pa.binary()}
 
 
 def rows_of(opened: DeltaTable, columns: Iterable[str] | None = None, where: str | None = None) -> pa.Table:
-    """Of the version that is open. where: SQL, of what the functions below make."""
+    """Rows of the version that is open. where: SQL, made by the functions below."""
     wanted = "*" if columns is None else ", ".join(map(named, columns))
     return _found(opened, f"SELECT {wanted} FROM rows{_only(where)}")
 
@@ -40,7 +40,7 @@ def named(column: str) -> str:
 
 
 def is_one_of(column: str, values: Collection[str] | Collection[int]) -> str:
-    """values: one at least."""
+    """SQL: the column has one of these values, of which there is at least one."""
     return f"{named(column)} IN ({', '.join(map(_literal, values))})"
 
 

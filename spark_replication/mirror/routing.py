@@ -2,8 +2,8 @@
 
 The bytes of a key, here and for Spark's columns (spark.leaders):
 - of one column: the UTF-8 of its value cast to string; binary as it is; null as the empty string;
-- of several columns: those of each, joined with U+001F.
-A key of more bytes than these, or of fewer, goes elsewhere: who produces by such a key sends the same ones.
+- of several columns: the bytes of each, joined with U+001F.
+Any other bytes lead to another partition: a producer that sends by such a key must make the same ones.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_replication.mirror.paths import mirror_path
 from spark_replication.model import BrokerId, Epoch
 
 SEPARATOR = b"\x1f"
-# Of others the text depends on settings, or on who writes it: a time zone, digits of a float, zeros of a decimal.
+# The text of other types depends on settings, or on who writes it: a time zone, digits of a float, zeros of a decimal.
 KEY_TYPES = "text, binary, whole numbers, booleans and dates can be keys; cast others to string yourself"
 
 _AS_TEXT = (
@@ -46,26 +46,25 @@ _AS_BYTES = (
 
 
 class Leader(NamedTuple):
-    """address: host:port."""
-
     leader: BrokerId
+    #: host:port
     address: str
     leader_epoch: Epoch
 
 
-# By topic and partition, in ascending order. None: nobody has confirmed that it leads.
+# By topic and partition, in ascending order. None: no leader has confirmed that it leads.
 _Leaders = dict[str, dict[int, Leader | None]]
 
 
 class LeaderTable:
-    """For code inside executors (mapInArrow, a UDF): it may be pickled, and whoever unpickles it reads the tables anew.
+    """Routes inside executors (mapInArrow, a UDF). It may be pickled, and reads the tables anew once it is unpickled.
 
-    It reads them when it is first asked, and then only by `refresh`: after an error that is `stale_routes`, and after
-    None from `route`, once the caller has waited a moment.
+    It reads the tables when it is first asked, and then only by `refresh`. Call that after an error with
+    `stale_routes`; and after None from `route`, having waited a moment.
     """
 
     def __init__(self, path: str | None = None) -> None:
-        """The mirror.path of a cluster, as executors reach it."""
+        """path: the mirror.path of a cluster, as executors reach it."""
         self._path = mirror_path(path)
         self._read: _Leaders | None = None  # replaced as a whole: threads may share this table
 
@@ -73,12 +72,13 @@ class LeaderTable:
         return LeaderTable, (self._path,)
 
     def partition_of(self, topic: str, keys: pa.Array) -> pa.Array:
-        """Of each key its partition, as Producer.send chooses it for `key_bytes` of it."""
+        """The partition of each key, as Producer.send chooses it for the same `key_bytes`."""
         numbers = np.array(list(self._partitions(topic)), np.int32)
         return pa.array(numbers[crc32_of(key_bytes(keys)) % len(numbers)])
 
     def route(self, topic: str, partition: int) -> Leader | None:
-        """None: nobody has confirmed yet that it leads. Any broker knows as soon as one has."""
+        """The leader of a partition; None if none has confirmed yet that it leads. Any broker knows as soon as one
+        has."""
         partitions = self._partitions(topic)
         if partition not in partitions:
             raise UnknownTopicOrPartition(
@@ -88,9 +88,10 @@ class LeaderTable:
         return partitions[partition]
 
     def refresh(self) -> None:
-        """InvalidRequest: there are no tables. StorageFailed: they cannot be read now, and what was known stays so."""
+        """Reads the tables. InvalidRequest: there are none. StorageFailed: they cannot be read now, and the routes
+        stay."""
         try:
-            # In this order. The mirror writes where a broker is before it writes that it leads.
+            # In this order, since the mirror writes where a broker is before it writes that the broker leads.
             wanted = ["topic", "partition", "leader", "leader_epoch", "active_epoch"]
             partitions = read_table(PARTITIONS.name, self._path, columns=wanted)
             brokers = read_table(BROKERS.name, self._path, columns=["broker", "host", "port"])
@@ -114,7 +115,7 @@ class LeaderTable:
 
 
 def key_bytes(keys: pa.Array) -> pa.Array:
-    """As the rule above has them; a struct is a key of several columns."""
+    """The bytes of each key, by the rule above. A struct is a key of several columns."""
     if isinstance(keys, pa.ChunkedArray):
         keys = keys.combine_chunks()
     if not pa.types.is_struct(keys.type):
@@ -126,8 +127,8 @@ def key_bytes(keys: pa.Array) -> pa.Array:
 
 
 def crc32_of(keys: pa.Array) -> numpy.typing.NDArray[np.uint32]:
-    """Of each, as `core.routing` and Spark's crc32() have it. Arrow has none: it is computed once a distinct key, in a
-    loop of C's."""
+    """The CRC-32 of each, as `core.routing` and Spark's crc32() compute it. Arrow has none, so it is computed once for
+    each distinct key, in a loop written in C."""
     distinct = keys.dictionary_encode()
     values = distinct.dictionary
     found = np.fromiter(map(zlib.crc32, values.to_pylist()), np.uint32, len(values))

@@ -1,7 +1,7 @@
 """The table `status`: one row, which says how far the others are, and who writes them.
 
-It is renewed at least every `heartbeat_ms`, whatever happens: whoever has only the tables can tell those of a driver
-that is dead from fresh ones. A deposed controller's row does not replace its successor's.
+It is renewed at least every `heartbeat_ms`, whatever happens. So a reader that has only the tables can tell those of a
+dead driver from fresh ones. A deposed controller's row does not replace its successor's.
 """
 
 from __future__ import annotations
@@ -13,18 +13,18 @@ from spark_replication.mirror.columns import UTC_TIME, Column, Table
 
 
 class StatusRow(msgspec.Struct, frozen=True, kw_only=True):
-    """zxid: all that the controller has told up to there is in the tables, and so are the rows that events are of, up
-    to the number `event`. lag_ms: for how long the oldest change that is not has waited. problems: what keeps the
-    cluster from health, the worst first."""
-
     cluster_id: str
     controller: str
     controller_epoch: int
+    #: Everything that the controller has told up to this zxid is in the tables.
     zxid: int
+    #: The rows of all events up to this number are in their tables.
     event: int
     as_of_ms: int
+    #: How long the oldest change that is not in the tables has waited.
     lag_ms: int
     heartbeat_ms: int
+    #: What keeps the cluster from health, the worst first.
     problems: tuple[str, ...]
 
 

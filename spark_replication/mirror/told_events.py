@@ -1,4 +1,4 @@
-"""Events as whoever asks for them gets them: the newest rows of the table that are about what was asked for."""
+"""Answers to DescribeEvents: the newest rows of the table `events` that are about what was asked for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _TOLD_AS_THEY_ARE = (
 
 
 def read_told(path: str, asked: DescribeEvents, store: StoreOptions = PATIENCE) -> list[ToldEvent]:
-    """The oldest first."""
+    """The events, the oldest first."""
     return [told_event(row) for row in read_events(path, where_of(asked), asked.last, store).to_pylist()]
 
 
@@ -33,7 +33,7 @@ def told_event(row: Mapping[str, Any]) -> ToldEvent:
 
 
 def where_of(asked: DescribeEvents) -> str | None:
-    """None: all of them."""
+    """SQL for the events that are asked for; None for all."""
     about = [_is(partition) for partition in asked.partitions]
     about += [is_one_of("topic", asked.topics)] if asked.topics else []
     about += [is_one_of("broker", asked.brokers)] if asked.brokers else []

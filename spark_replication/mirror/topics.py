@@ -1,7 +1,8 @@
 """The table `topics`: a row for each topic, or its tombstone.
 
-Its assignment and its settings are two nodes. Controllers alone write them, each after the one before: so what one of
-them knows at the greater of their zxids is what was stored then, and the greater of two rows' counts.
+A topic's assignment and its settings are two nodes. Only controllers write them, one controller after the other. So
+what a controller knows at the greater of their two zxids is what was stored then, and of two rows the one with the
+greater zxid counts.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a table differs from what is stored, row by row."""
+"""Compares a table with what is stored in ZooKeeper, row by row."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ Live = TypeVar("Live")
 
 
 class Difference(msgspec.Struct, frozen=True):
-    """stored: in ZooKeeper; shown: in the table. Of a row that one of them lacks, `column` is empty."""
-
     table: str
     key: Key
+    #: Empty if ZooKeeper or the table lacks the row.
     column: str
+    #: In ZooKeeper.
     stored: Any
+    #: In the table.
     shown: Any
 
 
 def differences(table: Table[Live], stored: Sequence[Live], shown: Iterable[dict[str, Any]]) -> list[Difference]:
-    """shown: the rows of what exists, of columns as the table has them."""
+    """How the table differs from these rows. shown: the table's rows of what exists, each by column."""
     wanted = {table.key_of(row): row for row in stored}
     found = {tuple(row[name] for name in table.key): row for row in shown}
     missing = [Difference(table.name, key, "", "it is there", "no row") for key in wanted.keys() - found.keys()]
