@@ -91,7 +91,7 @@ class Meter:
             return {kind: Took(tuple(found.counts), found.sum_s) for kind, found in self._durations.items()}
 
     def refusals(self) -> dict[tuple[str, str], int]:
-        """By kind and error code."""
+        """The counts of refusals, by kind and error code."""
         with self._lock:
             return dict(self._refused)
 

@@ -72,7 +72,7 @@ class Security:
 
     @staticmethod
     def of(given: Security | Mapping[str, Any] | None) -> Security:
-        """From what people give to clients: settings by name, or None."""
+        """Made from what people give to clients: settings by name, or None."""
         if isinstance(given, Security):
             return given
         return NO_SECURITY if given is None else read_security(settings_from(given))

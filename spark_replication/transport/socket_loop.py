@@ -153,7 +153,7 @@ class SocketLoop:
                 self.perform(connection, partial(self._turn, connection, now_ms))
 
     def _wait_s(self) -> float:
-        """Until the next timer; -1 if there is none: for ever."""
+        """How long to wait for the next timer; -1, for ever, if there is none."""
         return max(0.0, self._timers[0][0] / 1000 - time.monotonic()) if self._timers else -1
 
     def _turn(self, connection: Connected, now_ms: float) -> None:

@@ -1,6 +1,7 @@
 """A controller as a process of its own: `python -m spark_replication.live.controller.process`.
 
-It stands by while another controller commands, and ends on SIGTERM. <directory>/page says where it serves the page.
+It stands by while another controller commands. It ends on SIGTERM, or once nobody has needed it for long enough, if it
+is told how long that is. <directory>/page says where it serves the page.
 """
 
 from __future__ import annotations
@@ -76,7 +77,8 @@ def main() -> int:
 
 
 def _wait(driver: ControllerHost, needed_by: Path | None, unused_s: float, stopping: threading.Event) -> None:
-    """Until it is to stop, or nobody has needed it for unused_s: neither who has started it, nor a broker."""
+    """Waits until this process is to stop, or nobody has needed it for unused_s: neither a user of the ZooKeeper in
+    `needed_by`, nor a broker. Without needed_by, or with unused_s=0, it waits for a stop only."""
     nobody = Unused(unused_s, time.monotonic())
     while not stopping.wait(LOOK_S if needed_by and unused_s else None):
         assert needed_by is not None, "else it waits for ever"
