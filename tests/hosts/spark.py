@@ -40,7 +40,7 @@ class HostedSpark:
         self._processes: dict[Host, Process] = {}
         self._conf = bed.directory / "conf-standalone"
         self._conf.mkdir()
-        write_defaults(self._conf, AUTHENTICATED)
+        write_defaults(self._conf, {**AUTHENTICATED, "spark.decommission.enabled": "true"})
         self.start_master()
         for host in self.workers:
             self.start_worker(host)

@@ -30,6 +30,8 @@ QUICK = {
     "spark.network.timeout": "8s",
     "spark.network.timeoutInterval": "1s",
     "spark.deploy.maxExecutorRetries": "-1",
+    "spark.decommission.enabled": "true",
+    "spark.executor.decommission.forceKillTimeout": "3s",  # a guardian's task does not end by itself
 }
 
 

@@ -3,6 +3,7 @@ is made in vain, and clients go on."""
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 
@@ -60,6 +61,22 @@ def test_a_broker_whose_worker_is_gone_is_kept_from_elsewhere(stage: Stage) -> N
         for broker in (1, 2):
             stage.spark.start_worker(stage.brokers.host(broker))
             stage.spark.wait_registered(stage.brokers.host(broker))
+    assert stage.brokers.pids() == first
+    assert sorted(stage.brokers.directories()) == [1, 2, 3]
+
+
+def test_a_decommissioned_worker_strands_no_broker(stage: Stage) -> None:
+    """Its executor goes, with the guardian in it; its broker stays, and is kept from another host."""
+    first, host, before = stage.brokers.pids(), stage.brokers.host(2), stage.brokers.lease(2)
+    with stage.loaded("decommission") as load:
+        began = time.monotonic()
+        stage.spark.process(host).signal(signal.SIGPWR)
+        wait_for("its executor to go", lambda: not stage.spark.executors(host))
+        wait_for("another to keep it", lambda: stage.brokers.lease(2) != before)
+        assert load.longest_wait_s(began) < UNNOTICED_S
+        stage.spark.process(host).kill()
+        stage.spark.start_worker(host)
+        stage.spark.wait_registered(host)
     assert stage.brokers.pids() == first
     assert sorted(stage.brokers.directories()) == [1, 2, 3]
 

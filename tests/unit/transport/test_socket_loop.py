@@ -8,6 +8,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -66,10 +67,18 @@ def loop() -> Iterator[SocketLoop]:
     started.stop(TIMEOUT_S)
 
 
-@pytest.fixture
-def connected(loop: SocketLoop) -> Iterator[tuple[Sink, socket.socket]]:
+@contextmanager
+def pair(loop: SocketLoop) -> Iterator[tuple[socket.socket, socket.socket]]:
+    """The loop ends before they are closed: it still has them."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
+        yield ours, theirs
+        loop.stop(TIMEOUT_S)
+
+
+@pytest.fixture
+def connected(loop: SocketLoop) -> Iterator[tuple[Sink, socket.socket]]:
+    with pair(loop) as (ours, theirs):
         sink = Sink(loop, ours)
         sink.begin()
         eventually(lambda: sink.turns, "its first turn")
@@ -131,8 +140,7 @@ def test_a_turn_comes_when_it_was_said_to_be_due(connected: tuple[Sink, socket.s
 
 def test_who_is_touched_in_the_turn_of_another_has_one_too(loop: SocketLoop) -> None:
     """Its own may have been before, and nothing else may happen for long."""
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
+    with pair(loop) as (ours, theirs):
         first, second = Sink(loop, ours), Sink(loop, theirs)
         first.touches = second
         second.begin()
@@ -181,8 +189,7 @@ def test_what_the_socket_does_not_take_goes_when_it_does(connected: tuple[Sink, 
 @pytest.mark.parametrize("how", ["the peer closes", "a turn fails"])
 def test_an_error_ends_its_own_connection_alone(connected: tuple[Sink, socket.socket], how: str) -> None:
     sink, theirs = connected
-    ours, other_end = socket.socketpair()
-    with ours, other_end:
+    with pair(sink.loop) as (ours, other_end):
         other = Sink(sink.loop, ours)
         other.begin()
         if how == "the peer closes":
