@@ -1,11 +1,23 @@
 """A process that others are to find again by what it has written down. A pid alone lies: pids are used again, and in
-another PID namespace (a container's) the same number is somebody else, or nobody."""
+another PID namespace (a container's) the same number is somebody else, or nobody.
+
+| what is known of it                        | find_process                             |
+| ------------------------------------------ | ---------------------------------------- |
+| it is in another PID namespace             | NOT_SEEN                                 |
+| nobody here has its pid                    | ENDED                                    |
+| whoever has its pid began at another time  | ENDED                                    |
+| whoever has its pid does not show when     | NOT_SEEN: /proc is not of this namespace |
+| it began when it says, or does not say     | a pidfd                                  |
+"""
 
 from __future__ import annotations
 
 import os
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
+
+from spark_replication.process.descriptors import readable
 
 # What /proc/<pid>/stat tells after the name, which is in brackets and may hold anything: the 22nd of all its fields.
 _STARTED = 19
@@ -20,35 +32,58 @@ class ProcessMark(NamedTuple):
     started: int = 0
 
 
+class Unfound(Enum):
+    ENDED = "it has ended"
+    NOT_SEEN = "this process can say nothing of it"
+
+
 def own_mark() -> ProcessMark:
-    return ProcessMark(os.getpid(), own_namespace(), _started(os.getpid()) or 0)
+    """By what /proc calls this process, whichever namespace it is of."""
+    return ProcessMark(os.getpid(), own_namespace(), started_of("self"))
 
 
 def own_namespace() -> int:
     return Path("/proc/self/ns/pid").stat().st_ino
 
 
-def is_seen(mark: ProcessMark) -> bool:
-    """Whether this process can say anything of it."""
-    return mark.namespace in {0, own_namespace()}
-
-
-def open_process(mark: ProcessMark) -> int | None:
-    """A pidfd of that very process, which `is_seen`. None: it has ended."""
+def find_process(mark: ProcessMark) -> int | Unfound:
+    """A pidfd of that very process. OSError: this process cannot look, which says nothing of that one."""
+    if mark.namespace not in {0, own_namespace()}:
+        return Unfound.NOT_SEEN
     try:
         found = os.pidfd_open(mark.pid)
     except ProcessLookupError:
-        return None
-    # With the pidfd in hand: whoever has this pid by now keeps it meanwhile, or the pidfd says that it has ended.
-    if mark.started and _started(mark.pid) != mark.started:
-        os.close(found)
-        return None
-    return found
-
-
-def _started(pid: int) -> int | None:
+        return Unfound.ENDED
     try:
-        told = Path(f"/proc/{pid}/stat").read_bytes()
-        return int(told.rpartition(b")")[2].split()[_STARTED])
-    except (OSError, ValueError, IndexError):
+        unfound = _compared(found, mark)
+    except BaseException:
+        os.close(found)
+        raise
+    if unfound is None:
+        return found
+    os.close(found)
+    return unfound
+
+
+def started_of(shown: str) -> int:
+    """In ticks since the host's start, of a process as /proc shows it."""
+    told = Path(f"/proc/{shown}/stat").read_bytes()
+    return int(told.rpartition(b")")[2].split()[_STARTED])
+
+
+def _compared(pidfd: int, mark: ProcessMark) -> Unfound | None:
+    """None: it is that one."""
+    if not mark.started:
         return None
+    try:
+        # Its pid anew: /proc may be of another namespace than this process.
+        started = started_of(_shown(pidfd))
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return Unfound.ENDED if readable((pidfd,), 0) else Unfound.NOT_SEEN
+    return None if started == mark.started else Unfound.ENDED
+
+
+def _shown(pidfd: int) -> str:
+    """As what /proc shows it; as nothing that is there: it has ended, or is not shown."""
+    told = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+    return next(line.split()[1] for line in told.splitlines() if line.startswith("Pid:"))

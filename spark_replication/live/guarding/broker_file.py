@@ -11,7 +11,7 @@ from pathlib import Path
 
 from spark_replication.errors import CorruptState, StorageFailed
 from spark_replication.model import Epoch, Value, decode, encode
-from spark_replication.process.found_process import ProcessMark, is_seen, open_process
+from spark_replication.process.found_process import ProcessMark, Unfound, find_process
 from spark_replication.storage.broker_directory import probe
 from spark_replication.storage.files import Files
 from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
@@ -63,12 +63,11 @@ def serves(directory: Path) -> bool:
     file = read_broker_file(directory)
     if file is None or not probe(directory):
         return False
-    if not is_seen(file.mark):
-        return True
-    found = open_process(file.mark)
-    if found is not None:
-        os.close(found)
-    return found is not None
+    found = find_process(file.mark)
+    if isinstance(found, Unfound):
+        return found is Unfound.NOT_SEEN
+    os.close(found)
+    return True
 
 
 def remove_broker_file(directory: Path) -> None:

@@ -27,6 +27,7 @@ from spark_replication.core.guardianship import FoundDirectory
 from spark_replication.errors import (
     AuthenticationFailed,
     CorruptState,
+    NotReady,
     ReplicationError,
     StaleLease,
     StartFailed,
@@ -183,6 +184,8 @@ class Guardian:
             return
         with BrokerWatch(self.directory, info) as watch:
             try:
+                if not watch.is_seen and not self._is_ours(info):
+                    raise NotReady(f"it does not answer at {info.host}:{info.port}")
                 order = Shutdown(controller_epoch=self._lease.controller_epoch, attempt=self._lease.attempt)
                 self._call(info, SHUTDOWN, order)
             except StaleLease as error:
@@ -203,7 +206,11 @@ class Guardian:
         """A signal needs the lease as any order does. The broker that hangs, and cannot be asked for it, has written
         down who holds it: whoever it has not answered since has not taken over."""
         if not watch.is_seen:
-            log.error("broker %d is in another PID namespace: end it there, if it does not stop", self.broker_id)
+            log.error(
+                "broker %d is in another PID namespace, or its broker.json is of a life before this one: end it by "
+                "hand, if it does not stop",
+                self.broker_id,
+            )
             return False
         try:
             held = holder_in(self.directory)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from spark_replication.process.found_process import ProcessMark, is_seen, open_process, own_mark
+from spark_replication.process import found_process
+from spark_replication.process.found_process import ProcessMark, Unfound, find_process, own_mark
 
 TIMEOUT_S = 20.0
 TELLS = """
@@ -29,38 +31,77 @@ def other() -> Iterator[tuple[subprocess.Popen[str], ProcessMark]]:
     process.communicate(timeout=TIMEOUT_S)
 
 
-def finds(mark: ProcessMark) -> bool:
-    found = open_process(mark)
-    if found is not None:
-        os.close(found)
-    return found is not None
+def sought(mark: ProcessMark) -> Unfound | None:
+    """None: it was found."""
+    found = find_process(mark)
+    if isinstance(found, Unfound):
+        return found
+    os.close(found)
+    return None
 
 
 def descriptors() -> int:
     return len(list(Path("/proc/self/fd").iterdir()))
 
 
-def test_a_process_is_found_while_it_lives(other: tuple[subprocess.Popen[str], ProcessMark]) -> None:
+def test_a_process_is_found_until_it_has_ended(other: tuple[subprocess.Popen[str], ProcessMark]) -> None:
     process, mark = other
-    assert (mark.pid, is_seen(mark), finds(mark)) == (process.pid, True, True)
+    assert mark.pid == process.pid
+    assert sought(mark) is None
     process.communicate(timeout=TIMEOUT_S)
-    assert not finds(mark)
+    assert sought(mark) is Unfound.ENDED
 
 
 def test_whoever_has_its_pid_since_is_not_taken_for_it(other: tuple[subprocess.Popen[str], ProcessMark]) -> None:
     _, mark = other
     before = descriptors()
-    assert not finds(mark._replace(started=mark.started - 1))
+    assert sought(mark._replace(started=mark.started - 1)) is Unfound.ENDED
     assert descriptors() == before
 
 
 def test_what_an_earlier_release_has_written_is_its_pid_alone() -> None:
-    mark = ProcessMark(os.getpid())
-    assert is_seen(mark)
-    assert finds(mark)
+    assert sought(ProcessMark(os.getpid())) is None
 
 
 def test_of_another_namespace_nothing_is_seen() -> None:
     own = own_mark()
-    assert is_seen(own)
-    assert not is_seen(own._replace(namespace=own.namespace + 1))
+    assert sought(own._replace(namespace=own.namespace + 1)) is Unfound.NOT_SEEN
+
+
+@pytest.mark.parametrize("error", [errno.ENOENT, errno.ESRCH, errno.EACCES])
+def test_one_that_lives_and_is_not_shown_is_not_taken_for_ended(monkeypatch: pytest.MonkeyPatch, error: int) -> None:
+    before = descriptors()
+    monkeypatch.setattr(found_process, "started_of", refusing(error))
+    assert sought(ProcessMark(os.getpid(), started=1)) is Unfound.NOT_SEEN
+    assert descriptors() == before
+
+
+def test_who_cannot_look_says_nothing_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = descriptors()
+    monkeypatch.setattr(found_process, "started_of", refusing(errno.EMFILE))
+    with pytest.raises(OSError, match="Too many open files"):
+        find_process(ProcessMark(os.getpid(), started=1))
+    assert descriptors() == before
+
+
+def refusing(error: int) -> Callable[[str], int]:
+    def refuse(shown: str) -> int:
+        raise OSError(error, os.strerror(error), shown)
+
+    return refuse
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may make a PID namespace")
+def test_a_process_is_found_where_proc_is_another_namespaces() -> None:
+    """Its pid is somebody else's there."""
+    script = """
+import os
+from pathlib import Path
+from spark_replication.process.found_process import find_process, own_mark
+mark = own_mark()
+stat = Path("/proc/self/stat").read_text()
+assert not stat.startswith(f"{mark.pid} "), "it is"
+assert str(mark.started) in stat
+assert os.get_blocking(find_process(mark)), "it is a pidfd"
+"""
+    subprocess.run(["unshare", "--pid", "--fork", sys.executable, "-c", script], check=True, timeout=TIMEOUT_S)

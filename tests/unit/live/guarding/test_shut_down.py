@@ -14,8 +14,12 @@ from spark_replication.config import settings_from
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding.broker_file import BrokerFile, write_broker_file
 from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
+from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN
+from spark_replication.messages.envelope import Done
+from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.model import encode
 from spark_replication.storage.broker_directory import DirectoryLock
+from spark_replication.transport.actions import ActionServer, handled
 from spark_replication.transport.security import NO_SECURITY
 
 MINE = (3, 7)
@@ -33,7 +37,11 @@ while True:
 
 @contextmanager
 def broker(
-    directory: Path, then: str = "sys.exit()", pid_namespace: int = 0, started: int = 0
+    directory: Path,
+    then: str = "sys.exit()",
+    pid_namespace: int = 0,
+    started: int = 0,
+    port: int = NOBODY_LISTENS,
 ) -> Iterator[subprocess.Popen[bytes]]:
     directory.mkdir()
     lock = DirectoryLock.take(directory)
@@ -47,7 +55,7 @@ def broker(
             started=started,
             incarnation="a",
             host="127.0.0.1",
-            port=NOBODY_LISTENS,
+            port=port,
             replication_port=2,
             epoch=0,
         )
@@ -122,4 +130,30 @@ def test_whoever_has_that_pid_here_gets_no_signal(
         shut_down(directory)
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
-    assert ("is in another PID namespace" in caplog.text) == bool(pid_namespace)
+    assert "end it by hand" in caplog.text
+
+
+def test_whoever_answers_where_a_broker_was_that_is_not_seen_is_not_stopped_for_it(
+    directory: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its port is another broker's by now."""
+    asked: list[object] = []
+
+    def renewed(request: RenewLease) -> LeaseAnswer:
+        asked.append(request)
+        return LeaseAnswer(broker_id=2, broker_epoch=5, pid=1)
+
+    def stopped(request: Shutdown) -> Done:
+        asked.append(request)
+        return Done()
+
+    server = ActionServer(
+        "127.0.0.1", [handled(RENEW_LEASE, renewed), handled(SHUTDOWN, stopped)], security=NO_SECURITY
+    )
+    try:
+        with broker(directory, pid_namespace=1, port=server.port):
+            shut_down(directory)
+    finally:
+        server.stop(1)
+    assert [type(each) for each in asked] == [RenewLease]
+    assert "cannot be asked to stop" in caplog.text
