@@ -38,7 +38,7 @@ class Unfound(Enum):
 
 
 def own_mark() -> ProcessMark:
-    """By what /proc calls this process, whichever namespace it is of."""
+    """Right also where /proc is of another namespace: it is asked for `self`, never for a pid."""
     return ProcessMark(os.getpid(), own_namespace(), started_of("self"))
 
 
@@ -47,7 +47,8 @@ def own_namespace() -> int:
 
 
 def find_process(mark: ProcessMark) -> int | Unfound:
-    """A pidfd of that very process. OSError: this process cannot look, which says nothing of that one."""
+    """A pidfd of that very process, or why there is none. OSError: this process cannot look (too many open files, say);
+    that tells nothing about the other one."""
     if mark.namespace not in {0, own_namespace()}:
         return Unfound.NOT_SEEN
     try:
@@ -66,17 +67,17 @@ def find_process(mark: ProcessMark) -> int | Unfound:
 
 
 def started_of(shown: str) -> int:
-    """In ticks since the host's start, of a process as /proc shows it."""
+    """When the process began, in ticks since the host's start. shown: its name in /proc."""
     told = Path(f"/proc/{shown}/stat").read_bytes()
     return int(told.rpartition(b")")[2].split()[_STARTED])
 
 
 def _compared(pidfd: int, mark: ProcessMark) -> Unfound | None:
-    """None: it is that one."""
+    """None if the pidfd is of the marked process."""
     if not mark.started:
         return None
     try:
-        # Its pid anew: /proc may be of another namespace than this process.
+        # Ask /proc for the pid again: /proc may be of another namespace, where the process has another pid.
         started = started_of(_shown(pidfd))
     except (FileNotFoundError, ProcessLookupError, PermissionError):
         return Unfound.ENDED if readable((pidfd,), 0) else Unfound.NOT_SEEN
@@ -84,6 +85,6 @@ def _compared(pidfd: int, mark: ProcessMark) -> Unfound | None:
 
 
 def _shown(pidfd: int) -> str:
-    """As what /proc shows it; as nothing that is there: it has ended, or is not shown."""
+    """The pid that /proc shows the process by; -1 if it has ended, 0 if /proc does not show it."""
     told = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
     return next(line.split()[1] for line in told.splitlines() if line.startswith("Pid:"))

@@ -8,10 +8,8 @@ Rules:
 
 from __future__ import annotations
 
-import fcntl
 import os
 import secrets
-import struct
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +17,7 @@ from typing import TypeVar
 
 from spark_replication.errors import CorruptState, DirectoryInUse, StorageFailed, WrongCluster
 from spark_replication.model import DirectoryIdentity, Epoch, Value, decode, encode
+from spark_replication.process import file_locks
 from spark_replication.storage.files import Files
 from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
 
@@ -30,9 +29,6 @@ MARK_FILE = "mark"
 
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _MARK_BYTES = 16
-# struct flock of 64-bit Linux: type, whence, start, length, pid.
-_FLOCK = struct.Struct("hhqqi4x")
-_WHOLE_FILE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 0, 0)
 
 Proof = TypeVar("Proof")
 
@@ -54,8 +50,8 @@ class CleanShutdown(Value, frozen=True, kw_only=True):
 class DirectoryLock:
     """Held from `take` until `release` or the end of the process.
 
-    A lock of the open file description (F_OFD_SETLK): unlike one of flock(2), it can be asked about without being
-    taken, so that a guardian's probe never makes a starting broker believe that the directory is in use.
+    A lock that can be asked about without being taken: a guardian's probe never makes a starting broker believe that
+    the directory is in use.
     """
 
     def __init__(self, handle: int) -> None:
@@ -71,10 +67,13 @@ class DirectoryLock:
         except OSError as error:
             raise StorageFailed(f"{path} cannot be opened: {error}. Check the directory's owner and disk") from error
         try:
-            fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _WHOLE_FILE)
+            is_taken = file_locks.take(handle)
         except OSError as error:
             os.close(handle)
-            raise DirectoryInUse(f"another broker lives in {directory}: stop it, or choose another log.dir") from error
+            raise StorageFailed(f"{path} cannot be locked: {error}. Its disk must know locks") from error
+        if not is_taken:
+            os.close(handle)
+            raise DirectoryInUse(f"another broker lives in {directory}: stop it, or choose another log.dir")
         return cls(handle)
 
     def release(self) -> None:
@@ -90,10 +89,9 @@ def probe(directory: Path) -> bool:
     except FileNotFoundError:
         return False
     try:
-        answer = _FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _WHOLE_FILE))
+        return file_locks.is_taken(handle)
     finally:
         os.close(handle)
-    return bool(answer[0] != fcntl.F_UNLCK)
 
 
 def read_identity(directory: Path) -> DirectoryIdentity | None:

@@ -25,7 +25,7 @@ from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from spark_replication.zookeeper_server.locks import Use, unused
 from spark_replication.zookeeper_server.patience import Backoff, Hang
 from spark_replication.zookeeper_server.server import ServerProcess
-from spark_replication.zookeeper_server.watchdog import start_watchdog, stop_watchdog
+from spark_replication.zookeeper_server.watchdog import Watchdog
 
 LOOK_S = 1.0
 ANSWER_MS = 2_000
@@ -45,9 +45,10 @@ class _Silence(NamedTuple):
 class Keeper:
     """Use `start`. Methods are for one thread; `problems`, `address` and `pids` for any."""
 
-    def __init__(self, zookeeper: EmbeddedZooKeeper, use: Use, free_bytes_min: int) -> None:
+    def __init__(self, zookeeper: EmbeddedZooKeeper, use: Use, free_bytes_min: int, watchdog: Watchdog) -> None:
         self._zookeeper = zookeeper
         self._use = use
+        self._watchdog = watchdog
         self._free_bytes_min = free_bytes_min
         self._clients = {server: _Client(server) for server in zookeeper.servers}
         self._hangs = {server: Hang() for server in zookeeper.servers}
@@ -76,13 +77,14 @@ class Keeper:
         use = Use(path)
         use.begin(time.monotonic() + timeout_s)
         try:
-            keeper = cls(EmbeddedZooKeeper.start(path, timeout_s, servers), use, free_bytes_min)
+            found = EmbeddedZooKeeper.start(path, timeout_s, servers)
+            watchdog = Watchdog(path, unused_s)
+            watchdog.begin()
+            keeper = cls(found, use, free_bytes_min, watchdog)
         except BaseException:
             use.end()
             raise
         keeper._thread.start()
-        if unused_s:
-            start_watchdog(path, unused_s)
         return keeper
 
     @property
@@ -132,7 +134,7 @@ class Keeper:
         with unused(self.directory) as is_unused:
             if is_unused:
                 self._zookeeper.stop()
-                stop_watchdog(self.directory)
+                self._watchdog.stop()
         return is_unused
 
     # On the keeper's thread
@@ -141,6 +143,7 @@ class Keeper:
         while not self._stopping.is_set():
             try:
                 self._look()
+                self._watchdog.keep()
             except StartGivenUp:
                 break
             except (ReplicationError, OSError) as error:

@@ -1,20 +1,21 @@
 """The two locks of an embedded ZooKeeper's directory: `starting`, who starts its servers; `users`, who needs them.
 
 Each user holds a shared lock on `users` for as long as it needs ZooKeeper. The last user to go stops the servers: it
-gives up its own lock, and stops them under the exclusive one. The system gives up the locks of a process that dies. No
-node in ZooKeeper says the same: a driver that stands by, or is starting, has none there.
+gives up its own lock, and stops them under the exclusive one. `is_used` takes no lock: the last user to go could meet
+that lock, and take it for another user's. The system gives up the locks of a process that dies. No node in ZooKeeper
+says the same: a driver that stands by, or is starting, has none there.
 """
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import io
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from spark_replication.errors import ReplicationError, StartFailed, StartGivenUp
+from spark_replication.process import file_locks
 
 STARTING_FILE = "starting"
 USERS_FILE = "users"
@@ -26,16 +27,16 @@ class Use:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        self._lock: io.BufferedWriter | None = None
+        self._lock: io.BufferedRandom | None = None
 
     def begin(self, deadline: float) -> None:
         """Waits while the last user before this one stops the servers."""
-        lock = (self._directory / USERS_FILE).open("ab")
+        lock = _opened(self._directory / USERS_FILE)
         late = StartFailed(
             f"another process is stopping the ZooKeeper in {self._directory}, and has not finished in time: retry"
         )
         try:
-            _take(lock, fcntl.LOCK_SH, deadline, late)
+            _take(lock, deadline, late, shared=True)
         except BaseException:
             lock.close()
             raise
@@ -46,7 +47,16 @@ class Use:
         if lock is not None:
             with lock:
                 # Closing is not enough: a child that is just being forked has the file open, too.
-                fcntl.flock(lock, fcntl.LOCK_UN)
+                file_locks.let_go(lock.fileno())
+
+
+def is_used(directory: Path) -> bool:
+    """True also while the last user stops the servers."""
+    try:
+        with _opened(directory / USERS_FILE) as lock:
+            return file_locks.is_taken(lock.fileno())
+    except FileNotFoundError:  # a person has removed the directory
+        return False
 
 
 @contextlib.contextmanager
@@ -55,24 +65,22 @@ def unused(directory: Path) -> Iterator[bool]:
     if not directory.exists():  # a person has removed it
         yield True
         return
-    with (directory / USERS_FILE).open("ab") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+    with _opened(directory / USERS_FILE) as lock:
+        if not file_locks.take(lock.fileno()):
             yield False
             return
         try:
             yield True
         finally:
-            fcntl.flock(lock, fcntl.LOCK_UN)
+            file_locks.let_go(lock.fileno())
 
 
 @contextlib.contextmanager
 def starting(directory: Path, deadline: float, wanted: Callable[[], bool]) -> Iterator[None]:
     """Of two that start its servers at once, the later waits, and adopts."""
     late = StartFailed(f"another process is starting the ZooKeeper in {directory}, and has not finished in time: retry")
-    with (directory / STARTING_FILE).open("ab") as lock:
-        _take(lock, fcntl.LOCK_EX, deadline, late, wanted)
+    with _opened(directory / STARTING_FILE) as lock:
+        _take(lock, deadline, late, wanted)
         yield
 
 
@@ -81,17 +89,19 @@ def require_wanted(directory: Path, wanted: Callable[[], bool]) -> None:
         raise StartGivenUp(f"the start of the ZooKeeper in {directory} was given up: start again")
 
 
+def _opened(path: Path) -> io.BufferedRandom:
+    return path.open("a+b")
+
+
 def _take(
-    lock: io.BufferedWriter,
-    how: int,
+    lock: io.BufferedRandom,
     deadline: float,
     late: ReplicationError,
     wanted: Callable[[], bool] = lambda: True,
+    *,
+    shared: bool = False,
 ) -> None:
-    while True:
-        with contextlib.suppress(BlockingIOError):
-            fcntl.flock(lock, how | fcntl.LOCK_NB)
-            return
+    while not file_locks.take(lock.fileno(), shared=shared):
         if time.monotonic() > deadline:
             raise late
         require_wanted(Path(lock.name).parent, wanted)

@@ -47,12 +47,11 @@ class Backoff:
 class Unused:
     """Of what ends by itself once nobody has needed it for unused_s; 0: never."""
 
-    def __init__(self, unused_s: float, now_s: float) -> None:
-        self._unused_s = unused_s
+    def __init__(self, now_s: float) -> None:
         self._needed_s = now_s
 
-    def looked(self, *, is_needed: bool, now_s: float) -> bool:
+    def looked(self, unused_s: float, *, is_needed: bool, now_s: float) -> bool:
         """True: it is to end."""
         if is_needed:
             self._needed_s = now_s
-        return bool(self._unused_s) and now_s - self._needed_s >= self._unused_s
+        return bool(unused_s) and now_s - self._needed_s >= unused_s

@@ -1,6 +1,6 @@
 """Ends an embedded ZooKeeper that nobody needs any more.
 
-python -m spark_replication.zookeeper_server.watchdog --directory=DIRECTORY/watchdog --unused-s=600
+python -m spark_replication.zookeeper_server.watchdog --directory=DIRECTORY/watchdog
 
 Its servers are processes of their own, so that they outlive whoever has started them. Were its users killed, and had
 brokers ended with their lease, they would stay for ever. A directory has one watchdog, which lives as long as a server
@@ -10,51 +10,83 @@ does, or somebody uses them (locks.Use). Somebody needs them who uses them, or i
 from __future__ import annotations
 
 import argparse
+import contextlib
+import logging
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from spark_replication.process.locked_process import LockedProcess
 from spark_replication.process.stop_signals import on_stop_signals
-from spark_replication.zookeeper_server.layout import server_directories, stored_places
-from spark_replication.zookeeper_server.locks import unused
-from spark_replication.zookeeper_server.patience import Unused
+from spark_replication.zookeeper_server.layout import replace_text, server_directories, stored_places
+from spark_replication.zookeeper_server.locks import is_used, unused
+from spark_replication.zookeeper_server.patience import Backoff, Unused
 from spark_replication.zookeeper_server.srvr import clients_in, said_by
 
 WATCHDOG_DIRECTORY = "watchdog"
+UNUSED_FILE = "unused_s"  # the servers end after so long without anybody who needs them; 0: never
 LOOK_S = 1.0
 STOP_TIMEOUT_S = 10.0
 
-
-def start_watchdog(directory: Path, unused_s: float) -> None:
-    """Unless one lives."""
-    process = _process_of(directory)
-    with process.locked() as lock:
-        if lock is not None:
-            options = (f"--directory={process.directory}", f"--unused-s={unused_s}")
-            process.start((sys.executable, "-m", "spark_replication.zookeeper_server.watchdog", *options), lock)
+log = logging.getLogger(__name__)
 
 
-def stop_watchdog(directory: Path) -> None:
-    _process_of(directory).stop(STOP_TIMEOUT_S)
+class Watchdog:
+    """The watchdog of one directory, for a user of its ZooKeeper. The time that was said last counts."""
+
+    def __init__(self, directory: Path, unused_s: float) -> None:
+        self._unused_s = unused_s
+        self._process = LockedProcess(directory / WATCHDOG_DIRECTORY)
+        self._backoff = Backoff()
+
+    def begin(self) -> None:
+        self._process.directory.mkdir(parents=True, exist_ok=True)
+        replace_text(self._process.directory / UNUSED_FILE, str(self._unused_s))
+        self.keep()
+
+    def keep(self) -> None:
+        """Start the watchdog again if it has ended; with a growing pause, if it ends again and again."""
+        now_s = time.monotonic()
+        if not self._unused_s or not self._backoff.may_restart(now_s) or self._process.alive():
+            return
+        self._backoff.restarted(now_s)
+        with self._process.locked() as lock:
+            if lock is not None:
+                place = f"--directory={self._process.directory}"
+                self._process.start((sys.executable, "-m", "spark_replication.zookeeper_server.watchdog", place), lock)
+
+    def stop(self) -> None:
+        self._process.stop(STOP_TIMEOUT_S)
 
 
-def _process_of(directory: Path) -> LockedProcess:
-    return LockedProcess(directory / WATCHDOG_DIRECTORY)
-
-
-def watch(directory: Path, unused_s: float, stopping: threading.Event) -> None:
-    nobody = Unused(unused_s, time.monotonic())
+def watch(directory: Path, stopping: threading.Event) -> None:
+    """On the watchdog's process."""
+    nobody = Unused(time.monotonic())
     while not stopping.wait(LOOK_S):
-        with unused(directory) as is_unused:
-            servers = [process for path in server_directories(directory) if (process := LockedProcess(path)).alive()]
-            if is_unused and not servers:
-                return
-            is_needed = not is_unused or _has_clients(directory)
-            if nobody.looked(is_needed=is_needed, now_s=time.monotonic()):
-                for server in servers:
-                    server.stop(STOP_TIMEOUT_S)
+        servers = [process for path in server_directories(directory) if (process := LockedProcess(path)).alive()]
+        used = is_used(directory)
+        if not used and not servers:
+            return
+        is_needed = used or _has_clients(directory)
+        unused_s = _unused_s(directory)
+        if nobody.looked(unused_s, is_needed=is_needed, now_s=time.monotonic()):
+            _end(directory, servers, unused_s)
+
+
+def _end(directory: Path, servers: Sequence[LockedProcess], unused_s: float) -> None:
+    with unused(directory) as is_unused:
+        if is_unused:
+            log.warning("nobody has needed the ZooKeeper in %s for %.0f s: ending it", directory, unused_s)
+            for server in servers:
+                server.stop(STOP_TIMEOUT_S)
+
+
+def _unused_s(directory: Path) -> float:
+    with contextlib.suppress(OSError, ValueError):
+        return float((directory / WATCHDOG_DIRECTORY / UNUSED_FILE).read_text())
+    return 0.0
 
 
 def _has_clients(directory: Path) -> bool:
@@ -64,11 +96,11 @@ def _has_clients(directory: Path) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="spark_replication.zookeeper_server.watchdog")
     parser.add_argument("--directory", type=Path, required=True)
-    parser.add_argument("--unused-s", type=float, required=True)
     arguments = parser.parse_args()
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
     stopping = threading.Event()
     on_stop_signals(stopping.set)
-    watch(arguments.directory.parent, arguments.unused_s, stopping)
+    watch(arguments.directory.parent, stopping)
     return 0
 
 

@@ -20,7 +20,7 @@ from spark_replication.live.controller.host import ControllerHost
 from spark_replication.page.served import ServedPage, page_action
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
-from spark_replication.zookeeper_server.locks import unused
+from spark_replication.zookeeper_server.locks import is_used
 from spark_replication.zookeeper_server.patience import Unused
 
 PAGE_AFTER_S = 3.0
@@ -79,13 +79,11 @@ def main() -> int:
 def _wait(driver: ControllerHost, needed_by: Path | None, unused_s: float, stopping: threading.Event) -> None:
     """Waits until this process is to stop, or nobody has needed it for unused_s: neither a user of the ZooKeeper in
     `needed_by`, nor a broker. Without needed_by, or with unused_s=0, it waits for a stop only."""
-    nobody = Unused(unused_s, time.monotonic())
+    nobody = Unused(time.monotonic())
     while not stopping.wait(LOOK_S if needed_by and unused_s else None):
         assert needed_by is not None, "else it waits for ever"
-        with unused(needed_by) as is_unused:
-            pass
-        is_needed = not is_unused or _has_brokers(driver)
-        if nobody.looked(is_needed=is_needed, now_s=time.monotonic()):
+        is_needed = is_used(needed_by) or _has_brokers(driver)
+        if nobody.looked(unused_s, is_needed=is_needed, now_s=time.monotonic()):
             log.warning("nobody has needed this controller for %.0f s: it ends", unused_s)
             return
 

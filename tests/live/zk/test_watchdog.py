@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +16,7 @@ from spark_replication.zk.operations import Create
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 from spark_replication.zookeeper_server.keeper import Keeper
-from spark_replication.zookeeper_server.watchdog import WATCHDOG_DIRECTORY, stop_watchdog
+from spark_replication.zookeeper_server.watchdog import WATCHDOG_DIRECTORY, Watchdog
 from tests.live.broker.brokers import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
@@ -34,7 +36,7 @@ sys.stdin.read()
 def directory(tmp_path: Path) -> Iterator[Path]:
     directory = tmp_path / "zookeeper"
     yield directory
-    stop_watchdog(directory)
+    Watchdog(directory, 0.0).stop()
     stop_directory(directory)
 
 
@@ -55,8 +57,12 @@ def lives(directory: Path) -> bool:
     return found is not None and found.alive()
 
 
+def watchdog_in(directory: Path) -> LockedProcess:
+    return LockedProcess(directory / WATCHDOG_DIRECTORY)
+
+
 def watched(directory: Path) -> bool:
-    return LockedProcess(directory / WATCHDOG_DIRECTORY).alive()
+    return watchdog_in(directory).alive()
 
 
 def session_of(address: str) -> Session:
@@ -70,6 +76,7 @@ def test_what_a_killed_keeper_leaves_ends_and_its_data_stays(directory: Path) ->
     session.close()
     end(process)
     eventually(lambda: not lives(directory) and not watched(directory), "both have ended")
+    assert "nobody has needed" in watchdog_in(directory).log_path.read_text()
     again = Keeper.start(directory, 60)
     assert again.address == address
     session = session_of(address)
@@ -102,3 +109,25 @@ def test_who_says_no_time_leaves_it_for_ever(directory: Path) -> None:
     keeper = Keeper.start(directory, 60)
     assert not watched(directory)
     assert keeper.stop()
+
+
+def test_who_comes_later_and_says_another_time_is_heard(directory: Path) -> None:
+    process, _ = keeper_in(directory)
+    for_ever = Keeper.start(directory, 60)
+    end(process)
+    for_ever.leave()
+    assert watched(directory)
+    with pytest.raises(AssertionError):
+        eventually(lambda: not lives(directory), "it ends", LONG_S)
+    Keeper.start(directory, 60, unused_s=UNUSED_S).leave()
+    eventually(lambda: not lives(directory) and not watched(directory), "both have ended")
+
+
+def test_a_watchdog_that_was_killed_is_there_again_while_somebody_uses_it(directory: Path) -> None:
+    keeper = Keeper.start(directory, 60, unused_s=UNUSED_S)
+    first = watchdog_in(directory).pid()
+    assert first is not None
+    os.kill(first, signal.SIGKILL)
+    eventually(lambda: watchdog_in(directory).pid() not in (None, first), "another watches")
+    assert keeper.stop()
+    assert not watched(directory)

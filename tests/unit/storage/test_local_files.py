@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from spark_replication.errors import (
     WrongCluster,
 )
 from spark_replication.model import DirectoryIdentity, TopicPartition
+from spark_replication.process import file_locks
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
     DirectoryLock,
@@ -213,6 +215,15 @@ def test_one_process_lives_in_a_directory(tmp_path: Path) -> None:
     lock.release()
     assert not probe(tmp_path / "data")
     DirectoryLock.take(tmp_path / "data").release()
+
+
+def test_a_disk_without_locks_is_no_other_broker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_handle: int) -> bool:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(file_locks, "take", refuse)
+    with pytest.raises(StorageFailed, match="cannot be locked"):
+        DirectoryLock.take(tmp_path)
 
 
 def test_a_lock_is_seen_from_another_process_and_goes_with_its_holder(tmp_path: Path) -> None:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed, StartGivenUp
-from spark_replication.zookeeper_server.locks import Use, starting, unused
+from spark_replication.zookeeper_server.locks import Use, is_used, starting, unused
 
 SOON_S = 10.0
+ASKED = 2_000
 
 
 def begun(directory: Path) -> Use:
@@ -37,6 +38,20 @@ def test_the_last_user_to_go_is_alone(tmp_path: Path) -> None:
     assert not is_unused(tmp_path)
     third.end()
     assert is_unused(tmp_path / "that is not there")
+
+
+def test_who_only_asks_whether_it_is_used_is_no_user(tmp_path: Path) -> None:
+    assert not is_used(tmp_path)
+    use = begun(tmp_path)
+    assert is_used(tmp_path)
+    use.end()
+    with ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(lambda: [is_used(tmp_path) for _ in range(ASKED)])
+        while not asking.done():
+            assert is_unused(tmp_path)
+    assert not is_used(tmp_path / "that is not there")
+    with unused(tmp_path):
+        assert is_used(tmp_path), "its last user stops it"
 
 
 def test_nobody_begins_while_the_last_user_stops_it(tmp_path: Path) -> None:

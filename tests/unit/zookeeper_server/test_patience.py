@@ -74,14 +74,14 @@ def test_only_steady_answers_make_the_next_end_the_first() -> None:
 
 @pytest.mark.parametrize(("unused_s", "ends"), [(10.0, [False, False, True]), (0.0, [False, False, False])])
 def test_what_nobody_needs_ends_after_a_while_or_never(unused_s: float, ends: list[bool]) -> None:
-    nobody = Unused(unused_s, 0.0)
-    assert not nobody.looked(is_needed=True, now_s=50.0)
-    assert [nobody.looked(is_needed=False, now_s=now_s) for now_s in (50.0, 59.9, 60.0)] == ends
+    nobody = Unused(0.0)
+    assert not nobody.looked(unused_s, is_needed=True, now_s=50.0)
+    assert [nobody.looked(unused_s, is_needed=False, now_s=now_s) for now_s in (50.0, 59.9, 60.0)] == ends
 
 
 def test_one_that_is_needed_again_has_all_its_time_again() -> None:
-    nobody = Unused(10.0, 0.0)
-    assert not nobody.looked(is_needed=False, now_s=9.0)
-    assert not nobody.looked(is_needed=True, now_s=9.5)
-    assert not nobody.looked(is_needed=False, now_s=19.0)
-    assert nobody.looked(is_needed=False, now_s=19.5)
+    nobody = Unused(0.0)
+    assert not nobody.looked(10.0, is_needed=False, now_s=9.0)
+    assert not nobody.looked(10.0, is_needed=True, now_s=9.5)
+    assert not nobody.looked(10.0, is_needed=False, now_s=19.0)
+    assert nobody.looked(10.0, is_needed=False, now_s=19.5)
