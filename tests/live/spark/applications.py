@@ -21,6 +21,8 @@ from tests.live.spark.waiting import wait_for
 
 ROOT = Path(__file__).parents[3]
 START_TIMEOUT_S = 240.0
+# What a cluster with a security mode asks of Spark.
+AUTHENTICATED = {"spark.authenticate": "true", "spark.authenticate.secret": "of a test"}
 STOP_TIMEOUT_S = 120.0
 
 

@@ -10,7 +10,7 @@ import pytest
 import spark_replication as sr
 from spark_replication.spark.standalone import Standalone
 from tests.live.cluster.history import SCHEMA
-from tests.live.spark.applications import Application
+from tests.live.spark.applications import AUTHENTICATED, Application
 from tests.unit.transport.test_security import token_settings
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(420)]
@@ -19,9 +19,9 @@ HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4"]
 
 
 def test_brokers_serve_their_executors_hosts_and_as_many_as_there_are(tmp_path: Path) -> None:
-    spark = Standalone(tmp_path, HOSTS[:2])
+    spark = Standalone(tmp_path, HOSTS[:2], settings=AUTHENTICATED)
     settings = {name: str(value) for name, value in token_settings(tmp_path).items()}
-    application = Application(tmp_path, spark.url, settings=settings)
+    application = Application(tmp_path, spark.url, settings=settings, spark=AUTHENTICATED)
     try:
         application.start()
         assert len(application.brokers()) == 2

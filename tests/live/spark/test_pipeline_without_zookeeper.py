@@ -16,7 +16,7 @@ import spark_replication as sr
 from spark_replication.spark.standalone import Standalone
 from tests.live.cluster.faults import kill
 from tests.live.datasource.processes import descendants, kill_if_there
-from tests.live.spark.applications import ROOT, Application
+from tests.live.spark.applications import AUTHENTICATED, ROOT, Application
 from tests.live.spark.private_network import PrivateNetwork, can_be_made
 from tests.live.spark.routed_pipeline import ROWS, SCHEMA
 from tests.live.spark.waiting import wait_for
@@ -89,8 +89,8 @@ def test_it_writes_to_leaders_through_their_deaths_and_loses_or_doubles_nothing(
     network: PrivateNetwork, tmp_path: Path
 ) -> None:
     settings = {name: str(value) for name, value in token_settings(tmp_path).items()}
-    spark = Standalone(tmp_path, network.here)
-    cluster = Application(tmp_path, spark.url, settings=settings)
+    spark = Standalone(tmp_path, network.here, settings=AUTHENTICATED)
+    cluster = Application(tmp_path, spark.url, settings=settings, spark=AUTHENTICATED)
     pipeline = None
     try:
         found = cluster.start()

@@ -19,7 +19,7 @@ from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
 from spark_replication.spark.standalone import Standalone
 from tests.live.cluster.history import SCHEMA
-from tests.live.spark.applications import Application, lives
+from tests.live.spark.applications import AUTHENTICATED, Application, lives
 from tests.live.spark.waiting import wait_for
 from tests.unit.transport.test_security import token_settings
 
@@ -30,7 +30,6 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root may give each host files of its own"),
 ]
 
-AUTHENTICATED = {"spark.authenticate": "true", "spark.authenticate.secret": "of a test"}
 HOSTS = ["127.0.0.2", "127.0.0.3", "127.0.0.4", "127.0.0.5"]
 LEASE_MS = 40_000  # once the first driver is gone
 
