@@ -95,17 +95,18 @@ def test_of_two_applications_one_commands_and_what_both_have_left_ends_with_its_
             # It hangs until its session is over; its guardians, whom it has told nothing, are refused by their brokers.
             with stopped(first.process.pid):
                 leases = first.leases()
-                after = second.wait_started()
+                second.wait_started()
                 wait_for(
                     "the second driver's guardians to take all leases",
                     lambda: all(first.leases()[broker] != lease for broker, lease in leases.items()),
                 )
                 load.wait_for_more(20)
-            assert after.controller_epoch == before.controller_epoch + 1
             wait_for("the first driver to stand by", lambda: "standing by" in first.says())
             second.wait_healthy()
             assert first.pids() == brokers, "they were adopted"
-            assert {lease.controller_epoch for lease in first.leases().values()} == {after.controller_epoch}
+            # Not the next epoch: a driver whose executors take long to come has stepped aside meanwhile.
+            (epoch,) = {lease.controller_epoch for lease in first.leases().values()}
+            assert epoch > max(lease.controller_epoch for lease in leases.values()), "one commands, the second"
             load.wait_for_more(20)
         load.check_history()
         first.kill()
