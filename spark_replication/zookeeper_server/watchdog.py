@@ -20,7 +20,7 @@ from pathlib import Path
 
 from spark_replication.process.locked_process import LockedProcess
 from spark_replication.process.stop_signals import on_stop_signals
-from spark_replication.zookeeper_server.layout import replace_text, server_directories, stored_places
+from spark_replication.zookeeper_server.layout import server_directories, stored_places
 from spark_replication.zookeeper_server.locks import is_used, unused
 from spark_replication.zookeeper_server.patience import Backoff, Unused
 from spark_replication.zookeeper_server.srvr import clients_in, said_by
@@ -43,7 +43,8 @@ class Watchdog:
 
     def begin(self) -> None:
         self._process.directory.mkdir(parents=True, exist_ok=True)
-        replace_text(self._process.directory / UNUSED_FILE, str(self._unused_s))
+        # In place: two keepers that begin at once would share a `.new` file. A reader of half a number reads it again.
+        (self._process.directory / UNUSED_FILE).write_text(str(self._unused_s))
         self.keep()
 
     def keep(self) -> None:

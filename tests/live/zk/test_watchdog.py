@@ -125,6 +125,7 @@ def test_who_comes_later_and_says_another_time_is_heard(directory: Path) -> None
 
 def test_a_watchdog_that_was_killed_is_there_again_while_somebody_uses_it(directory: Path) -> None:
     keeper = Keeper.start(directory, 60, unused_s=UNUSED_S)
+    eventually(lambda: watchdog_in(directory).pid() is not None, "one watches")
     first = watchdog_in(directory).pid()
     assert first is not None
     os.kill(first, signal.SIGKILL)
