@@ -106,10 +106,6 @@ class ReplicaLoop:
         return self._own.disk_trouble
 
     @property
-    def settings(self) -> Settings:
-        return self._own.settings
-
-    @property
     def order(self) -> tuple[int, int]:
         """Leader epoch and partition epoch of the newest command that was carried out."""
         return self._order

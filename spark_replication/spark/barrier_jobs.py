@@ -28,8 +28,8 @@ def check_session(
 ) -> None:
     """What would make a fleet fail later, or open a door that security.mode closes, is refused now, naming the setting.
 
-    A local master serves loopback alone; elsewhere whoever reaches the ports of a driver or an executor without
-    spark.authenticate runs code there, and reads the token."""
+    Whoever reaches the ports of a driver or an executor without spark.authenticate runs code there, and reads the
+    token. A local master is not asked for it: `jobs/` keep it on loopback, which Spark by itself does not."""
     if security_mode != "none" and not authenticates and not master.startswith("local"):
         raise InvalidConfig(
             f"security.mode is {security_mode}, and spark.authenticate is false, so that whoever reaches Spark's ports "

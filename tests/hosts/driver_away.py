@@ -12,21 +12,20 @@ import argparse
 import sys
 import threading
 import time
-from collections.abc import Callable
 
-from spark_replication.errors import ReplicationError
-from tests.hosts.bed import Bed, lacking
-from tests.hosts.history import say
+from tests.hosts.program import carried_out, say, told_bed
 from tests.hosts.stage import CENTRE, DRIVERS, ROWS, Stage
 from tests.live.cluster.history import Load
 from tests.live.spark.waiting import wait_for
 
 WORKERS = ["a", "b", "c", "d"]
+STANDS_BY = "standing by"
 
 
 def go_away_and_come_back(stage: Stage, load: Load, seconds: float) -> None:
     """seconds: for how long at least. The standby stands by already."""
     began, leases = time.monotonic(), stage.brokers.leases()
+    stood_by = stage.driver.process.says().count(STANDS_BY)
     stage.links.isolate(stage.driver.host)
     stage.standby.wait_started()
     stage.commanding = stage.standby
@@ -37,53 +36,39 @@ def go_away_and_come_back(stage: Stage, load: Load, seconds: float) -> None:
     threading.Event().wait(max(0.0, began + seconds - time.monotonic()))
     before = stage.brokers.leases()
     stage.links.mend()
-    wait_for("the first to stand by, or to end", lambda: _is_deposed(stage))
+    wait_for("the first to stand by, or to end", lambda: _is_deposed(stage, stood_by))
     load.wait_for_more(ROWS)
     held = {lease.controller_epoch for lease in stage.brokers.leases().values()}
     assert held == {lease.controller_epoch for lease in before.values()}, "the same one commands"
 
 
-def _is_deposed(stage: Stage) -> bool:
-    """Spark's Master may have given up its application meanwhile."""
+def _is_deposed(stage: Stage, stood_by: int) -> bool:
+    """Spark's Master may have given up its application meanwhile. stood_by: how often it had said that before."""
     said = stage.driver.process.says()
-    return "standing by" in said or "SPARK_GONE" in said
+    return said.count(STANDS_BY) > stood_by or "SPARK_GONE" in said
 
 
-def run(seconds: float, say: Callable[[str], None]) -> None:
-    with Bed([CENTRE, *DRIVERS, *WORKERS]) as bed:
-        try:
-            stage = Stage(bed, WORKERS, len(WORKERS))
-            first = stage.brokers.pids()
-            stage.standby.launch()
-            wait_for("it to stand by", lambda: "standing by" in stage.standby.process.says())
-            with stage.loaded("away") as load:
-                began = time.monotonic()
-                go_away_and_come_back(stage, load, seconds)
-                assert not load.errors, load.errors
-                say(f"away for {seconds:.0f} s: longest wait {load.longest_wait_s(began):.2f} s")
-            assert stage.brokers.pids() == first, "no broker has ended"
-            says = "ended, for Spark knows it no more" if stage.driver.process.returncode is not None else "stands by"
-            say(f"{len(load.acknowledged)} rows, each there once and read in order; the first driver {says}")
-        except BaseException:
-            for name, words in bed.last_words():
-                say(f"---- {name}\n{words}")
-            raise
+def run(seconds: float) -> None:
+    with told_bed([CENTRE, *DRIVERS, *WORKERS]) as bed:
+        stage = Stage(bed, WORKERS, len(WORKERS))
+        first = stage.brokers.pids()
+        stage.standby.launch()
+        wait_for("it to stand by", lambda: STANDS_BY in stage.standby.process.says())
+        with stage.loaded("away") as load:
+            began = time.monotonic()
+            go_away_and_come_back(stage, load, seconds)
+            assert not load.errors, load.errors
+            say(f"longest wait {load.longest_wait_s(began):.2f} s")
+        assert stage.brokers.pids() == first, "no broker has ended"
+        says = "ended, for Spark knows it no more" if stage.driver.process.returncode is not None else "stands by"
+        say(f"{len(load.acknowledged)} rows, each there once and read in order; the first driver {says}")
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hosts.driver_away", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
     options = parser.parse_args()
-    missing = lacking()
-    if missing:
-        sys.stderr.write(f"{missing}\n")
-        return 1
-    try:
-        run(options.seconds, say)
-    except (AssertionError, ReplicationError) as error:
-        say(str(error))
-        return 1
-    return 0
+    return carried_out(f"away for {options.seconds:.0f} s", lambda: run(options.seconds))
 
 
 if __name__ == "__main__":

@@ -15,11 +15,10 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 
-from spark_replication.errors import ReplicationError
-from tests.hosts.bed import Bed, Host, lacking
+from tests.hosts.bed import Host
 from tests.hosts.cluster import ZOOKEEPER, HostedCluster
+from tests.hosts.program import carried_out, say, told_bed
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.witness import Witness
 
@@ -99,26 +98,19 @@ class Faults:
         return self._cluster.hosts[self._chance.choice(sorted(self._cluster.hosts.keys() - {number, self._away}))]
 
 
-def run(seed: int, seconds: float, say: Callable[[str], None]) -> None:
+def run(seed: int, seconds: float) -> None:
     """AssertionError: what went wrong, after the faults that led to it."""
-    chance = random.Random(seed)
-    with Bed([ZOOKEEPER, *CONTROLLERS, *BROKERS]) as bed:
+    with told_bed([ZOOKEEPER, *CONTROLLERS, *BROKERS]) as bed:
         cluster = HostedCluster(bed, controllers=CONTROLLERS, brokers=BROKERS)
         try:
             cluster.admin.create_topic(TOPIC, SCHEMA, partitions=PARTITIONS)
-            _fault_after_fault(cluster, chance, seconds, say)
+            _fault_after_fault(cluster, random.Random(seed), seconds)
             assert not [host for host in cluster.controllers if "nobody expected" in cluster.process(host).says()]
-        except BaseException:
-            for name, words in bed.last_words():
-                say(f"---- {name}\n{words}")
-            raise
         finally:
             cluster.close()
 
 
-def _fault_after_fault(
-    cluster: HostedCluster, chance: random.Random, seconds: float, say: Callable[[str], None]
-) -> None:
+def _fault_after_fault(cluster: HostedCluster, chance: random.Random, seconds: float) -> None:
     faults, pause = Faults(cluster, chance), threading.Event()
     ends_at = time.monotonic() + seconds
     with Witness(cluster, TOPIC, PARTITIONS) as witness:
@@ -140,29 +132,12 @@ def _fault_after_fault(
         say(f"{len(load.acknowledged)} rows were acknowledged, and each is there once, in order")
 
 
-def say(text: str) -> None:
-    with suppress(BrokenPipeError):
-        sys.stdout.write(f"{text}\n")
-        sys.stdout.flush()
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.hosts.history", description=__doc__)
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
     options = parser.parse_args()
-    missing = lacking()
-    if missing:
-        sys.stderr.write(f"{missing}\n")
-        return 1
-
-    say(f"seed {options.seed}")
-    try:
-        run(options.seed, options.minutes * 60, say)
-    except (AssertionError, ReplicationError) as error:
-        say(f"seed {options.seed}: {error}")
-        return 1
-    return 0
+    return carried_out(f"seed {options.seed}", lambda: run(options.seed, options.minutes * 60))
 
 
 if __name__ == "__main__":

@@ -13,31 +13,22 @@ import random
 import secrets
 import sys
 import time
-from collections.abc import Callable
 
-from spark_replication.errors import ReplicationError
-from tests.hosts.bed import Bed, lacking
-from tests.hosts.history import say
+from tests.hosts.program import carried_out, say, told_bed
 from tests.hosts.stage import BROKERS, CENTRE, DRIVERS, ROWS, Stage
 from tests.live.spark.waiting import wait_for
 
 NEXT_S = 90.0  # within which the next submission has all leases
 
 
-def run(seed: int, hosts: int, times: int, say: Callable[[str], None]) -> None:
+def run(seed: int, hosts: int, times: int) -> None:
     """AssertionError: what went wrong, after the kills that led to it."""
-    chance = random.Random(seed)
     workers = [f"w{number}" for number in range(hosts)]
-    with Bed([CENTRE, *DRIVERS, *workers]) as bed:
-        try:
-            _kill_again_and_again(Stage(bed, workers, BROKERS), chance, times, say)
-        except BaseException:
-            for name, words in bed.last_words():
-                say(f"---- {name}\n{words}")
-            raise
+    with told_bed([CENTRE, *DRIVERS, *workers]) as bed:
+        _kill_again_and_again(Stage(bed, workers, BROKERS), random.Random(seed), times)
 
 
-def _kill_again_and_again(stage: Stage, chance: random.Random, times: int, say: Callable[[str], None]) -> None:
+def _kill_again_and_again(stage: Stage, chance: random.Random, times: int) -> None:
     first, ids = stage.brokers.pids(), sorted(stage.brokers.directories())
     away = 0
     with stage.loaded("resubmissions") as load:
@@ -72,17 +63,7 @@ def main() -> int:
     parser.add_argument("--times", type=int, default=30)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(1 << 32))
     options = parser.parse_args()
-    missing = lacking()
-    if missing:
-        sys.stderr.write(f"{missing}\n")
-        return 1
-    say(f"seed {options.seed}")
-    try:
-        run(options.seed, options.hosts, options.times, say)
-    except (AssertionError, ReplicationError) as error:
-        say(f"seed {options.seed}: {error}")
-        return 1
-    return 0
+    return carried_out(f"seed {options.seed}", lambda: run(options.seed, options.hosts, options.times))
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ import secrets
 
 import pytest
 
-from tests.hosts.history import run, say
+from tests.hosts.history import run
+from tests.hosts.program import say
 
 SECONDS = 20.0  # until the last fault begins
 
@@ -16,4 +17,4 @@ def test_random_faults_cost_nothing_that_was_acknowledged() -> None:
     seed = secrets.randbelow(1 << 32)
 
     say(f"replay: python -m tests.hosts.history --minutes {SECONDS / 60} --seed {seed}")
-    run(seed, SECONDS, say)
+    run(seed, SECONDS)

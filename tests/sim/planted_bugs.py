@@ -66,7 +66,7 @@ PLANTED_BUGS = (
         "the process's own min ISR in place of the stored one",
         "engine/replica_loop.py",
         "            self._carry_out(command, me, now_ms)\n",
-        "            min_isr = min(type(self.settings)().min_insync_replicas, len(command.replicas))\n"
+        "            min_isr = min(type(self._own.settings)().min_insync_replicas, len(command.replicas))\n"
         "            from msgspec.structs import replace\n"
         "            believed = replace(command.state, min_isr=min_isr)\n"
         "            self._carry_out(replace(command, state=believed), me, now_ms)\n",

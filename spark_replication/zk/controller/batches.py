@@ -7,7 +7,7 @@ says what the write is in ZooKeeper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from spark_replication.core.law.standing import Look, proof
 from spark_replication.core.law.writes import Group, Made, Write
@@ -136,11 +136,11 @@ def _look(write: Write, nodes: Mapping[str, Node | None]) -> Look:
     )
 
 
-def made_by(item: Item, nodes: Mapping[str, Node | None]) -> tuple[Made, ...]:
-    """What the writes of a stored group made."""
-    proving = proof(looks_at(item, nodes))
+def made_by(looks: Sequence[Look], nodes: Mapping[str, Node | None]) -> tuple[Made, ...]:
+    """What the writes of a stored group made. looks: as `looks_at` returns them."""
+    proving = proof(looks)
     node = None if proving is None else nodes[written_path(proving)]
-    return tuple(codec_of(write).made(write, nodes, node) for write in item.group)
+    return tuple(codec_of(look.write).made(look.write, nodes, node) for look in looks)
 
 
 def written_path(write: Write) -> str:

@@ -17,7 +17,7 @@ from functools import partial
 from itertools import islice
 from typing import NamedTuple
 
-from spark_replication.core.law.standing import Standing, moved_on, standing
+from spark_replication.core.law.standing import Look, Standing, moved_on, standing
 from spark_replication.core.law.unreadable import Unreadable
 from spark_replication.core.law.writes import (
     Deposed,
@@ -286,9 +286,10 @@ class CommitPipeline:
         self._look_at_met(batch, nodes)
         rest: list[Item] = []
         for item in batch.items:
-            match standing(looks_at(item, nodes), is_lost=item.unsure):
+            looks = looks_at(item, nodes)
+            match standing(looks, is_lost=item.unsure):
                 case Standing.STORED:
-                    answers[item.number] = _found_stored(item, nodes)
+                    answers[item.number] = _found_stored(looks, nodes)
                 case Standing.LOST:
                     answers[item.number] = _refused(item, nodes)
                 case Standing.OPEN:
@@ -365,13 +366,10 @@ def _of_created(node: Node) -> _When:
     return _When(node.created_zxid, node.modified_ms if node.zxid == node.created_zxid else 0)
 
 
-def _found_stored(item: Item, nodes: Mapping[str, Node | None]) -> Stored:
-    read = {
-        write.partition: _current(write.partition, nodes[written_path(write)])
-        for write in moved_on(looks_at(item, nodes))
-    }
+def _found_stored(looks: Sequence[Look], nodes: Mapping[str, Node | None]) -> Stored:
+    read = {write.partition: _current(write.partition, nodes[written_path(write)]) for write in moved_on(looks)}
     newer = {partition: stored for partition, stored in read.items() if stored is not None}
-    return Stored(made_by(item, nodes), newer)
+    return Stored(made_by(looks, nodes), newer)
 
 
 def _refused(item: Item, nodes: Mapping[str, Node | None]) -> Refused:

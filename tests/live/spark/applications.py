@@ -150,16 +150,27 @@ class Application:
         assert not left, f"brokers {left} outlived the stop"
         assert "nobody expected" not in self.says(), "its controller commands again after such an error"
 
-    def clean_up(self) -> None:
-        """After a failed test, too: nothing of it is left."""
+    def end_driver(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self.kill()
+
+    def clean_up(self) -> None:
+        """After a failed test, too: nothing of it is left."""
+        self.end_driver()
         for file in self.brokers().values():
             if lives(file.pid):
                 with suppress(ProcessLookupError):
                     os.kill(file.pid, signal.SIGKILL)
         if (self.data / "zookeeper").exists():
             stop_directory(self.data / "zookeeper")
+
+
+def clean_up(*applications: Application) -> None:
+    """Of one cluster. All drivers end first: one that lives starts again what is ended for another."""
+    for application in applications:
+        application.end_driver()
+    for application in applications:
+        application.clean_up()
 
 
 def lives(pid: int) -> bool:

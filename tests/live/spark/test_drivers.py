@@ -15,7 +15,7 @@ from spark_replication.spark.standalone import Standalone
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from tests.live.cluster.faults import stopped
 from tests.live.cluster.history import SCHEMA, Load
-from tests.live.spark.applications import STOP_TIMEOUT_S, Application, lives
+from tests.live.spark.applications import STOP_TIMEOUT_S, Application, clean_up, lives
 from tests.live.spark.waiting import children, wait_for
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -114,8 +114,7 @@ def test_of_two_applications_one_commands_and_what_both_have_left_ends_with_its_
         assert first.living() == set(brokers), "they serve headless"
         wait_for("the leases to run out", lambda: not first.living())
     finally:
-        first.clean_up()
-        second.clean_up()
+        clean_up(first, second)
 
 
 @pytest.mark.parametrize("ends_or_hangs", [signal.SIGKILL, signal.SIGSTOP])

@@ -19,7 +19,7 @@ from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
 from spark_replication.spark.standalone import Standalone
 from tests.live.cluster.history import SCHEMA
-from tests.live.spark.applications import AUTHENTICATED, Application, lives
+from tests.live.spark.applications import AUTHENTICATED, Application, clean_up, lives
 from tests.live.spark.waiting import wait_for
 from tests.unit.transport.test_security import token_settings
 
@@ -123,7 +123,6 @@ def test_wherever_guardians_come_to_be_no_broker_is_left_behind_and_none_is_made
         application.stop()
         assert not any(lives(pid) for pid in first.values())
     finally:
-        first_driver.clean_up()
-        application.clean_up()
+        clean_up(first_driver, application)
         hosts.clean_up()
         spark.stop()

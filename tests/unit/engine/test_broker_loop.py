@@ -600,10 +600,10 @@ def test_settings_that_cannot_be_read_are_what_they_were_or_lose_nothing() -> No
     story.registered(LED, settings_of_cluster=None)
     (partition,) = story.loop.replicas.values()
     replica = partition.unguarded
-    assert (replica.settings.retention_ms, replica.settings.retention_bytes) == (-1, -1)
+    assert (replica._own.settings.retention_ms, replica._own.settings.retention_bytes) == (-1, -1)
     story.registered(LED, me=Me(1, 1, 0), settings_of_cluster={"retention.ms": 7_000})
     story.registered(LED, me=Me(1, 2, 0), settings_of_cluster=None)
-    assert replica.settings.retention_ms == 7_000
+    assert replica._own.settings.retention_ms == 7_000
 
 
 def test_a_registration_that_cannot_be_read_is_where_it_was() -> None:

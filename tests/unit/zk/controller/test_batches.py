@@ -259,7 +259,7 @@ def test_where_a_write_stands(write: object, nodes: dict[str, Node | None], unsu
 def test_a_stored_group_is_answered_with_what_is_there() -> None:
     made = item(partition("foo", 0, 4), BrokerRemoval(broker=1, epoch=5))
     nodes = {LEADER_AND_ISR: node(version=5), "/brokers/ids/1": None, "/brokers/epochs/1": node(version=5)}
-    assert made_by(made, nodes) == (Made(5, 77, 9), Made())
+    assert made_by(looks_at(made, nodes), nodes) == (Made(5, 77, 9), Made())
 
 
 FOO_1_ISR = paths.leader_and_isr(TopicPartition("foo", 1))
@@ -317,15 +317,16 @@ def test_a_stored_group_whose_partitions_moved_on_tells_what_it_made_and_which_t
     made = item(GROWN, partition("foo", 0, 4), partition("foo", 1, 4))
     made.unsure = True
     nodes = {paths.topic("foo"): node(encode(TOPIC), 3), LEADER_AND_ISR: node(b"{}", 7), FOO_1_ISR: written(5)}
-    assert made_by(made, nodes) == (Made(3, 77, 9), Made(5, 77, 9), Made(5, 77, 9))
+    assert made_by(looks_at(made, nodes), nodes) == (Made(3, 77, 9), Made(5, 77, 9), Made(5, 77, 9))
     assert list(moved_on(looks_at(made, nodes))) == [partition("foo", 0, 4)]
     assert list(moved_on(looks_at(made, {**nodes, LEADER_AND_ISR: None}))) == []
 
 
 def test_a_removed_topics_zxid_is_its_parents() -> None:
     nodes: dict[str, Node | None] = dict.fromkeys(REMOVED)
-    assert made_by(item(REMOVAL), {**nodes, paths.TOPICS: node()}) == (Made(zxid=90),)
-    assert made_by(item(REMOVAL), {**nodes, paths.TOPICS: None}) == (Made(),)
+    for topics, at in (node(), Made(zxid=90)), (None, Made()):
+        seen = {**nodes, paths.TOPICS: topics}
+        assert made_by(looks_at(item(REMOVAL), seen), seen) == (at,)
 
 
 def test_a_config_and_what_it_calls_for_are_stored_together_or_not_at_all() -> None:
