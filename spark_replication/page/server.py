@@ -9,13 +9,13 @@ import time
 
 import uvicorn
 
-from spark_replication.errors import InvalidConfig, StartFailed
+from spark_replication.errors import StartFailed
 from spark_replication.page.app import Bell, Pages
 from spark_replication.page.asking import Cluster
 from spark_replication.page.document import Document
 from spark_replication.page.entry import Entry
 from spark_replication.page.watch import Watch
-from spark_replication.process.loopback import require_loopback
+from spark_replication.process.loopback import is_loopback, require_loopback
 from spark_replication.transport.security import Security
 
 CONNECTIONS_MAX = 256  # more are told to come later
@@ -35,7 +35,7 @@ class PageServer:
         self._bell = bell
         self.watch = Watch(cluster, bell.ring)
         # On its own host nobody listens in.
-        context = None if security.tls is None or _is_loopback(host) else security.tls.as_server
+        context = None if security.tls is None or is_loopback(host) else security.tls.as_server
         document = Document()
         entry = Entry(
             Pages(self.watch, bell, document).app(),
@@ -106,14 +106,6 @@ class PageServer:
         self.watch.stop()
         if self._thread.is_alive():
             log.warning("the page's thread is left behind: it has not ended in %s s", STOP_S)
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        require_loopback(host, "")
-    except InvalidConfig:
-        return False
-    return True
 
 
 def _named(host: str) -> str:

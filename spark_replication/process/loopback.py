@@ -19,6 +19,15 @@ def require_loopback(host: str, why: str) -> None:
             raise InvalidConfig(f"host {host!r} is {address[0]}, beyond this host: {why}")
 
 
+def is_loopback(host: str) -> bool:
+    """False also for a host without an address."""
+    try:
+        require_loopback(host, "")
+    except InvalidConfig:
+        return False
+    return True
+
+
 def port_again(host: str, wanted: int) -> int:
     """`wanted`, if nobody has it, so that addresses outlive a restart; else 0: let the system choose.
 

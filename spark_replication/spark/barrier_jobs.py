@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from spark_replication.config import SecurityMode
 from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed, error_of_text
+from spark_replication.process.loopback import is_loopback
 from spark_replication.spark.guardian_task import Posting, guard
 from spark_replication.spark.jvm import Jvm, context_of, jvm_errors
 
@@ -20,21 +21,34 @@ if TYPE_CHECKING:
 
 STOPPED = "Spark's context has been stopped"
 MASTER_LOOK_S = 10.0  # the question may wait for a Master that is away, for minutes
+BEYOND_LOOPBACK = "0.0.0.0"  # where a process may be that cannot be asked
 GUARDIANS_MAX = 10_000  # of one submission
 
 
 def check_session(
-    master: str, *, dynamic_allocation: bool, slots: int, brokers: int, security_mode: SecurityMode, authenticates: bool
+    master: str,
+    *,
+    dynamic_allocation: bool,
+    slots: int,
+    brokers: int,
+    security_mode: SecurityMode,
+    authenticates: bool,
+    is_on_loopback: bool,
 ) -> None:
     """What would make a fleet fail later, or open a door that security.mode closes, is refused now, naming the setting.
 
-    Whoever reaches the ports of a driver or an executor without spark.authenticate runs code there, and reads the
-    token. A local master is not asked for it: `jobs/` keep it on loopback, which Spark by itself does not."""
-    if security_mode != "none" and not authenticates and not master.startswith("local"):
+    Without spark.authenticate, whoever reaches the ports of a driver or an executor runs code there, and reads the
+    token. is_on_loopback: only this host reaches those ports."""
+    if security_mode != "none" and not authenticates and not is_on_loopback:
+        advice = (
+            "start Spark with SPARK_LOCAL_IP=127.0.0.1 in its environment, or set spark.authenticate=true"
+            if master.startswith("local")
+            else "set spark.authenticate=true and spark.authenticate.secret for the application, and for a standalone "
+            "cluster's Master and Workers (YARN makes the secret itself)"
+        )
         raise InvalidConfig(
             f"security.mode is {security_mode}, and spark.authenticate is false, so that whoever reaches Spark's ports "
-            "could run code as this cluster does: set spark.authenticate=true and spark.authenticate.secret for the "
-            "application, and for a standalone cluster's Master and Workers (YARN makes the secret itself)"
+            f"could run code as this cluster does: {advice}"
         )
     if dynamic_allocation:
         raise InvalidConfig(
@@ -67,6 +81,7 @@ class BarrierJobs:
         set_as = self._context.getConf().get
         check_session(
             str(self._context.master),
+            is_on_loopback=self._is_on_loopback(),
             dynamic_allocation=is_true(set_as("spark.dynamicAllocation.enabled", "false")),
             slots=self.slots(),
             brokers=brokers,
@@ -78,6 +93,23 @@ class BarrierJobs:
     def driver_host(self) -> str:
         """By which executors know the driver."""
         return str(self._context.getConf().get("spark.driver.host", "localhost"))
+
+    def _is_on_loopback(self) -> bool:
+        """A local master starts no process on another host, but by default it listens on this host's network address:
+        driver and executor in one process at spark.driver.bindAddress, those of local-cluster where Spark says that
+        this host is."""
+        master = str(self._context.master)
+        if not master.startswith("local"):
+            return False
+        hosts = [str(self._context.getConf().get("spark.driver.bindAddress", self.driver_host))]
+        if master.startswith("local-cluster"):
+            hosts.append(self._jvm.answer(self._spark_host, BEYOND_LOOPBACK))
+        return all(is_loopback(host) for host in hosts)
+
+    def _spark_host(self) -> str:
+        jvm = self._context._jvm
+        assert jvm is not None
+        return str(jvm.org.apache.spark.util.Utils.localHostName())
 
     def why_gone(self) -> str:
         """Why this session can run nothing any more; empty: it can."""

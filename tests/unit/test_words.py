@@ -39,7 +39,7 @@ _COMMENT = re.compile(r"(?:^| )# .*$", re.MULTILINE)
 # What is called with the name of a thread; `_thread` is LocalCluster's.
 _STARTERS = ("Thread", "Worker", "Timers", "Look", "SocketLoop", "ThreadPoolExecutor", "_thread")
 # Spark's settings, and an attribute of kazoo's client.
-_OF_OTHERS = ("spark.sql", "spark.authenticate", "client.chroot")
+_OF_OTHERS = ("spark.sql", "spark.authenticate", "spark.driver", "client.chroot")
 
 
 @pytest.mark.parametrize("room", ["", *ROOMS])

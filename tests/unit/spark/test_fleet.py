@@ -406,24 +406,27 @@ def test_a_session_that_cannot_run_a_fleet_is_refused(
             brokers=3,
             security_mode="none",
             authenticates=False,
+            is_on_loopback=False,
         )
 
 
 @pytest.mark.parametrize(
-    ("master", "security_mode", "authenticates", "is_refused"),
+    ("master", "security_mode", "authenticates", "is_on_loopback", "refused"),
     [
-        ("spark://127.0.0.1:7077", "token", False, True),
-        ("yarn", "tls", False, True),
-        ("yarn", "tls", True, False),
-        ("yarn", "none", False, False),
-        ("local[4]", "token", False, False),
-        ("local-cluster[3,1,1024]", "token", False, False),
+        ("spark://127.0.0.1:7077", "token", False, False, "and for a standalone cluster's Master and Workers"),
+        ("yarn", "tls", False, False, "set spark.authenticate=true and spark.authenticate.secret"),
+        ("yarn", "tls", True, False, None),
+        ("yarn", "none", False, False, None),
+        ("local[4]", "token", False, True, None),
+        ("local[4]", "token", True, False, None),
+        ("local[4]", "token", False, False, "start Spark with SPARK_LOCAL_IP=127.0.0.1"),
+        ("local[4]", "none", False, False, None),
     ],
 )
 def test_a_secured_cluster_wants_a_spark_whose_ports_are_closed_to_strangers(
-    master: str, security_mode: SecurityMode, *, authenticates: bool, is_refused: bool
+    master: str, security_mode: SecurityMode, refused: str | None, *, authenticates: bool, is_on_loopback: bool
 ) -> None:
-    with pytest.raises(InvalidConfig, match="is false, so that whoever") if is_refused else nullcontext():
+    with nullcontext() if refused is None else pytest.raises(InvalidConfig, match=refused):
         check_session(
             master,
             dynamic_allocation=False,
@@ -431,4 +434,5 @@ def test_a_secured_cluster_wants_a_spark_whose_ports_are_closed_to_strangers(
             brokers=3,
             security_mode=security_mode,
             authenticates=authenticates,
+            is_on_loopback=is_on_loopback,
         )
