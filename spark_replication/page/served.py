@@ -22,6 +22,7 @@ from spark_replication.messages.actions import DESCRIBE_PAGE
 from spark_replication.messages.observing import PageDescription
 from spark_replication.process.locked_process import last_lines
 from spark_replication.process.loopback import port_again
+from spark_replication.process.own_output import rotate_unused
 from spark_replication.transport.actions import Handled, handled
 
 LOOPBACK = "127.0.0.1"
@@ -128,6 +129,7 @@ class ServedPage:
     def _started(self, port: int) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "spark_replication.page.process"]
         place = [f"--bootstrap={self._bootstrap}", f"--host={self._host}", f"--port={port}"]
+        rotate_unused(self._directory / LOG_FILE)
         with (self._directory / LOG_FILE).open("ab") as log_file:
             # In a process group of its own, since Ctrl-C is for whoever guards it; in the same session, since Linux
             # weighs the niceness of a process against those of its session alone.

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from spark_replication.process.descriptors import readable
+from spark_replication.process.own_output import rotate_unused
 
 LOCK_FILE = "lock"
 PID_FILE = "pid"
@@ -71,6 +72,7 @@ class LockedProcess:
         """In a session of its own, with no pipe to this process: it outlives it. It writes its own pid, before exec:
         so the file is right even if this process dies now."""
         shell = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.directory / PID_FILE), *command]
+        rotate_unused(self.log_path)  # with the lock in hand: no process of this directory lives
         with self.log_path.open("ab") as log:
             child = subprocess.Popen(
                 shell,

@@ -12,8 +12,8 @@ from pathlib import Path
 import msgspec
 
 from spark_replication.model import Scalar
-
-FILE_BYTES_MAX = 16 << 20  # then it is kept as `.1`, and begun anew
+from spark_replication.process import own_output
+from spark_replication.process.own_output import OwnOutput
 
 _EXTRA = ("partition", "epoch")
 
@@ -39,8 +39,9 @@ class JsonLines(logging.Formatter):
         return msgspec.json.encode(line).decode()
 
 
-def log_to_stdout(**always: Scalar) -> None:
-    handler = logging.StreamHandler(sys.stdout)
+def log_to_stdout(path: Path, **always: Scalar) -> None:
+    """path: what standard output is, if it is a file: it is kept small."""
+    handler = OwnOutput(sys.stdout, path)
     handler.setFormatter(JsonLines(always))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
@@ -48,7 +49,7 @@ def log_to_stdout(**always: Scalar) -> None:
 def log_to_file(path: Path, **always: Scalar) -> None:
     """For a process whose output people read: they are shown its warnings, on standard error; all else is in the file.
     What libraries say of themselves is in neither."""
-    file = RotatingFileHandler(path, maxBytes=FILE_BYTES_MAX, backupCount=1)
+    file = RotatingFileHandler(path, maxBytes=own_output.FILE_BYTES_MAX, backupCount=1)
     file.setFormatter(JsonLines(always))
     shown = logging.lastResort  # unlike a handler of our own it finds sys.stderr anew: a live table redirects it
     assert shown is not None

@@ -44,6 +44,7 @@ from spark_replication.live.broker.metrics import BrokerMetrics
 from spark_replication.live.broker.patience import Patience
 from spark_replication.live.broker.records import Records
 from spark_replication.live.guarding.broker_file import (
+    LOG_FILE,
     BrokerFile,
     read_broker_file,
     remove_broker_file,
@@ -60,6 +61,7 @@ from spark_replication.process.clock import now_ms
 from spark_replication.process.found_process import own_mark
 from spark_replication.process.loopback import port_again
 from spark_replication.process.open_files import open_files_max
+from spark_replication.process.own_output import keep_small
 from spark_replication.process.timers import Timers
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
@@ -509,6 +511,7 @@ class BrokerLife:
             log.error("%s", error)
         self._logs.keep_reserve()
         self._records.write_again()
+        keep_small(self._options.directory / LOG_FILE)  # libraries write there without a log line
 
     def _read_hidden(self) -> None:
         me, topics = self._loop.me, self._loop.hidden.topics

@@ -17,6 +17,7 @@ from spark_replication.storage.files import Files
 from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
 
 BROKER_FILE = "broker.json"
+LOG_FILE = "broker.log"  # what the broker's process says
 
 
 class BrokerFile(Value, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ from spark_replication.errors import (
     WrongCluster,
 )
 from spark_replication.live.broker.lease import holder_in
-from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
+from spark_replication.live.guarding.broker_file import LOG_FILE, BrokerFile, read_broker_file
 from spark_replication.live.guarding.broker_watch import BrokerWatch
 from spark_replication.live.guarding.exit_codes import IN_USE, TAKEN_OVER
 from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN, Action, Asked, Told
@@ -48,7 +48,6 @@ from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
 
 DIRECTORY = "broker-{}"
-LOG_FILE = "broker.log"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
 POLL_S = 0.02  # while waiting for a file that another process writes

@@ -18,8 +18,11 @@ from spark_replication.config import settings_from
 from spark_replication.live.broker.lease import holder_in
 from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
+from spark_replication.process.own_output import FILE_BYTES_MAX, kept
 from spark_replication.storage.broker_directory import probe
 from spark_replication.transport.security import NO_SECURITY
+from spark_replication.zk.operations import Create
+from spark_replication.zk.paths import deletion_mark
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.waiting import eventually
@@ -155,3 +158,23 @@ def test_what_brokers_hold_is_plain_arrow_and_alike(cluster: sr.LocalCluster, to
     assert held[0]
     assert held[0] == held[1] == held[2]
     assert msgspec.json.decode((Path(cluster.brokers[1].log_dir) / "meta.json").read_bytes())["broker_id"] == 1
+
+
+def test_what_processes_say_does_not_fill_the_disk(cluster: sr.LocalCluster) -> None:
+    """Also what a broker says without a log line, as native libraries do; both of its descriptors go along."""
+    broker, controller = cluster.brokers[1], cluster.directory / "controller" / "log"
+    said = Path(broker.log_dir) / "broker.log"
+    os.truncate(said, FILE_BYTES_MAX)
+    eventually(kept(said).exists, "the broker's is begun anew")
+    os.kill(broker.pid, signal.SIGUSR2)
+    eventually(lambda: "most recent call first" in said.read_text(), "it goes on in that")
+    os.truncate(controller, FILE_BYTES_MAX)
+    session = cluster._connect()
+    session.commit_now((Create(deletion_mark("none"), b""),))
+    session.close()
+    eventually(kept(controller).exists, "the controller's is begun anew, since it has something to say")
+    kept(controller).unlink()
+    os.truncate(controller, FILE_BYTES_MAX)
+    kill(cluster.controller_pid)
+    eventually(kept(controller).exists, "so it is before it is started again")
+    cluster.wait_healthy()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.process import log_lines
+from spark_replication.process import own_output
 from spark_replication.process.log_lines import log_to_file
 
 
@@ -44,7 +44,7 @@ def test_all_is_in_the_file_and_warnings_are_shown(
 def test_the_file_does_not_grow_without_end(
     tmp_path: Path, root: logging.Logger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(log_lines, "FILE_BYTES_MAX", 2_000)
+    monkeypatch.setattr(own_output, "FILE_BYTES_MAX", 2_000)
     path = tmp_path / "driver.log"
     log_to_file(path, process="driver")
     for number in range(100):
