@@ -46,7 +46,7 @@ from spark_replication.model import BrokerId
 from spark_replication.page.served import ServedPage, page_action
 from spark_replication.process.clock import now_ms
 from spark_replication.spark.barrier_jobs import BarrierJobs
-from spark_replication.spark.cluster_file import ClusterFile, make_data_directory, write_cluster_file
+from spark_replication.spark.cluster_file import OwnClusterFile, make_data_directory
 from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import LOOPBACK, Posting, host_to_serve, loopback_mark
 from spark_replication.spark.jvm import jvm_errors
@@ -104,6 +104,7 @@ class SparkCluster:
         self._fleet = Fleet(self._jobs, brokers, self._known_brokers)
         self._spark_watch = SparkWatch(self._jobs.why_gone, self._spark_is_gone)
         self._on_dismissal: Order = "leave"
+        self._file = OwnClusterFile(self.directory)
         self._zookeeper: Keeper | None = None
         self._driver: ControllerHost | None = None
         self._page: ServedPage | None = None
@@ -178,22 +179,13 @@ class SparkCluster:
         self._driver.start()
         self._spark_watch.start()
         self._wait_active(self._driver)
-        controller_epoch = self._driver.wait_active()
-        active_since_ms = now_ms()
         self._page = ServedPage(self.zookeeper, self.settings, host=host, directory=self.directory)
         self._wait_started()
         while self._registering.is_alive():
             self._require_wanted()
             self._registering.join(POLL_S)
         self._admin = Admin(self.zookeeper, security=self.security)
-        file = ClusterFile(
-            bootstrap=self.bootstrap,
-            zookeeper=self.zookeeper,
-            controller_epoch=controller_epoch,
-            driver_pid=os.getpid(),
-            active_since_ms=active_since_ms,
-        )
-        write_cluster_file(self.directory, file)
+        self._file.started(self.zookeeper)
 
     def _register(self) -> None:
         """The session's queries know this cluster. Beside the start, which has other things to wait for."""
@@ -299,6 +291,7 @@ class SparkCluster:
 
     def _took_over(self, zookeeper: str, cluster_id: str, controller_epoch: int, address: str) -> None:
         """Perhaps while the start is given up: `_stood_down` comes after it, and dismisses whom it has mustered."""
+        self._file.took_over(controller_epoch, now_ms())
         assignment = Assignment(
             log_directory=str(self._logs),
             cluster_id=cluster_id,
@@ -316,6 +309,7 @@ class SparkCluster:
         )
 
     def _stood_down(self) -> None:
+        self._file.stood_down()
         self._fleet.dismiss(self._on_dismissal)
 
     # What users ask

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from tests.live.spark.waiting import wait_for
 from tests.unit.transport.test_security import SECRET, token_settings
@@ -35,10 +36,13 @@ def test_the_main_job_runs_with_a_token(tmp_path: Path) -> None:
             assert job.poll() is None, log.read_text()
             return read_cluster_file(data)
 
-        cluster = wait_for("the cluster", ready, START_TIMEOUT_S)
+        wait_for("the cluster", ready, START_TIMEOUT_S)
+        broker = read_broker_file(data / "logs" / "broker-1")
+        assert broker is not None
+        bootstrap = f"{broker.host}:{broker.port}"
 
         def listed(*options: str) -> subprocess.CompletedProcess[str]:
-            command = [sys.executable, "-m", "spark_replication", "topics", "-b", cluster.bootstrap, *options]
+            command = [sys.executable, "-m", "spark_replication", "topics", "-b", bootstrap, *options]
             return subprocess.run(
                 [*command, "--format", "json"], capture_output=True, text=True, check=False, timeout=60
             )

@@ -38,6 +38,12 @@ def command_line(*arguments: str) -> str:
     return ended.stdout
 
 
+def address_of_broker(data: Path) -> str:
+    found = read_broker_file(data / "logs" / "broker-1")
+    assert found is not None
+    return f"{found.host}:{found.port}"
+
+
 def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path: Path) -> None:
     data, log = tmp_path / "data", tmp_path / "job.log"
     with log.open("wb") as output:
@@ -55,7 +61,7 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
             listed = json.loads(command_line("topics", "--bootstrap", cluster.zookeeper, "--format", "json"))
             if not listed:
                 return []
-            shown = command_line("consume", "orders", "--bootstrap", cluster.bootstrap, "--format", "json")
+            shown = command_line("consume", "orders", "--bootstrap", address_of_broker(data), "--format", "json")
             return list(json.loads(shown))
 
         found = wait_for("the load's first rows", rows)
@@ -81,6 +87,7 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         wait_for("its processes to end", lambda: set(left_behind(data)) <= theirs)
         again = json.loads(command_line("brokers", "-b", cluster.zookeeper, "--format", "json"))
         assert again == brokers
+        assert read_cluster_file(data) == cluster
         wait_for("the status", lambda: "healthy | controller epoch 1 | 3 brokers" in log.read_text())
         wait_for("what comes in", lambda: COMING_IN.search(log.read_text()))
         assert len(re.findall(EVENT.format("created orders", "create topic orders"), log.read_text())) == 1
@@ -92,6 +99,7 @@ def test_the_main_job_serves_what_it_prints_and_ctrl_c_ends_everything(tmp_path:
         assert job.wait(STOP_TIMEOUT_S) == 0, log.read_text()
         assert "Traceback" not in log.read_text()
         assert not left_behind(data)
+        assert read_cluster_file(data) is None
     finally:
         if job.poll() is None:
             job.kill()
