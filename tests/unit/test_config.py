@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -171,3 +172,18 @@ def test_topics_without_overrides_share_the_settings() -> None:
     settings = Settings(replica_lag_time_ms=7)
     assert with_topic(settings, {}) is settings
     assert with_topic(settings, {"min.insync.replicas": 1}) == Settings(replica_lag_time_ms=7, min_insync_replicas=1)
+
+
+def test_an_executors_container_has_room_for_its_broker() -> None:
+    """As conf/spark-defaults.conf says what it is for, in MB."""
+    lines = (Path(__file__).parents[2] / "conf" / "spark-defaults.conf").read_text().splitlines()
+    (room,) = (int(line.split()[1].removesuffix("m")) for line in lines if line.startswith("spark.executor.memoryO"))
+    settings, at_rest, of_spark, other_brokers = Settings(), 160, 384, 2
+    bounds = (
+        settings.index_cache_bytes,
+        settings.batch_cache_bytes,
+        settings.flight_read_bytes_max,
+        settings.flight_write_bytes_max,
+        settings.replication_frame_bytes_max * other_brokers,
+    )
+    assert room == at_rest + of_spark + (sum(bounds) >> 20)
