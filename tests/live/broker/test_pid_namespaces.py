@@ -72,6 +72,7 @@ def test_a_broker_that_lives_in_another_namespace_is_not_taken_for_dead(start_cl
         assert second != first
         guardian.say("stop")
         guardian.tells("stopped")
+        assert [line for line in guardian.told if line.startswith("died")] == [f"died {first}"]
 
 
 def test_it_is_stopped_by_asking_it(start_cluster: StartCluster) -> None:
