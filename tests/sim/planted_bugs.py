@@ -395,9 +395,17 @@ PLANTED_BUGS = (
     bug(
         "recover with the shortest of the logs that are known",
         "core/law/unclean_recovery.py",
-        "    return max(counted, key=counted.__getitem__)",
-        "    return min(counted, key=counted.__getitem__)",
+        "    return max(electable, key=electable.__getitem__)",
+        "    return min(electable, key=electable.__getitem__)",
         "acked_records_survive",
+    ),
+    bug(
+        "recover without the longest log, since its disk refuses",
+        "core/law/unclean_recovery.py",
+        " and not is_over(recovery, now_ms, most_ms)",
+        " and False",
+        "acked_records_survive",
+        seed=4613,
     ),
     bug(
         "leave what has gone meanwhile in the mirror at a take-over",

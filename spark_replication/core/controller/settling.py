@@ -119,6 +119,7 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
     recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
     asks: dict[BrokerId, list[TopicPartition]] = {}
     now_ms, timeout_ms = cluster.now_ms, cluster.settings.unclean_recovery_timeout_ms
+    most_ms = timeout_ms + cluster.settings.disk_retry_ms
     for partition in partitions:
         stored = cluster.partitions.get(partition)
         if stored is None or stored.state.leader is not None or not is_settled_here(cluster, partition):
@@ -130,7 +131,9 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
         replicas, brokers = cluster.replicas(partition), cluster.brokers_of(partition)
         under_way = unclean_recovery.timed(under_way, replicas, brokers)
         found = unclean_recovery.winner(under_way, replicas, brokers, now_ms=now_ms, timeout_ms=timeout_ms)
-        if found is not None:
+        if found is not None and not unclean_recovery.is_put_off(
+            under_way, found, replicas, brokers, now_ms=now_ms, most_ms=most_ms
+        ):
             outcome = Elected(found, "unclean_recovery")
             after = elected(stored.state, stored.state.leader_epoch, outcome, brokers)
             steps.append(Step((write_of(cluster, partition, stored, after),)))

@@ -14,13 +14,15 @@ class Brokers(msgspec.Struct, frozen=True):
     """Who may be counted on, at one moment.
 
     live: registered. electable: live and not shutting down (L1). epochs: the present one of each broker that ever
-    registered. clean_since: the first epoch of its unbroken chain of clean registrations (I8).
+    registered. clean_since: the first epoch of its unbroken chain of clean registrations (I8). refusing: who would be
+    electable, had its disk not refused the partition (B4).
     """
 
     live: frozenset[BrokerId]
     electable: frozenset[BrokerId]
     epochs: Mapping[BrokerId, int]
     clean_since: Mapping[BrokerId, int]
+    refusing: frozenset[BrokerId] = frozenset()
 
     @classmethod
     def of(cls, registered: Mapping[BrokerId, Registration], broker_epochs: Mapping[BrokerId, BrokerEpoch]) -> Brokers:
@@ -37,4 +39,8 @@ class Brokers(msgspec.Struct, frozen=True):
 
     def without(self, failed: frozenset[BrokerId]) -> Brokers:
         """For a partition whose replicas on these are offline, though the brokers live (B4)."""
-        return replace(self, live=self.live - failed, electable=self.electable - failed) if failed else self
+        if not failed:
+            return self
+        return replace(
+            self, live=self.live - failed, electable=self.electable - failed, refusing=self.electable & failed
+        )

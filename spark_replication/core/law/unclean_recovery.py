@@ -5,6 +5,10 @@ a broker, and only at the partition's present leader epoch: any other may have b
 
 The time to answer begins with the first question, and begins anew once nobody who was asked lives: time in which no
 replica lived is none that anybody had to answer in.
+
+A replica whose disk refuses is asked, too: its log can be read, and its disk is tried again after disk.retry.ms (B4).
+Until then it cannot be elected. Where it has the best log, it is waited for, disk.retry.ms beyond the time to answer
+and no longer: electing another loses what it has.
 """
 
 from __future__ import annotations
@@ -58,7 +62,11 @@ def is_over(recovery: UncleanRecovery, now_ms: int, timeout_ms: int) -> bool:
 
 
 def _is_asked(recovery: UncleanRecovery, replica: BrokerId, brokers: Brokers) -> bool:
-    return replica in brokers.electable and recovery.asked.get(replica) == brokers.epochs[replica]
+    return _can_answer(replica, brokers) and recovery.asked.get(replica) == brokers.epochs[replica]
+
+
+def _can_answer(replica: BrokerId, brokers: Brokers) -> bool:
+    return replica in brokers.electable or replica in brokers.refusing
 
 
 def to_ask(
@@ -70,7 +78,7 @@ def to_ask(
     return tuple(
         replica
         for replica in replicas
-        if replica in brokers.electable
+        if _can_answer(replica, brokers)
         and (not _is_asked(recovery, replica, brokers) or (is_late and replica not in recovery.answers))
     )
 
@@ -101,14 +109,33 @@ def winner(
     recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers, *, now_ms: int, timeout_ms: int
 ) -> BrokerId | None:
     """The replica to elect now; None: others may answer yet, or somebody required has not."""
-    counted = {
-        replica: recovery.answers[replica]
-        for replica in replicas
-        if replica in recovery.answers and _is_asked(recovery, replica, brokers)
-    }
-    if not counted or not recovery.required <= counted.keys():
+    counted = _counted(recovery, replicas, brokers)
+    electable = {replica: end for replica, end in counted.items() if replica in brokers.electable}
+    if not electable or not recovery.required <= electable.keys():
         return None
     if len(counted) < len(replicas) and not is_over(recovery, now_ms, timeout_ms):
         return None
     # max() keeps the first of equals: assignment order.
-    return max(counted, key=counted.__getitem__)
+    return max(electable, key=electable.__getitem__)
+
+
+def is_put_off(
+    recovery: UncleanRecovery,
+    best: BrokerId,
+    replicas: Sequence[BrokerId],
+    brokers: Brokers,
+    *,
+    now_ms: int,
+    most_ms: int,
+) -> bool:
+    """There is a better log than that of the winner, on a disk that is to be tried again."""
+    counted = _counted(recovery, replicas, brokers)
+    return counted[best] < max(counted.values()) and not is_over(recovery, now_ms, most_ms)
+
+
+def _counted(recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers) -> dict[BrokerId, LogEnd]:
+    return {
+        replica: recovery.answers[replica]
+        for replica in replicas
+        if replica in recovery.answers and _is_asked(recovery, replica, brokers)
+    }

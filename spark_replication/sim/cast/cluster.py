@@ -166,6 +166,7 @@ class SimulatedCluster:
 
     def _failed(self, process: BrokerProcess, replica: ReplicaOf) -> None:
         if process.epoch is not None:
+            self.checkers.refused(process.broker, process.epoch, replica)
             event = ReplicasFailed(process.broker, process.epoch, (replica,))
             self.tell_controller(event, "a broker reports its disk")
 

@@ -26,7 +26,7 @@ from spark_replication.messages.commands import (
     UpdateMetadata,
 )
 from spark_replication.messages.envelope import NONE
-from spark_replication.model import BrokerId, TopicPartition, TopicState
+from spark_replication.model import BrokerId, ReplicaOf, TopicPartition, TopicState
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.judges.readable import check_decided, check_sent
@@ -363,12 +363,21 @@ class Checkers:
                 continue
             if elected is not None and told.log_end < elected.log_end:
                 continue
+            if (broker, told.broker_epoch) in story.refused and self._is_waited_for_no_longer(story, told):
+                continue
             if self._holds_acked_from(story, broker, held):
                 raise InvariantBroken(
                     "acked_records_survive",
                     f"{story.partition} was recovered with {held} committed records on broker {leader}, though broker "
                     f"{broker} had answered, and has {self._held(story, broker)}",
                 )
+
+    def _is_waited_for_no_longer(self, story: Story, told: Answered) -> bool:
+        """Who has answered, and whose disk refuses."""
+        settings = self._store.settings
+        most_ms = settings.unclean_recovery_timeout_ms + settings.disk_retry_ms
+        since_ms = story.asked_ms.get((told.controller_epoch, told.leader_epoch))
+        return since_ms is not None and self._world.now_ms - since_ms >= most_ms
 
     def _held(self, story: Story, broker: BrokerId) -> int:
         image = self._hosts[broker].disk.image((story.partition, story.topic_id))
@@ -431,6 +440,7 @@ class Checkers:
                 story = self._stories.get((wanted.topic_partition, wanted.topic_id))
                 if story is not None:
                     story.answers.pop((command.controller_epoch, broker), None)
+                    story.asked_ms.setdefault((command.controller_epoch, wanted.leader_epoch), self._world.now_ms)
         if isinstance(command, LeaderAndIsr):
             check_sent(command, broker, self._hidden_from(command.controller_epoch))
         if isinstance(command, (LeaderAndIsr, UpdateMetadata)):
@@ -482,7 +492,14 @@ class Checkers:
             story = self._stories.get((info.topic_partition, info.topic_id))
             if story is not None and info.error == NONE:
                 log_end = (info.last_epoch, info.end)
-                story.answers[controller_epoch, broker] = Answered(info.current_epoch, answer.broker_epoch, log_end)
+                story.answers[controller_epoch, broker] = Answered(
+                    controller_epoch, info.current_epoch, answer.broker_epoch, log_end
+                )
+
+    def refused(self, broker: BrokerId, broker_epoch: int, replica: ReplicaOf) -> None:
+        story = self._stories.get((replica.partition, replica.topic_id))
+        if story is not None:
+            story.refused.add((broker, broker_epoch))
 
     def _hidden_from(self, controller_epoch: int) -> Unreadable:
         return self._store.loaded_without.get(controller_epoch, ALL_READ)

@@ -20,6 +20,7 @@ FROM_OUTSIDE = frozenset({"last_known_leader", "unclean", "unclean_recovery", "d
 class Answered(NamedTuple):
     """log_end: its last written epoch, and where its log ends."""
 
+    controller_epoch: int
     leader_epoch: int
     broker_epoch: int
     log_end: tuple[int, int]
@@ -48,6 +49,10 @@ class Story:
         # recovery was decided.
         self.answers: dict[tuple[int, BrokerId], Answered] = {}
         self.decided_on: dict[BrokerId, Answered] = {}
+        # When a controller first asked somebody at a leader epoch.
+        self.asked_ms: dict[tuple[int, int], int] = {}
+        # Whose disk has refused, in which life.
+        self.refused: set[tuple[BrokerId, int]] = set()
 
     def begin(self, leader_epoch: int) -> None:
         """Another history."""

@@ -39,8 +39,8 @@ def test_who_registered_uncleanly_since_it_joined_is_void(joined: dict[BrokerId,
     ("failed", "left"),
     [
         (frozenset[int](), brokers(1, 2, 3, shutting_down=[2])),
-        (frozenset({3, 9}), brokers(1, 2, shutting_down=[2])),
-        (frozenset({2}), brokers(1, 3)),
+        (frozenset({3, 9}), replace(brokers(1, 2, shutting_down=[2]), refusing=frozenset({3}))),
+        (frozenset({2}), brokers(1, 3)),  # it shuts down: it could not be elected anyway
     ],
 )
 def test_where_a_disk_failed_its_broker_is_not_counted_on(failed: frozenset[BrokerId], left: Brokers) -> None:

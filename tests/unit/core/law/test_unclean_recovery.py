@@ -16,6 +16,7 @@ from spark_replication.core.law.unclean_recovery import (
     answered,
     asking,
     is_over,
+    is_put_off,
     timed,
     to_ask,
     winner,
@@ -26,6 +27,7 @@ from tests.unit.core.stories import FOO_ID, brokers
 
 REPLICAS = (3, 1, 2)
 TIMEOUT_MS = 5_000
+DISK_RETRY_MS = 10_000
 
 
 def recovery(
@@ -68,6 +70,10 @@ def log_info(*, last_epoch: int = 3, end: int = 9, current_epoch: int = 4, error
         (recovery(asked={1: 0}), brokers(1, epochs={1: 1}), (1,)),  # that was another life
         (recovery(answers={1: (3, 9)}), brokers(1, epochs={1: 1}), (1,)),
         (recovery(), brokers(), ()),
+        # A disk that refuses can be read.
+        (recovery(), brokers(1, 2).without(frozenset({1})), (1, 2)),
+        (recovery(answers={1: (3, 9)}), brokers(1, 2).without(frozenset({1})), (2,)),
+        (recovery(), brokers(1, 2, shutting_down=[1]).without(frozenset({1})), (2,)),
     ],
 )
 def test_live_replicas_are_asked_once_a_life(
@@ -138,6 +144,9 @@ def test_the_clock_begins_with_the_first_question_and_with_no_later_one() -> Non
         (brokers(1, 2, epochs={1: 1, 2: 1}), False),  # other lives than those that were asked
         (brokers(1, 2, epochs={1: 1}), True),
         (brokers(1, 2, shutting_down=[1, 2]), False),
+        (brokers(1, 2).without(frozenset({1, 2})), True),
+        (brokers(1).without(frozenset({1, 2})), True),
+        (brokers(3).without(frozenset({1, 2})), False),
     ],
 )
 def test_the_clock_stands_still_while_nobody_who_was_asked_lives(known: Brokers, goes_on: bool) -> None:
@@ -183,7 +192,42 @@ def test_a_clock_that_stands_still_never_ends(under_way: UncleanRecovery, now_ms
 def test_the_best_log_wins_once_enough_have_answered(
     under_way: UncleanRecovery, known: Brokers, now_ms: int, won: BrokerId | None
 ) -> None:
-    assert winner(under_way, REPLICAS, known, now_ms=now_ms, timeout_ms=TIMEOUT_MS) == won
+    assert elected(under_way, known, now_ms) == won
+
+
+WAITED_FOR, NO_LONGER = TOO_LATE + DISK_RETRY_MS - 1, TOO_LATE + DISK_RETRY_MS
+
+
+@pytest.mark.parametrize(
+    ("under_way", "refusing", "now_ms", "won"),
+    [
+        (recovery(answers={1: (3, 9), 2: (3, 8)}), {1}, WAITED_FOR, None),
+        (recovery(answers={1: (3, 9), 2: (3, 8)}), {1}, NO_LONGER, 2),
+        (recovery(answers={1: (3, 9), 2: (3, 8)}), {1, 2}, NO_LONGER, None),
+        (recovery(answers={1: (3, 9), 2: (3, 8)}), {2}, TOO_LATE, 1),
+        (recovery(answers={1: (3, 9), 2: (3, 9)}), {1}, TOO_LATE, 2),  # it would lose nothing
+        # All have answered: who is waited for is who has the best log.
+        (recovery(answers={1: (3, 9), 2: (3, 8), 3: (3, 7)}), {3}, 1_000, 1),
+        (recovery(answers={1: (3, 9), 2: (3, 8), 3: (3, 7)}), {1}, 1_000, None),
+        # It has not answered, or in another life.
+        (recovery(asked={1: 0}, answers={2: (3, 8)}), {1}, TOO_LATE, 2),
+        (recovery(asked={1: 3}, answers={1: (3, 9), 2: (3, 8)}), {1}, TOO_LATE, 2),
+        # A required one has to be well.
+        (recovery(1, answers={1: (3, 9), 2: (3, 9)}), {1}, NO_LONGER, None),
+    ],
+)
+def test_a_disk_that_refuses_the_best_log_is_waited_for_and_not_for_ever(
+    under_way: UncleanRecovery, refusing: set[BrokerId], now_ms: int, won: BrokerId | None
+) -> None:
+    assert elected(under_way, brokers(1, 2, 3).without(frozenset(refusing)), now_ms) == won
+
+
+def elected(under_way: UncleanRecovery, known: Brokers, now_ms: int) -> BrokerId | None:
+    won = winner(under_way, REPLICAS, known, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
+    most_ms = TIMEOUT_MS + DISK_RETRY_MS
+    if won is None or is_put_off(under_way, won, REPLICAS, known, now_ms=now_ms, most_ms=most_ms):
+        return None
+    return won
 
 
 @st.composite
@@ -207,7 +251,7 @@ LIVING = st.builds(
 def test_whoever_wins_may_lead_and_nobody_who_counts_has_a_better_log(
     under_way: UncleanRecovery, known: Brokers, now_ms: int
 ) -> None:
-    won = winner(under_way, REPLICAS, known, now_ms=now_ms, timeout_ms=TIMEOUT_MS)
+    won = elected(under_way, known, now_ms)
     present = {b for b in under_way.answers if b in known.electable and under_way.asked[b] == known.epochs[b]}
     in_time = not is_over(under_way, now_ms, TIMEOUT_MS)
     if won is None:
@@ -230,5 +274,5 @@ def test_asked_and_answered_in_the_end_every_live_replica_counts(under_way: Uncl
     assert to_ask(under_way, REPLICAS, known, now_ms=TOO_LATE, timeout_ms=TIMEOUT_MS) == ()
     for broker in asked:
         under_way = answered(under_way, broker, known.epochs[broker], log_info(), known)
-    won = winner(under_way, REPLICAS, known, now_ms=TOO_LATE, timeout_ms=TIMEOUT_MS)
+    won = elected(under_way, known, TOO_LATE)
     assert (won is not None) == bool(known.electable)
