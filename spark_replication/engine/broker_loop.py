@@ -1,8 +1,8 @@
-"""A broker: its replicas, what it knows of the cluster, and the commands of the controller.
+"""A broker: its replicas, what it knows of the cluster, and the controller's commands.
 
-No command is applied before the broker has read its state from ZooKeeper, after every registration (B1): until then it
-answers NOT_READY. Commands of a lower controller epoch are refused (C1). engine.partition is the way to each
-replica, so that no partition waits for another's; finding one needs no lock.
+After each registration, the broker refuses every command with NOT_READY until it has read its state from ZooKeeper
+(B1). Commands of a lower controller epoch are refused (C1). engine.partition is the way to each replica, so that no
+partition waits for another. Finding a partition needs no lock.
 """
 
 from __future__ import annotations
@@ -48,14 +48,12 @@ from spark_replication.messages.envelope import NONE
 from spark_replication.model import BrokerId, Registration, ReplicaOf, Scalar, TopicConfig, TopicPartition
 from spark_replication.ports import FailureReports, Flusher, FollowerLinks, IsrStore, ReplicaLogs
 
-# What is assigned to a broker, and what cannot be read of it.
+# The partitions of a broker as ZooKeeper has them, and those that cannot be read.
 Assigned = tuple[Iterable[PartitionCommand], Unreadable]
-READINGS_MAX = 10  # after an INIT: commands that follow it make a reading an old one
+READINGS_MAX = 10  # after one INIT: a command that follows it makes a reading stale
 
 
 class BrokerLoop:
-    """_guard: one command at a time, with all that it waits for. What clients ask does not wait for it."""
-
     def __init__(
         self,
         cluster_id: str,
@@ -75,7 +73,8 @@ class BrokerLoop:
         self._registered = RegisteredBrokers()
         self._known: dict[TopicPartition, PartitionCommand] = {}
         self._configs: dict[str, TopicConfig] = {}
-        self._topics = NO_TOPICS  # of these two, as the last command left them
+        #: What clients are told: _known and _configs, as the last command left them.
+        self._topics = NO_TOPICS
         self._late = LateCommands()
         self._logs = logs
         self._isr_store = isr_store
@@ -88,13 +87,17 @@ class BrokerLoop:
         self._throttle.configure(settings.reassignment_bytes_per_second)
         self._locks = locks
         self._post = post
+        #: Held by one command at a time, while it waits for disks, too. Requests of clients do not take it.
         self._guard = locks()
         self.refused = RefusedReplicas()
         self.hidden = HiddenPartitions()
         self._controller_epoch = -1
-        self._carried_out = 0  # how many registrations, and commands that start or stop replicas
+        #: The number of registrations, and of commands that start or stop replicas.
+        self._carried_out = 0
+        #: Whether this process has heard of the cluster's settings.
         self._configured = False
-        self._metadata_told = (-1, 0)  # by which controller, and with which of its commands
+        #: Controller epoch and number of the newest UpdateMetadata.
+        self._metadata_told = (-1, 0)
 
     @property
     def brokers(self) -> Mapping[BrokerId, Registration]:
@@ -113,19 +116,19 @@ class BrokerLoop:
         settings: Mapping[str, Scalar] | None,
         unreadable: Unreadable = ALL_READ,
     ) -> dict[str, str]:
-        """The broker has registered, and read all of this from ZooKeeper after that (B1): what it knew before and is
-        not there any longer is gone. What is there and cannot be read is neither started nor quarantined: nobody here
-        decides about that (Z1).
+        """Start what is assigned to this broker, as it was read from ZooKeeper after the registration (B1). What the
+        broker knew before and ZooKeeper no longer has is forgotten. A partition that cannot be read is neither started
+        nor quarantined: nobody here decides about it (Z1).
 
-        settings: those of the cluster. None: they cannot be read; what holds here goes on holding, and where this
-        process has heard of none, nothing that could lose a record. One sick partition keeps no other from starting:
-        the error code of each, NONE for those that started."""
+        `settings` are the cluster's. With None, those could not be read: the present settings stay, and a process that
+        has heard of none takes the ones that lose no record. Returns the error code of each partition, NONE for one
+        that has started: a sick partition keeps no other from starting."""
         with self._learning():
             if self.me != me:
-                self._resign_all()  # what an earlier registration led is no longer its own, if nobody said so yet
+                self._resign_all()  # leaderships of an earlier registration are void, even if nobody has said so yet
             self._keep_only(unreadable)
             self.hidden.registered(unreadable)
-            self.refused.clear()  # all that is assigned is carried out below
+            self.refused.clear()  # every assigned partition is tried below
             if settings is not None or not self._configured:
                 self._configure(LOSSLESS if settings is None else settings)
             self._registered.told(brokers)
@@ -139,18 +142,18 @@ class BrokerLoop:
             return errors
 
     def _keep_only(self, unreadable: Unreadable) -> None:
-        """Of what is known before reading: only what cannot be read is not replaced."""
+        """Forget all but what cannot be read: the rest is replaced by what was read."""
         self._known = {partition: known for partition, known in self._known.items() if unreadable.hides(partition)}
         self._configs = {topic: known for topic, known in self._configs.items() if unreadable.hides_of(topic)}
         self._late.keep_only(unreadable)
 
     def initialized(self, told: Iterable[PartitionCommand], read: Callable[[], Assigned]) -> None:
-        """An INIT that told of these was carried out: what is here, and is not in what `read` finds assigned in
-        ZooKeeper, goes (B1). The INIT itself is no reason, since a late one knows nothing of a newer topic. Where all
-        that is here was told of, there is nothing to read.
+        """After an INIT that named these partitions, quarantine every log that ZooKeeper no longer assigns to this
+        broker (B1). The INIT is no proof by itself, since a late one knows nothing of a newer topic: `read` asks
+        ZooKeeper, unless the INIT named all logs that are here.
 
-        `read` waits for ZooKeeper, and holds up nobody else: what it found counts if no command was carried out
-        meanwhile, else it is read again. After so many readings the next INIT or registration will find it.
+        `read` blocks, without the guard. Its result counts only if no command was carried out meanwhile, else it reads
+        again. After READINGS_MAX attempts the work is left to the next INIT or registration.
         """
         named = {(each.topic_partition, each.topic_id): each.replicas for each in told}
         for _ in range(READINGS_MAX):
@@ -166,15 +169,15 @@ class BrokerLoop:
                     return
 
     def read_hidden(self, me: Me, read: Assigned, now_ms: int) -> None:
-        """What of hidden.topics is assigned to it, by the registration that has asked."""
+        """Carry out what was read of hidden.topics, unless the broker has registered again since it asked."""
         with self._learning():
             if self.me is me:
                 for command in self.hidden.read(*read):
                     self._carry_out(command, me, now_ms)
 
     def read_brokers(self, read: Callable[[], Registered]) -> None:
-        """Who is registered now, read in ZooKeeper: with no controller alive nobody else tells it. `read` waits, and
-        holds up nobody else: what was told meanwhile is newer than what it finds."""
+        """Read from ZooKeeper who is registered: without a live controller nobody else says so. `read` blocks, without
+        the guard. What a controller says meanwhile is newer than what `read` finds."""
         with self._guard:
             began = self._registered.begin_reading()
         found = read()
@@ -182,7 +185,7 @@ class BrokerLoop:
             self._registered.read(began, found)
 
     def session_lost(self) -> None:
-        """Registered no longer: it stops leading and following, and applies nothing until it is again (B2)."""
+        """Stop leading and following, and refuse commands until the broker has registered again (B2)."""
         with self._guard:
             self._resign_all()
 
@@ -193,13 +196,14 @@ class BrokerLoop:
                 replica.resign(f"this broker lost its ZooKeeper session, and {name} with it")
 
     def waiting_to_move(self, broker: BrokerId) -> list[TopicPartition]:
-        """What this broker leads, while another one that stays has a replica of it."""
+        """The partitions that this broker leads and whose leadership can move to a replica on a broker that stays."""
         staying = {other for other, known in self.brokers.items() if not known.shutting_down and other != broker}
         led = ((name, partition.part) for name, partition in list(self.replicas.items()))
         return [each for each, part in led if isinstance(part, Leading) and staying.intersection(part.replicas)]
 
     def tick(self, now_ms: int, *, looks: bool, holds: Holds = waiting) -> None:
-        """Time has passed. looks: it is time to look who lags. A partition that is busy is left for the next tick."""
+        """Give time to the partitions that wait for it, and with `looks` to all that this broker leads, so that they
+        check who lags. A busy partition is left for the next tick."""
         for partition in list(self.replicas.values()):
             waits = partition.waits_for_time
             if waits or partition.leads:
@@ -210,8 +214,8 @@ class BrokerLoop:
                         replica.tell_high_watermark()
 
     def checkpoint(self, holds: Holds = waiting) -> None:
-        """How far every replica is committed; a busy one is left for the next time. StorageFailed: an older one is
-        safe, too, and the next says it all; so where a replica's own disk refuses the others go on."""
+        """Save the high watermark of every replica. A busy replica, or one whose disk refuses, is left for the next
+        time: an older high watermark is safe, too."""
         for partition in list(self.replicas.values()):
             with holds(partition) as replica, suppress(StorageFailed):
                 if replica is not None:
@@ -219,14 +223,14 @@ class BrokerLoop:
         self._logs.save_high_watermarks(durable=False)
 
     def flush_soon(self) -> None:
-        """All logs, several at a time, while they still serve: so `close` has little left to wait for."""
+        """Begin to flush all logs, several at a time, while they still serve: `close` has less to wait for then."""
         for partition in list(self.replicas.values()):
             with partition as replica:
                 replica.flush_soon()
 
     def close(self) -> dict[TopicPartition, ReplicationError]:
-        """Stop leading and following, and flush. Of the logs that could not be flushed, why: with any, the stop was not
-        clean (B3). High watermarks that could not be saved are older ones, and safe."""
+        """Stop leading and following, and flush. Returns the error of each log that could not be flushed: with any, the
+        stop was not clean (B3). A high watermark that could not be saved stays an older one, which is safe."""
         failed: dict[TopicPartition, ReplicationError] = {}
         with self._guard:
             self.me = None
@@ -249,13 +253,13 @@ class BrokerLoop:
         with self._learning():
             me = self._ready(command)
             self._carried_out += 1
-            # Who lives, and settings, have no epoch: UpdateMetadata tells them in order, a late one of these does not.
+            # Brokers and settings have no epoch. UpdateMetadata is numbered; LeaderAndIsr may be late, and only adds.
             new = {each.topic for each in command.partitions if self._late.is_new(each.topic, each.topic_id)}
             configs = {topic: config for topic, config in command.topics.items() if topic in new}
             self._registered.told_by_chance(command.brokers)
             self._learn((), configs)
             errors = {}
-            # What it is to lead first: the others' leaders are told at the same time, and asked once they lead.
+            # Leaders first: the followers on other brokers ask them as soon as they hear of them.
             for partition in sorted(command.partitions, key=lambda each: each.state.leader != me.broker):
                 errors[str(partition.topic_partition)] = self._carry_out(partition, me, now_ms)
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
@@ -265,7 +269,7 @@ class BrokerLoop:
             me = self._ready(command)
             told = (command.controller_epoch, command.number)
             if told <= self._metadata_told:
-                return CommandAnswer(broker_epoch=me.epoch)  # late: this, or what is newer, was carried out already
+                return CommandAnswer(broker_epoch=me.epoch)  # late: this one, or a newer one, was carried out already
             self._metadata_told = told
             self._registered.told(command.brokers)
             if command.settings is not None:
@@ -340,7 +344,7 @@ class BrokerLoop:
         try:
             self._apply(command, me, now_ms)
         except StorageFailed as error:
-            # Nobody may have sent this command, who would hear of it by the answer: it was read in ZooKeeper.
+            # Reported apart from the answer: a command that was read in ZooKeeper has no sender to answer.
             self._failures.failed(ReplicaOf(command.topic_partition, command.topic_id), error)
             self.refused.add(command.topic_partition, now_ms)
             return error.code
@@ -349,7 +353,7 @@ class BrokerLoop:
         return NONE
 
     def try_refused(self, now_ms: int) -> None:
-        """What a disk refused to carry out, after `disk.retry.ms`; without a session the next registration does."""
+        """Carry out again, after `disk.retry.ms`, what a disk refused. With no session, the next registration does."""
         with self._guard:
             for partition in self.refused.take(now_ms, self._settings.disk_retry_ms):
                 known = self._known.get(partition)
@@ -372,13 +376,13 @@ class BrokerLoop:
             is_earlier = replica.is_of_before(command.state.created)
             if not is_earlier:
                 replica.command(command, me, now_ms)
-        if is_earlier:  # the partition was removed, and added again since: none of it may be served (E4)
+        if is_earlier:  # the log of a removed partition that was added again: none of it may be served (E4)
             self._stop(partition, delete=True)
             with self._open(command) as replica:
                 replica.command(command, me, now_ms)
 
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
-        """It comes too late, or is of an assignment that this broker is known to have left."""
+        """Whether the command comes too late, or assigns a partition that has left this broker since."""
         if self._late.is_late(command):
             return True
         known = self._known.get(command.topic_partition)
@@ -409,8 +413,9 @@ class BrokerLoop:
         return partition
 
     def _stop(self, partition: Partition, *, delete: bool, asked: bool = False) -> None:
-        """Flushed, unless it goes: what is closed here is part of what a clean shutdown vouches for (B3). asked: the
-        controller commands it, nobody concludes it."""
+        """Close a replica, and quarantine its log with `delete`. A log that stays is flushed first: a clean shutdown
+        vouches for it, too (B3). With `asked` the controller has commanded the deletion; without, this broker
+        concludes it."""
         name = partition.topic_partition
         with partition as replica:
             replica.resign(f"{name} is no longer on this broker")
@@ -422,13 +427,13 @@ class BrokerLoop:
             self._logs.quarantine(name, partition.topic_id, asked=asked)
 
     def _quarantine_unassigned(self, mine: list[PartitionCommand], unreadable: Unreadable) -> None:
-        """What was removed while this broker was away is kept aside, not deleted: somebody may want it back (B1). What
-        may be assigned, for all that can be read, stays where it is."""
+        """Quarantine the logs that are not assigned to this broker. They are kept aside, not deleted: somebody may want
+        them back (B1). A log whose assignment cannot be read stays where it is."""
         assigned = {(command.topic_partition, command.topic_id) for command in mine}
         for name, topic_id in list(self._logs.found()):
             if (name, topic_id) not in assigned and not unreadable.hides(name):
                 partition = self.replicas.get(name)
-                # A disk that refuses keeps it: out of service all the same, and tried again with the next reading.
+                # A log that a disk refuses to move stays there, out of service: the next reading tries again.
                 with suppress(StorageFailed):
                     if partition is not None and partition.topic_id == topic_id:
                         self._stop(partition, delete=True)
@@ -444,12 +449,12 @@ class BrokerLoop:
         return found
 
     def give_turns(self, now_ms: int) -> None:
-        """Time has passed: replicas that are being copied may be sent more (A3)."""
+        """Let the throttle send more to replicas that are being copied, as time has passed (A3)."""
         self._throttle.tick(now_ms)
 
     def replica_sizes(self, asked: DescribeReplicas, now_ms: int) -> ReplicaSizes:
-        """Of what is here: one that is unknown, or whose disk fails, is left out. One at a time: an answer about many
-        partitions holds none of them up."""
+        """The sizes of the replicas that are here, without one that is unknown or whose disk fails. Replicas are held
+        one at a time: an answer about many of them holds up none."""
         named = self.replicas if asked.partitions is None else asked.partitions
         found = []
         for name in sorted(named):
@@ -460,14 +465,14 @@ class BrokerLoop:
         return ReplicaSizes(replicas=tuple(found))
 
     def config(self, topic: str) -> TopicConfig:
-        """With the topic's schema, as far as this broker has heard of its versions."""
+        """A topic's settings and schema, as far as this broker has heard of its schema versions."""
         config = self._configs.get(topic)
         if config is None:
             raise UnknownTopicOrPartition(f"this broker knows no topic {topic}: check its name, or retry")
         return config
 
     def metadata(self, topics: Iterable[str] | None, controller: str | None) -> Metadata:
-        """Of these topics (None: all); one that is not known is left out."""
+        """Describe brokers and these topics (all with None). An unknown topic is left out."""
         return Metadata(
             cluster_id=self.cluster_id,
             brokers=dict(self.brokers),
@@ -480,8 +485,8 @@ class BrokerLoop:
 
     @contextmanager
     def _learning(self) -> Iterator[None]:
-        """What a command tells of topics is known to clients as a whole, once it is over. It costs a copy of all that,
-        0.07 ms for 10,000 partitions."""
+        """Hold the guard for a command that may change topics. Clients see all of its changes at once, when it ends.
+        That costs a copy of what is known, 0.07 ms for 10,000 partitions."""
         with self._guard:
             try:
                 yield
@@ -500,7 +505,7 @@ class BrokerLoop:
             self._reconfigure(changed)
 
     def _configure(self, of_cluster: Mapping[str, Scalar]) -> None:
-        """The cluster's settings as they are now, over those of this process."""
+        """Lay the cluster's settings over those of this process."""
         self._configured = True
         live = {name: value for name, value in of_cluster.items() if name in LIVE_ON_BROKERS}
         settings = settings_from(self._defaults, live)
@@ -510,7 +515,7 @@ class BrokerLoop:
             self._reconfigure(self._configs)
 
     def _reconfigure(self, changed: Mapping[str, TopicConfig]) -> None:
-        """What lives already takes its topic's settings as they are now."""
+        """Hand changed settings to the replicas that are open."""
         settings: dict[str, Settings] = {}
         for name, partition in self.replicas.items():
             config = changed.get(name.topic)

@@ -1,5 +1,7 @@
-"""One partition on one broker: commands say which role it has, and the role answers what it is asked. Each is a step
-that asks core, and performs what core said through the ports. Not thread-safe: engine.partition is the only way to it.
+"""One replica: a partition on one broker. Commands of the controller choose its role, and the role answers requests.
+
+Each method is one step: it asks core, and performs through the ports what core decided. A ReplicaLoop is not
+thread-safe: engine.partition is the only way to it.
 
 | a command says            | it was                 | it becomes                                                     |
 | ------------------------- | ---------------------- | -------------------------------------------------------------- |
@@ -49,8 +51,6 @@ from spark_replication.ports import (
 
 
 class ReplicaLoop:
-    """_role: as the last command said; None: neither, or it cannot do as it said. _order: of that command."""
-
     def __init__(
         self,
         partition: TopicPartition,
@@ -65,7 +65,7 @@ class ReplicaLoop:
         throttle: CopyThrottle,
         post: Callable[[Callable[[], None]], None],
     ) -> None:
-        """post: has something done soon, while nobody else has this replica; from any thread."""
+        """`post` may be called from any thread: what it is given runs soon, while nobody else has this replica."""
         self.partition = partition
         self.topic_id = topic_id
         self.log = log
@@ -81,9 +81,12 @@ class ReplicaLoop:
         self._links = links
         self._post = post
         self._fetches = FollowerFetches(partition, links, throttle)
+        #: None before the first command, and where the last command cannot be carried out.
         self._role: LeaderRole | FollowerRole | None = None
+        #: Leader epoch and partition epoch of the newest command that was carried out.
         self._order = (-1, -1)
-        self._clean_since = 0  # of the registration under which it was commanded last
+        #: The clean_since of the registration under which the last command came (I8).
+        self._clean_since = 0
 
     @property
     def part(self) -> Leading | Following | None:
@@ -107,16 +110,16 @@ class ReplicaLoop:
 
     @property
     def order(self) -> tuple[int, int]:
-        """Leader epoch and partition epoch of the newest command that was carried out."""
         return self._order
 
     @property
     def high_watermark(self) -> Offset:
-        """Known to this process, whatever of it the disk has taken: it never falls within one (I5)."""
+        """The high watermark that this process knows: the disk may have an older one. It never falls while the process
+        lives (I5)."""
         return self.log.high_watermark if self._role is None else self._role.part.high_watermark
 
     def configure(self, settings: Settings) -> None:
-        """The topic's settings, from now on."""
+        """Apply the topic's settings from here on."""
         self._own.configure(settings)
         if self._role is not None:
             self._own.flushing.written()
@@ -124,18 +127,18 @@ class ReplicaLoop:
     # Commands
 
     def is_of_before(self, created: Epoch) -> bool:
-        """What is here is of the partition before it was removed, and added again (E4)."""
+        """Whether this log belongs to a partition that was removed and added again since (E4)."""
         log = self.log
         return bool(log.log_end or log.epochs) and created > max(log.epochs.first_epoch, 0)
 
     def command(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
-        """Lead or follow, if the command is newer than what is known (E2)."""
+        """Lead or follow, if the command is newer than the last one that was carried out (E2)."""
         self._clean_since = me.clean_since
         if command.order > self._order:
             self._carry_out(command, me, now_ms)
             if self._role is not None:
-                self._own.flushing.written()  # what is there already is to count, too
-            # Not before: a command that a failing disk stopped is to be carried out when it comes again.
+                self._own.flushing.written()  # records that the log has already are flushed and counted, too
+            # Set only after success: a command that a failing disk stopped is carried out when it comes again.
             self._order = max(self._order, command.order)
 
     def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
@@ -152,7 +155,7 @@ class ReplicaLoop:
             role.commanded(command, now_ms)
             return
         self._links.unfollow(self.partition)
-        self._fetches.answer_all()  # they are of an earlier leader epoch
+        self._fetches.answer_all()  # the fetches that wait carry an earlier leader epoch
         if self.log.epochs.last_epoch < command.state.leader_epoch:
             self.log.begin_epoch(command.state.leader_epoch)
         leading = replica.lead(command, me, self.view, self.high_watermark, now_ms)
@@ -184,26 +187,26 @@ class ReplicaLoop:
             self._links.follow(self.partition, state.leader)
 
     def _step_aside(self, before: LeaderRole | FollowerRole | None, why: str) -> None:
-        """No longer leading: whoever waits here is told, and asks the new leader."""
+        """Refuse whoever waits for this replica: clients and followers ask the new leader."""
         if isinstance(before, LeaderRole):
             before.end(why)
         self._fetches.answer_all()
         self.progress.wake()
 
     def _leave(self, why: str) -> None:
-        """Neither lead nor follow, until a command says so that is newer than what it wrote itself."""
+        """Neither lead nor follow, until a command comes that is newer than the ISR changes of this replica."""
         before = self._role
         if isinstance(before, LeaderRole):
             self._order = max(self._order, (before.part.state.leader_epoch, before.part.partition_epoch))
-        with suppress(StorageFailed):  # an older one is safe, too
+        with suppress(StorageFailed):  # an older high watermark is safe, too
             self.log.checkpoint(self.high_watermark)
         self._role = None
         self._links.unfollow(self.partition)
         self._step_aside(before, why)
 
     def log_info(self, leader_epoch: int) -> ReplicaLogInfo:
-        """What a recovery at this leader epoch chooses by. Who follows stops doing so: the answer must not go stale
-        (L4). A late question, of an epoch that is over, is answered and changes nothing."""
+        """Answer an unclean recovery at this leader epoch. A follower stops following: its answer must stay true (L4).
+        A late question, of an epoch that is over, is answered and changes nothing."""
         role = self._role
         if isinstance(role, FollowerRole) and role.part.leader is not None and self._order[0] <= leader_epoch:
             role.stop()
@@ -218,7 +221,7 @@ class ReplicaLoop:
         )
 
     def resign(self, why: str) -> None:
-        """The session expired: what is read in ZooKeeper after the next registration counts, whatever its epoch."""
+        """The session expired: the state that is read after the next registration counts, whatever its epoch."""
         self._leave(why)
         self._order = (-1, -1)
 
@@ -235,24 +238,25 @@ class ReplicaLoop:
         return role
 
     def produce(self, batch: PreparedBatch, *, acks: int | str, now_ms: int, acknowledge: Acknowledge) -> None:
-        """Append; `acknowledge` is called once, with the place or the error: at once for acks=0, for acks=1 once this
-        replica vouches for it, else once the high watermark covers it. What is refused here raises, and nothing of it
-        is stored."""
+        """Append a batch. `acknowledge` is called once, with the batch's place or an error: at once for acks=0, once
+        this replica vouches for the batch for acks=1, else once the high watermark covers it. A batch that is refused
+        raises, and nothing of it is stored."""
         self._leader().produce(batch, acks=acks, now_ms=now_ms, acknowledge=acknowledge)
         self._own.flushing.written()
 
     def known(self, batch: PreparedBatch) -> Place | None:
-        return self._own.numbered.known(batch)  # as `produce` would answer
+        """The place that `produce` would answer for a repeated batch."""
+        return self._own.numbered.known(batch)
 
     def fetch(self, fetch: FetchPartition, *, by: BrokerId, broker_epoch: int, now_ms: int) -> None:
-        """A follower's fetch arrives. It is answered by `take_answer`, when `links.ready` says there is something."""
+        """Take a follower's fetch. `take_answer` answers it, once `links.ready` says that there is an answer."""
         self._fetches.came(by, fetch)
         role = self._role
         if not isinstance(role, LeaderRole) or not role.fetched(fetch, by=by, broker_epoch=broker_epoch, now_ms=now_ms):
             self._fetches.ready(by)
 
     def take_answer(self, by: BrokerId, broker_epoch: int) -> tuple[FetchedPartition, Records | None] | None:
-        """What the follower's waiting fetch is answered with, now; None: it has been answered."""
+        """Answer the fetch of this follower that waits. None if none waits: it has been answered."""
         taken = self._fetches.take(by)
         if taken is None:
             return None
@@ -268,17 +272,17 @@ class ReplicaLoop:
         return answer, records
 
     def tell_high_watermark(self) -> None:
-        """Followers that wait at the log end hear of a high watermark that has moved since."""
+        """Tell a high watermark that has moved to the followers that wait at the log end."""
         self._fetches.reached(self.high_watermark)
 
     def lags(self, now_ms: int) -> dict[BrokerId, FollowerLag]:
-        """Of all followers, if this replica leads."""
+        """The lag of each follower, if this replica leads."""
         return self._role.lags(now_ms) if isinstance(self._role, LeaderRole) else {}
 
     # Following
 
     def next_fetch(self) -> FetchPartition | None:
-        """What to ask the leader for; None: this replica follows nobody, or cannot take anything at present."""
+        """The fetch to send to the leader. None if there is no leader, or this replica can take nothing at present."""
         return self._role.next_fetch(self._clean_since) if isinstance(self._role, FollowerRole) else None
 
     def fetch_answered(self, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None) -> None:
@@ -289,8 +293,8 @@ class ReplicaLoop:
     # Consumers, and whoever looks
 
     def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False) -> Records | None:
-        """What a consumer may see from `offset` on, at most to `to`; None: nothing (yet). Of a follower only if any
-        replica will do: its high watermark lags behind."""
+        """Committed records from `offset` on, at most up to `to`; None if there are none (yet). A follower answers only
+        with `any_replica`: its high watermark lags behind the leader's."""
         end = replica.readable_end(self.committed_end(any_replica=any_replica), offset, self.view)
         return self.log.find(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
 
@@ -304,7 +308,6 @@ class ReplicaLoop:
 
     @property
     def compression(self) -> Compression:
-        """How batches are to be stored."""
         return self._own.settings.compression
 
     def size(self, now_ms: int) -> ReplicaSize:
@@ -333,7 +336,7 @@ class ReplicaLoop:
 
     @property
     def waits_for_time(self) -> bool:
-        """For a flush, or to try its disk again: a tick should not be late."""
+        """Whether a tick should not be late: a flush is due by time, or the disk is to be tried again."""
         return self._own.flushing.by_interval or self.disk_trouble.is_recent
 
     def _ask_leader(self) -> None:
@@ -341,7 +344,7 @@ class ReplicaLoop:
             self._links.follow(self.partition, self._role.part.leader)
 
     def flush_soon(self) -> None:
-        """Whatever its topic's `flush` says: it is about to be closed."""
+        """Begin a flush, whatever the topic's `flush` says: this log is about to be closed."""
         self._own.flushing.begin()
 
     def _flush_ended(self, failed: StorageFailed | None) -> None:

@@ -1,7 +1,8 @@
-"""Starts or adopts one broker, renews its lease, reports its death within milliseconds, starts it again with back-off.
+"""A guardian starts or adopts one broker, renews its lease, reports its death within milliseconds, and restarts it with
+back-off.
 
-Used by the barrier tasks on Spark executors and by LocalCluster's threads alike. A guardian comes and goes; its broker
-serves on, until its lease runs out. Guardians only probe a directory's lock: the broker itself takes it.
+Barrier tasks on Spark executors and threads of LocalCluster use it alike. A guardian may go away: its broker serves on
+until the lease runs out. Guardians only probe the lock of a directory: the broker itself takes it.
 """
 
 from __future__ import annotations
@@ -53,21 +54,21 @@ STOP_TIMEOUT_S = 20.0
 POLL_S = 0.02  # while waiting for a file that another process writes
 RESTART_S_MIN, RESTART_S_MAX = 0.1, 10.0
 RENEW_S_MAX = 5.0  # often, so that a lease that nobody renews any more is still nearly whole
-STEADY_S = 60.0  # a broker that lived this long starts again without back-off
+STEADY_S = 60.0  # a broker that lived this long is restarted without back-off
 REQUEST_TIMEOUT_MS = 5_000
 
 log = logging.getLogger(__name__)
 
 
 class Lease(msgspec.Struct, frozen=True, order=True):
-    """A later one takes over, an earlier one is refused."""
+    """A later lease takes a broker over, an earlier one is refused."""
 
     controller_epoch: int
     attempt: int
 
 
 class Assignment(msgspec.Struct, frozen=True, kw_only=True):
-    """All that starts a broker, as it travels to an executor."""
+    """What a guardian on an executor needs to start its broker."""
 
     log_directory: str
     cluster_id: str
@@ -77,8 +78,8 @@ class Assignment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def found_directories(log_directory: Path, cluster_id: str) -> tuple[FoundDirectory, ...]:
-    """The brokers of this cluster whose directories are here. Another cluster's are passed over, and so is one that
-    cannot be read: the others count."""
+    """The brokers of this cluster whose directories are on this host. A directory of another cluster, or one that
+    cannot be read, is passed over."""
     found = []
     for path in sorted(log_directory.glob(DIRECTORY.format("*"))):
         try:
@@ -91,7 +92,7 @@ def found_directories(log_directory: Path, cluster_id: str) -> tuple[FoundDirect
 
 
 class Guardian:
-    """`report(died)` tells the controller; it may fail, ZooKeeper's session timeout is the net beneath."""
+    """`report` tells the controller of a death. It may fail: the end of the broker's ZooKeeper session tells, too."""
 
     def __init__(
         self,
@@ -107,7 +108,8 @@ class Guardian:
         self.directory = Path(assignment.log_directory) / DIRECTORY.format(broker_id)
         self.restarts = 0
         self.adopted = False
-        self.trouble = ""  # why its broker does not start, until it does
+        #: Why the broker does not start; empty once it has started.
+        self.trouble = ""
         self._assignment = assignment
         self._lease = lease
         self._settings = settings
@@ -120,13 +122,13 @@ class Guardian:
         self._child: subprocess.Popen[bytes] | None = None
 
     def start(self) -> BrokerFile:
-        """The broker, serving and under this lease: adopted if it lives, else started."""
+        """Adopt the broker if it lives, else start it. It serves, under this lease, when this returns."""
         info = self._adopt()
         self.adopted = info is not None and self._child is None
         return info or self._launch()
 
     def guard(self) -> None:
-        """Until `stop`: renew, watch, report, restart. StaleLease: another guardian has taken over."""
+        """Renew, watch, report and restart, until `stop`. Raises StaleLease if another guardian has taken over."""
         delay_s = RESTART_S_MIN
         while not self._stopping.is_set():
             began = time.monotonic()
@@ -138,7 +140,7 @@ class Guardian:
                 log.warning("%s", error)
                 self.trouble = error.message
             except OSError as error:
-                # This broker's disk is no reason to end the stage of all guardians (B4).
+                # The disk of one broker must not end the stage of all guardians (B4).
                 self.trouble = f"{self.directory} cannot be used: {error}. Look after its disk"
                 log.warning("broker %d does not start: %s", self.broker_id, self.trouble)
             else:
@@ -154,16 +156,16 @@ class Guardian:
             self._stopping.wait(delay_s)
 
     def stop(self) -> None:
-        """Guard no longer; the broker serves on under its lease."""
+        """Stop guarding. The broker serves on under its lease."""
         self._stopping.set()
         os.write(self._wake_write, b"x")
 
     def retire(self) -> None:
-        """The broker's next end is still reported; started again it is by a successor alone."""
+        """Report the broker's next end, and leave the restart to a successor."""
         self._retiring = True
 
     def successor(self) -> Guardian:
-        """Of the same broker, once this one guards no longer."""
+        """A guardian of the same broker, for when this one has ended."""
         return Guardian(
             self.broker_id,
             self._assignment,
@@ -174,8 +176,9 @@ class Guardian:
         )
 
     def shut_down(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """The broker's controlled stop, and its end (B3), unless a later guardian has it. One that does not answer gets
-        SIGTERM; SIGKILL if it does not end within timeout_s after the time in which it may hand over what it leads."""
+        """Stop the broker in a controlled way (B3), unless a later guardian has it. A broker that does not answer gets
+        SIGTERM. It gets SIGKILL if it has not ended `timeout_s` after the time that it has for handing over its
+        leaderships."""
         timeout_s += self._settings.controlled_shutdown_timeout_ms / 1000
         self.stop()
         info = read_broker_file(self.directory)
@@ -202,8 +205,8 @@ class Guardian:
         self._reap()
 
     def _may_signal(self, watch: BrokerWatch) -> bool:
-        """A signal needs the lease as any order does. The broker that hangs, and cannot be asked for it, has written
-        down who holds it: whoever it has not answered since has not taken over."""
+        """Whether this guardian holds the lease, which a signal needs as any order does. A broker that hangs cannot be
+        asked, but it has written down who holds its lease."""
         if not watch.is_seen:
             log.error(
                 "broker %d is in another PID namespace, or its broker.json is of a life before this one: end it by "
@@ -222,7 +225,7 @@ class Guardian:
         return True
 
     def _watch(self, info: BrokerFile) -> bool:
-        """True: the broker has ended. False: this guardian is to stop."""
+        """Whether the broker has ended; else this guardian is to stop."""
         renew_s = min(self._settings.broker_lease_ms / 3_000 or RENEW_S_MAX, RENEW_S_MAX)
         with BrokerWatch(self.directory, info) as watch:
             while not watch.ended_within(renew_s, self._wake_read):
@@ -253,7 +256,7 @@ class Guardian:
             return call(client, action, request, REQUEST_TIMEOUT_MS)
 
     def _adopt(self) -> BrokerFile | None:
-        """None: there is none, or it ended while we looked."""
+        """The broker that lives, under this lease. None if there is none, or it ended meanwhile."""
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline and probe(self.directory):
             info = read_broker_file(self.directory)
@@ -277,7 +280,7 @@ class Guardian:
         return answer.broker_id == self.broker_id
 
     def _launch(self) -> BrokerFile:
-        """A process in a session of its own, without a pipe to this one: it outlives its guardian."""
+        """Start the broker in a session of its own, without a pipe to this process: it outlives its guardian."""
         self.directory.mkdir(parents=True, exist_ok=True)
         self._reap()
         before = read_broker_file(self.directory)
@@ -293,19 +296,19 @@ class Guardian:
         deadline = time.monotonic() + START_TIMEOUT_S
         while time.monotonic() < deadline:
             info = read_broker_file(self.directory)
-            # Not what the life before left there: in a container the next process may well have its pid.
+            # `before` is the file of an earlier life: in a container its pid may well be reused.
             if info is not None and info.pid == self._child.pid and info != before:
                 log.info("started broker %d, pid %d", self.broker_id, info.pid)
                 return info
             if self._child.poll() is not None:
                 return self._explain_end(self._child.returncode)
             time.sleep(POLL_S)
-        self._child.kill()  # one that came up later would be nobody's
+        self._child.kill()  # else it could come up later, with no guardian
         self._child.wait()
         raise StartFailed(f"broker {self.broker_id} did not serve within {START_TIMEOUT_S} s: {self._last_words()}")
 
     def _explain_end(self, code: int) -> BrokerFile:
-        """Of a broker that ended instead of serving: another's may live there now."""
+        """Raise the reason why the broker ended instead of serving, or adopt the one that serves in its place."""
         if code == TAKEN_OVER:
             raise StaleLease(self._last_words())
         found = self._adopt() if code == IN_USE else None
