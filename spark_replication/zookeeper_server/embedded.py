@@ -1,8 +1,8 @@
-"""ZooKeeper from pyspark's jars, for who has none: one server, or an ensemble of three that outlives any one of them.
+"""ZooKeeper from pyspark's jars, for users without one: a single server, or three, which survive the loss of one.
 
-Each is a detached process, adopted by the next that starts the directory; where they lie, and at which ports, is
-decided once (layout). Whoever starts holds the lock on `starting`: of two that start at once, the later adopts. A
-server that lives and hangs is ended, and started again. Who needs it for long has a Keeper.
+Each server is a detached process, which the next start in its directory adopts. The places and ports of the servers are
+chosen once (layout). A start holds the lock on `starting`: of two starts at once, the later one adopts. A start ends a
+server that lives but hangs, and starts it again. Whoever needs ZooKeeper for long has a Keeper.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from spark_replication.zookeeper_server.server import PortTaken, ServerProcess
 
 PORT_ATTEMPTS_MAX = 5  # at the first start, when another process takes a port that was just free
 STOP_TIMEOUT_S = 10.0
-HUNG_STOP_TIMEOUT_S = 1.0  # it would not hear SIGTERM either
+HUNG_STOP_TIMEOUT_S = 1.0  # a server that hangs does not react to SIGTERM either
 
 log = logging.getLogger(__name__)
 
 
 class EmbeddedZooKeeper:
-    """`start` makes it run; any number of processes may do so for one directory."""
+    """The ZooKeeper of one directory. Any number of processes may `start` it."""
 
     def __init__(self, directory: Path, places: tuple[ServerPlace, ...]) -> None:
         """Use `start`, or `found_in`."""
@@ -54,17 +54,17 @@ class EmbeddedZooKeeper:
         *,
         wanted: Callable[[], bool] = lambda: True,
     ) -> EmbeddedZooKeeper:
-        """Running and answering clients: servers that live are adopted, the others started.
+        """Adopt the servers that live, start the others, and return once they answer clients.
 
-        wanted: asked again and again. Once it is False the start ends with StartGivenUp, and what it has started is
-        left to whoever comes next.
+        `wanted` is asked again and again. Once it is False, the start ends with StartGivenUp, and leaves what it has
+        started to the next start.
         """
         path = Path(directory).resolve()
         deadline = time.monotonic() + timeout_s
         check_servers(path, servers)
         path.mkdir(parents=True, exist_ok=True)
         with starting(path, deadline, wanted):
-            check_servers(path, servers)  # another may have made it meanwhile
+            check_servers(path, servers)  # another process may have made it meanwhile
             places = stored_places(path)
             if places is None:
                 return cls._start_first(path, servers, deadline, wanted)
@@ -74,27 +74,27 @@ class EmbeddedZooKeeper:
 
     @classmethod
     def found_in(cls, directory: str | os.PathLike[str]) -> EmbeddedZooKeeper | None:
-        """As it is, alive or not. None: none was ever started there."""
+        """The ZooKeeper of this directory, alive or not. None if none was ever started there."""
         path = Path(directory).resolve()
         places = stored_places(path)
         return None if places is None else cls(path, places)
 
     @property
     def address(self) -> str:
-        """Of all servers: a client goes on to the next when one is lost."""
+        """The addresses of all servers: a client goes on to the next when one is lost."""
         return ",".join(server.place.address for server in self.servers)
 
     @property
     def pids(self) -> list[int]:
-        """Of those that live."""
+        """The pids of the servers that live."""
         return [pid for server in self.servers if (pid := server.pid) is not None]
 
     def alive(self) -> bool:
-        """Any server."""
+        """Whether any server lives."""
         return any(server.alive() for server in self.servers)
 
     def stop(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ends all servers, whoever started them. Their data stays."""
+        """End all servers, whoever started them. Their data stays."""
         stop_directory(self.directory, timeout_s)
 
     @classmethod
@@ -114,15 +114,17 @@ class EmbeddedZooKeeper:
                 forget_places(directory)
 
     def end_hung(self, server: ServerProcess, pid: int, deadline: float, wanted: Callable[[], bool]) -> None:
-        """The process that its keeper saw hang; unless another has put one that answers in its place meanwhile."""
+        """End the process `pid` of this server, which a keeper saw hang. Nothing happens if the server has another
+        process meanwhile, or answers again."""
         with starting(self.directory, deadline, wanted):
             if server.pid == pid and not server.is_heard(deadline):
                 _end_hung(server)
 
     def _run(self, deadline: float, wanted: Callable[[], bool], *, ports_known: bool) -> None:
-        """Where nothing lived, nothing lives after a failure; a part of an ensemble that lives is left alone.
+        """Start the servers. If none lived before, a failure ends those that were started, unless it is StartGivenUp.
+        The part of an ensemble that lived is left alone.
 
-        ports_known: clients know the addresses, so it waits for a port that is taken.
+        With `ports_known`, clients know the addresses: a port that is taken is waited for.
         """
         lived = self.alive()
         try:
@@ -135,19 +137,20 @@ class EmbeddedZooKeeper:
             raise
 
     def _run_all(self, deadline: float, wanted: Callable[[], bool], *, ports_known: bool) -> None:
-        """Until all live, those that were started answer, and a majority does: one that hangs does not hold it up."""
+        """Start servers until all live, those that were started answer, and a majority answers: one that was adopted
+        and hangs does not hold up an ensemble."""
         hangs = {server: Hang() for server in self.servers}
         launched: set[ServerProcess] = set()
         answering: set[ServerProcess] = set()
         while True:
-            # Looked at each time: one that was just killed may have seemed to live.
+            # Look each time: a server that was just killed may have seemed to live.
             dead = [server for server in self.servers if server not in launched and not server.alive()]
             for server in dead:
                 answering.discard(server)
                 if self._may_launch(server, ports_known=ports_known) and server.launch():
                     launched.add(server)
             answering |= {server for server in self.servers if server not in answering and server.answers(deadline)}
-            # Another server on its port would answer as well: what was started must be the one that lives.
+            # A foreign server on the same port would answer, too: the process that was started must live.
             for server in launched:
                 server.check_lives()
             if launched.issuperset(dead) and launched <= answering and 2 * len(answering) > len(self.servers):

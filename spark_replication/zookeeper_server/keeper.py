@@ -1,8 +1,8 @@
-"""Keeps an embedded ZooKeeper alive for who needs it: what ends or hangs is started again, at the same ports.
+"""Keeps an embedded ZooKeeper alive for its users: a server that ends or hangs is restarted at the same ports.
 
-Any number of keepers may keep one directory, in any number of processes. Whoever sees a death first starts the server
-again, and the others adopt it. A keeper gives up its lock as a user (locks.Use) only once its thread has ended: so
-nobody starts again what the last user stops.
+Any number of keepers may keep one directory, in any number of processes. The first one to see a death restarts the
+server, and the others adopt it. A keeper releases its lock as a user (locks.Use) only once its thread has ended: so
+nobody restarts what the last user stops.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class _Silence(NamedTuple):
 
 
 class Keeper:
-    """Use `start`. Methods are for one thread; `problems`, `address` and `pids` for any."""
+    """Made by `start`. One thread calls the methods; `problems`, `address` and `pids` are for any thread."""
 
     def __init__(self, zookeeper: EmbeddedZooKeeper, use: Use, free_bytes_min: int, watchdog: Watchdog) -> None:
         self._zookeeper = zookeeper
@@ -70,8 +70,9 @@ class Keeper:
         free_bytes_min: int = FREE_BYTES_MIN,
         unused_s: float = 0.0,
     ) -> Keeper:
-        """Running, answering clients, and kept so until `leave` or `stop`. unused_s: once nobody has needed it for so
-        long it ends by itself, whoever was killed; 0: never."""
+        """Start or adopt the servers, and keep them alive until `leave` or `stop`. They answer clients when this
+        returns. ZooKeeper ends by itself once nobody has needed it for `unused_s`, even if all users were killed; with
+        0 it never does."""
         path = Path(directory).resolve()
         path.mkdir(parents=True, exist_ok=True)
         use = Use(path)
@@ -97,11 +98,11 @@ class Keeper:
 
     @property
     def pids(self) -> list[int]:
-        """Of the servers that live."""
+        """The pids of the servers that live."""
         return self._zookeeper.pids
 
     def problems(self) -> list[str]:
-        """The worst first."""
+        """What is wrong with ZooKeeper, the worst first."""
         found = []
         if self._thread.died:
             found.append("ZooKeeper's keeper died of an error, and nobody starts ZooKeeper again: restart this process")
@@ -117,19 +118,19 @@ class Keeper:
         return found
 
     def leave(self) -> None:
-        """Keep it no longer. It stays, for the other users, or for the next."""
+        """Stop keeping ZooKeeper. It runs on, for its other users or the next one."""
         if not self._stopping.is_set():
-            os.eventfd_write(self._wake, 1)  # before: the thread closes it once it is to stop
+            os.eventfd_write(self._wake, 1)  # first: the thread closes it once _stopping is set
             self._stopping.set()
         self._thread.join(JOIN_TIMEOUT_S)
         if self._thread.is_alive():
-            # Its use goes on, too: nobody may stop what this thread may be about to start again.
+            # It stays a user, too: nobody may stop what this thread may be about to restart.
             log.warning("ZooKeeper in %s is left running: its keeper has not ended in time", self.directory)
             return
         self._use.end()
 
     def stop(self) -> bool:
-        """True: no server lives. False: it stays, since others use it."""
+        """Leave, and stop the servers unless others use them. Returns whether they were stopped."""
         self.leave()
         with unused(self.directory) as is_unused:
             if is_unused:
@@ -156,7 +157,7 @@ class Keeper:
             client.close()
 
     def _wait_for_death(self) -> None:
-        """Until a server ends that lives, or for LOOK_S."""
+        """Wait until a server ends or `leave` is called, at most for LOOK_S."""
         with contextlib.ExitStack() as opened:
             ends = select.poll()
             ends.register(self._wake, select.POLLIN)
@@ -180,7 +181,7 @@ class Keeper:
             self._restart(silent)
 
     def _is_heard(self, server: ServerProcess) -> bool:
-        """Ends it, if it hangs."""
+        """Whether the server answers, or waits for others of its ensemble. Ends a server that hangs."""
         if not server.alive():
             return False
         pid = server.pid
@@ -222,7 +223,7 @@ def _numbers(servers: Sequence[ServerProcess]) -> str:
 
 
 class _Client:
-    """Of one server. One session for all questions: opening one is a write, which ZooKeeper flushes."""
+    """A client of one server. It asks all questions in one session: opening one is a write, which ZooKeeper flushes."""
 
     def __init__(self, server: ServerProcess) -> None:
         self._address = server.place.address
@@ -234,7 +235,7 @@ class _Client:
                 self._session = Session.connect(
                     self._address, "", session_timeout_ms=SESSION_MS, request_timeout_ms=ANSWER_MS
                 )
-            # Behind the writes before it: whose disk hangs does not answer this either.
+            # A read is answered after the writes before it: a server whose disk hangs does not answer.
             return self._session.connected and self._session.read_now("/") is not None
         except ReplicationError:
             return False

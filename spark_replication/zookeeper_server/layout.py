@@ -1,7 +1,8 @@
-"""Which servers live below a directory, and at which ports: decided once, since clients keep the addresses.
+"""The servers of a directory and their ports: chosen once, since clients keep the addresses.
 
-One server: `<directory>` is its own, and `port` there holds its port. Three: `server-<n>/` each, and `ensemble.json`
-holds all ports. The number never changes: a server alone and an ensemble do not read each other's data.
+A single server lives in `<directory>` itself, and `port` there holds its port. Three servers live in `server-<n>/`
+each, and `ensemble.json` holds all ports. The number never changes: a single server and an ensemble do not read each
+other's data.
 """
 
 from __future__ import annotations
@@ -16,16 +17,18 @@ from spark_replication.errors import CorruptState, InvalidRequest, StartFailed
 from spark_replication.model import Value, decode, encode, require
 
 HOST = "127.0.0.1"
-SERVER_COUNTS = (1, 3)  # two survive no more than one does
+SERVER_COUNTS = (1, 3)  # two servers survive no more failures than one does
 PORT_FILE = "port"
 ENSEMBLE_FILE = "ensemble.json"
 SERVER_DIRECTORY = "server-{}"
 
 
 class Peering(msgspec.Struct, frozen=True, kw_only=True):
-    """What the servers of an ensemble say to each other: what was written, and who is to lead."""
+    """The ports by which the servers of an ensemble talk to each other."""
 
+    #: For replicating what was written.
     quorum: int
+    #: For electing a leader.
     election: int
 
 
@@ -45,11 +48,13 @@ class Ensemble(Value, frozen=True, kw_only=True):
 
 
 class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one server. peering: None, if it is alone."""
+    """Where one server lives, and its ports."""
 
     number: int
     directory: Path
+    #: The port for clients.
     client: int
+    #: None for a single server.
     peering: Peering | None = None
 
     @property
@@ -62,7 +67,8 @@ class ServerPlace(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_servers(directory: Path | None, servers: int) -> None:
-    """InvalidRequest: no directory may have so many. StartFailed: this one was made with another number."""
+    """Raise InvalidRequest if no directory may have this number of servers, StartFailed if this one was made with
+    another number."""
     if servers not in SERVER_COUNTS:
         raise InvalidRequest(f"{servers} ZooKeeper servers: there may be {' or '.join(map(str, SERVER_COUNTS))}")
     made_with = None if directory is None else servers_made(directory)
@@ -74,8 +80,8 @@ def check_servers(directory: Path | None, servers: int) -> None:
 
 
 def servers_made(directory: Path) -> int | None:
-    """How many the directory was made with: its data says so, too, since a person may have removed the ports, so that
-    others are chosen. None: it is new."""
+    """The number of servers that the directory was made with; None if it is new. Its data tells, too, since a person
+    may have removed the file with the ports to have others chosen."""
     if (directory / ENSEMBLE_FILE).exists() or len(server_directories(directory)) > 1:
         return max(SERVER_COUNTS)
     if (directory / PORT_FILE).exists() or (directory / "data").exists():
@@ -84,7 +90,7 @@ def servers_made(directory: Path) -> int | None:
 
 
 def stored_places(directory: Path) -> tuple[ServerPlace, ...] | None:
-    """None: the ports have not been chosen yet."""
+    """The places of the servers; None if their ports have not been chosen yet."""
     with contextlib.suppress(FileNotFoundError):
         path = directory / ENSEMBLE_FILE
         return _places(directory, decode(path.read_bytes(), Ensemble, str(path)))
@@ -98,7 +104,7 @@ def stored_places(directory: Path) -> tuple[ServerPlace, ...] | None:
 
 
 def choose_places(directory: Path, servers: int) -> tuple[ServerPlace, ...]:
-    """At ports that are free now, and kept from now on."""
+    """Choose ports that are free, and store them for all later starts."""
     if servers == 1:
         (port,) = _free_ports(1)
         replace_text(directory / PORT_FILE, str(port))
@@ -115,24 +121,24 @@ def choose_places(directory: Path, servers: int) -> tuple[ServerPlace, ...]:
 
 
 def forget_places(directory: Path) -> None:
-    """Another choice is to be made: nobody has heard of these."""
+    """Remove the stored ports, so that others are chosen. Only for ports that no client has heard of."""
     (directory / ENSEMBLE_FILE).unlink(missing_ok=True)
     (directory / PORT_FILE).unlink(missing_ok=True)
 
 
 def server_directories(directory: Path) -> list[Path]:
-    """Where servers may live, whatever the directory was made with."""
+    """The folders where servers may live, whatever number the directory was made with."""
     return [directory, *sorted(directory.glob(SERVER_DIRECTORY.format("*")))]
 
 
 def ports_file(directory: Path) -> Path:
-    """What a person removes to have other ports chosen."""
+    """The file that a person removes to have other ports chosen."""
     ensemble = directory / ENSEMBLE_FILE
     return ensemble if ensemble.exists() else directory / PORT_FILE
 
 
 def taken_port(place: ServerPlace) -> int | None:
-    """The first of its ports that another process has. None: all are free."""
+    """The first of the server's ports that another process has; None if all are free."""
     for port in place.ports:
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -144,7 +150,7 @@ def taken_port(place: ServerPlace) -> int | None:
 
 
 def replace_text(path: Path, text: str) -> None:
-    """Whole or not at all: others read while it is written."""
+    """Write the file whole or not at all: others may read it meanwhile."""
     fresh = path.with_suffix(".new")
     fresh.write_text(text)
     fresh.replace(path)
@@ -163,7 +169,7 @@ def _places(directory: Path, ensemble: Ensemble) -> tuple[ServerPlace, ...]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """All held at one time, so that none is given twice."""
+    """Find free ports. All are held at one time, so that none is found twice."""
     with contextlib.ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -1,9 +1,9 @@
-"""The two locks of an embedded ZooKeeper's directory: `starting`, who starts its servers; `users`, who needs them.
+"""The two locks of an embedded ZooKeeper's directory: a start holds `starting`, and each user holds `users`.
 
-Each user holds a shared lock on `users` for as long as it needs ZooKeeper. The last user to go stops the servers: it
-gives up its own lock, and stops them under the exclusive one. `is_used` takes no lock: the last user to go could meet
-that lock, and take it for another user's. The system gives up the locks of a process that dies. No node in ZooKeeper
-says the same: a driver that stands by, or is starting, has none there.
+A user holds a shared lock on `users` for as long as it needs ZooKeeper. The last user to leave releases its own lock,
+and stops the servers under the exclusive one. `is_used` takes no lock: the last user could mistake it for another
+user's. The kernel releases the locks of a process that dies. No node in ZooKeeper could stand for a user: a driver that
+stands by, or is starting, has none there.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ POLL_S = 0.02
 
 
 class Use:
-    """One user. Two in one process are two users. Not thread-safe."""
+    """One user. Two objects in one process are two users. Not thread-safe."""
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
         self._lock: io.BufferedRandom | None = None
 
     def begin(self, deadline: float) -> None:
-        """Waits while the last user before this one stops the servers."""
+        """Take the user's lock. Waits while the last user before this one stops the servers."""
         lock = _opened(self._directory / USERS_FILE)
         late = StartFailed(
             f"another process is stopping the ZooKeeper in {self._directory}, and has not finished in time: retry"
@@ -51,7 +51,7 @@ class Use:
 
 
 def is_used(directory: Path) -> bool:
-    """True also while the last user stops the servers."""
+    """Whether ZooKeeper has a user. True also while the last user stops the servers."""
     try:
         with _opened(directory / USERS_FILE) as lock:
             return file_locks.is_taken(lock.fileno())
@@ -61,7 +61,7 @@ def is_used(directory: Path) -> bool:
 
 @contextlib.contextmanager
 def unused(directory: Path) -> Iterator[bool]:
-    """True: nobody uses it, and nobody begins to before this ends."""
+    """Yield whether ZooKeeper has no user. If so, nobody becomes one before the block ends."""
     if not directory.exists():  # a person has removed it
         yield True
         return
@@ -77,7 +77,7 @@ def unused(directory: Path) -> Iterator[bool]:
 
 @contextlib.contextmanager
 def starting(directory: Path, deadline: float, wanted: Callable[[], bool]) -> Iterator[None]:
-    """Of two that start its servers at once, the later waits, and adopts."""
+    """Hold the lock for starting the servers. Of two starts at once, the later one waits, and then adopts."""
     late = StartFailed(f"another process is starting the ZooKeeper in {directory}, and has not finished in time: retry")
     with _opened(directory / STARTING_FILE) as lock:
         _take(lock, deadline, late, wanted)

@@ -1,15 +1,17 @@
-"""When a server that lives is taken to hang, and how soon one that ends again and again is started again."""
+"""When a server that lives counts as hung, how soon a server that ends repeatedly is restarted, and when one that
+nobody needs is to end."""
 
 from __future__ import annotations
 
-UNANSWERED_MAX = 5  # questions in a row, since who asks may itself have been stopped between two of them
-HANG_S = 15.0  # a full disk queue or a slow machine may take seconds
+UNANSWERED_MAX = 5  # questions in a row: the process that asks may have been stopped between two of them
+HANG_S = 15.0  # with a full disk queue, or on a slow machine, an answer may take seconds
 RESTART_S, RESTART_S_MAX = 0.5, 30.0
-STEADY_S = 30.0  # of answers: its next end is its first
+STEADY_S = 30.0  # a server that answers this long after a restart is restarted without back-off next time
 
 
 class Hang:
-    """Of one server. It hangs once it has left UNANSWERED_MAX questions in a row, over HANG_S, without an answer."""
+    """Tells whether one server hangs: it has left UNANSWERED_MAX questions in a row, over HANG_S or more, without an
+    answer."""
 
     def __init__(self) -> None:
         self._pid: int | None = None
@@ -17,7 +19,8 @@ class Hang:
         self._since_s = 0.0
 
     def asked(self, pid: int | None, *, answered: bool, now_s: float) -> bool:
-        """True: it hangs. pid: of the process that was asked; another is a new one."""
+        """Count a question to the process `pid`, and return whether the server hangs. For another process the count
+        begins anew."""
         if answered or pid != self._pid or not self._unanswered:
             self._pid, self._unanswered, self._since_s = pid, 0, now_s
         self._unanswered += not answered
@@ -25,7 +28,8 @@ class Hang:
 
 
 class Backoff:
-    """Between restarts: none before the first, then twice as long each time, until it has answered for STEADY_S."""
+    """The pause between restarts: none before the first, then twice as long each time, until the server answers
+    STEADY_S after a restart."""
 
     def __init__(self) -> None:
         self._pause_s = RESTART_S
@@ -35,7 +39,7 @@ class Backoff:
         return now_s >= self._not_before_s
 
     def restarted(self, now_s: float) -> None:
-        """Or tried to."""
+        """Note a restart, or an attempt at one."""
         self._restarted_s, self._not_before_s = now_s, now_s + self._pause_s
         self._pause_s = min(2 * self._pause_s, RESTART_S_MAX)
 
@@ -45,13 +49,13 @@ class Backoff:
 
 
 class Unused:
-    """Of what ends by itself once nobody has needed it for unused_s; 0: never."""
+    """Tells when servers that nobody needs are to end."""
 
     def __init__(self, now_s: float) -> None:
         self._needed_s = now_s
 
     def looked(self, unused_s: float, *, is_needed: bool, now_s: float) -> bool:
-        """True: it is to end."""
+        """Whether nobody has needed the servers for `unused_s`, so that they are to end. False if `unused_s` is 0."""
         if is_needed:
             self._needed_s = now_s
         return bool(unused_s) and now_s - self._needed_s >= unused_s

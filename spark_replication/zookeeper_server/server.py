@@ -1,7 +1,7 @@
-"""One ZooKeeper server from pyspark's jars, alone or of an ensemble: its settings, its process, what it says of itself.
+"""One ZooKeeper server from pyspark's jars, single or of an ensemble: its settings, its process, its state.
 
-In its directory: zoo.cfg, data/, and what locked_process keeps there: lock, pid, log. Its settings are written anew at
-each start; ZooKeeper itself writes none (reconfiguration is off, which is its default).
+Its directory holds zoo.cfg, data/, and the files of locked_process: lock, pid, log. Each start writes the settings
+anew. ZooKeeper itself writes none: reconfiguration is off, which is its default.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from spark_replication.zookeeper_server.srvr import NOT_SERVING, mode_in, said_b
 TICK_MS = 500
 SESSION_TIMEOUT_MIN_MS = 1_000
 SESSION_TIMEOUT_MAX_MS = 60_000
-JOIN_TICKS_MAX = 20  # for a server to follow the leader, with all that it has missed
-SILENCE_TICKS_MAX = 10  # between a leader and who follows it: then they part
+JOIN_TICKS_MAX = 20  # in which a server joins the leader, and gets all that it has missed
+SILENCE_TICKS_MAX = 10  # between a leader and a follower, before they part
 HEAP = "256m"
-CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # what holds the port may be no ZooKeeper, and say nothing
+CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # whatever has the port may be no ZooKeeper, and never answer
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
 
@@ -36,7 +36,7 @@ class PortTaken(StartFailed):
 
 class ServerProcess:
     def __init__(self, place: ServerPlace, ensemble: Sequence[ServerPlace]) -> None:
-        """ensemble: all of them, itself too."""
+        """`ensemble` has the places of all servers, this one included."""
         self.place = place
         self._ensemble = ensemble
         self._process = LockedProcess(place.directory)
@@ -44,7 +44,7 @@ class ServerProcess:
 
     @property
     def pid(self) -> int | None:
-        """None: it does not live."""
+        """The pid of its process; None if that does not live, or cannot be seen from here."""
         return self._process.pid()
 
     @property
@@ -55,7 +55,7 @@ class ServerProcess:
         return self._process.alive()
 
     def launch(self) -> bool:
-        """False: it lives, or somebody is just asking whether it does."""
+        """Start the process. Returns False if it lives, or somebody is just asking whether it does."""
         command = _command(self.place.directory)
         with self._process.locked() as lock:
             if lock is None:
@@ -65,7 +65,7 @@ class ServerProcess:
         return True
 
     def check_lives(self) -> None:
-        """Of what `launch` started: PortTaken or StartFailed, once it has ended."""
+        """Raise PortTaken or StartFailed if the process that `launch` started has ended."""
         if self._child is None or self._child.returncode is None:
             return
         said = last_lines(self.log_path)
@@ -73,22 +73,23 @@ class ServerProcess:
         raise kind(f"ZooKeeper in {self.place.directory} ended at its start:\n{said}")
 
     def end(self, timeout_s: float) -> bool:
-        """False: it still lives."""
+        """End the process. Returns False if it still lives."""
         return self._process.stop(timeout_s)
 
     def mode(self) -> str | None:
-        """leader, follower, or standalone; None: it serves nobody."""
+        """The mode of the server: leader, follower or standalone. None if it serves nobody."""
         return mode_in(said_by(self.place))
 
     def is_heard(self, deadline: float) -> bool:
-        """It answers clients, or says that it cannot before a majority of its ensemble lives."""
+        """Whether the server answers clients, or says that it cannot before a majority of its ensemble lives."""
         return self.waits_for_others() or self.answers(deadline)
 
     def waits_for_others(self) -> bool:
         return self.place.peering is not None and NOT_SERVING in said_by(self.place)
 
     def answers(self, deadline: float) -> bool:
-        """A real client gets a session: an open port is not enough, nor that the server thinks that it serves."""
+        """Whether a real client gets a session. An open port is no proof of that, nor is the server's word that it
+        serves."""
         if self.mode() is None:
             return False
         wait_ms = min(CLIENT_WAIT_MS_MAX, max(CLIENT_WAIT_MS_MIN, int((deadline - time.monotonic()) * 1000)))
@@ -108,7 +109,7 @@ class ServerProcess:
             "tickTime": TICK_MS,
             "minSessionTimeout": SESSION_TIMEOUT_MIN_MS,
             "maxSessionTimeout": SESSION_TIMEOUT_MAX_MS,
-            "maxClientCnxns": 0,  # every broker of the cluster may be on this host
+            "maxClientCnxns": 0,  # no limit: every broker of the cluster may be on this host
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr",
             "autopurge.snapRetainCount": 3,
@@ -144,7 +145,8 @@ def _command(directory: Path) -> Sequence[str]:
 
 
 def find_jars() -> Path:
-    """Beside pyspark; under spark-submit that is a zip file, and they are in the home of its Spark."""
+    """The folder with ZooKeeper's jars: beside pyspark, or in SPARK_HOME, since under spark-submit pyspark is a zip
+    file."""
     found = importlib.util.find_spec("pyspark")
     homes = [Path(found.origin).parent] if found is not None and found.origin is not None else []
     if "SPARK_HOME" in os.environ:

@@ -1,4 +1,4 @@
-"""What a ZooKeeper server says of itself to whoever asks `srvr`, which needs no session."""
+"""A ZooKeeper server's answer to the command `srvr`, which needs no session."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from spark_replication.zookeeper_server.layout import HOST, ServerPlace
 
 TIMEOUT_S = 1.0
 BYTES_MAX = 16 << 10
-NOT_SERVING = b"not currently serving requests"  # of a member while there is no majority
+NOT_SERVING = b"not currently serving requests"  # a member's answer while there is no majority
 
 _MODE = re.compile(rb"^Mode: (\w+)$", re.MULTILINE)
 _CONNECTIONS = re.compile(rb"^Connections: (\d+)$", re.MULTILINE)
 
 
 def said_by(place: ServerPlace) -> bytes:
-    """Empty: nothing, in time."""
+    """The server's answer; empty if it gave none in time."""
     said = b""
     try:
         with socket.create_connection((HOST, place.client), timeout=TIMEOUT_S) as asking:
@@ -29,12 +29,12 @@ def said_by(place: ServerPlace) -> bytes:
 
 
 def mode_in(said: bytes) -> str | None:
-    """leader, follower, or standalone; None: it serves nobody."""
+    """The mode in an answer: leader, follower or standalone. None if the server serves nobody."""
     found = _MODE.search(said)
     return None if found is None else found[1].decode()
 
 
 def clients_in(said: bytes) -> int:
-    """How many are connected, besides the one that has asked."""
+    """The number of clients that are connected, without the one that asked."""
     found = _CONNECTIONS.search(said)
     return 0 if found is None else max(0, int(found[1]) - 1)

@@ -2,9 +2,10 @@
 
 python -m spark_replication.zookeeper_server.watchdog --directory=DIRECTORY/watchdog
 
-Its servers are processes of their own, so that they outlive whoever has started them. Were its users killed, and had
-brokers ended with their lease, they would stay for ever. A directory has one watchdog, which lives as long as a server
-does, or somebody uses them (locks.Use). Somebody needs them who uses them, or is connected. Data stays.
+ZooKeeper's servers are processes of their own, which outlive whoever started them. If all users were killed, and the
+brokers ended with their lease, the servers would stay for ever. A directory has one watchdog, which lives as long as
+any server lives or has a user (locks.Use). The servers are needed while they have a user or a connected client. Their
+data stays.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from spark_replication.zookeeper_server.patience import Backoff, Unused
 from spark_replication.zookeeper_server.srvr import clients_in, said_by
 
 WATCHDOG_DIRECTORY = "watchdog"
-UNUSED_FILE = "unused_s"  # the servers end after so long without anybody who needs them; 0: never
+UNUSED_FILE = "unused_s"  # after so many seconds without need the servers end; 0 for never
 LOOK_S = 1.0
 STOP_TIMEOUT_S = 10.0
 
@@ -34,7 +35,7 @@ log = logging.getLogger(__name__)
 
 
 class Watchdog:
-    """The watchdog of one directory, for a user of its ZooKeeper. The time that was said last counts."""
+    """The watchdog of one directory, for a user of its ZooKeeper. Of all users' `unused_s` the last counts."""
 
     def __init__(self, directory: Path, unused_s: float) -> None:
         self._unused_s = unused_s
@@ -43,12 +44,12 @@ class Watchdog:
 
     def begin(self) -> None:
         self._process.directory.mkdir(parents=True, exist_ok=True)
-        # In place: two keepers that begin at once would share a `.new` file. A reader of half a number reads it again.
+        # In place: two keepers that begin at once would share a `.new` file. A reader that finds no number reads again.
         (self._process.directory / UNUSED_FILE).write_text(str(self._unused_s))
         self.keep()
 
     def keep(self) -> None:
-        """Start the watchdog again if it has ended; with a growing pause, if it ends again and again."""
+        """Restart the watchdog if it has ended, with a growing pause if it ends repeatedly."""
         now_s = time.monotonic()
         if not self._unused_s or not self._backoff.may_restart(now_s) or self._process.alive():
             return
@@ -63,7 +64,7 @@ class Watchdog:
 
 
 def watch(directory: Path, stopping: threading.Event) -> None:
-    """On the watchdog's process."""
+    """End the servers once nobody needs them. This is the loop of the watchdog's process."""
     nobody = Unused(time.monotonic())
     while not stopping.wait(LOOK_S):
         servers = [process for path in server_directories(directory) if (process := LockedProcess(path)).alive()]
