@@ -1,1 +1,1 @@
-"""What any process of ours needs of the operating system: threads, signals, locks, memory, Java."""
+"""What every process of this project needs from its operating system: threads, signals, locks, memory, Java."""

@@ -1,7 +1,7 @@
-"""The time that a process goes by: that of day when it started, moved on by a clock that never jumps.
+"""The clock of a process: the time of day at its start, moved on by a clock that never jumps.
 
-Records get it as their timestamp, and lag is measured by it: were the time of day set back or forward, followers would
-leave the ISR, or never would.
+Records get their timestamps from it, and lag is measured by it. Otherwise, if somebody set the time of day, followers
+would leave the ISR, or never would.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Waiting for descriptors, and closing them. By poll: select refuses those beyond 1,024."""
+"""Waits for descriptors, and closes them. It uses poll, since select refuses descriptors beyond 1,024."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Collection
 
 
 def readable(descriptors: Collection[int], timeout_s: float) -> list[int]:
-    """Those of them that can be read, or whose other end is gone, as soon as there are any; none after timeout_s."""
+    """Wait for descriptors that can be read, or whose other end is gone, and return them; an empty list after
+    timeout_s."""
     poll = select.poll()
     for descriptor in descriptors:
         poll.register(descriptor, select.POLLIN)

@@ -16,8 +16,8 @@ _FLOCK = struct.Struct("hhqqi4x")
 
 
 def take(handle: int, *, shared: bool = False) -> bool:
-    """False if another open file holds a conflicting lock; `take` does not wait. The file must be open for reading
-    (shared) or for writing (exclusive)."""
+    """Take the lock, unless another open file holds a conflicting one; return whether it was taken. `take` does not
+    wait. The file must be open for reading (shared) or for writing (exclusive)."""
     try:
         fcntl.fcntl(handle, fcntl.F_OFD_SETLK, _whole_file(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
     except OSError as error:
@@ -33,7 +33,7 @@ def let_go(handle: int) -> None:
 
 
 def is_taken(handle: int) -> bool:
-    """True if another open file holds a lock, shared or exclusive."""
+    """Whether another open file holds a lock, shared or exclusive."""
     answer = fcntl.fcntl(handle, fcntl.F_OFD_GETLK, _whole_file(fcntl.F_WRLCK))
     return bool(_FLOCK.unpack(answer)[0] != fcntl.F_UNLCK)
 

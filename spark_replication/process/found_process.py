@@ -1,13 +1,14 @@
-"""A process that others are to find again by what it has written down. A pid alone lies: pids are used again, and in
-another PID namespace (a container's) the same number is somebody else, or nobody.
+"""Finds a process again by the mark that it has written down. A pid alone is no proof: pids are reused, and in another
+PID namespace (a container's) the same number is another process, or none.
 
-| what is known of it                        | find_process                             |
-| ------------------------------------------ | ---------------------------------------- |
-| it is in another PID namespace             | NOT_SEEN                                 |
-| nobody here has its pid                    | ENDED                                    |
-| whoever has its pid began at another time  | ENDED                                    |
-| whoever has its pid does not show when     | NOT_SEEN: /proc is not of this namespace |
-| it began when it says, or does not say     | a pidfd                                  |
+| what is known of the marked process            | find_process                             |
+| ---------------------------------------------- | ---------------------------------------- |
+| it is in another PID namespace                 | NOT_SEEN                                 |
+| no process here has its pid                    | ENDED                                    |
+| the process with its pid began at another time | ENDED                                    |
+| /proc does not show when that process began    | NOT_SEEN: /proc is not of this namespace |
+| it began when the mark says                    | a pidfd                                  |
+| the mark does not say when it began            | a pidfd                                  |
 """
 
 from __future__ import annotations
@@ -19,16 +20,17 @@ from typing import NamedTuple
 
 from spark_replication.process.descriptors import readable
 
-# What /proc/<pid>/stat tells after the name, which is in brackets and may hold anything: the 22nd of all its fields.
+# The place of field 22 of /proc/<pid>/stat among those after the name, which is in brackets and may hold anything.
 _STARTED = 19
 
 
 class ProcessMark(NamedTuple):
-    """namespace: of PIDs, the one that its pid is a number of. started: in ticks since the host's start. 0: not known,
-    since an earlier release has written it."""
+    """What identifies a process. A 0 is not known, since an earlier release has written the mark."""
 
     pid: int
+    #: The PID namespace in which the process has this pid.
     namespace: int = 0
+    #: In ticks since the host's start.
     started: int = 0
 
 
@@ -38,7 +40,8 @@ class Unfound(Enum):
 
 
 def own_mark() -> ProcessMark:
-    """Right also where /proc is of another namespace: it is asked for `self`, never for a pid."""
+    """The mark of this process. It is right even if /proc is of another namespace: /proc is asked for `self`, never for
+    a pid."""
     return ProcessMark(os.getpid(), own_namespace(), started_of("self"))
 
 
@@ -47,8 +50,8 @@ def own_namespace() -> int:
 
 
 def find_process(mark: ProcessMark) -> int | Unfound:
-    """A pidfd of that very process, or why there is none. OSError: this process cannot look (too many open files, say);
-    that tells nothing about the other one."""
+    """A pidfd of that very process, or why there is none. Raises OSError if this process cannot look (too many open
+    files, say), which tells nothing about the other one."""
     if mark.namespace not in {0, own_namespace()}:
         return Unfound.NOT_SEEN
     try:
@@ -67,7 +70,7 @@ def find_process(mark: ProcessMark) -> int | Unfound:
 
 
 def started_of(shown: str) -> int:
-    """When the process began, in ticks since the host's start. shown: its name in /proc."""
+    """When the process that /proc shows by this name began, in ticks since the host's start."""
     told = Path(f"/proc/{shown}/stat").read_bytes()
     return int(told.rpartition(b")")[2].split()[_STARTED])
 

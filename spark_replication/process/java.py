@@ -1,4 +1,4 @@
-"""Where Java is: ZooKeeper and Spark need it, and say the same where it is missing."""
+"""Finds Java, which ZooKeeper and Spark need, with one error message for both."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 
 from spark_replication.errors import StartFailed
 
-# For JVMs that live for minutes beside others: compiling what they run well would take most of their CPU.
+# For JVMs that live for minutes beside others: compiling their code well would take most of their CPU.
 COMPILE_QUICKLY = "-XX:TieredStopAtLevel=1"
 QUICK_START = (COMPILE_QUICKLY, "-XX:+UseSerialGC")
 JAVA_INSTALL = "install Java 17 (apt-get install openjdk-17-jre-headless), or set JAVA_HOME"

@@ -1,16 +1,16 @@
-"""How busy this process is. Who is busy says what it has to say less often, and more at a time: what limits a busy
-broker is its threads' waking each other, here and at its peers."""
+"""How busy this process is. A busy process sends less often, and more at a time: a busy broker is limited by threads
+that wake each other, here and at its peers."""
 
 from __future__ import annotations
 
 import time
 
-BUSY_CORES = 0.6  # how much of a core it has used then, of which the GIL gives it not much more than one
+BUSY_CORES = 0.6  # CPU use from which on the process counts as busy; the GIL limits it to little more than 1
 LOOK_S = 0.05
 
 
 class Load:
-    """One that several threads share may look once more than it must."""
+    """The load of this process. Threads that share one may measure once more than they must."""
 
     def __init__(self) -> None:
         self._looked_s, self._used_s = time.monotonic(), time.process_time()
@@ -18,7 +18,7 @@ class Load:
 
     @property
     def is_busy(self) -> bool:
-        """As it was looked at last."""
+        """Whether the process is busy, as last measured."""
         now_s = time.monotonic()
         took_s = now_s - self._looked_s
         if took_s >= LOOK_S:

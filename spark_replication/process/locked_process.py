@@ -1,8 +1,9 @@
-"""A detached process of which one lives per directory, found again by whoever looks there next.
+"""A detached process, one per directory, which later processes find again there.
 
-It holds the lock on `<directory>/lock` for exactly as long as it lives: the starter takes the lock and leaves it to the
-process with the open file, so the program itself need not know of it. A pid alone lies, since pids are reused: the one
-in `<directory>/pid` is believed only while the lock is held and /proc shows a command line that names the directory.
+It holds the lock on `<directory>/lock` for exactly as long as it lives. Its starter takes the lock, and leaves it to
+the process with the open file: so the program itself need not know of the lock. A pid alone is no proof, since pids are
+reused: the one in `<directory>/pid` counts only while the lock is held and /proc shows a command line that names the
+directory.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class LockedProcess:
         self.log_path = directory / LOG_FILE
 
     def alive(self) -> bool:
-        """Asks the lock. A shared probe, so that two who ask do not take each other for the process."""
+        """Whether the process lives, which its lock tells. The probe is shared, so that two probes do not take each
+        other for the process."""
         try:
             with (self.directory / LOCK_FILE).open("rb") as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -47,7 +49,7 @@ class LockedProcess:
         return False
 
     def pid(self) -> int | None:
-        """None: it does not live, or lives where this process cannot see it."""
+        """The pid of the process; None if it does not live, or lives where this process cannot see it."""
         try:
             pid = int((self.directory / PID_FILE).read_text())
             command = Path(f"/proc/{pid}/cmdline").read_bytes()
@@ -57,7 +59,8 @@ class LockedProcess:
 
     @contextlib.contextmanager
     def locked(self) -> Iterator[int | None]:
-        """The lock's open file, to be handed to `start`; None: a process lives, or another is starting one."""
+        """Take the lock, and yield its open file for `start`. Yields None if a process lives, or another is starting or
+        probing one."""
         self.directory.mkdir(parents=True, exist_ok=True)
         with (self.directory / LOCK_FILE).open("ab") as lock:
             try:
@@ -69,8 +72,8 @@ class LockedProcess:
             # Closing does not unlock while the started process has the file open too.
 
     def start(self, command: Sequence[str], lock: int) -> subprocess.Popen[bytes]:
-        """In a session of its own, with no pipe to this process: it outlives it. It writes its own pid, before exec:
-        so the file is right even if this process dies now."""
+        """Start the process in a session of its own, with no pipe to this process, so that it outlives this one. It
+        writes its own pid, before exec: so the file is right even if this process dies meanwhile."""
         shell = ["/bin/sh", "-c", 'echo $$ > "$0" && exec "$@"', str(self.directory / PID_FILE), *command]
         rotate_unused(self.log_path)  # with the lock in hand: no process of this directory lives
         with self.log_path.open("ab") as log:
@@ -83,12 +86,12 @@ class LockedProcess:
                 pass_fds=(lock,),
                 cwd=self.directory,
             )
-        # Reaps it whenever it ends, so that no zombie of a killed process is taken for a living one.
+        # Reap it whenever it ends, so that the zombie of a killed process is not taken for a living one.
         threading.Thread(target=child.wait, name="locked-process-reaper", daemon=True).start()
         return child
 
     def stop(self, timeout_s: float) -> bool:
-        """SIGTERM, and SIGKILL if it has not ended within timeout_s. True once none lives."""
+        """Send SIGTERM, and SIGKILL if it has not ended within timeout_s. Returns whether none lives."""
         pid = self._pid_once_said()
         if pid is None:
             return not self.alive()
@@ -97,7 +100,7 @@ class LockedProcess:
         except ProcessLookupError:
             return not self.alive()
         try:
-            if self.pid() != pid:  # asked again with the pidfd in hand: it can no longer become another's
+            if self.pid() != pid:  # ask again: with the pidfd open, it can no longer become another's
                 return not self.alive()
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(process, signal.SIGTERM)
@@ -109,7 +112,7 @@ class LockedProcess:
         return not self.alive()
 
     def _pid_once_said(self) -> int | None:
-        """Who has just been started holds the lock a moment before it has said its pid."""
+        """Wait for the pid: a process that was just started holds the lock a moment before it has written its pid."""
         deadline = time.monotonic() + PID_WAIT_S
         while (pid := self.pid()) is None and self.alive() and time.monotonic() < deadline:
             time.sleep(POLL_S)
@@ -121,7 +124,7 @@ def wait_ended(pidfd: int, timeout_s: float) -> bool:
 
 
 def last_lines(path: Path, lines: int = 15, bytes_max: int = 16 << 10) -> str:
-    """Of a log, for a message that says why the process ended."""
+    """The last lines of a log, for a message that says why the process ended."""
     try:
         with path.open("rb") as log:
             log.seek(max(0, path.stat().st_size - bytes_max))

@@ -40,18 +40,18 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stdout(path: Path, **always: Scalar) -> None:
-    """path: what standard output is, if it is a file: it is kept small."""
+    """Log to standard output. If that is the file at `path`, it is kept small."""
     handler = OwnOutput(sys.stdout, path)
     handler.setFormatter(JsonLines(always))
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
 
 
 def log_to_file(path: Path, **always: Scalar) -> None:
-    """For a process whose output people read: they are shown its warnings, on standard error; all else is in the file.
-    What libraries say of themselves is in neither."""
+    """Log to a file, for a process whose output people read: on standard error they are shown its warnings only. Of
+    libraries, warnings alone are logged."""
     file = RotatingFileHandler(path, maxBytes=own_output.FILE_BYTES_MAX, backupCount=1)
     file.setFormatter(JsonLines(always))
-    shown = logging.lastResort  # unlike a handler of our own it finds sys.stderr anew: a live table redirects it
+    shown = logging.lastResort  # it finds sys.stderr anew, as a StreamHandler does not: a live table redirects it
     assert shown is not None
     shown.setFormatter(logging.Formatter("%(message)s"))
     logging.basicConfig(level=logging.WARNING, handlers=[file, shown], force=True)

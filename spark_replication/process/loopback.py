@@ -1,4 +1,5 @@
-"""Where a process listens: not beyond this host unless transport.security allows it, and again where it was."""
+"""Where a process listens: on this host alone unless transport.security allows more, and at the port that it had
+before."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from spark_replication.errors import InvalidConfig
 
 
 def require_loopback(host: str, why: str) -> None:
-    """InvalidConfig unless every address that `host` stands for is a loopback address."""
+    """Raise InvalidConfig unless every address that `host` stands for is a loopback address."""
     try:
         found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError) as error:
@@ -20,7 +21,7 @@ def require_loopback(host: str, why: str) -> None:
 
 
 def is_loopback(host: str) -> bool:
-    """False also for a host without an address."""
+    """Whether `host` stands for loopback addresses alone. False for a host without an address."""
     try:
         require_loopback(host, "")
     except InvalidConfig:
@@ -29,9 +30,9 @@ def is_loopback(host: str) -> bool:
 
 
 def port_again(host: str, wanted: int) -> int:
-    """`wanted`, if nobody has it, so that addresses outlive a restart; else 0: let the system choose.
+    """`wanted` if that port is free, so that addresses outlive a restart; else 0, with which the system chooses.
 
-    Asked with a plain socket, since gRPC would share the port of another gRPC server without a word.
+    A plain socket asks, since gRPC would share the port of another gRPC server without a word.
     """
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of the last life may linger

@@ -12,8 +12,8 @@ BYTES_MAX = 1 << 20
 
 
 def read_named(setting: str, path: str, *, secret: bool = False) -> bytes:
-    """secret: refused where every user of this host may read it. InvalidConfig, which names the setting: it is not
-    there, empty or far too large."""
+    """The content of the file that `setting` names. Raises InvalidConfig, which names the setting, if the file cannot
+    be read, is empty or far too large, or is `secret` and open to every user of this host."""
     try:
         with Path(path).open("rb") as file:
             if secret and os.fstat(file.fileno()).st_mode & stat.S_IRWXO:

@@ -1,15 +1,15 @@
-"""How many log files a broker keeps open. Those that find no place are opened and closed again with each use."""
+"""How many log files a broker keeps open. Files beyond that number are closed, and opened again when they are used."""
 
 from __future__ import annotations
 
 import resource
 
-DESCRIPTORS_MAX = 65_536  # that are asked of the host: a broker of ten thousand replicas needs no more
+DESCRIPTORS_MAX = 65_536  # no more is asked of the host: a broker of ten thousand replicas needs no more
 
 
 def open_files_max(wanted: int) -> int:
-    """`wanted`, or for 0 half of what this process may open: sockets need the rest. The host's soft limit, which is
-    often 1,024, is raised as far as the hard one allows."""
+    """`wanted`; if that is 0, half of the files that this process may open, since sockets need the rest. The soft
+    limit, often 1,024, is raised as far as the hard one allows."""
     if wanted:
         return wanted
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)

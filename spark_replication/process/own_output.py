@@ -2,10 +2,11 @@
 
 Rules:
 - The process rotates the file itself: it puts another file in the place of both descriptors with dup2(2). Every write,
-  a library's and faulthandler's too, then goes to the one file or the other: none is lost or cut. A copy that is then
-  truncated would lose what other threads write between the two steps.
+  a library's and faulthandler's too, then goes to the one file or the other: none is lost or cut. To copy the file and
+  then truncate it would lose what other threads write between the two steps.
 - A process leaves alone whatever is not its own output: a terminal, a pipe, a file elsewhere.
-- A process whose file another one has renamed (a second one that was refused, say) goes on in the file at the path.
+- If another process has renamed the file (a second one that was refused, say), the process goes on in the file at the
+  path.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ _rotating = threading.Lock()
 
 
 class OwnOutput(logging.StreamHandler[TextIO]):
-    """Log lines into this process's output, which they keep small. path: of the file, if it is one."""
+    """Writes log lines to this process's output, and keeps that small if it is the file at `path`."""
 
     def __init__(self, stream: TextIO, path: Path) -> None:
         super().__init__(stream)
@@ -36,8 +37,8 @@ class OwnOutput(logging.StreamHandler[TextIO]):
 
 
 def keep_small(path: Path) -> None:
-    """Rotate this process's output if it is the file at `path`, and large. A disk that refuses is asked again by the
-    next call."""
+    """Rotate this process's output if it is the file at `path`, and large. If the disk refuses, the next call tries
+    again."""
     with _rotating, contextlib.suppress(OSError):
         ours = [each for each in _DESCRIPTORS if _is_file(each, path)]
         if ours and os.fstat(ours[0]).st_size >= FILE_BYTES_MAX:
@@ -47,7 +48,8 @@ def keep_small(path: Path) -> None:
 
 
 def rotate_unused(path: Path) -> None:
-    """Before a process is started that does not rotate its own output. A predecessor that lives goes on in `.1`."""
+    """Rotate the output of a process that does not do so itself, before it is started. A predecessor that lives goes on
+    in `.1`."""
     with contextlib.suppress(OSError):
         if path.stat().st_size >= FILE_BYTES_MAX:
             path.replace(kept(path))
@@ -59,7 +61,7 @@ def kept(path: Path) -> Path:
 
 def _begun(path: Path) -> int:
     fresh = path.with_name(f"{path.name}.new")
-    handle = _opened(fresh)  # first: a disk that has no room for it leaves everything as it is
+    handle = _opened(fresh)  # first: if the disk has no room for it, everything stays as it is
     try:
         path.replace(kept(path))
         fresh.replace(path)

@@ -1,8 +1,9 @@
-"""SIGTERM and Ctrl-C, heard whatever the process is doing. It loads little: a job asks for it before all that is large.
+"""Reacts to SIGTERM and Ctrl-C, whatever the process is doing. This module imports little: a job calls it before it
+imports all that is large.
 
-Python runs a signal's handler in the main thread, once that gets to run. Where the kernel gives the signal to another
-thread, as it may when the process has just been continued after a SIGSTOP, a main thread that waits for something goes
-on waiting. So the byte that every signal leaves in a pipe is what counts, and a thread of its own reads it.
+Python runs a signal's handler in the main thread, once that gets to run. The kernel may give the signal to another
+thread, for one when the process has just been continued after a SIGSTOP: then a main thread that waits for something
+goes on waiting. So what counts is the byte that every signal leaves in a pipe, and a thread of its own reads that.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import threading
 from collections.abc import Callable
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
-INTERRUPTED = 130  # what ends before its time because of one of them returns, as shells have it: 128 and SIGINT
+INTERRUPTED = 130  # exit code of a process that such a signal ends early; as in shells, 128 and SIGINT
 
 
 def on_stop_signals(stop: Callable[[], None]) -> None:
-    """`stop` is called with each of them, on another thread. Call this in the main thread, once."""
+    """Call `stop` with each of these signals, on another thread. For the main thread, once."""
     reading, writing = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
     os.set_blocking(reading, True)
     signal.set_wakeup_fd(writing, warn_on_full_buffer=False)

@@ -1,4 +1,4 @@
-"""What a process does again and again, each at its own interval, on one thread."""
+"""Runs a process's recurring actions on one thread, each at its own interval."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Timers:
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def every(self, interval_s: float, action: Callable[[], None]) -> None:
-        """Before `start`."""
+        """Add an action. Only before `start`."""
         heapq.heappush(self._due, (time.monotonic() + interval_s, len(self._due), interval_s, action))
 
     def start(self) -> None:

@@ -1,7 +1,7 @@
-"""A while without the cyclic garbage collector.
+"""A block without the cyclic garbage collector.
 
-Whoever makes tens of thousands of values at one time, none of which is garbage before it is done, would have all that a
-process holds looked through again and again: a third of the time.
+While a process makes tens of thousands of values at once, none of which is garbage before it is done, the collector
+would look through all that the process holds again and again. That took a third of the time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Of the whole process, so around what computes, and waits for nothing. What has no cycles is freed as ever."""
+    """Switch the collector off for the whole process: so only around code that computes, and waits for nothing. Values
+    without cycles are freed as ever."""
     was_enabled = gc.isenabled()
     gc.disable()
     try:

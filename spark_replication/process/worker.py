@@ -1,4 +1,4 @@
-"""A thread whose owner can find out that it ended before it was to."""
+"""A thread whose owner can find out that it ended too early."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 
 class Worker(threading.Thread):
-    """Python tells of the error itself (threading.excepthook)."""
+    """A thread that may die. Python reports the error itself (threading.excepthook)."""
 
     def __init__(self, work: Callable[[], None], name: str) -> None:
         super().__init__(name=name, daemon=True)
@@ -19,7 +19,8 @@ class Worker(threading.Thread):
         self._work()
 
     def stop(self) -> None:
-        """From now on it may end: whose work returns before that has died as well, of whatever let it return."""
+        """Allow the thread to end. If its work returns before that, the thread has died as well, whatever made it
+        return."""
         self._stopped = True
 
     @property
@@ -28,5 +29,5 @@ class Worker(threading.Thread):
 
 
 def name_of_dead(workers: Iterable[Worker]) -> str:
-    """Of one of them; empty if none has died."""
+    """The name of a worker that has died; empty if none has."""
     return next((worker.name for worker in workers if worker.died), "")
