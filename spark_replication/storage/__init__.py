@@ -1,2 +1,2 @@
-"""Keeps replicas on disk: segments that are plain Arrow streams, their batch index, and what a broker's directory says
-of itself. Decides nothing about replication; after a crash it finds what is whole."""
+"""Keeps replicas on disk: segments, which are plain Arrow streams, their batch index, and the files that say what a
+broker's directory is. It decides nothing about replication. After a crash it finds what is whole."""

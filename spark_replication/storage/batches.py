@@ -2,14 +2,14 @@
 
 Rules:
 - A stored batch is the IPC message of a batch whose schema is exactly its segment's. Dictionary columns are decoded: in
-  a file their dictionaries would be messages of their own, and a slice of batches would not read.
-- A topic's schema only ever gains nullable columns at its end. So what an earlier version wrote is stored, and what a
-  version reads of another's is shown, with nulls in the columns that the one has and the other lacks.
-- Offsets count rows, so that a batch has at least one.
-- What a batch takes without compression is what its cap counts, before anything is made of it: a small message may hold
-  much, and whoever reads it later needs as much.
-- Compression is Arrow's own, of each buffer: readers of the files and of single batches need not be told. It is done
-  here, once; followers and disks get the bytes as they are.
+  a file their dictionaries would be messages of their own, and a slice of batches could not be read.
+- A topic's schema only ever gains nullable columns at its end. So a batch of an earlier version is stored, and a batch
+  of any version is read as another, with nulls in the columns that it lacks.
+- Offsets count rows, so a batch has at least one.
+- The cap of a batch counts its bytes without compression, before anything is made of it: a small message may hold much,
+  and every later reader needs as much memory.
+- Compression is Arrow's own, of each buffer: readers of files and of single batches need not be told of it. A batch is
+  compressed once, here; followers and disks get these bytes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.index import ENTRY_BYTES, Buffer, IndexEntry, decode_entries
 
 SCHEMAS_REMEMBERED = 1_000
-ROWS_MAX = (1 << 31) - 1  # of a batch: columns of nulls take no bytes each
+ROWS_MAX = (1 << 31) - 1  # of a batch, whose bytes do not bound it: rows of a null column take none
 UNLOCKED_BYTES_MIN = 512 << 10
 
 
@@ -58,10 +58,10 @@ def schema_to_bytes(schema: pa.Schema) -> bytes:
 
 
 def schema_from_bytes(message: Buffer, source: str) -> pa.Schema:
-    """The inverse; CorruptLog, naming `source`, if it is none."""
+    """The schema of such a message. Raises CorruptLog, which names `source`, if it holds none."""
     try:
         schema = pa.ipc.read_schema(pa.py_buffer(message))
-        schema.names  # noqa: B018 (those that are no UTF-8 are found now, not by whoever asks for one)
+        schema.names  # noqa: B018 (names that are no UTF-8 are found here, not by later callers)
         return schema
     except (pa.ArrowException, OSError, EOFError, UnicodeDecodeError) as error:
         raise CorruptLog(f"{source} holds no Arrow schema: {error}") from error
@@ -71,14 +71,16 @@ segment_schema = lru_cache(SCHEMAS_REMEMBERED)(lambda head: schema_from_bytes(he
 
 
 class TopicSchema:
-    """What a topic's batches may be. versions: newest first. head: the newest one's, as its segments begin with it.
-    required: the columns without nulls, by place and name; every version has them."""
+    """The schemas that the batches of a topic may have."""
 
     def __init__(self, newest: pa.Schema, earlier_columns: tuple[int, ...] = ()) -> None:
         self.newest = newest
         self.width = len(newest)
+        #: Place and name of each column that may hold no null. Every version has them.
         self.required = tuple((place, field.name) for place, field in enumerate(newest) if not field.nullable)
+        #: Newest first.
         self.versions = (newest, *(_first_columns(newest, count) for count in reversed(earlier_columns)))
+        #: The message of the newest version, with which its segments begin.
         self.head = schema_to_bytes(newest)
 
 
@@ -100,7 +102,7 @@ def schema_of_text(text: str, source: str) -> pa.Schema:
 
 
 def schema_change(before: str, after: str) -> SchemaChange:
-    """What core asks about the schema that a topic has, and the one that it is to have; both as IPC, base64."""
+    """Compare a topic's schema with the one that it is to have, for core. Both are IPC messages in base64."""
     try:
         new = schema_of_text(after, "the request")
     except ReplicationError as error:
@@ -112,7 +114,8 @@ def schema_change(before: str, after: str) -> SchemaChange:
 
 
 def _first_unfit(schema: pa.Schema, columns_before: int) -> str:
-    """The first column after these that cannot be new, since there are batches without it; "": all can."""
+    """Describe the first column that cannot be new, since batches without it exist; empty if all can. The columns after
+    the first `columns_before` are new."""
     for place in range(columns_before, len(schema)):
         field = schema.field(place)
         if not field.nullable:
@@ -123,7 +126,7 @@ def _first_unfit(schema: pa.Schema, columns_before: int) -> str:
 
 
 def are_versions(one: pa.Schema, other: pa.Schema) -> bool:
-    """Whether both may be of one topic."""
+    """Whether both may be versions of one topic's schema."""
     if one.equals(other):
         return True
     shared = min(len(one), len(other))
@@ -145,14 +148,15 @@ def prepare(
     sequence: int = -1,
     any_order: bool = False,
 ) -> PreparedBatch:
-    """`batch` as the topic keeps it, in its newest version; SchemaMismatch or BatchTooLarge if it cannot."""
+    """Serialise `batch` as the topic keeps it, in the newest version of its schema. Raises SchemaMismatch or
+    BatchTooLarge if the topic cannot take it."""
     if batch.num_rows == 0:
         raise InvalidRequest("a batch without rows has no offsets: send at least one row")
     if batch.num_rows > ROWS_MAX:
         raise BatchTooLarge(f"a batch of {batch.num_rows} rows is over {ROWS_MAX}: split it")
     try:
-        # Arrow takes offsets from the wire as they are, and ends the process that follows one out of its buffer: first
-        # this one, as it serialises, later every reader. What the size is counted by is looked at first.
+        # Arrow does not check the offsets that it gets from the wire. One that leads out of its buffer ends a process:
+        # first this one, as it serialises, later every reader. Validate what the size is counted by before counting it.
         batch.validate()
         _refuse_over(batch_bytes_max, pa.ipc.get_record_batch_size(batch), batch.num_rows, "in memory")
         batch.validate(full=True)
@@ -190,7 +194,7 @@ def _refuse_over(bytes_max: int, size: int, rows: int, where: str) -> None:
 
 
 def _compressed(batch: pa.RecordBatch, compression: Compression) -> pa.Buffer:
-    """A single message can be serialised without compression only: it is cut out of a stream."""
+    """Serialise a batch with compression. Arrow can do that only in a stream, out of which the message is cut."""
     sink = pa.BufferOutputStream()
     writer = pa.ipc.new_stream(sink, batch.schema, options=pa.ipc.IpcWriteOptions(compression=compression))
     head = batch.schema.serialize().size
@@ -199,8 +203,8 @@ def _compressed(batch: pa.RecordBatch, compression: Compression) -> pa.Buffer:
 
 
 def batches_of(records: LogSlice) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
-    """The batches of a slice, as views of its bytes, with the schema of its segment. Checksums are not looked at:
-    `check_data` does that."""
+    """The batches of a slice, as views of its bytes, with the schema of its segment. `check_data` checks the checksums;
+    this does not."""
     schema = segment_schema(bytes(records.schema))
     data = pa.py_buffer(records.data)
     first = None
@@ -213,7 +217,7 @@ def batches_of(records: LogSlice) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]
 
 
 def check_data(records: LogSlice) -> list[IndexEntry]:
-    """The entries of the slice; CorruptLog unless every batch has the CRC-32C that its own names."""
+    """The entries of the slice. Raises CorruptLog unless every batch has the CRC-32C that its entry names."""
     if len(records.entries) % ENTRY_BYTES:
         raise CorruptLog(f"{len(records.entries)} bytes of entries are no whole number of them")
     entries = list(decode_entries(records.entries))
@@ -229,14 +233,15 @@ def check_data(records: LogSlice) -> list[IndexEntry]:
 
 
 def _checksum(data: memoryview) -> int:
-    """Python's lock is let go of while a large batch is looked at. To get it back among a broker's threads takes longer
-    than a small one does (64 KiB: 4 µs)."""
+    """The CRC-32C of a batch. The GIL is released only for a large one: among a broker's threads, getting it back takes
+    longer than a small one does (64 KiB: 4 µs)."""
     return crc32c(data, gil_release_mode=len(data) >= UNLOCKED_BYTES_MIN)
 
 
 def in_a_version(batch: pa.RecordBatch, topic: TopicSchema) -> pa.RecordBatch:
-    """`batch` with exactly the schema of one of the topic's versions, its dictionaries decoded; SchemaMismatch names
-    the first difference. UnknownSchemaVersion: it would fit if the topic were widened, as it may be elsewhere."""
+    """Return `batch` with exactly the schema of one of the topic's versions, its dictionaries decoded. Raises
+    SchemaMismatch, which names the first difference, or UnknownSchemaVersion if the batch would fit a wider schema:
+    another broker may know that the topic has been widened."""
     schema = batch.schema
     for version in topic.versions:
         if schema.equals(version):
@@ -256,7 +261,7 @@ def in_a_version(batch: pa.RecordBatch, topic: TopicSchema) -> pa.RecordBatch:
 
 
 def projected(schema: pa.Schema, columns: Sequence[str] | None) -> pa.Schema:
-    """What of `schema` somebody asks for, in that order; None: all of it."""
+    """`schema` with these columns alone, in their order; None stands for all."""
     if columns is None:
         return schema
     for name in columns:
@@ -278,8 +283,8 @@ def _version_meant(schema: pa.Schema, topic: TopicSchema) -> pa.Schema:
 
 
 def filled(batch: pa.RecordBatch, places: Iterable[int], schema: pa.Schema) -> pa.RecordBatch:
-    """The columns at these places of a newer or older version of the batch's schema, as `schema`: nulls where the batch
-    has none. The batch itself if that is all of it."""
+    """Return `batch` as `schema`, whose columns are at these places of another version of the batch's schema. Columns
+    that the batch lacks are null. Returns the batch itself if it has this schema already."""
     if batch.schema.equals(schema):
         return batch
     columns = [
@@ -290,15 +295,15 @@ def filled(batch: pa.RecordBatch, places: Iterable[int], schema: pa.Schema) -> p
 
 
 def _decoded_bytes(column: pa.Array) -> int:
-    """What the values of its dictionaries take once each row has its own: at most, where these are nested. A few bytes
-    may name as much as they like."""
+    """How many bytes the values of a column's dictionaries take once each row has its own; at most so many, where
+    dictionaries are nested. A batch of a few bytes may decode to any size."""
     kind = column.type
     if pa.types.is_struct(kind):
         return sum(map(_decoded_bytes, column.flatten()))
     if pa.types.is_map(kind):
         return _decoded_bytes(column.keys) + _decoded_bytes(column.items)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-        return _decoded_bytes(column.values)  # all of them, referred to or not: so they are decoded
+        return _decoded_bytes(column.values)  # all values are decoded, whether a row refers to them or not
     if not pa.types.is_dictionary(kind):
         return 0
     values, rows = column.dictionary, len(column)
@@ -318,7 +323,7 @@ def _plain(column: pa.Array, field: pa.Field) -> pa.Array:
 
 
 def _first_difference(found: pa.Schema, topic: pa.Schema, *, of: str) -> str:
-    """of: what has the schema that was found."""
+    """Describe the first difference; empty if there is none. `of` names what has the schema `found`."""
     for place, (ours, theirs) in enumerate(zip(found, topic, strict=False)):
         if ours.name != theirs.name:
             return f"column {place} is named {ours.name!r} in {of} and {theirs.name!r} in the topic"

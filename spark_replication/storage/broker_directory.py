@@ -1,9 +1,11 @@
-"""Who lives in a log directory: its lock, its identity, and what its last life left as proof of losing nothing (I8).
+"""A broker's log directory: its lock, its identity, and the proofs of the broker's last life that it lost nothing (I8).
 
 Rules:
-- One process lives in a directory, and holds its lock for as long as it does. The kernel lets go with the process.
-- The clean-shutdown file is written last, after the flush. Both proofs are gone from the disk before anything is cut.
-- What the disk refuses is StorageFailed. A proof that cannot be read proves nothing.
+- One process lives in a directory, and holds the directory's lock for as long as it does. The kernel releases the lock
+  when the process ends.
+- The clean-shutdown file is written last, after the flush. Both proofs, that file and the start record, are gone from
+  the disk before anything is cut.
+- What the disk refuses is raised as StorageFailed. A proof that cannot be read proves nothing.
 """
 
 from __future__ import annotations
@@ -48,10 +50,10 @@ class CleanShutdown(Value, frozen=True, kw_only=True):
 
 
 class DirectoryLock:
-    """Held from `take` until `release` or the end of the process.
+    """The lock of a directory, held from `take` until `release` or the end of the process.
 
-    A lock that can be asked about without being taken: a guardian's probe never makes a starting broker believe that
-    the directory is in use.
+    It can be probed without being taken: so a guardian's probe never makes a starting broker believe that the directory
+    is in use.
     """
 
     def __init__(self, handle: int) -> None:
@@ -59,7 +61,7 @@ class DirectoryLock:
 
     @classmethod
     def take(cls, directory: Path) -> DirectoryLock:
-        """At once or not at all: DirectoryInUse if another process has it."""
+        """Take the lock without waiting. Raises DirectoryInUse if another process has it."""
         path = directory / LOCK_FILE
         try:
             directory.mkdir(parents=True, exist_ok=True)
@@ -83,7 +85,7 @@ class DirectoryLock:
 
 
 def probe(directory: Path) -> bool:
-    """Whether somebody lives there. Takes nothing."""
+    """Whether a process lives in this directory. Takes no lock."""
     try:
         handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CLOEXEC)
     except FileNotFoundError:
@@ -102,7 +104,7 @@ def read_identity(directory: Path) -> DirectoryIdentity | None:
 
 
 def write_identity(directory: Path, identity: DirectoryIdentity) -> None:
-    """Of a new directory, or the same again; one that belongs to somebody else is not taken over."""
+    """Write the identity of a new directory. Raises WrongCluster if the directory has another one."""
     known = read_identity(directory)
     if known is not None and known != identity:
         raise WrongCluster(
@@ -114,32 +116,34 @@ def write_identity(directory: Path, identity: DirectoryIdentity) -> None:
 
 
 def read_start_record(directory: Path) -> StartRecord | None:
-    """A damaged one proves nothing."""
+    """The start record; None if there is none, or it is damaged and proves nothing."""
     return _read_proof(directory / START_FILE, StartRecord)
 
 
 def write_start_record(directory: Path, record: StartRecord, files: Files = LOCAL_FILES) -> None:
-    """After registration (I8). files: those with a reserve, once there are any."""
+    """Write the start record, after registration (I8). `files` has a reserve, once there is one."""
     _replace(directory / START_FILE, encode(record), files)
 
 
 def read_clean_shutdown(directory: Path) -> CleanShutdown | None:
-    """A damaged one proves nothing."""
+    """The clean-shutdown file; None if there is none, or it is damaged and proves nothing."""
     return _read_proof(directory / CLEAN_SHUTDOWN_FILE, CleanShutdown)
 
 
 def write_clean_shutdown(directory: Path, record: CleanShutdown, files: Files = LOCAL_FILES) -> None:
-    """Last, after the flush (B3)."""
+    """Write the clean-shutdown file, last, after the flush (B3)."""
     _replace(directory / CLEAN_SHUTDOWN_FILE, encode(record), files)
 
 
 def remove_clean_shutdown(directory: Path) -> None:
-    """Its epoch is over as soon as the broker has registered again: one that stays proves nothing."""
+    """Remove the clean-shutdown file. Its epoch ends when the broker registers again: a file that stays proves
+    nothing."""
     _remove(directory / CLEAN_SHUTDOWN_FILE)
 
 
 def drop_proofs(directory: Path) -> None:
-    """Before recovery cuts anything: should it be interrupted, its second run would not see what the first one cut."""
+    """Remove both proofs, before recovery cuts anything: if that is interrupted, the next recovery does not see what
+    the first one cut."""
     _remove(directory / START_FILE)
     _remove(directory / CLEAN_SHUTDOWN_FILE)
 
@@ -149,7 +153,8 @@ def boot_id() -> str:
 
 
 def directory_mark(directory: Path) -> str:
-    """Device, inode and a random mark inside: a copied, restored or replaced directory has another one."""
+    """The directory's device and inode, and a random mark inside it: a copied, restored or replaced directory differs
+    in at least one of them."""
     path = directory / MARK_FILE
     with _disk("read", path):
         data = read_file(path)

@@ -1,4 +1,4 @@
-"""Errors of the disk, as errors of ours."""
+"""The disk's errors, translated into ours."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from spark_replication.errors import StorageFailed
 
 
 class DiskErrors:
-    """What is done to files within it, and fails, is StorageFailed. A class, since a generator costs 2 µs a batch."""
+    """A context manager that raises StorageFailed for an OSError within it. It is a class, since a generator costs 2 µs
+    a batch."""
 
     __slots__ = ("_folder", "_what")
 

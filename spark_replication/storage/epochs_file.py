@@ -1,4 +1,4 @@
-"""A log's epoch history as its folder keeps it: each line has the epochs that began since the line before.
+"""The file of a log's epoch history: each line has the epochs that began since the line before.
 
 epochs.jsonl      5c7cfb21 {"v":1,"starts":[[0,0],[2,310]]}
                   0a41f2d9 {"v":1,"starts":[[3,512]]}
@@ -20,13 +20,14 @@ _APPENDED_BYTES_MAX = 4 << 10
 
 
 class EpochsLine(Value, frozen=True, kw_only=True):
-    """(epoch, offset that it starts at), rising."""
+    """One line of epochs.jsonl."""
 
+    #: (epoch, offset at which it starts), rising.
     starts: list[tuple[int, int]]
 
 
 class EpochsFile:
-    """Not thread-safe: its log's."""
+    """The file of one log. Not thread-safe: whoever has the log has it, too."""
 
     __slots__ = ("_file", "_files", "_path", "_says")
 
@@ -37,7 +38,8 @@ class EpochsFile:
         self._says = EpochHistory()
 
     def read(self) -> EpochHistory:
-        """CorruptState if what is there is none; ValueError if its epochs do not rise."""
+        """The history as stored; empty if there is no file. Raises CorruptState if the file is damaged, ValueError if
+        its epochs do not rise."""
         says = EpochHistory()
         try:
             for value in self._file.read():
@@ -49,7 +51,7 @@ class EpochsFile:
         return says
 
     def save(self, epochs: EpochHistory) -> None:
-        """Handed to the kernel before it returns. OSError: it says what it said before."""
+        """Hand the history to the kernel before this returns. After an OSError the file says what it said before."""
         self._files.with_reserve(lambda: self._store(epochs))
         self._says = epochs
 
@@ -62,7 +64,7 @@ class EpochsFile:
 
 
 def read_epochs(files: Files, folder: Path) -> EpochHistory:
-    """As EpochsFile.read."""
+    """See EpochsFile.read."""
     return EpochsFile(folder, files).read()
 
 

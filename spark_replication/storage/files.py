@@ -1,4 +1,4 @@
-"""What a log does to files, as one port: the kernel beneath it, or a simulator that loses, tears and refuses."""
+"""The file operations of a log, as one port: the kernel performs them, or a simulator that loses, tears and refuses."""
 
 from __future__ import annotations
 
@@ -19,100 +19,105 @@ WARM_BYTES = 256 << 10  # what `warm` reads at a time
 
 
 class Files(Protocol):
-    """The files and folders of a broker's logs, by path. What an implementation promises, and all that a log relies on:
+    """The files and folders of a broker's logs, by path. An implementation promises the following, and a log relies on
+    nothing else:
 
-    - Visible: what a call did, every later call sees, of any thread and of the next process too. No order is to be
-      waited for, no handle to be given back.
-    - A call that raises may have done a part: `write` and `create` some of their bytes, `truncate`, `remove`,
-      `replace` and `rename_folder` all or nothing, `remove_folder` any of its files. Bytes outside those that a
-      `write` names are never touched by it.
-    - A process that dies loses nothing of the calls that returned, and may have done a part of the one that had not.
-    - A host that dies keeps what was synced before, and of the rest any part, in no order: of each file any of its
+    - Every later call sees what a call did, on any thread and in the next process, too. There is nothing to wait for,
+      and no handle to give back.
+    - A call that raises may be done in part. `write` and `create` may have done some of their bytes, `remove_folder`
+      some of its files; `truncate`, `remove`, `replace` and `rename_folder` all or nothing. A `write` never touches
+      bytes other than those that it names.
+    - A process that dies loses nothing of the calls that returned. The call that had not may be done in part.
+    - A host that dies keeps what was synced before. Of the rest it keeps any part, in no order: of each file any of its
       blocks old or new, zeros where there was none, and any size between the two; of each folder any of the names that
       came, went or were replaced. A name may be there without its bytes: `replace` of a file that was not synced may
       leave torn content under the new name.
-    - `sync` covers what of that file had been written, cut or created before it was called, its size too, but not its
-      name: that is `sync_folder`'s, of the folder that it stands in. A `sync` that raises says that nobody knows which
-      of the bytes are kept; one that succeeds after it vouches for none of them.
-    - Different files may be used by several threads at one time; of one file, any number of readers beside one writer,
+    - `sync` covers what was written to the file, or cut off it, before the call, its size and its creation, too. It
+      does not cover the name: `sync_folder` of the folder that it stands in does. After a `sync` that raises, nobody
+      knows which of the bytes are on the disk; a later one that succeeds vouches for none of them.
+    - Several threads may use different files at one time. One file may have any number of readers beside one writer,
       and a `sync` beside all of them.
-    - Failures are OSError, its errno as the kernel's: ENOSPC, EDQUOT and EFBIG of a full disk, EIO of a broken one.
-      FileNotFoundError where what is named is not there, unless it is said otherwise.
+    - Failures are OSError with the kernel's errno: ENOSPC, EDQUOT and EFBIG for a full disk, EIO for a broken one. It
+      is FileNotFoundError where what is named is not there, unless the method says otherwise.
     """
 
     def read(self, path: Path, length: int, position: int) -> bytes:
-        """Fewer bytes than `length` only where the file ends."""
+        """Read `length` bytes, fewer only where the file ends."""
 
     def stored(self, path: Path, length: int, position: int) -> StoredBytes:
-        """A range that is read later; whatever happens to the name meanwhile, it is of the file that has it now."""
+        """A range to be read later. It stays one of the file that this name has at the call, whatever happens to the
+        name."""
 
     def read_whole(self, path: Path) -> bytes: ...
 
     def size(self, path: Path) -> int | None:
-        """None: there is no such file."""
+        """The size of the file; None if there is none."""
 
     def create(self, path: Path, data: Buffer) -> None:
-        """A file with this content, whatever was there before."""
+        """Make a file with this content, whatever was there before."""
 
     def write(self, path: Path, data: Buffer, position: int) -> None:
-        """All of `data`, over whatever is there; the file grows as needed. It must exist."""
+        """Write all of `data`, over whatever is there. The file must exist, and grows as needed."""
 
     def truncate(self, path: Path, size: int) -> None: ...
 
     def sync(self, path: Path) -> None: ...
 
     def replace(self, path: Path, target: Path) -> None:
-        """`path` becomes `target`, whose file is gone, in one step."""
+        """Rename `path` to `target` in one step, in place of a file that was there."""
 
     def remove(self, path: Path) -> None:
-        """No error if it is not there."""
+        """Remove the file. No error if it is not there."""
 
     def release(self, path: Path) -> None:
-        """Nobody will need it for a while: what keeps it at hand may be given back."""
+        """Give back what keeps the file at hand: nobody will need it for a while."""
 
     def file_names(self, folder: Path) -> list[str]:
-        """In no order."""
+        """The names of the files in a folder, in no order."""
 
     def folder_names(self, folder: Path) -> list[str]:
-        """In no order."""
+        """The names of the folders in a folder, in no order."""
 
     def make_folder(self, folder: Path) -> None:
-        """With those above it; no error if it is there."""
+        """Make the folder, and those above it. No error if it is there."""
 
     def rename_folder(self, folder: Path, target: Path) -> None:
-        """`target` is not there before. No file of it is in use."""
+        """Rename the folder. `target` must not be there, and no file of the folder in use."""
 
     def remove_folder(self, folder: Path) -> None:
-        """With all that is in it."""
+        """Remove the folder with all that is in it."""
 
     def sync_folder(self, folder: Path) -> None:
-        """The names in it, not their content."""
+        """Sync the names in the folder, not the content of its files."""
 
     def with_reserve(self, change: Callable[[], None]) -> None:
-        """Performs `change`, which is small, and either makes room or keeps a broker serving. Where the disk is full it
-        is performed again from its beginning, with room that was kept in reserve; OSError once that is used up, too."""
+        """Perform `change`, a small one that either makes room or keeps a broker serving. If the disk is full, perform
+        it again from its beginning, with room that was kept in reserve. Raises OSError once the reserve is used up,
+        too."""
 
     def keep_reserve(self) -> None:
-        """What of the reserve was used is kept aside again, as far as there is room. No error if there is none."""
+        """Fill the reserve again, as far as there is room. No error if there is none."""
 
 
 class LocalFiles:
     """The kernel's files. Those that are read, written or cut stay open, at most `open_files_max` at a time: ten
-    thousand logs need no more descriptors than a few hundred.
+    thousand logs need no more descriptors than a few hundred do.
 
-    A descriptor is closed when the last call that uses it lets go: a thread that opens one file never pulls away that
-    of another in the midst of its write.
+    A descriptor is closed once no call uses it: a thread that opens one file never closes another thread's in the midst
+    of its write.
     """
 
     def __init__(self, *, open_files_max: int, reserve: Path | None = None) -> None:
-        """reserve: the file that keeps room; None: there is none."""
+        """`reserve` is the file that keeps room; with None there is none."""
         self._reserve = None if reserve is None else Reserve(reserve)
         self._open_files_max = open_files_max
-        self._open: dict[Path, _Descriptor] = {}  # who comes first is asked first to make room
-        self._changing = threading.Lock()  # of _open: it is looked into without
+        #: The first one is asked first to make room.
+        self._open: dict[Path, _Descriptor] = {}
+        #: Held while _open changes. Look-ups do without it.
+        self._changing = threading.Lock()
 
     def read(self, path: Path, length: int, position: int) -> bytes:
-        used = self._used(path)  # held, not its number alone: it is closed once nobody refers to it
+        used = self._used(path)  # hold the object, not its number alone: it is closed once nobody refers to it
         return _read(used.number, length, position)
 
     def stored(self, path: Path, length: int, position: int) -> StoredBytes:
@@ -142,7 +147,7 @@ class LocalFiles:
         os.ftruncate(used.number, size)
 
     def sync(self, path: Path) -> None:
-        # Not kept open: beside it the file may be removed, and made anew under its name.
+        # Not kept in _open: during the sync the file may be removed, and made anew under its name.
         used = self._open.get(path) or _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
         os.fdatasync(used.number)
 
@@ -210,7 +215,8 @@ class LocalFiles:
         return opened
 
     def _make_room(self) -> None:
-        """Who was used since it was asked last keeps its place once more: nearly the least recently used gives way."""
+        """Ask the first file to give way. One that was used since it was last asked goes to the end instead: so the
+        file that gives way is nearly the least recently used."""
         first = next(iter(self._open))
         candidate = self._open.pop(first)
         if candidate.recently:
@@ -219,12 +225,13 @@ class LocalFiles:
 
 
 class _Descriptor:
-    """Open for as long as somebody refers to it. recently: used since room was made last."""
+    """A descriptor, open for as long as somebody refers to this object."""
 
     __slots__ = ("number", "recently")
 
     def __init__(self, number: int) -> None:
         self.number = number
+        #: Whether it was used since it was last asked to make room.
         self.recently = True
 
     def __del__(self, close: Callable[[int], None] = os.close) -> None:
@@ -232,7 +239,7 @@ class _Descriptor:
 
 
 class StoredRange:
-    """ports.StoredBytes."""
+    """A ports.StoredBytes of the kernel's files."""
 
     __slots__ = ("_descriptor", "_length", "_path", "_position")
 
@@ -256,7 +263,7 @@ class StoredRange:
         try:
             for position in (self._position, self._position + self._length - 1):
                 os.preadv(self._descriptor.number, [bytearray(1)], position, os.RWF_NOWAIT)
-        except OSError:  # it would wait, or this file system cannot tell
+        except OSError:  # the read would wait, or this file system cannot tell
             return False
         return True
 
@@ -272,7 +279,7 @@ class StoredRange:
             return os.sendfile(connection, self._descriptor.number, self._position + position, self._length - position)
         except BlockingIOError:
             raise
-        except OSError:  # of the file, or of the connection: then whoever goes on with it meets it again
+        except OSError:  # of the file, or of the connection: its next use meets the error again
             return 0
 
 
@@ -287,7 +294,7 @@ def _read(number: int, length: int, position: int) -> bytes:
 
 
 def _write_rest(number: int, data: Buffer, position: int, written: int) -> None:
-    """The kernel may take less than it is given, above all when the disk is nearly full."""
+    """Write the rest: the kernel may take less than it is given, above all when the disk is nearly full."""
     rest = memoryview(data)
     while written < len(rest):
         written += os.pwrite(number, rest[written:], position + written)

@@ -1,4 +1,4 @@
-"""Where logs are flushed: a few threads that wait for the disk, so that nobody who has a partition does."""
+"""Flushes logs on a few threads that wait for the disk, so that nobody who has a partition has to."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Ended = Callable[[StorageFailed | None], None]
 
 
 class FlushThreads:
-    """ports.Flusher. What waits here is bounded by the number of logs: each has one flush at a time."""
+    """A ports.Flusher. Its queue is bounded by the number of logs: each has one flush at a time."""
 
     def __init__(self, threads: int) -> None:
         self._waiting: queue.SimpleQueue[tuple[Flush, Ended] | None] = queue.SimpleQueue()
@@ -28,8 +28,8 @@ class FlushThreads:
         self._waiting.put((flush, ended))
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> bool:
-        """After all that was asked for. Not while having a partition. False: within `timeout_s` a disk
-        has not answered, and nobody knows what is on it."""
+        """End the threads after all flushes that were asked for. The caller must have no partition. Returns False if a
+        disk has not answered within `timeout_s`: then nobody knows what is on it."""
         for _ in self._threads:
             self._waiting.put(None)
         deadline = time.monotonic() + timeout_s
@@ -44,14 +44,14 @@ class FlushThreads:
 
 
 class FlushAtOnce:
-    """ports.Flusher without a thread, for who has but one."""
+    """A ports.Flusher without threads, for a process that has but one."""
 
     def flush(self, flush: Flush, ended: Ended) -> None:
         ended(failure(flush))
 
 
 def failure(flush: Flush) -> StorageFailed | None:
-    """Perform it: why it failed, or None."""
+    """Perform the flush. Returns why it failed, or None."""
     try:
         flush.perform()
     except StorageFailed as failed:

@@ -1,12 +1,13 @@
-"""How far a broker's logs are committed, as it checkpoints it: one file for all of them.
+"""The high watermarks that a broker has checkpointed for its logs: one file for all of them.
 
     <directory>/high_watermarks.jsonl      1c291ca3 {"v":1,"offsets":{"orders-0.5f2a":17,"orders-1.5f2a":4}}
 
 Rules:
-- A save appends one line with what has changed since the last, and a line overrides those before it: it costs what has
-  changed, not what there is.
-- A log that is about to be cut says so at once (`lower`): after a crash it must not look as if it had lost something.
-- Damage may hide what a log has lost: nobody vouches for the logs any longer (I8).
+- A save appends one line with what has changed since the last save, and a line overrides those before it: a save costs
+  what has changed, not what there is.
+- A log that is about to be cut lowers its high watermark here first (`lower`): after a crash it must not look as if it
+  had lost something.
+- Damage to the file may hide what a log has lost: then nobody vouches for the logs (I8).
 """
 
 from __future__ import annotations
@@ -26,24 +27,29 @@ _APPENDED_BYTES_MAX = 64 << 10
 
 
 class HighWatermarksLine(Value, frozen=True, kw_only=True):
-    """offsets: by the name of the log's folder. gone: logs of which the lines before say nothing any longer."""
+    """One line of high_watermarks.jsonl."""
 
+    #: By the name of the log's folder.
     offsets: dict[str, Offset]
+    #: Logs that are gone: what the lines before say of them is void.
     gone: tuple[str, ...] = ()
 
 
 class HighWatermarks:
-    """Of one process at a time. A log speaks of itself by who has its partition; the lock here is taken after that."""
+    """The file, for one process at a time. Whoever has a partition speaks for its log; the lock here is taken after the
+    partition's."""
 
     def __init__(self, directory: Path, files: Files) -> None:
-        """What the disk cannot give back is damaged, too: one bad block keeps no broker from starting."""
+        """Read the file. One that the disk cannot give back counts as damaged, too: one bad block keeps no broker from
+        starting."""
         self._path = directory / HIGH_WATERMARKS_FILE
         self._files = files
         self._file = LineFile(self._path, files, appended_bytes_max=_APPENDED_BYTES_MAX)
         self._guard = threading.Lock()
         self._offsets: dict[str, Offset] = {}
         self._unsaved: set[str] = set()
-        self.is_damaged = False  # until `keep` has made it anew
+        #: Whether the file is damaged, until `keep` has made it anew.
+        self.is_damaged = False
         try:
             self._offsets = _read(self._file, self._path)
         except (CorruptState, OSError):
@@ -51,25 +57,26 @@ class HighWatermarks:
             self.is_damaged = True
 
     def of(self, log: str) -> Offset:
-        """0 if nothing was ever said of it."""
+        """The high watermark of a log; 0 if none was ever noted."""
         return self._offsets.get(log, 0)
 
     def note(self, log: str, offset: Offset) -> None:
-        """Saved with the next `save`."""
+        """Note a high watermark for the next `save`."""
         with self._guard:
             self._offsets[log] = offset
             self._unsaved.add(log)
 
     def lower(self, log: str, offset: Offset) -> None:
-        """Handed to the kernel before it returns. OSError: the file says what it said before."""
+        """Hand a lower high watermark to the kernel before this returns. After an OSError the file says what it said
+        before."""
         with self._guard:
             self._files.with_reserve(lambda: self._write({log: offset}))
             self._offsets[log] = offset
             self._unsaved.discard(log)
 
     def save(self, *, durable: bool) -> None:
-        """What has changed. durable: it is on the disk, name and all, before this returns. StorageFailed: what was not
-        saved is saved with the next."""
+        """Write what has changed: with `durable` to the disk, name and all, before this returns. After a StorageFailed
+        the next save writes what this one has not."""
         with self._guard:
             try:
                 if self._unsaved:
@@ -81,14 +88,14 @@ class HighWatermarks:
                 raise StorageFailed(f"{self._path} took no more: {error}. Free space or repair the disk") from error
 
     def keep(self, logs: Iterable[str]) -> None:
-        """These are there, and no others: one that comes under an old name is not to be measured by it. A disk that
-        takes nothing is told with the next change."""
+        """Forget all logs but these: a later log under an old name must not be measured by the old one's. If the disk
+        refuses, the next change writes it."""
         with self._guard:
             self._keep(set(logs))
             self.is_damaged = False
 
     def forget(self, log: str) -> None:
-        """It is there no longer: one that comes under its name is not to be measured by it."""
+        """Forget a log that is gone: a later log under its name must not be measured by the old one's."""
         with self._guard:
             self._unsaved.discard(log)
             if self._offsets.pop(log, None) is not None:
@@ -110,7 +117,8 @@ class HighWatermarks:
 
 
 def read_high_watermarks(files: Files, directory: Path) -> dict[str, Offset]:
-    """By the name of the log's folder, as last saved. CorruptState if the file is damaged."""
+    """The high watermarks as last saved, by the name of the log's folder. Raises CorruptState if the file is
+    damaged."""
     path = directory / HIGH_WATERMARKS_FILE
     return _read(LineFile(path, files, appended_bytes_max=0), path)
 

@@ -55,31 +55,36 @@ Entries = numpy.ndarray[Any, Any]
 
 
 class IndexEntry(NamedTuple):
-    """One batch. `position` and `bytes` say where its IPC message lies in the `.arrow` file, `crc` is its CRC-32C.
-
-    timestamp_ms: when its leader appended it. producer, producer_epoch and sequence are -1 without idempotence.
-    schema_crc: the CRC-32C of what its segment begins with, without which nobody can read it; 0: written by an older
-    program, which did not say.
-    """
+    """The index entry of one batch."""
 
     base_offset: Offset
     last_offset: Offset
+    #: Where the batch's IPC message lies in the `.arrow` file.
     position: int
+    #: When the batch's leader appended it.
     timestamp_ms: int
+    #: The latest timestamp_ms of the segment up to this batch.
     timestamp_max_ms: int
+    #: -1 without idempotence, as are `sequence` and `producer_epoch`.
     producer: int
     sequence: int
+    #: The length of the IPC message.
     bytes: int
+    #: The CRC-32C of the IPC message.
     crc: int
     leader_epoch: int
     producer_epoch: int
+    #: The CRC-32C of the segment's schema message, without which nobody can read the batch. 0 if an older program made
+    #: the entry: it did not say.
     schema_crc: int = 0
 
 
 class Prefix(NamedTuple):
-    """How many entries from the start hold, and why the next one does not; empty if all do."""
+    """The entries that hold, from the start on."""
 
+    #: How many they are.
     kept: int
+    #: Why the next entry does not hold; empty if all do.
     why: str
 
 
@@ -98,16 +103,16 @@ def entry_at(entries: Buffer, place: int) -> IndexEntry:
 
 
 def as_array(entries: Buffer) -> Entries:
-    """A view, not a copy. A torn entry at the end is left out."""
+    """The entries as an array: a view, not a copy. A torn entry at the end is left out."""
     return numpy.frombuffer(entries, dtype=ENTRY_TYPE, count=len(entries) // ENTRY_BYTES)
 
 
 def newest_of_producers(entries: Buffer, count: int) -> list[IndexEntry]:
-    """Of each producer's batches the last so many, in their order; no Python for any other of them."""
+    """The last `count` batches of each producer, in their order. No other batch costs Python."""
     producers = as_array(entries)["producer"]
     numbered = numpy.flatnonzero(producers != NO_PRODUCER)
     order = numbered[numpy.argsort(producers[numbered], kind="stable")]
-    # How far each is from the last batch of its producer: where the next producer begins, seen from the end.
+    # `ordered` has each producer's batches side by side. `last` has, for each batch, where those of its producer end.
     ordered = producers[order]
     last = numpy.searchsorted(ordered, ordered, side="right") - 1
     kept = numpy.sort(order[last - numpy.arange(len(order)) < count])
@@ -115,7 +120,7 @@ def newest_of_producers(entries: Buffer, count: int) -> list[IndexEntry]:
 
 
 def place_of_offset(entries: Buffer, offset: Offset) -> int:
-    """Of the batch that holds `offset`; the number of entries if it is past them all."""
+    """The place of the batch that holds `offset`; the number of entries if `offset` is past them all."""
     last = _OFFSET.unpack_from  # not last_offset_at, since every fetch comes here
     return bisect_left(
         range(len(entries) // ENTRY_BYTES),
@@ -130,7 +135,7 @@ def count_to(entries: Buffer, end: Offset) -> int:
 
 
 def place_of_time(entries: Buffer, timestamp_ms: int) -> int:
-    """Of the first batch before which every batch was appended earlier than `timestamp_ms`."""
+    """The place of the first batch that was appended at `timestamp_ms` or later; the number of entries if none was."""
     places = range(len(entries) // ENTRY_BYTES)
     return bisect_left(places, timestamp_ms, key=lambda place: timestamp_max_at(entries, place))
 
@@ -147,7 +152,8 @@ def timestamp_max_at(entries: Buffer, place: int) -> int:
 
 def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, position: int | None = None) -> Prefix:
     """The entries that hold when the first must start at `base`, in no leader epoch below `epoch`, and all must lie
-    within the first `data_bytes` of the data. position: where the first must lie; None takes its own word for it."""
+    within the first `data_bytes` of the data. The first must lie at `position`; with None its own position is
+    believed."""
     view = memoryview(entries)
     for place in range(len(entries) // ENTRY_BYTES):
         start = place * ENTRY_BYTES
@@ -169,8 +175,8 @@ def whole_prefix(entries: Buffer, *, base: Offset, epoch: int, data_bytes: int, 
 
 
 def continues(entries: Entries, *, base: Offset, epoch: int, data_bytes: int) -> bool:
-    """Whether all of these hold, as `whole_prefix` has it but for their checksums: of entries that are known to be on
-    the disk as they were written. A hundred times as fast."""
+    """Whether all these entries hold by the rules of `whole_prefix`, without a look at their checksums: for entries
+    that are known to be on the disk as they were written. It is a hundred times as fast."""
     if not len(entries):
         return True
     first, last, at, began = (entries[name] for name in ("base_offset", "last_offset", "position", "leader_epoch"))
@@ -188,7 +194,7 @@ def continues(entries: Entries, *, base: Offset, epoch: int, data_bytes: int) ->
 
 
 def count_below(schema_crc: int, entries: Buffer) -> int:
-    """How many of them, from the first on, may lie in a segment whose schema message has this CRC-32C."""
+    """How many entries, from the first on, may lie in a segment whose schema message has this CRC-32C."""
     for place in range(len(entries) // ENTRY_BYTES):
         (named,) = _CHECKSUM.unpack_from(entries, place * ENTRY_BYTES + _SCHEMA_CRC_AT)
         if named not in (0, schema_crc):

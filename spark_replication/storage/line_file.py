@@ -2,8 +2,8 @@
 
 Rules:
 - A change appends a line, which costs a tenth of writing a file beside and renaming it over. Once the file has grown
-  well past what one line with everything would take, that line replaces it.
-- What is behind the last sound line was being written when the process died, or did not fit: it says nothing, and is
+  well past the size of one line with everything, such a line replaces it.
+- Bytes behind the last sound line were being written when the process died, or did not fit: they say nothing, and are
   written over. Any other damage is CorruptState.
 """
 
@@ -18,12 +18,12 @@ from spark_replication.storage.state_files import checked, read_file, replace_fi
 
 
 class LineFile:
-    """Not thread-safe. Whatever raises OSError has left what was there."""
+    """Not thread-safe. After an OSError the file says what it said before."""
 
     __slots__ = ("_appended_bytes_max", "_end", "_files", "_path", "_whole_bytes")
 
     def __init__(self, path: Path, files: Files, *, appended_bytes_max: int) -> None:
-        """appended_bytes_max: how much may be appended, on top of twice what everything takes."""
+        """The file may grow to `appended_bytes_max` more than twice the size of the last line with everything."""
         self._path = path
         self._files = files
         self._appended_bytes_max = appended_bytes_max
@@ -31,7 +31,8 @@ class LineFile:
         self._whole_bytes = 0
 
     def read(self) -> list[bytes]:
-        """Its values in order; none if there is no such file. After CorruptState the next change replaces it."""
+        """The values in their order; none if there is no file. After a CorruptState the next change replaces the
+        file."""
         self._end = 0
         data = read_file(self._path, files=self._files)
         if data is None:
@@ -55,7 +56,7 @@ class LineFile:
         return values
 
     def add(self, change: bytes, whole: Callable[[], bytes]) -> None:
-        """whole: everything, this change included."""
+        """Append `change`, or replace the file by `whole`: everything, with this change."""
         line = checked(change)
         if self._end and self._end + len(line) <= self._appended_bytes_max + 2 * self._whole_bytes:
             self._files.write(self._path, line, self._end)
@@ -69,11 +70,11 @@ class LineFile:
         self._end = self._whole_bytes = len(line)
 
     def replace_next(self) -> None:
-        """With the next change: what it says is not what is meant."""
+        """Let the next change replace the file: what it says is not what is meant."""
         self._end = 0
 
     def sync(self) -> None:
-        """On the disk, name and all; nothing, if nothing was ever written."""
+        """Bring the file to the disk, name and all. Does nothing if nothing was written, or it is to be replaced."""
         if self._end:
             self._files.sync(self._path)
             self._files.sync_folder(self._path.parent)

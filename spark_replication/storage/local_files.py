@@ -2,10 +2,10 @@
 
     <directory>/orders-0.<topic id>/                  a replica's log
     <directory>/high_watermarks.jsonl                 how far each log is committed
-    <directory>/quarantine/…                          those that are deleted later: storage.quarantine
+    <directory>/quarantine/…                          folders that are deleted later: storage.quarantine
     <directory>/reserve                               space that is given back to empty a full disk
 
-Names that are neither are left alone. Nothing here deletes a replica that is not in quarantine.
+Other names are left alone. Nothing here deletes a replica that is not in quarantine.
 """
 
 from __future__ import annotations
@@ -29,8 +29,9 @@ _REPLICA_FOLDER = re.compile(r"(?P<partition>.+-(?:0|[1-9]\d*))\.(?P<topic_id>[^
 
 
 class LocalLogs:
-    """before_cut drops the broker's proof of a clean start, before recovery changes anything (I8). distrust sees to it
-    that the next process finds none: a sync has failed, and the log's own disk takes no word of it."""
+    """The logs of a broker. `before_cut` drops the broker's proof of a clean start, before recovery changes anything
+    (I8). `distrust` makes sure that the next process finds no such proof: a sync has failed, and the log's own disk
+    refuses to keep word of it."""
 
     def __init__(
         self,
@@ -53,8 +54,8 @@ class LocalLogs:
         self._recovered: dict[Path, Recovered] = {}
 
     def recover(self) -> list[RecoveryReport]:
-        """Every log found, made whole before the broker registers (B1). `open` then uses what is known of it, and tries
-        those again of which the report says that they failed."""
+        """Recover every log that is there, before the broker registers (B1). `open` uses what this found, and recovers
+        again each log whose report says `failed`."""
         self._files.keep_reserve()
         with suppress(OSError):  # a full disk has no room for it: `quarantine` tries again
             self._quarantine.make()
@@ -65,7 +66,7 @@ class LocalLogs:
                 self._recovered[folder] = self._made_whole(folder)
                 reports.append(self._recovered[folder].report)
             except StorageFailed as error:
-                # It keeps no other log from being served: whoever opens it is told.
+                # One log keeps no other from being served. `open` tries again, and raises what it meets.
                 reports.append(
                     RecoveryReport(folder=str(folder), log_end=0, batches_kept=0, why=error.message, failed=True)
                 )
@@ -73,7 +74,7 @@ class LocalLogs:
         return reports
 
     def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> PartitionLog:
-        """The replica's log; its `recovery` says what was found. One that `recover` has not seen is recovered now."""
+        """The replica's log, whose `recovery` says what was found. Recovers a log that `recover` has not seen."""
         folder = self.folder(partition, topic_id)
         # Once only: after a close the files are read again, since somebody may have written in between.
         recovered = self._recovered.pop(folder, None)
@@ -97,7 +98,7 @@ class LocalLogs:
         return [(TopicPartition.parse(match["partition"]), match["topic_id"]) for match in matches]
 
     def folder(self, partition: TopicPartition, topic_id: str) -> Path:
-        """Whether or not it is there."""
+        """The folder of a replica, whether or not it is there."""
         name = f"{partition}.{topic_id}"
         match = _REPLICA_FOLDER.fullmatch(name)
         # A name that would not be found again, or that leaves the directory, must not be made.
@@ -106,7 +107,7 @@ class LocalLogs:
         return self._directory / name
 
     def quarantine(self, partition: TopicPartition, topic_id: str, *, asked: bool) -> None:
-        """A replica that is not there is out of service already."""
+        """Take a replica out of service. One that is not there is out of service already."""
         folder = self.folder(partition, topic_id)
         self._recovered.pop(folder, None)
         try:
@@ -118,8 +119,8 @@ class LocalLogs:
         self._high_watermarks.forget(folder.name)
 
     def delete_quarantined(self, *, asked_delay_ms: int, unasked_delay_ms: int, now_ms: int) -> list[str]:
-        """Delete what has been in quarantine for as long as its delay; the names of what went. StorageFailed: some
-        could not be deleted, the others were."""
+        """Delete what has been in quarantine for as long as its delay, and return the names of what went. Raises
+        StorageFailed if some could not be deleted; the others were."""
         try:
             deleted, failed = self._quarantine.delete_due(
                 asked_delay_ms=asked_delay_ms, unasked_delay_ms=unasked_delay_ms, now_ms=now_ms
@@ -138,7 +139,7 @@ class LocalLogs:
         self._files.keep_reserve()
 
     def _folders_in(self, folder: Path) -> list[str]:
-        """None, if it was never made."""
+        """The names of the folders in it, sorted; none if it was never made."""
         try:
             return sorted(self._files.folder_names(folder))
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""What of one log goes to the disk, as it was when the flush was asked for."""
+"""A flush of one log: what of it goes to the disk, as it was when the flush was asked for."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from spark_replication.storage.files import Files
 
 
 class LogFlush:
-    """ports.Flush. end: how far the log is on the disk once it was performed; under the partition's lock. bytes: what
-    its last segment had as this began."""
+    """A ports.Flush."""
 
     def __init__(self, files: Files, paths: list[Path], folders: list[Path], end: Offset, bytes: int) -> None:
+        #: How far the log is on the disk once the flush was performed. Changes under the partition's lock.
         self.end = end
+        #: The size of the log's last segment as the flush began.
         self.bytes = bytes
         self._files = files
         self._paths = paths
@@ -24,7 +25,7 @@ class LogFlush:
     def perform(self) -> None:
         try:
             for path in self._paths:
-                with suppress(FileNotFoundError):  # cut off, or forgotten, meanwhile
+                with suppress(FileNotFoundError):  # the segment was cut off, or forgotten, meanwhile
                     self._files.sync(path)
             for folder in self._folders:
                 self._files.sync_folder(folder)

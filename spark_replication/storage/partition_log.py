@@ -1,18 +1,19 @@
 """One replica's log: the segments of one folder, its epoch history and how far it is committed.
 
 Rules:
-- The log end moves after write(2) of data and index entry has returned, and by nothing else (F0).
-- A segment is made by the append that needs it, and unmade with it: none of the log's segments is ever empty.
-- A leader begins a segment when the last is full, old, or has another schema than the batch that comes; a follower
+- An append moves the log end only after write(2) of the data and then of the index entry has returned (F0).
+- A segment is made by the append that needs it, and removed if that append fails: no segment of a log is ever empty.
+- A leader begins a segment when the last is full, old, or has another schema than the next batch. A follower begins one
   where its leader did (F2).
-- The log's start is the base of its first segment, or the end of an empty log; it is on the disk before what lies below
+- The log's start is the base of its first segment, or the end of an empty log. It is on the disk before anything below
   it goes, so that a crash leaves a log.
 - A write that fails is cut away again, before the next one at the latest.
-- What was cut is on the disk before anything is written in its place (storage.cuts).
+- A cut is on the disk before anything is written in its place (storage.cuts).
 - After a failed sync, or a truncation that failed half-way, the log is offline: it serves what it has and takes no
-  more. The next process is told of a failed sync (storage.failed_sync). One that was killed may have had no time to
-  tell: of a log that is flushed, what lies above the recovery point is written again before a sync counts for it.
-- The history of an epoch is in its file before the epoch's first bytes are visible (F3).
+  more. It leaves word of a failed sync for the next process (storage.failed_sync). A process that is killed may have no
+  time for that: so if the log is flushed at all, the next process writes what lies above the recovery point again
+  before a sync counts for it.
+- An epoch is in the history's file before its first bytes are visible (F3).
 """
 
 from __future__ import annotations
@@ -54,21 +55,22 @@ from spark_replication.storage.segment import Segment
 from spark_replication.storage.state_files import read_checked, write_checked
 
 PRODUCERS_FILE = "producers.msgpack"
-# So much of a segment, and what was not flushed, is read and written again by the process after one that was killed.
+# The process after a killed one reads and writes again what was not flushed, and at most so much that was.
 POINT_BYTES = 8 << 20
 
 log = logging.getLogger(__name__)
 
 
 class PartitionLog:
-    """Not thread-safe: who has its partition has it, too.
+    """Not thread-safe: whoever has the partition has its log, too.
 
     Invariants: segments are contiguous from log_start to log_end; log_start <= high_watermark <= log_end; epochs cover
     [log_start, log_end), and an epoch that begins at log_end has no records yet.
     """
 
     def __init__(self, recovered: Recovered, *, settings: TopicSettings, distrust: Callable[[], None]) -> None:
-        """distrust: see LocalLogs. StorageFailed if the disk refuses what an earlier failed sync calls for."""
+        """For `distrust` see LocalLogs. Raises StorageFailed if the disk refuses what an earlier failed sync calls
+        for."""
         self.recovery: RecoveryReport = recovered.report
         self._folder: Path = recovered.folder
         self._files = recovered.files
@@ -85,13 +87,16 @@ class PartitionLog:
         self._distrust = distrust
         self._offline = ""
         self._cuts = recovered.cuts
-        self._torn: tuple[Segment, bool] | None = None  # a failed write that is not cut away yet; whether it began one
-        self._leftover: list[Segment] = []  # below the log's start, and still there
-        # An earlier process may have been killed before it flushed: all segments, and the folder, are due.
+        #: The segment of a failed write that is not cut away yet, and whether that write began the segment.
+        self._torn: tuple[Segment, bool] | None = None
+        #: Segments below the log's start whose files are still there.
+        self._leftover: list[Segment] = []
+        # An earlier process may have been killed before it flushed: all segments, and the folder, are due for a flush.
         self._flushed_end = self._log_start
         self._folders_unflushed = {self._folder, self._folder.parent}
         self._flushing: LogFlush | None = None
-        self._point_bytes = 0  # of the last segment, as the recovery point rose last
+        #: The size of the last segment when the recovery point last rose.
+        self._point_bytes = 0
         self._settle_failed_syncs(recovered.flushed_end_before)
 
     @property
@@ -159,7 +164,7 @@ class PartitionLog:
         try:
             self._write(segment, records.data, bytes(records.entries), entries[-1].last_offset + 1)
         except StorageFailed:
-            # The history in memory was not touched. Recovery tells which of the two a crash would find.
+            # Memory still has the history before. Recovery tells which of the two is right, whatever a crash leaves.
             with suppress(OSError):
                 self._epochs_file.save(before)
             raise
@@ -176,7 +181,7 @@ class PartitionLog:
             return segment.find(offset, bytes_max=bytes_max, end=end)
 
     def bytes_from(self, offset: Offset) -> int:
-        """Cost: the segments that are newer, and one search in an index."""
+        """See ports.ReplicaLog. Costs a look at each newer segment, and one search in an index."""
         if offset >= self._log_end:
             return 0
         segment = self._segment_at(offset)
@@ -190,10 +195,11 @@ class PartitionLog:
             return cut((each.batches_between(start, end) for each in within), end, piece_bytes)
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
-        """Of the first batch that was appended at this time or later; log_end if none was.
+        """The offset of the first batch that was appended at this time or later; log_end if none was.
 
-        The index has the running maximum of its segment's timestamps: sorted, even where clocks stepped back. Where it
-        first reaches a time, the batch's own timestamp does. Segments are looked at in order: a later one may be older.
+        The index has the running maximum of its segment's timestamps, which is sorted even where clocks stepped back.
+        Where the maximum first reaches a time, the batch's own timestamp does. Segments are searched in order: a later
+        one may have earlier timestamps.
         """
         for segment in self._segments:
             with self._disk("read"):
@@ -245,11 +251,11 @@ class PartitionLog:
 
     def begin_anew(self, log_start: Offset) -> None:
         if log_start <= self._log_end:
-            # From the end, with the checkpoint first, so that a crash in between never looks like a loss (I8).
+            # Cut from the end, the checkpoint lowered first: a crash in between must never look like a loss (I8).
             self.truncate(self._log_start)
             if log_start < self._log_start:
                 with self._disk("a new log start"):
-                    self._remove_leftover()  # else what was removed in part would go on from what is written below it
+                    self._remove_leftover()  # else a partly removed segment might continue what is written below it
                     self._recovery_point.fall_to(log_start)
                     self._lower_high_watermark(log_start)
         self._start_at(log_start, len(self._segments), EpochHistory(), log_start)
@@ -306,7 +312,7 @@ class PartitionLog:
             self._sync_failed(failed)
         elif flush is not None:
             self._flushed_end = max(self._flushed_end, flush.end)
-            # Once a segment, and in so many bytes: a file written with every flush would cost more than it saves.
+            # Once a segment, and once in POINT_BYTES: a file written with every flush would cost more than it saves.
             bases = [segment.base for segment in self._segments[-1:]]
             has_begun = any(self._recovery_point.offset < base <= self._flushed_end for base in bases)
             if has_begun or flush.bytes - self._point_bytes >= POINT_BYTES:
@@ -331,20 +337,21 @@ class PartitionLog:
         return LogFlush(self._files, paths, sorted(folders, reverse=True), self._log_end, segment_bytes)
 
     def _not_flushed_from(self, end: Offset) -> None:
-        """What was there, and was perhaps flushed, has been cut: others will come in its place."""
+        """Note a cut at `end`: what was flushed above it counts no longer, since other bytes come in its place."""
         self._flushed_end = min(self._flushed_end, end)
         self._point_bytes = 0
         if self._flushing is not None:
             self._flushing.end = min(self._flushing.end, end)
 
     def _sync_failed(self, failed: StorageFailed) -> None:
-        """Nobody knows what is on disk: offline, and no later sync tells."""
+        """Take the log offline: nobody knows what is on the disk, and no later sync tells."""
         if not self._offline:
             self._offline = failed.message
             save_failed_sync(self._files, self._folder, self._flushed_end, self._distrust)
 
     def _settle_failed_syncs(self, flushed_end_before: Offset | None) -> None:
-        """Of an earlier process: one that it has told of, or that it was killed before it could tell of."""
+        """Write again what a failed sync of an earlier process leaves in doubt: one that it left word of, or one that
+        it may have been killed before it could."""
         doubtful_from = flushed_end_before
         if doubtful_from is None and self._settings.flush != "none":
             doubtful_from = self._recovery_point.offset
@@ -352,7 +359,7 @@ class PartitionLog:
             return
         with self._disk("opening"):
             for segment in self._segments_from(doubtful_from):
-                is_whole = segment.base >= doubtful_from  # with what heads it
+                is_whole = segment.base >= doubtful_from  # then its schema message is in doubt, too
                 kept = 0 if is_whole else segment.data_bytes - segment.bytes_from(doubtful_from)
                 write_again(self._files, segment.data_path, kept)
                 write_again(self._files, segment.index_path, 0)
@@ -360,14 +367,14 @@ class PartitionLog:
                 forget_failed_sync(self._files, self._folder)
 
     def _segments_from(self, offset: Offset) -> list[Segment]:
-        """Those that end behind it."""
+        """The segments that end above `offset`."""
         return self._segments[bisect_right(self._segments, offset, key=lambda segment: segment.end) :]
 
     def _paths_from(self, offset: Offset) -> list[Path]:
         return [path for each in self._segments_from(offset) for path in (each.data_path, each.index_path)]
 
     def _settle_cuts(self) -> None:
-        """Before a write."""
+        """Bring all cuts to the disk, before a write."""
         self._cut_torn()
         if not self._cuts.pending:
             return
@@ -384,7 +391,7 @@ class PartitionLog:
         self._offline = f"{self._folder} is closed"
 
     def _segment_to_lead(self, schema: bytes, timestamp_ms: int) -> Segment:
-        """Where a leader appends what comes now; a new segment is not the log's own yet."""
+        """The segment to which a leader appends the next batch. A new one is not among the log's segments yet."""
         if self._segments:
             last = self._segments[-1]
             is_full = last.data_bytes >= self._settings.segment_bytes
@@ -397,7 +404,7 @@ class PartitionLog:
         return Segment.create(self._folder, self._log_end, schema, self._files, self._memory)
 
     def _segment_to_follow(self, records: LogSlice) -> Segment | None:
-        """Where these records go on; None: they start a segment. CorruptLog if they do neither."""
+        """The segment that these records continue; None if they begin one. Raises CorruptLog if they do neither."""
         last = self._segments[-1] if self._segments else None
         if last is not None and last.base == records.segment_base:
             if records.schema and bytes(records.schema) != last.schema:
@@ -411,8 +418,8 @@ class PartitionLog:
         return None
 
     def _continuation(self, records: LogSlice, entries: list[IndexEntry], position: int) -> EpochHistory:
-        """The epochs with these records at `position`; CorruptLog unless they continue the log exactly."""
-        # An epoch that this replica began as leader, and wrote nothing in, never was: a lower one's records may follow.
+        """The epochs once these records are at `position`. Raises CorruptLog unless they continue the log exactly."""
+        # Drop an epoch that this replica began as leader, and wrote nothing in: a lower epoch's records may follow.
         epochs = self._epochs.truncated(self._log_end)
         prefix = whole_prefix(
             records.entries,
@@ -436,7 +443,7 @@ class PartitionLog:
             segment.append(data, entries, end)
         except OSError as error:
             self._torn = segment, created
-            with suppress(OSError):  # then it is tried again before the next write
+            with suppress(OSError):  # if this fails, the next write tries again first
                 self._cut_torn()
             raise StorageFailed(
                 f"{segment.data_path} took no more: {error}. Free space or repair the disk, then retry"
@@ -462,8 +469,9 @@ class PartitionLog:
             self._leftover.pop()
 
     def _start_at(self, log_start: Offset, gone: int, epochs: EpochHistory, high_watermark: Offset) -> None:
-        """Without its first `gone` segments. Once the start is on the disk it holds, whatever fails after that: what is
-        left below is removed later, by the next recovery at the latest, which also tells the epochs."""
+        """Move the log's start, and drop its first `gone` segments. Once the start is on the disk it holds, whatever
+        fails after that: what is left below is removed later, by the next recovery at the latest, which also finds the
+        epochs."""
         self._refuse_if_offline()
         with self._disk("a new log start"):
             if gone == len(self._segments):
@@ -486,7 +494,7 @@ class PartitionLog:
         self._high_watermark = offset
 
     def _cut(self, boundary: Offset) -> None:
-        """Last segment first: whatever a crash leaves is a log."""
+        """Cut the log to `boundary`, the last segment first, so that a crash leaves a log."""
         self._log_end = boundary
         while self._segments and self._segments[-1].base >= boundary:
             self._folders_unflushed.add(self._folder)

@@ -1,4 +1,4 @@
-"""Where a range of stored batches is cut into pieces of about so many bytes, from the index alone."""
+"""Cuts a range of stored batches into pieces of about so many bytes, from the index alone."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ Batches = tuple[Numbers, Numbers]  # the offset after each batch, and its bytes
 
 
 def batches_between(entries: bytes | bytearray, start: Offset, end: Offset) -> Batches:
-    """Of those that hold an offset of [start, end)."""
-    # A copy: a bytearray that is being looked at cannot grow.
+    """The batches that hold an offset of [start, end)."""
+    # A copy: a bytearray cannot grow while there is a view of it.
     found = as_array(bytes(entries))[place_of_offset(entries, start) : count_to(entries, end)]
     return found["last_offset"] + 1, found["bytes"].astype(numpy.int64)
 
 
 def cut(batches: Iterable[Batches], end: Offset, piece_bytes: int) -> tuple[Piece, ...]:
-    """Each piece ends with a batch, the last one at `end`, and is larger than piece_bytes by less than a batch.
-    PIECES_MAX at most: then they are larger."""
+    """Cut the batches into pieces. Each ends with a batch, the last one at `end`, and exceeds `piece_bytes` by less
+    than a batch. If that gave more than PIECES_MAX pieces, they are larger."""
     found = list(batches)
     if not sum(len(sizes) for _, sizes in found):
         return ()

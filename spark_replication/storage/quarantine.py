@@ -4,11 +4,11 @@
     <directory>/quarantine/orders-0.<topic id>.<number>.unassigned-<at_ms>/
 
 Rules:
-- The name says since when, and whether somebody asked to delete it: moving a folder here writes no file, which a full
-  disk would refuse.
-- What nobody asked to delete is kept for longer: it may be missing in ZooKeeper by mistake.
-- A date that cannot be true (the clock was set since) counts for nothing: the delay starts anew, rather than be over
-  at once or never.
+- The name says since when a folder is here, and whether somebody asked to delete it: moving a folder here writes no
+  file, which a full disk would refuse.
+- A folder that nobody asked to delete is kept for longer: it may be missing in ZooKeeper by mistake.
+- A date that cannot be true (the clock was set since) counts for nothing: the delay starts anew, since it could
+  otherwise be over at once or never.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from spark_replication.storage.files import Files
 from spark_replication.storage.state_files import read_file
 
 QUARANTINE = "quarantine"
-# How much longer than its delay a folder may have been here, while its broker was down.
+# How much longer than its delay a folder may be here, while its broker was down. An older date is not believed.
 OVERDUE_MS_MAX = 30 * 24 * 3_600_000
 
 _DELETED, _UNASSIGNED = "deleted", "unassigned"
@@ -31,13 +31,13 @@ _NAME = re.compile(rf"(?P<folder>.+)\.(?P<number>\d+)\.(?P<why>{_DELETED}|{_UNAS
 
 
 class Quarantined(Value, frozen=True, kw_only=True):
-    """quarantined.json: how an older program said since when its folder has been here."""
+    """quarantined.json: how an older program said since when its folder is here."""
 
     at_ms: int
 
 
 class Quarantine:
-    """Methods raise OSError as the files gave it."""
+    """The quarantine of one directory. Methods raise the files' own OSError."""
 
     def __init__(self, directory: Path, files: Files) -> None:
         self._folder = directory / QUARANTINE
@@ -45,11 +45,12 @@ class Quarantine:
         self._last_number: int | None = None
 
     def make(self) -> None:
-        """Before it is needed: a full disk may not make it any more."""
+        """Make its folder before it is needed: a full disk may refuse that later."""
         self._files.make_folder(self._folder)
 
     def put(self, folder: Path, *, asked: bool, now_ms: int) -> None:
-        """asked: somebody wants it deleted. FileNotFoundError if it is not there."""
+        """Move a folder here. `asked` says that somebody wants it deleted. Raises FileNotFoundError if it is not
+        there."""
         target = self._folder / self._name(folder.name, asked=asked, now_ms=now_ms)
 
         def move() -> None:
@@ -59,8 +60,8 @@ class Quarantine:
         self._files.with_reserve(move)
 
     def delete_due(self, *, asked_delay_ms: int, unasked_delay_ms: int, now_ms: int) -> tuple[list[str], list[OSError]]:
-        """Delete what has been here for as long as its delay. The names of what went; why others did not, one after
-        the other: a folder that cannot be deleted keeps no other."""
+        """Delete what has been here for as long as its delay. Returns the names of what went, and the error of each
+        folder that did not: one that cannot be deleted keeps no other."""
         deleted: list[str] = []
         failed: list[OSError] = []
         for name in self._names():
@@ -77,7 +78,7 @@ class Quarantine:
         return deleted, failed
 
     def _put_at(self, name: str) -> tuple[bool, int | None]:
-        """Whether somebody asked to delete it, and since when it has been here; None: nothing says so."""
+        """Whether somebody asked to delete it, and since when it is here. The latter is None if nothing says so."""
         match = _NAME.fullmatch(name)
         if match is not None:
             return match["why"] == _DELETED, int(match["at_ms"])
@@ -95,7 +96,7 @@ class Quarantine:
         self._files.with_reserve(lambda: self._files.rename_folder(self._folder / name, target))
 
     def _name(self, folder: str, *, asked: bool, now_ms: int) -> str:
-        """Of no other folder here: numbers rise."""
+        """A name that no other folder here has: numbers rise."""
         if self._last_number is None:
             self._last_number = max((_number(name) for name in self._names()), default=0)
         self._last_number += 1

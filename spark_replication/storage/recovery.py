@@ -1,15 +1,15 @@
-"""What a log holds after a crash: the longest prefix whose entries and data hold, and nothing else.
+"""Recovers a log after a crash: it keeps the longest prefix whose entries and data hold, and nothing else.
 
 Rules:
-- Nothing is cut or rewritten before `before_cut` has returned: the caller drops its proof of a clean start there (I8),
-  or a second crash would make the loss look clean.
+- Nothing but the recovery point is cut or rewritten before `before_cut` has returned. There the caller drops its proof
+  of a clean start (I8): otherwise a second crash would make the loss look clean.
 - What is cut here is a cut like any other (storage.cuts): it is on the disk before the log is written to again.
 - A complete entry that is cut was perhaps acknowledged: it is counted. Torn bytes behind the last entry never were.
-- What lies below the recovery point is on the disk as it was written: of it sizes and entries are checked, not every
-  byte of data (storage.recovery_point). A recovery that cuts below lowers it first.
-- The epoch history follows from the entries; its file only adds an epoch that has no records yet.
-- The log starts where log_start.json says, which was on the disk before anything below it went: segments below were on
-  their way out, and go without being counted. Where it is missing, nothing was ever removed.
+- What lies below the recovery point is on the disk as it was written: its sizes and entries are checked, but not every
+  byte of its data (storage.recovery_point). A recovery that cuts below the point lowers it first.
+- The epoch history follows from the entries. Its file only adds an epoch that has no records yet.
+- The log starts where log_start.json says, which was on the disk before anything below it went. So segments below were
+  being removed, and go without being counted. Where the file is missing, nothing was ever removed.
 """
 
 from __future__ import annotations
@@ -55,29 +55,29 @@ class LogStart(Value, frozen=True, kw_only=True):
 
 
 class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What recovery found. entries_cut: complete entries, each of which may have been acknowledged.
-
-    why: of the first cut; empty if there was none. below_high_watermark: the log ends below its own checkpoint.
-    rebuilt: the small files that were damaged and were made anew. failed: the disk refused, as `why` says: nobody knows
-    what the log holds. sync_failed: it refused an earlier process, so that not all that is read here is known to be on
-    it.
-    """
+    """What recovery found in one log."""
 
     folder: str
     log_end: Offset
     batches_kept: int
+    #: Complete entries, each of which may have been acknowledged.
     entries_cut: int = 0
     bytes_cut: int = 0
+    #: The reason for the first cut, else for `sync_failed` or `failed`; empty if there is none.
     why: str = ""
+    #: Whether the log ends below its own checkpoint.
     below_high_watermark: bool = False
+    #: The small files that were damaged and were made anew.
     rebuilt: tuple[str, ...] = ()
+    #: Whether the disk refused: then nobody knows what the log holds.
     failed: bool = False
+    #: Whether a sync of an earlier process failed: then not all that is read here is known to be on the disk.
     sync_failed: bool = False
 
     @property
     def lossless(self) -> bool:
-        """Nothing that may have been acknowledged is gone (I8). Without a readable checkpoint, or start, nobody can say
-        so."""
+        """Whether nothing that may have been acknowledged is gone (I8). Without a readable checkpoint, or log start,
+        nobody can say so."""
         vouching = {HIGH_WATERMARKS_FILE, LOG_START_FILE}
         refused = self.failed or self.sync_failed
         lost = refused or self.entries_cut or self.below_high_watermark
@@ -85,8 +85,7 @@ class RecoveryReport(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
-    """A log's folder, made whole. flushed_end_before: up to there it was on the disk before a sync failed (see
-    RecoveryReport.sync_failed); None: none did."""
+    """The log of a folder, made whole."""
 
     folder: Path
     files: Files
@@ -99,6 +98,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     high_watermarks: HighWatermarks
     recovery_point: RecoveryPoint
     cuts: Cuts
+    #: Up to where the log was on the disk before a sync failed (see RecoveryReport.sync_failed); None if none failed.
     flushed_end_before: Offset | None
     report: RecoveryReport
 
@@ -120,7 +120,7 @@ class _Scan(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def entries_cut(self) -> int:
-        # Data whose index is gone: nobody can say how many entries it had. It counts as one.
+        # Without its index nobody can say how many entries the data had: it counts as one.
         return self.index_bytes // ENTRY_BYTES - self.kept if self.has_index else 1
 
     @property
@@ -129,11 +129,14 @@ class _Scan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Below(msgspec.Struct, frozen=True, kw_only=True):
-    """The log below a segment: where it ends, its last epoch and schema. trusted_to: the recovery point."""
+    """The log below a segment."""
 
     end: Offset
+    #: Its last one.
     epoch: int
+    #: That of its last segment; empty if there is none.
     schema: bytes
+    #: The recovery point.
     trusted_to: Offset
 
 
@@ -145,7 +148,8 @@ def recover(
     memory: SegmentMemory,
     high_watermarks: HighWatermarks,
 ) -> Recovered:
-    """The log in `folder`, cut to what holds. StorageFailed if the disk cannot be read or written."""
+    """Cut the log in `folder` to what holds, and return it. Raises StorageFailed if the disk cannot be read or
+    written."""
     try:
         return _recover(folder, before_cut, files, memory, high_watermarks)
     except OSError as error:
@@ -162,9 +166,9 @@ def _recover(
     high_watermarks: HighWatermarks,
 ) -> Recovered:
     names = files.file_names(folder)
-    if not names:  # new: of ten thousand that a topic makes, none is worth three more looks
+    if not names:  # a new log: a topic may make ten thousand, and three more looks at each would cost time
         return _empty(folder, files, memory, high_watermarks)
-    # A lost checkpoint is one at the log's start: a leader finds the high watermark again from its followers.
+    # A lost checkpoint counts as one at the log's start: a leader finds the high watermark again by its followers.
     rebuilt = [HIGH_WATERMARKS_FILE] if high_watermarks.is_damaged else []
     bases = segment_bases(names)
     log_start = _log_start(files, folder, bases, rebuilt)
@@ -245,14 +249,14 @@ def _recover(
 
 
 def read_log_start(files: Files, folder: Path) -> Offset:
-    """A log that was never trimmed has no such file."""
+    """The start of the log; 0 if it was never trimmed, since then there is no such file."""
     path = folder / LOG_START_FILE
     data = read_checked(path, files)
     return decode(data, LogStart, str(path)).offset if data is not None else 0
 
 
 def save_log_start(files: Files, folder: Path, offset: Offset) -> None:
-    """On the disk before it returns: what lies below is removed next."""
+    """Bring the log's start to the disk before this returns: what lies below is removed next."""
     value = encode(LogStart(offset=offset))
     files.with_reserve(lambda: write_checked(folder / LOG_START_FILE, value, durable=True, files=files))
 
@@ -260,7 +264,7 @@ def save_log_start(files: Files, folder: Path, offset: Offset) -> None:
 def _scan_all(
     files: Files, folder: Path, bases: list[Offset], log_start: Offset, *, trusted_to: Offset
 ) -> tuple[list[_Scan], list[_Scan]]:
-    """All segments, and those of which something must go: the one that breaks off, and whatever comes after it."""
+    """Scan all segments. Returns all of them, and those that must be cut: the one that breaks off, and all after it."""
     scans: list[_Scan] = []
     cut: list[_Scan] = []
     below = _Below(end=log_start, epoch=NO_EPOCH, schema=b"", trusted_to=trusted_to)
@@ -275,7 +279,7 @@ def _scan_all(
 
 
 def _scan(files: Files, folder: Path, base: Offset, below: _Below, *, broken: bool) -> _Scan:
-    """broken: something below did not hold, so that all this must go."""
+    """Scan one segment. With `broken`, something below it did not hold: then all of it must go."""
     schema = below.schema
     data_file, index_file = data_path(folder, base), index_path(folder, base)
     has_index = files.size(index_file) is not None
@@ -314,14 +318,15 @@ def _scan(files: Files, folder: Path, base: Offset, below: _Below, *, broken: bo
 
 
 def epoch_starts(entries: Entries) -> tuple[tuple[int, Offset], ...]:
-    """Where leader epochs begin among these entries, the first of them included."""
+    """(epoch, offset) where each leader epoch begins among these entries; the first entry begins one."""
     epochs = entries["leader_epoch"]
     changes = [0, *((epochs[1:] != epochs[:-1]).nonzero()[0] + 1).tolist()] if len(epochs) else []
     return tuple((int(epochs[place]), int(entries["base_offset"][place])) for place in changes)
 
 
 def _whole_batches(files: Files, data_file: Path, index: bytes, data_bytes: int, below: _Below) -> tuple[Prefix, bytes]:
-    """What of one segment holds, data included, and its schema message (the very object before it, if it is equal)."""
+    """What of one segment holds, data included, and its schema message. That is the very object of the segment before,
+    if both are equal."""
     schema = below.schema
     trusted = _trusted(as_array(index), below, data_bytes)
     prefix = _whole_entries(index, trusted, below, data_bytes)
@@ -349,7 +354,8 @@ def _whole_batches(files: Files, data_file: Path, index: bytes, data_bytes: int,
 
 
 def _trusted(entries: Entries, below: _Below, data_bytes: int) -> int:
-    """How many entries, from the first on, are of batches below the recovery point: none, unless all of them fit."""
+    """How many entries, from the first on, are of batches below the recovery point; 0 unless all of them continue the
+    log."""
     count = int(entries["last_offset"].searchsorted(below.trusted_to))
     fits = continues(entries[:count], base=below.end, epoch=below.epoch, data_bytes=data_bytes)
     return count if fits else 0
@@ -370,8 +376,8 @@ def _whole_entries(index: bytes, trusted: int, below: _Below, data_bytes: int) -
 
 
 def _sound_data(files: Files, data_file: Path, entries: Entries, trusted: int) -> int:
-    """How many batches from the first have the CRC-32C of their entries; the first `trusted` do. Reads many batches at
-    a time."""
+    """How many batches, from the first on, have the CRC-32C that their entries name. The first `trusted` are not read.
+    The others are read many at a time."""
     positions, sizes, checksums = (entries[name].tolist() for name in ("position", "bytes", "crc"))
     start = trusted
     while start < len(positions):
@@ -422,7 +428,8 @@ def _epochs(
     cut: bool,
     rebuilt: list[str],
 ) -> EpochHistory:
-    """From the entries; an epoch without records only from the file, and only if its records were not cut just now."""
+    """The epoch history, from the entries. An epoch without records comes from the file, and only if no records were
+    cut just now."""
     merged: list[tuple[int, Offset]] = []
     for epoch, start in starts:
         if not merged or merged[-1][0] != epoch:
@@ -433,7 +440,7 @@ def _epochs(
     except (CorruptState, ValueError):
         rebuilt.append(EPOCHS_FILE)
         return history
-    stored = stored.trimmed(log_start)  # it is written after the head has gone
+    stored = stored.trimmed(log_start)  # the file is written after the log's head has gone
     if EpochHistory(start for start in stored if start.start < log_end) != history:
         rebuilt.append(EPOCHS_FILE)
         return history
@@ -442,7 +449,8 @@ def _epochs(
 
 
 def _log_start(files: Files, folder: Path, bases: list[Offset], rebuilt: list[str]) -> Offset:
-    """A damaged one is the first segment's base: whether there was more, nobody can say."""
+    """The start of the log. If its file is damaged, the base of the first segment: nobody can say whether there was
+    more."""
     try:
         return read_log_start(files, folder)
     except CorruptState:

@@ -1,11 +1,11 @@
-"""Up to where a log is on the disk: recovery takes its data's word for what lies below, and checksums the rest.
+"""The offset up to which a log is on the disk: recovery trusts the data below it, and checksums the rest.
 
 recovery_point.json      5c7cfb21 {"v":1,"offset":310}
 
 Invariant: what lies below `offset` was flushed, its index entries and its names too, and was not cut since.
-- It rises after a flush. It need not be on the disk itself: an older one is safe, a torn one counts for nothing.
-- It falls before anything below it is cut, and durably: else what is written in place of the cut would be trusted after
-  a loss of power. To fall it is removed, which a full disk does not refuse.
+- The point rises after a flush. Its file need not be on the disk: an older one is safe, a torn one counts for nothing.
+- The point falls, durably, before anything below it is cut: otherwise what is written in place of the cut would be
+  trusted after a loss of power. To lower it the file is removed, which a full disk does not refuse.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ class RecoveryPointFile(Value, frozen=True, kw_only=True):
 
 
 class RecoveryPoint:
-    """Of one log, in its folder: it moves with it, so that no other log is ever measured by it. Not thread-safe."""
+    """The point of one log. Its file lies in the log's folder and moves with it: so no other log is ever measured by
+    it. Not thread-safe."""
 
     __slots__ = ("_files", "_path", "offset")
 
@@ -39,7 +40,7 @@ class RecoveryPoint:
 
     @classmethod
     def read(cls, folder: Path, files: Files) -> RecoveryPoint:
-        """At 0 if nothing sound says otherwise."""
+        """The point as stored; at 0 if there is no sound file."""
         path = folder / RECOVERY_POINT_FILE
         try:
             data = read_checked(path, files)
@@ -49,14 +50,15 @@ class RecoveryPoint:
         return cls(folder, files, offset)
 
     def rise_to(self, offset: Offset) -> None:
-        """A disk that takes no word of it makes the next recovery read more."""
+        """Raise the point. If the disk refuses, it stays, and the next recovery reads more."""
         if offset > self.offset:
             with suppress(OSError):
                 write_checked(self._path, encode(RecoveryPointFile(offset=offset)), files=self._files)
                 self.offset = offset
 
     def fall_to(self, offset: Offset) -> None:
-        """On the disk before it returns. OSError: nothing below may be cut."""
+        """Lower the point, on the disk, before this returns. After an OSError nothing below the old point may be
+        cut."""
         if offset < self.offset:
             remove_file(self._path, files=self._files)
             self.offset = 0

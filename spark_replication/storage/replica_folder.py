@@ -1,7 +1,7 @@
-"""Where a replica's files are, told so that who is on the same host finds the very same folder there, or nothing.
+"""Where a replica's files are, told so that a reader on the same host finds the very same folder there, or nothing.
 
-A path alone may mean an old copy on another host, or what a container has there. Of one boot of one kernel there is one
-file system of a number, and one folder of a number in it.
+A path alone may name an old copy on another host, or a folder of a container. Within one boot of one kernel, a device
+number names one file system, and an inode number one folder in it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def replica_folder(path: Path) -> ReplicaFolder | None:
-    """None: there is no such folder, or nobody could tell it from another."""
+    """Where this folder is. None if there is no such folder, or nobody could tell it from another."""
     path = path.absolute()
     try:
         found = path.stat()

@@ -1,8 +1,9 @@
 """Space that a broker keeps aside, so that a full disk can be emptied: deleting needs a few small files first.
 
 Rules:
-- It is given back a part at a time, and only to a change that met a full disk: somebody else may take what is given.
-- It is made again as soon as there is room. Until then nothing else depends on it.
+- The reserve is given back a part at a time, and only to a change that met a full disk: somebody else may take what is
+  given.
+- The reserve is made again as soon as there is room. Nothing else depends on it meanwhile.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 
 def with_reserve(change: Callable[[], None], give: Callable[[], bool]) -> None:
-    """See Files.with_reserve. give: makes some room; False: there is nothing left to give."""
+    """See Files.with_reserve. `give` makes some room; it returns False if nothing is left to give."""
     while True:
         try:
             change()
@@ -38,10 +39,12 @@ class Reserve:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._lock = threading.Lock()
-        self._bytes = 0  # allocated by this process, or seen to be
+        #: Allocated by this process, or found so.
+        self._bytes = 0
 
     def make(self) -> None:
-        """As much of it as there is room for. No error: a broker without a reserve is as good, until its disk fills."""
+        """Allocate as much of the reserve as there is room for. No error if there is none: a broker needs no reserve
+        until its disk is full."""
         with self._lock:
             if self._bytes == RESERVE_BYTES:
                 return
@@ -55,7 +58,7 @@ class Reserve:
                     os.close(handle)
 
     def give(self) -> bool:
-        """A part of it. False: there is none."""
+        """Give back a part of the reserve. Returns False if none is left."""
         with self._lock:
             left = self._bytes - RESERVE_PART_BYTES
             if left < 0:

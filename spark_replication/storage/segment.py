@@ -1,13 +1,13 @@
 """One segment: `<base>.arrow`, a plain Arrow IPC stream without its end marker, and `<base>.index`, an entry per batch.
 
 Rules:
-- Data before index entry, each by one write at its own place, no buffer in between (F0). Whatever lies in the files
-  past `data_bytes` and `index_bytes` is torn: it is never read, and the next append overwrites it.
-- When files are cut or removed, entries go before their data: a crash in between leaves data without entries, which
-  nobody was ever told of, and not entries without data, which would look like a loss (I8). When files are made, the
-  index comes first: data without an index looks like a loss, too.
+- Data is written before its index entry, each by one write at its own place, with no buffer in between (F0). Bytes past
+  `data_bytes` and `index_bytes` are torn: they are never read, and the next append overwrites them.
+- When files are cut or removed, entries go before their data. A crash in between leaves data without entries, which
+  nobody was ever told of, and never entries without data, which would look like a loss (I8).
+- When files are made, the index comes first: data without an index would look like a loss, too.
 - A segment that a log holds has at least one batch.
-Methods raise OSError as the files gave it; the log says what to do about it.
+- Methods raise the files' own OSError: the log decides what to do about it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _SEGMENT_FILE = re.compile(rf"(\d{{20}})({re.escape(DATA)}|{re.escape(INDEX)})")
 
 
 def segment_bases(names: Iterable[str]) -> list[Offset]:
-    """Of the segments among these files of a folder, whichever of their two is there; rising."""
+    """The bases of the segments that have a file among these names, whichever of their two; rising."""
     return sorted({int(match.group(1)) for name in names if (match := _SEGMENT_FILE.fullmatch(name))})
 
 
@@ -56,10 +56,7 @@ def index_path(folder: Path, base: Offset) -> Path:
 
 
 class Segment:
-    """Invariant: the first `data_bytes` and `index_bytes` of its files hold exactly the batches in [base, end).
-
-    timestamp_max_ms: the latest of its batches'; NO_TIMESTAMP without any.
-    """
+    """Invariant: the first `data_bytes` and `index_bytes` of its files hold exactly the batches in [base, end)."""
 
     def __init__(
         self,
@@ -80,13 +77,14 @@ class Segment:
         self.end = end
         self.data_bytes = data_bytes
         self.index_bytes = index_bytes
+        #: The latest of its batches' timestamps; NO_TIMESTAMP without any.
         self.timestamp_max_ms = timestamp_max_ms
         self._files = files
         self._memory = memory
 
     @classmethod
     def create(cls, folder: Path, base: Offset, schema: bytes, files: Files, memory: SegmentMemory) -> Segment:
-        """Empty but for its schema. What a crash left under its name is overwritten."""
+        """Make a segment that is empty but for its schema. What a crash left under its name is overwritten."""
         segment = cls(
             folder,
             base,
@@ -120,11 +118,11 @@ class Segment:
 
     @cached_property
     def timestamp_first_ms(self) -> int:
-        """When its first batch was appended; not asked before there is one, which then never changes."""
+        """When its first batch was appended, which never changes. Only for a segment that has a batch."""
         return entry_at(self._stored_entries(ENTRY_BYTES), 0).timestamp_ms
 
     def append(self, data: Buffer, entries: bytes, end: Offset) -> None:
-        """After an OSError the segment is as it was, and `cut_torn` makes its files so."""
+        """Append to both files. After an OSError the segment is as it was, and `cut_torn` makes its files so."""
         self._files.write(self.data_path, data, self.data_bytes)
         self._files.write(self.index_path, entries, self.index_bytes)
         self._memory.indexes.extend(self, entries)
@@ -138,11 +136,12 @@ class Segment:
         self._files.truncate(self.data_path, self.data_bytes)
 
     def newest(self, records: LogSlice) -> None:
-        """The batch that was appended last, whose bytes nobody changes."""
+        """Remember the batch that was appended last. Nobody may change its bytes."""
         self._memory.newest.appended(self, records)
 
     def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> Records | None:
-        """Within this segment: as many whole batches as fit, one range of its data."""
+        """As many whole batches of this segment as fit, from the one that holds `offset` on, in one range of its
+        data."""
         newest = self._memory.newest.get(self)
         if newest is not None and newest.first_offset == offset and newest.next_offset <= end:
             return newest
@@ -165,7 +164,7 @@ class Segment:
         )
 
     def bytes_from(self, offset: Offset) -> int:
-        """Of the batches from the one that holds `offset` on."""
+        """The bytes of the batches from the one that holds `offset` on."""
         entries = self._entries()
         place = place_of_offset(entries, offset)
         return self.data_bytes - entry_at(entries, place).position if place < len(entries) // ENTRY_BYTES else 0
@@ -174,7 +173,7 @@ class Segment:
         return batches_between(self._entries(), start, end)
 
     def boundary(self, offset: Offset) -> Offset:
-        """Where the batch that holds `offset` starts; `end` if it is past them all."""
+        """Where the batch that holds `offset` starts; `end` if `offset` is past them all."""
         entries = self._entries()
         place = place_of_offset(entries, offset)
         return entry_at(entries, place).base_offset if place < len(entries) // ENTRY_BYTES else self.end
@@ -186,8 +185,8 @@ class Segment:
         return entry_at(entries, place_of_time(entries, timestamp_ms)).base_offset
 
     def newest_of_producers(self, count: int) -> list[IndexEntry]:
-        """Of each idempotent producer's batches the last so many, in their order."""
-        # A copy: a bytearray that is being looked at cannot grow.
+        """The last `count` batches of each idempotent producer, in their order."""
+        # A copy: a bytearray cannot grow while there is a view of it.
         return newest_of_producers(bytes(self._entries()), count)
 
     def truncate(self, boundary: Offset) -> None:
@@ -198,7 +197,7 @@ class Segment:
         assert place > 0, "a segment without batches is removed"
         assert first_gone.base_offset == boundary, "a batch is never cut in two"
         assert last_offset_at(entries, place - 1) + 1 == boundary
-        # Memory first: should the disk refuse, what was to be forgotten is not served all the same.
+        # Memory first: even if the disk refuses, what was to be forgotten is not served.
         self._memory.drop(self)
         self.end, self.data_bytes, self.index_bytes = boundary, first_gone.position, place * ENTRY_BYTES
         self.timestamp_max_ms = timestamp_max_at(entries, place - 1)
@@ -222,7 +221,7 @@ class Segment:
         return found
 
     def _stored_entries(self, length: int) -> bytes:
-        """The first of its index, so many bytes."""
+        """The first `length` bytes of the index file."""
         entries = self._files.read(self.index_path, length, 0)
         if len(entries) < length:
             raise OSError(errno.EIO, f"the index has {len(entries)} of {length} bytes")
@@ -230,9 +229,10 @@ class Segment:
 
 
 def _fitting(entries: bytearray, first: int, beyond: int, position_max: int) -> int:
-    """How far batches from `first` end at or below `position_max`: past `first` at least, at most to `beyond`."""
+    """The place after the last batch, from `first` on, that ends at or below `position_max`: at least `first` + 1, at
+    most `beyond`."""
     fitting, above = first + 1, beyond
-    middle = beyond  # who follows closely gets all there is: try that first
+    middle = beyond  # a reader that follows closely gets all there is: try that first
     while fitting < above:
         last = entry_at(entries, middle - 1)
         if last.position + last.bytes <= position_max:
@@ -244,13 +244,13 @@ def _fitting(entries: bytearray, first: int, beyond: int, position_max: int) -> 
 
 
 def cut_files(files: Files, folder: Path, base: Offset, *, data_bytes: int, index_bytes: int) -> None:
-    """To these sizes. Never called on files that are shorter."""
+    """Cut both files to these sizes. Neither may be shorter."""
     files.truncate(index_path(folder, base), index_bytes)
     files.truncate(data_path(folder, base), data_bytes)
 
 
 def remove_files(files: Files, folder: Path, base: Offset) -> None:
-    """A crash at any point leaves no entry that was not there, and none whose data is gone."""
+    """Remove both files. A crash at any point leaves no entry that was not there, and none whose data is gone."""
     index = index_path(folder, base)
     if files.size(index):
         files.truncate(index, 0)

@@ -1,8 +1,8 @@
-"""What of segments is in memory: too much to keep it all, and asked for with every fetch.
+"""Parts of segments that are in memory: every fetch needs them, and there is too much to keep it all.
 
-Whatever is held of a segment, its files hold too: who finds nothing here reads it there. Both caches hold a number of
-bytes at most, the least recently used giving way. They are thread-safe; what is held of one segment is its owner's,
-under its partition's lock.
+The files hold all that is held here: a reader that finds nothing here reads it there. Both caches hold a number of
+bytes at most, and the least recently used part gives way. The caches are thread-safe. What they hold of a segment
+belongs to whoever has its partition.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Generic, TypeVar
 
 from spark_replication.ports import LogSlice
 
-# Of a batch that is kept: a larger one is sooner sent from its file, where the kernel does not copy it.
+# A larger batch is not kept: it is sent faster from its file, where the kernel does not copy it.
 BATCH_BYTES_MAX = 128 << 10
 
 Held = TypeVar("Held")
@@ -54,7 +54,7 @@ class _Cache(Generic[Held]):
             self._forget(segment)
 
     def put(self, segment: object, held: Held) -> None:
-        """The one that came last stays, however large."""
+        """Hold this of the segment, and make room for it. What came last stays, however large."""
         with self._lock:
             self._forget(segment)
             self._held[segment] = held
@@ -73,13 +73,13 @@ class _Cache(Generic[Held]):
 
 
 class IndexCache(_Cache[bytearray]):
-    """The entries of whole segments, which are searched."""
+    """The index entries of whole segments, for searches."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max, len)
 
     def extend(self, segment: object, entries: bytes) -> None:
-        """With what was appended; nothing, if it is not here."""
+        """Add appended entries to those of the segment, if they are here."""
         with self._lock:
             found = self._held.get(segment)
             if found is not None:
@@ -90,14 +90,15 @@ class IndexCache(_Cache[bytearray]):
 
 
 class NewestBatches(_Cache[LogSlice]):
-    """The last batch of a segment that a leader appends to: who follows closely gets it from here, and needs neither
-    the index nor the file. Followers' own are not kept: they are views of what was received, which is written over."""
+    """The last batch of each segment that a leader appends to. A reader that follows closely gets it from here, and
+    needs neither the index nor the file. A follower's own batches are not kept: they are views of its receive buffer,
+    which is written over."""
 
     def __init__(self, bytes_max: int) -> None:
         super().__init__(bytes_max, lambda records: len(records.data))
 
     def appended(self, segment: object, records: LogSlice) -> None:
-        """In place of the one before, if it is small."""
+        """Hold this batch in place of the one before, or none if it is large."""
         if len(records.data) <= min(self._bytes_max, BATCH_BYTES_MAX):
             self.put(segment, records)
         else:

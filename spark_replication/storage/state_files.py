@@ -1,6 +1,6 @@
 """Small files: written beside and renamed over, so that a reader sees the old or the new one, never half of one.
 
-Those of a log carry a checksum in front: `1c291ca3 {"v":1,…}`. A person can read them; damage to them is noticed.
+Those of a log carry a checksum in front: `1c291ca3 {"v":1,…}`. A person can read them, and damage to them is noticed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,13 @@ from spark_replication.storage.files import Files, LocalFiles
 _CHECKSUM_DIGITS = 8
 BESIDE = ".tmp"
 
-# For what a process says of itself beside the logs, which no simulator runs: nothing of it is kept open.
+# For a process's own files beside the logs, which no simulator runs: they are not kept open.
 LOCAL_FILES = LocalFiles(open_files_max=1)
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool, files: Files = LOCAL_FILES) -> None:
-    """durable: on the disk, name and all, before it returns; else handed to the kernel, like the log's bytes (F0)."""
+    """Write `data` in place of what the file had. With `durable` it is on the disk, name and all, before this returns;
+    else it is handed to the kernel, like the log's bytes (F0)."""
     beside = path.with_name(path.name + BESIDE)
     files.create(beside, data)
     if durable:
@@ -31,7 +32,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool, files: Files = LOCAL
 
 
 def remove_file(path: Path, *, files: Files = LOCAL_FILES) -> None:
-    """For good: it does not come back after a crash of the host."""
+    """Remove the file for good: it does not come back after a crash of the host."""
     files.remove(path)
     files.sync_folder(path.parent)
 
@@ -49,7 +50,7 @@ def checked(value: bytes) -> bytes:
 
 
 def unchecked(line: bytes) -> bytes | None:
-    """None: it does not have its checksum."""
+    """The value of such a line; None if it does not have its checksum."""
     value = line[_CHECKSUM_DIGITS + 1 : -1]
     return value if line == checked(value) else None
 
@@ -59,7 +60,7 @@ def write_checked(path: Path, value: bytes, *, durable: bool = False, files: Fil
 
 
 def read_checked(path: Path, files: Files) -> bytes | None:
-    """None: there is no such file. CorruptState if its checksum does not hold."""
+    """The value in the file; None if there is no such file. Raises CorruptState if its checksum does not hold."""
     data = read_file(path, files=files)
     if data is None:
         return None

@@ -1,16 +1,16 @@
 """A partition's folder, looked at from outside: read, never locked, cut or repaired. A broker may write it meanwhile.
 
 Rules:
-- The index is read before the data, so that what it says is there. Bytes behind the last entry are no damage: they are
-  of an append under way, or of one that a crash has torn, and nobody was told of them.
+- The index is read before the data, so that the data that it names is there. Bytes behind the last entry are no damage:
+  they are of an append under way, or of one that a crash has torn, and nobody was told of them.
 - The index is read and not mapped: what was checked must not change, and retention cuts an index to nothing before it
-  removes it. Data it removes whole, which a map outlives.
-- Data is mapped as far as the index says, once the file is known to be that long. Who looks into a map behind the end
-  of a file that was cut since, or onto a disk that fails, is ended by the kernel (SIGBUS), which nobody can catch.
-  Below the high watermark only an unclean election makes a broker cut. Whoever looks for damage, or must not be ended
-  by it, does not map: what is read is a copy, and what cannot be read is an error.
-- What lies on the disk may be damaged: whatever does not hold is CorruptLog or CorruptState. But only `verify` looks at
-  the rows, by their CRC-32C: without it damaged ones are handed out as they are.
+  removes it. Data is removed whole, which a map outlives.
+- Data is mapped as far as the index says, once the file is known to be that long. If the file is cut after that, or its
+  disk fails, the kernel ends a process that looks at the map there (SIGBUS), which nobody can catch. Below the high
+  watermark only an unclean election makes a broker cut. Whoever looks for damage, or must not be ended by it, does not
+  map: what is read is a copy, and what cannot be read is an error.
+- Files may be damaged: whatever does not hold raises CorruptLog or CorruptState. But only `verify` looks at the rows,
+  by their CRC-32C: without it damaged rows are handed out as they are.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ from spark_replication.storage.index import (
 from spark_replication.storage.recovery import read_log_start
 from spark_replication.storage.segment import data_path, index_path, segment_bases
 
-RUN_BYTES = 4 << 20  # of data that is looked at together
+RUN_BYTES = 4 << 20  # of data that is taken at a time
 
 _FILES = LocalFiles(open_files_max=1)
 
-Data = Callable[[int, int], bytes | memoryview]  # of a file: from that position on, so many bytes
+Data = Callable[[int, int], bytes | memoryview]  # reads a file: from a position on, so many bytes
 Run = tuple[LogSlice, list[pa.RecordBatch]]  # a batch for each entry
 Found = tuple[Offset, int, int, pa.RecordBatch]  # offset of the first row, leader epoch, timestamp in ms, batch
 
@@ -63,12 +63,12 @@ Found = tuple[Offset, int, int, pa.RecordBatch]  # offset of the first row, lead
 class StoredSegment:
     """One segment as it lay in its folder when it was opened, with the schema that heads it.
 
-    Invariant: its entries hold, one after the other from `base` to `end`, and their data was there. why: what is wrong
-    with what comes after them; empty if nothing is. last_epoch: NO_EPOCH without batches.
+    Invariant: its entries hold, one after the other from `base` to `end`, and their data was there.
     """
 
     def __init__(self, folder: Path, base: Offset, *, epoch: int, mapped: bool) -> None:
-        """epoch: of the log before it. mapped: its batches are views of a map, else of what was read."""
+        """`epoch` is the last one of the log before it. If `mapped`, its batches are views of a map, else of what was
+        read."""
         self.base = base
         self._path = data_path(folder, base)
         self._mapped = mapped
@@ -76,19 +76,21 @@ class StoredSegment:
             index = index_path(folder, base).read_bytes()
             self._data_bytes = self._path.stat().st_size if index else 0
         prefix = whole_prefix(index, base=base, epoch=epoch, data_bytes=self._data_bytes)
+        #: What is wrong with what comes after the entries; empty if nothing is.
         self.why = f"segment {base:020}: {prefix.why}" if prefix.why else ""
         self._index_bytes = len(index)
         self._index = index[: prefix.kept * ENTRY_BYTES]
         self._count = prefix.kept
         last = entry_at(index, prefix.kept - 1) if prefix.kept else None
         self.end = last.last_offset + 1 if last else base
+        #: NO_EPOCH without batches.
         self.last_epoch = last.leader_epoch if last else NO_EPOCH
         self._end_position = last.position + last.bytes if last else 0
         self._timestamp_max_ms = last.timestamp_max_ms if last else NO_TIMESTAMP
 
     @cached_property
     def schema(self) -> pa.Schema:
-        """Of its batches; not asked of a segment without any."""
+        """The schema of its batches. Only for a segment that has any."""
         with self._data() as data:
             head = data(0, entry_at(self._index, 0).position)
             if count_below(crc32c(head), self._index) < self._count:
@@ -97,16 +99,16 @@ class StoredSegment:
 
     @property
     def bytes_behind(self) -> tuple[int, int]:
-        """Of its data and of its index, behind the last entry that holds."""
+        """How many bytes of its data and of its index lie behind the last entry that holds."""
         return self._data_bytes - self._end_position, self._index_bytes - len(self._index)
 
     def check_whole(self) -> None:
-        """CorruptLog if something after its end does not hold."""
+        """Raise CorruptLog if something after its end does not hold."""
         if self.why:
             raise CorruptLog(self.why)
 
     def offset_of_time(self, timestamp_ms: int) -> Offset | None:
-        """As Segment has it."""
+        """Where the first batch that was appended at this time or later starts; None if none was."""
         if self._timestamp_max_ms < timestamp_ms:
             return None
         return entry_at(self._index, place_of_time(self._index, timestamp_ms)).base_offset
@@ -116,9 +118,9 @@ class StoredSegment:
             yield from zip(decode_entries(records.entries), batches, strict=True)
 
     def runs(self, start: Offset, end: Offset, *, verify: bool) -> Iterator[Run]:
-        """Whole batches, from the one that holds `start` to the last that begins below `end`: many at once, since what
-        a small one costs is Python. verify: their checksums, too. Of a run with damage what is sound before it is
-        given."""
+        """Whole batches, from the one that holds `start` to the last that begins below `end`. Many come at once, since
+        what a small one costs is Python. With `verify` their checksums are checked, too. The sound batches of a run
+        with damage come before its CorruptLog."""
         first = place_of_offset(self._index, start)
         beyond = count_to(self._index, end)
         if first >= beyond:
@@ -147,7 +149,7 @@ class StoredSegment:
         return records, _decoded(records, self.schema, validate=verify)
 
     def _slices(self, first: int, beyond: int, *, bytes_max: int) -> Iterator[LogSlice]:
-        """Of the entries from `first` to below `beyond`; at least one entry each."""
+        """The entries from `first` to below `beyond`, with their data, in slices of at least one entry each."""
         entries = as_array(self._index)
         ends = entries["position"] + entries["bytes"]
         with self._data() as data:
@@ -177,7 +179,7 @@ class StoredSegment:
 
     @cached_property
     def _view(self) -> memoryview:
-        """Its batches keep the map, and go on doing so: it goes with the last of them."""
+        """The map of its data. Batches refer to it: it goes with the last of them."""
         with _read_of(self.base), self._path.open("rb") as file:
             try:
                 return memoryview(mmap.mmap(file.fileno(), self._end_position, access=mmap.ACCESS_READ))
@@ -193,7 +195,7 @@ class StoredSegment:
 
 
 def _decoded(records: LogSlice, schema: pa.Schema, *, validate: bool) -> list[pa.RecordBatch]:
-    """Its batches; CorruptLog unless they fill it, each with as many rows as its entry says."""
+    """The batches of a slice. Raises CorruptLog unless they fill it, each with as many rows as its entry says."""
     entries = as_array(records.entries)
     source = pa.BufferReader(pa.py_buffer(records.data))
     messages = pa.ipc.MessageReader.open_stream(source)
@@ -212,7 +214,8 @@ def _decoded(records: LogSlice, schema: pa.Schema, *, validate: bool) -> list[pa
 
 
 def segments_in(folder: Path, bases: Sequence[Offset], end: Offset, *, mapped: bool) -> Iterator[StoredSegment]:
-    """Those of `bases`, each of which begins where the one before it ends, the first at `end`; else CorruptLog."""
+    """The segments with these bases. Raises CorruptLog unless each begins where the one before it ends, the first at
+    `end`."""
     epoch = NO_EPOCH
     for base in bases:
         if base != end:
@@ -223,7 +226,7 @@ def segments_in(folder: Path, bases: Sequence[Offset], end: Offset, *, mapped: b
 
 
 def bases_in(folder: Path) -> list[Offset]:
-    """Of the segments that are there, rising."""
+    """The bases of the segments that are there, rising."""
     try:
         return segment_bases(_FILES.file_names(folder))
     except OSError as error:
@@ -231,7 +234,8 @@ def bases_in(folder: Path) -> list[Offset]:
 
 
 class StoredLog:
-    """The batches of a partition's folder. mapped: each is a view of its segment's map, and keeps that: no copy."""
+    """The batches of a partition's folder. If `mapped`, each is a view of its segment's map, and keeps that: nothing is
+    copied."""
 
     def __init__(self, folder: Path, *, mapped: bool) -> None:
         self._folder = folder
@@ -243,12 +247,13 @@ class StoredLog:
 
     @property
     def is_in_broker_directory(self) -> bool:
-        """Elsewhere nobody says what of it is committed."""
+        """Whether the folder is in a broker's directory. Elsewhere nobody says what of it is committed."""
         return (self._folder.parent / IDENTITY_FILE).exists()
 
     @property
     def high_watermark(self) -> Offset:
-        """As it was checkpointed: brokers know of a later one. What lies beyond it may yet be truncated."""
+        """The high watermark as it was checkpointed: brokers know of a later one. What lies beyond it may yet be
+        truncated."""
         return max(self.log_start, self._told(_read_high_watermark))
 
     def _told(self, read: Callable[[Files, Path], Offset]) -> Offset:
@@ -267,15 +272,15 @@ class StoredLog:
         newest: pa.Schema | None = None,
         verify: bool = False,
     ) -> Iterator[Found]:
-        """Batches, cut to what was asked for.
+        """Batches from `start` to `stop`, cut to what was asked for.
 
-        end: of what may be seen; None: of what is there. newest: the schema that the batches get, of which those of
-        older segments may have less, and give nulls. Without it each has the schema of its own segment, unless columns
-        are named: then it is the last segment's.
+        Only what lies below `end` may be seen; with None, all that is there. The batches get the schema `newest`, with
+        nulls in columns that older segments lack. Without it each has the schema of its own segment; but if columns are
+        named, `newest` is the last segment's.
         """
         bases = bases_in(self._folder)
         log_start = self.log_start
-        bases = [base for base in bases if base >= log_start]  # those below are on their way out
+        bases = [base for base in bases if base >= log_start]  # segments below are being removed
         if end is None:
             end = self._log_end(bases, log_start)
         first = start_of(
@@ -329,13 +334,14 @@ class StoredLog:
         raise CorruptLog(f"the log in {self._folder} ends at {offset}, before {end}: read it from another replica")
 
     def _segments(self, bases: Sequence[Offset], offset: Offset) -> Iterator[StoredSegment]:
-        """From the one that holds `offset` on."""
+        """The segments from the one that holds `offset` on."""
         place = max(0, bisect_right(bases, offset) - 1)
         found = bases[place:]
         return segments_in(self._folder, found, min(offset, found[0]) if found else offset, mapped=self._mapped)
 
     def _offset_of_time(self, time_ms: int, bases: Sequence[Offset], log_start: Offset, end: Offset) -> Offset:
-        """Cost: the indexes of the segments up to the one that has it."""
+        """Where the first batch that was appended at this time or later starts; `end` if none was. Costs the indexes of
+        the segments up to that batch."""
         for segment in segments_in(self._folder, bases, log_start, mapped=self._mapped):
             offset = segment.offset_of_time(time_ms)
             if offset is not None:
@@ -346,7 +352,7 @@ class StoredLog:
         return end
 
     def _last(self, bases: Sequence[Offset]) -> StoredSegment:
-        """The newest with batches; one that is being made has none yet."""
+        """The newest segment with batches: one that is being made has none yet."""
         for base in reversed(bases):
             segment = StoredSegment(self._folder, base, epoch=NO_EPOCH, mapped=self._mapped)
             if segment.end > base:
@@ -367,13 +373,15 @@ def _read_high_watermark(files: Files, folder: Path) -> Offset:
 
 
 def _columns(records: LogSlice) -> Iterator[list[int]]:
-    """What is told of each batch: decoded at once, since one entry at a time costs as much as a small batch."""
+    """Base offset, last offset, epoch and timestamp of each batch, decoded at once: one entry at a time would cost as
+    much as a small batch."""
     entries = as_array(records.entries)
     return (entries[name].tolist() for name in ("base_offset", "last_offset", "leader_epoch", "timestamp_ms"))
 
 
 def _choice(segment: StoredSegment, newest: pa.Schema, wanted: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """What makes of its batches what is wanted of the newest version, with nulls for columns that came later."""
+    """A function that makes of the segment's batches what is wanted of the newest version, with nulls for columns that
+    came later."""
     stored = segment.schema
     if not are_versions(stored, newest):
         raise CorruptLog(f"segment {segment.base:020}: its schema is no earlier version of the newest one")

@@ -25,7 +25,7 @@ SETTINGS = [each.name for each in described()]
 # The rooms whose docstrings an outside engineer reads once. The others follow.
 READ_ONCE = (
     *("engine", "transport", "live/broker", "live/controller", "live/guarding", "zk", "mirror"),
-    *("zookeeper_server", "process"),
+    *("zookeeper_server", "process", "storage"),
     *("core/claims", "core/law/standing.py"),
 )
 _NAMED = re.compile(rf"(?<![\w./@-])(?:spark_replication\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)")
