@@ -1,5 +1,5 @@
-"""What processes say to each other: versioned msgspec structs, whole and checked from birth.
+"""The messages between processes: versioned msgspec structs, each whole and checked when it is made.
 
-Between brokers they travel as msgpack before the stored bytes they describe (transport/replication); from controller,
-guardians and clients as JSON in the body of a Flight action (transport/flight).
+Between brokers a message travels as msgpack, before the stored bytes that it describes (transport/replication).
+Controller, guardians and clients send messages as JSON in the body of a Flight action (transport/flight).
 """

@@ -1,4 +1,7 @@
-"""Every request that is a Flight action: its name on the wire, and what answers it. Nobody else knows these names."""
+"""Every request that is a Flight action, with its name on the wire and the type of its answer.
+
+No other module knows these names.
+"""
 
 from __future__ import annotations
 
@@ -60,12 +63,12 @@ class Action(NamedTuple, Generic[Asked, Told]):
     answer: type[Told]
 
 
-# Of any broker, and of the controller.
+# Served by every broker and by the controller.
 METADATA = Action("metadata", GetMetadata, Metadata)
 DESCRIBE_TOPICS = Action("describe_topics", DescribeTopics, TopicPage)
 METRICS = Action("metrics", GetMetrics, MetricsText)
 
-# Of a broker.
+# Served by brokers.
 INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId)
 DESCRIBE_RANGES = Action("describe_ranges", DescribeRanges, FoundRanges)
 DESCRIBE_REPLICAS = Action("describe_replicas", DescribeReplicas, ReplicaSizes)
@@ -76,7 +79,7 @@ UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer)
 STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer)
 GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos)
 
-# Of the controller.
+# Served by the controller.
 BROKER_DIED = Action("broker_died", BrokerDied, Done)
 DISK_FAILED = Action("disk_failed", DiskFailed, Done)
 GUARDING = Action("guarding", Guarding, GuardingAnswer)
@@ -87,7 +90,7 @@ DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription)
 _COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
     action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)
 }
-# Of the controller, by administrators.
+# Served by the controller, for administrators.
 ADMIN_REQUESTS: dict[type[Request], Action[Any, RequestAnswer]] = {
     CreateTopic: Action("create_topic", CreateTopic, RequestAnswer),
     DeleteTopic: Action("delete_topic", DeleteTopic, RequestAnswer),

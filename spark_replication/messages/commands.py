@@ -1,4 +1,6 @@
-"""Controller to broker. Every command carries the controller's epoch; a lower one than known is refused (C1)."""
+"""The commands of the controller to brokers. Each carries the controller's epoch: a broker refuses a command of a lower
+epoch than it knows (C1).
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,7 @@ from spark_replication.model import (
 
 
 class PartitionCommand(Part, frozen=True, kw_only=True):
-    """A partition as persisted. (state.leader_epoch, partition_epoch) orders commands (E2).
-
-    adding, removing: of `replicas`, while it is being reassigned.
-    """
+    """A partition as persisted. (state.leader_epoch, partition_epoch) orders commands (E2)."""
 
     topic: str
     partition: PartitionNumber
@@ -35,6 +34,7 @@ class PartitionCommand(Part, frozen=True, kw_only=True):
     replicas: tuple[BrokerId, ...]
     state: PartitionState
     partition_epoch: Epoch
+    #: The members of `replicas` that a reassignment adds and removes.
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
 
@@ -48,32 +48,34 @@ class PartitionCommand(Part, frozen=True, kw_only=True):
 
 
 class ToBroker(Message, frozen=True, kw_only=True):
-    """A command of the controller of that epoch. The sender says the rest: for which life of the broker it is (None:
-    whoever hears it), and its number among all that this controller sends, repetitions not counted."""
+    """A command of the controller. The controller's sender sets broker_epoch and number."""
 
     controller_epoch: Epoch
+    #: The life of the broker that the command is for; None for any.
     broker_epoch: Epoch | None = None
+    #: Rises with each command that this controller sends. A repeated command keeps its number.
     number: Count = 0
 
 
 class LeaderAndIsr(ToBroker, frozen=True, kw_only=True):
-    """Lead or follow these. init: the first command of a controller to this broker, naming all its partitions."""
+    """Lead or follow these partitions."""
 
     partitions: tuple[PartitionCommand, ...]
     topics: dict[str, TopicConfig]
     brokers: dict[BrokerId, Registration]
+    #: Whether the controller has just taken over: then the command names all partitions of the broker.
     init: bool = False
 
 
 class StopPartition(Part, frozen=True, kw_only=True):
-    """Stop what is of this leader epoch, up to this partition epoch (None: all of it): what a replica was told later
-    than that makes the stop an old one (E2)."""
+    """Stop the replica, unless it has applied a newer command than (leader_epoch, partition_epoch) (E2)."""
 
     topic: str
     partition: PartitionNumber
     topic_id: str
     leader_epoch: Epoch
     delete: bool
+    #: None covers every partition epoch of this leader epoch.
     partition_epoch: Epoch | None = None
 
     @property
@@ -82,11 +84,11 @@ class StopPartition(Part, frozen=True, kw_only=True):
 
     @property
     def order(self) -> tuple[int, float]:
-        """The latest that it covers."""
+        """The newest order that the stop covers."""
         return self.leader_epoch, math.inf if self.partition_epoch is None else self.partition_epoch
 
     def covers(self, order: tuple[int, float]) -> bool:
-        """Whether a replica that was last told at `order` is to stop."""
+        """Whether a replica whose newest command has this order is to stop."""
         return order <= self.order
 
 
@@ -95,34 +97,35 @@ class StopReplica(ToBroker, frozen=True, kw_only=True):
 
 
 class UpdateMetadata(ToBroker, frozen=True, kw_only=True):
-    """What any broker tells clients: these partitions changed; these are all the brokers that live.
+    """Learn what every broker tells clients: partitions, brokers, topics, and the cluster's settings."""
 
-    deleted: topics that are no more; removed: partitions of topics that live on. complete: `partitions` are all there
-    are, whatever an earlier controller had no time to take back, but for those that this one cannot read: of them a
-    broker keeps what it knows. settings: of the cluster, all that are set; None: as
-    they were.
-    """
-
+    #: The partitions that changed.
     partitions: tuple[PartitionCommand, ...]
+    #: All registered brokers.
     brokers: dict[BrokerId, Registration]
     topics: dict[str, TopicConfig] = msgspec.field(default_factory=dict)
+    #: Topics that were deleted.
     deleted: tuple[str, ...] = ()
+    #: Partitions that were removed from topics that live on.
     removed: tuple[TopicPartition, ...] = ()
+    #: Whether `partitions` names all partitions: a broker forgets the others, which an earlier controller may have had
+    #: no time to take back. It keeps what it knows of those that this controller cannot read.
     complete: bool = False
+    #: All settings that are set for the cluster; None if they have not changed.
     settings: dict[str, Scalar] | None = None
+    #: What the controller cannot read.
     unreadable_topics: tuple[str, ...] = ()
     unreadable_partitions: tuple[TopicPartition, ...] = ()
 
 
-LOG_INFO_PARTITIONS_MAX = 2_000  # of one GetReplicaLogInfo
+LOG_INFO_PARTITIONS_MAX = 2_000  # in one GetReplicaLogInfo
 
 
 class LogInfoWanted(Part, frozen=True, kw_only=True):
-    """leader_epoch: of the leaderless partition: a replica that knows a later one goes on as it is."""
-
     topic: str
     partition: PartitionNumber
     topic_id: str
+    #: The leader epoch of the leaderless partition. A replica that knows a later one keeps its role.
     leader_epoch: Epoch
 
     @property
@@ -131,7 +134,8 @@ class LogInfoWanted(Part, frozen=True, kw_only=True):
 
 
 class GetReplicaLogInfo(ToBroker, frozen=True, kw_only=True):
-    """How much of these is in your log? Who answers stops following: the answer must not go stale (L4)."""
+    """Tell how far the logs of these partitions reach. A replica that answers stops following, so that its answer stays
+    true (L4)."""
 
     partitions: tuple[LogInfoWanted, ...]
 
@@ -143,12 +147,12 @@ class GetReplicaLogInfo(ToBroker, frozen=True, kw_only=True):
 
 
 class ReplicaLogInfo(Part, frozen=True, kw_only=True):
-    """last_epoch: of the last record in the log (-1: it is empty). current_epoch: the leader epoch known last."""
-
     topic: str
     partition: PartitionNumber
     topic_id: str
+    #: The leader epoch of the last record in the log; -1 if the log is empty.
     last_epoch: EpochOrNone = -1
+    #: The newest leader epoch that the replica knows.
     current_epoch: EpochOrNone = -1
     end: Offset = 0
     error: str = NONE
@@ -159,16 +163,19 @@ class ReplicaLogInfo(Part, frozen=True, kw_only=True):
 
 
 class ReplicaLogInfos(Message, frozen=True, kw_only=True):
-    """The answer to GetReplicaLogInfo, of this life of the broker."""
+    """The answer to GetReplicaLogInfo."""
 
+    #: The life of the broker that answers.
     broker_epoch: Epoch
     partitions: tuple[ReplicaLogInfo, ...]
 
 
 class CommandAnswer(Message, frozen=True, kw_only=True):
-    """Per partition (`orders-3`) an error code, NONE for those carried out; `broker_epoch` says which life answered."""
+    """The answer to LeaderAndIsr, StopReplica and UpdateMetadata."""
 
+    #: The life of the broker that answers.
     broker_epoch: Epoch
+    #: An error code per partition (`orders-3`), NONE for each that was carried out.
     errors: dict[str, str] = msgspec.field(default_factory=dict)
 
 

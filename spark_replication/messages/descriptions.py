@@ -1,4 +1,4 @@
-"""What admins and clients are told: topics, who lives, how large the logs are."""
+"""What admins and clients ask about a cluster: topics, registered brokers, and the sizes of logs."""
 
 from __future__ import annotations
 
@@ -19,28 +19,32 @@ from spark_replication.model import (
     require,
 )
 
-TOPICS_A_REQUEST_MAX = 20  # that a description or an election names (KIP-966)
+TOPICS_A_REQUEST_MAX = 20  # in a description and in an election (KIP-966)
 PARTITIONS_A_PAGE_MAX = 2_000
 
 
 class GetMetadata(Message, frozen=True, kw_only=True):
-    """None: all topics. What clients route by; whoever describes topics to people asks by pages: DescribeTopics."""
+    """Describe what clients route by, in one answer. DescribeTopics describes topics to people, by pages."""
 
+    #: None for all topics.
     topics: tuple[str, ...] | None = None
 
 
 class PageStart(Part, frozen=True, kw_only=True):
-    """Where a page begins: at a topic, or in its midst. topic_id: of which the earlier partitions were told."""
+    """Where a page begins: at a topic, or at a partition of it."""
 
     topic: str
+    #: The topic whose earlier partitions are on the page before. A topic that was made again since begins anew.
     topic_id: str = ""
     partition: PartitionNumber = 0
 
 
 class DescribeTopics(Message, frozen=True, kw_only=True):
-    """A page of these topics, or (None) of all, by name. start: the `next` of the page before."""
+    """Describe one page of topics, in the order of their names."""
 
+    #: None for all topics.
     topics: tuple[str, ...] | None = None
+    #: The `next` of the page before.
     start: PageStart | None = None
     partitions_max: Annotated[int, msgspec.Meta(ge=1, le=PARTITIONS_A_PAGE_MAX)] = PARTITIONS_A_PAGE_MAX
 
@@ -54,84 +58,88 @@ class DescribeTopics(Message, frozen=True, kw_only=True):
 class Awaited(Part, frozen=True, kw_only=True):
     """Why a partition has no leader, as the controller decided it (L4)."""
 
-    # One of core.law.election's reasons; a newer controller may have others.
+    #: One of core.law.election's reasons. A newer controller may have others.
     reason: str
-    # With log_info: who must have told of its log; none: nobody in particular.
+    #: If the reason is log_info, the replicas whose log info is required; empty if any replica's will do.
     required: frozenset[BrokerId] = frozenset()
 
 
-# omit_defaults: who knows no `waiting` reads whatever waits for nothing.
+# omit_defaults: a reader that does not know `waiting` can decode a topic in which no partition waits.
 class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
     name: str
     topic_id: str
     config: TopicConfig
     partitions: tuple[PartitionCommand, ...]
-    # By partition: told by the controller alone.
+    #: Why a partition has no leader, by partition. Only the controller says so.
     waiting: dict[int, Awaited] = msgspec.field(default_factory=dict)
 
 
 class Metadata(Message, frozen=True, kw_only=True):
-    """Topics with their partitions, and who lives: what routing needs. `controller` is host:port, if there is one.
-    zookeeper_silent_ms: for how long the controller, if it tells this, has had no connection to ZooKeeper; 0: it has
-    one. unreadable: what of ZooKeeper's the controller cannot read, and why. mirror_error: why the mirror is not
-    written; empty: it is."""
+    """The answer to GetMetadata: what routing needs. Brokers leave the last three fields at their defaults."""
 
     cluster_id: str
+    #: All registered brokers.
     brokers: dict[BrokerId, Registration]
     topics: tuple[TopicMetadata, ...]
+    #: The controller's host:port, if there is one.
     controller: str | None = None
+    #: For how long the controller has had no connection to ZooKeeper; 0 while it has one.
     zookeeper_silent_ms: Count = 0
+    #: What the controller cannot read in ZooKeeper, and why.
     unreadable: tuple[str, ...] = ()
+    #: Why the mirror is not written; empty if it is.
     mirror_error: str = ""
 
 
 class TopicPage(Message, frozen=True, kw_only=True):
-    """The answer to DescribeTopics. A topic that is not known is left out; one that is cut goes on, on the next page.
-    next: None: this is the last."""
+    """The answer to DescribeTopics. An unknown topic is left out. A topic may be cut between two pages."""
 
     topics: tuple[TopicMetadata, ...]
+    #: None if this is the last page.
     next: PageStart | None = None
 
 
 class DescribeReplicas(Message, frozen=True, kw_only=True):
-    """How large are the logs of these that you have (None: of all), where do they end, and how far are followers?"""
+    """Describe the sizes and ends of a broker's logs, and how far behind its followers are."""
 
+    #: None for all partitions.
     partitions: tuple[TopicPartition, ...] | None = None
 
 
 class CopySize(Part, frozen=True, kw_only=True):
-    """Of a replica that is being added: what it lacks, and by how much that became less each second, copied less
-    appended; None: that is not known yet."""
+    """How far the copy of a replica that is being added has come."""
 
     bytes_left: Count
+    #: How fast bytes_left shrinks: copied minus appended. None if that is not known yet.
     bytes_per_second: int | None
 
 
 class FollowerLag(Part, frozen=True, kw_only=True):
     """How far a follower is behind its leader, by its last fetch."""
 
-    #: None: it has not told the leader where its log ends, in this leader epoch.
+    #: None if the follower has not reported its log end in this leader epoch.
     records: Count | None
-    #: For how long it has not had the whole log. 0: it has.
+    #: For how long the follower has not been caught up; 0 if it has the whole log.
     ms: Count
 
 
 class ReplicaSize(Part, frozen=True, kw_only=True):
-    """leads: this broker does, and so it knows best. copies: of the replicas that are being added and are not in the
-    ISR yet, as their leader sees them."""
+    """The size and the ends of one replica's log."""
 
     topic: str
     partition: PartitionNumber
     topic_id: str
+    #: Whether this broker leads the partition: a leader's numbers are the newest.
     leads: bool
     bytes: Count
     log_start: Offset = 0
     high_watermark: Offset = 0
     log_end: Offset = 0
-    #: The leader epoch of the last record; -1: there is none.
+    #: The leader epoch of the last record; -1 if there is none.
     last_epoch: int = -1
-    #: Of all followers, told by the leader alone.
+    #: The lag of each follower. Only a leader says so.
     lags: dict[BrokerId, FollowerLag] = msgspec.field(default_factory=dict)
+    #: The replicas that are being added and are not in the ISR yet. Only a leader says so.
     copies: dict[BrokerId, CopySize] = msgspec.field(default_factory=dict)
 
     @property
@@ -140,6 +148,6 @@ class ReplicaSize(Part, frozen=True, kw_only=True):
 
 
 class ReplicaSizes(Message, frozen=True, kw_only=True):
-    """The answer to DescribeReplicas: of those that are here."""
+    """The answer to DescribeReplicas. A replica that is not on this broker is left out."""
 
     replicas: tuple[ReplicaSize, ...]

@@ -1,4 +1,4 @@
-"""What every message has: its version, and how it becomes bytes.
+"""The version that every message has, and how a message becomes bytes.
 
 An unknown version is refused with UNSUPPORTED_VERSION, an unknown key with INVALID_REQUEST.
 """
@@ -15,7 +15,7 @@ from spark_replication.decoding import UNDECODABLE
 from spark_replication.errors import InvalidRequest, UnsupportedVersion
 
 VERSION = 1
-NONE = "NONE"  # the error code of success, as Kafka has it
+NONE = "NONE"  # the error code of success, as in Kafka
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -23,11 +23,11 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A piece of a message: its version is the message's."""
+    """A part of a message. It has no version of its own."""
 
 
 class Done(Message, frozen=True, kw_only=True):
-    """The answer that says nothing but that it is done."""
+    """The answer to a request that is done and returns nothing."""
 
 
 Kind = TypeVar("Kind", bound=msgspec.Struct)
@@ -46,7 +46,7 @@ def from_json(data: bytes, kind: type[Kind]) -> Kind:
     try:
         message = decoding.from_json(data, kind)
     except UNDECODABLE as error:
-        with suppress(*UNDECODABLE):  # a newer version may have other fields: that it is newer is the better answer
+        with suppress(*UNDECODABLE):  # a newer version may have other fields: then its version is the better answer
             check_version(decoding.from_json(data, Versioned).v, kind)
         raise InvalidRequest(f"not a {kind.__name__}: {error}") from error
     if isinstance(message, Message):

@@ -1,4 +1,4 @@
-"""Guardian to broker and controller, and what a broker tells its controller of itself."""
+"""What guardians send to brokers and to the controller, and what a broker reports to the controller."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Attempt = Annotated[int, msgspec.Meta(ge=-1, le=OFFSET_MAX)]
 
 
 class RenewLease(Message, frozen=True, kw_only=True):
-    """(controller_epoch, attempt) orders leases: a later one takes over, an earlier one is refused."""
+    """Renew a broker's lease. (controller_epoch, attempt) orders leases: a later one takes over, an earlier one is
+    refused."""
 
     controller_epoch: Epoch
     attempt: Attempt
@@ -27,14 +28,15 @@ class LeaseAnswer(Message, frozen=True, kw_only=True):
 
 
 class BrokerDied(Message, frozen=True, kw_only=True):
-    """A guardian saw this process end. Not its epoch: that changes whenever the process registers again."""
+    """Report the end of a broker's process, which its guardian saw."""
 
     broker_id: BrokerId
+    #: Not the broker epoch: that changes whenever the process registers again.
     incarnation: str
 
 
 class DiskFailed(Message, frozen=True, kw_only=True):
-    """This life of the broker cannot keep these: its disk is full or failing."""
+    """Report replicas that this life of the broker cannot keep: its disk is full or failing."""
 
     broker_id: BrokerId
     broker_epoch: Epoch
@@ -42,7 +44,7 @@ class DiskFailed(Message, frozen=True, kw_only=True):
 
 
 class Serving(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a broker serves, or did until its end."""
+    """Where a broker serves, or served until its end."""
 
     broker_epoch: Epoch
     host: str
@@ -51,19 +53,21 @@ class Serving(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Guarding(Message, frozen=True, kw_only=True):
-    """A guardian says, again and again, whom it guards; the answer says whether it is still to. submission: of the
-    fleet's job that it belongs to. broker_id: None while it idles. found: the directories that were on its host when it
-    looked. trouble: why its broker does not start, or nothing."""
+    """Report which broker a guardian guards. A guardian repeats this at short intervals; the answer is its order."""
 
     guardian: int
     controller_epoch: Epoch
+    #: The submission of the fleet's job that the guardian belongs to.
     submission: int
+    #: None while the guardian idles.
     broker_id: BrokerId | None
+    #: The brokers whose directories were on the guardian's host when it looked.
     found: tuple[BrokerId, ...] = ()
     serving: Serving | None
     log_dir: str
     adopted: bool
     restarts: int
+    #: Why the broker does not start; empty if it does.
     trouble: str
 
 
@@ -71,7 +75,7 @@ Order = Literal["guard", "leave", "shut_down"]
 
 
 class Kept(Part, frozen=True, kw_only=True):
-    """A registered broker that no guardian is near."""
+    """A registered broker with no guardian on its host (H3)."""
 
     broker_id: BrokerId
     address: str
@@ -79,15 +83,16 @@ class Kept(Part, frozen=True, kw_only=True):
 
 
 class GuardingAnswer(Message, frozen=True, kw_only=True):
-    """leave: the broker serves on under its lease. shut_down: it stops, and so does its guardian. keep: whose leases it
-    renews beside its own broker's."""
+    """The answer to Guarding."""
 
+    #: With leave, the guardian ends and its broker serves on under its lease. With shut_down, both stop.
     order: Order
+    #: The brokers whose leases the guardian renews from afar, beside its own broker's.
     keep: tuple[Kept, ...] = ()
 
 
 class Shutdown(Message, frozen=True, kw_only=True):
-    """Asks a broker for a controlled stop (B3), which begins after the answer. An earlier lease than the broker's is
+    """Ask a broker for a controlled stop (B3), which begins after the answer. An earlier lease than the broker's is
     refused, as for RenewLease."""
 
     controller_epoch: Epoch

@@ -1,4 +1,4 @@
-"""What administrators ask of the controller's mirror."""
+"""What administrators ask the controller about its mirror."""
 
 from __future__ import annotations
 
@@ -14,27 +14,27 @@ EVENTS_MAX = 1_000
 
 
 class RebuildMirror(Message, frozen=True, kw_only=True):
-    """Compare the tables with everything that is known, and write what they lack. Done: they have it."""
+    """Compare the tables with everything that is known, and write what they lack. The answer comes after the write."""
 
 
 class DescribeEvents(Message, frozen=True, kw_only=True):
-    """The newest events that are about any of these partitions, topics and brokers.
+    """Read the newest events about any of these partitions, topics and brokers.
 
-    Without any of them: about anything.
+    A request that names none of them reads events about anything.
     """
 
     partitions: tuple[TopicPartition, ...] = ()
-    #: Events of the topic itself, and of each of its partitions.
+    #: Events about the topic itself, and about each of its partitions.
     topics: tuple[str, ...] = ()
     brokers: tuple[BrokerId, ...] = ()
-    #: Only what this set off.
+    #: Only events that this cause set off.
     cause: str | None = None
-    #: At most so many.
+    #: How many events to read at most.
     last: Annotated[int, msgspec.Meta(ge=1, le=EVENTS_MAX)] = 50
 
 
 def partition_face(command: PartitionCommand) -> dict[str, Any]:
-    """What an event says that a partition was or became, in values that JSON has."""
+    """The state of a partition as an event has it, before or after the change: in values that JSON has."""
     state = command.state
     return {
         "topic_id": command.topic_id,
@@ -52,7 +52,7 @@ def partition_face(command: PartitionCommand) -> dict[str, Any]:
 
 
 class ToldEvent(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """A row of the table `events`, whose columns say what each field means."""
+    """A row of the table `events`. The columns of the table say what each field means."""
 
     number: int
     at_ms: TimeMs
@@ -70,14 +70,14 @@ class ToldEvent(Part, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def subject(self) -> str | None:
-        """By the name that people have for it; None: it is about the whole cluster."""
+        """What the event is about, by the name that people use. None if it is about the whole cluster."""
         if self.broker is not None:
             return f"broker {self.broker}"
         return self.topic if self.partition is None else f"{self.topic}-{self.partition}"
 
     @property
     def changes(self) -> list[str]:
-        """What became different; of what is new, what there is."""
+        """The columns that changed. For something new, the columns that have a value."""
         if self.was is None:
             return [f"{name} {value}" for name, value in (self.became or {}).items() if value not in (None, [], False)]
         was = self.was
@@ -87,6 +87,7 @@ class ToldEvent(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class ToldEvents(Message, frozen=True, kw_only=True):
-    """The answer to DescribeEvents, the oldest first."""
+    """The answer to DescribeEvents."""
 
+    #: The oldest first.
     events: tuple[ToldEvent, ...]

@@ -1,4 +1,4 @@
-"""What whoever watches a cluster asks of its processes."""
+"""What observers of a cluster ask its processes: metrics, and the address of the page."""
 
 from __future__ import annotations
 
@@ -12,22 +12,25 @@ ADDRESS_CHARACTERS_MAX = 1_000
 
 
 class GetMetrics(Message, frozen=True, kw_only=True):
-    """How are you, in numbers? per_partition: and each of your partitions, which may be thousands of series."""
+    """Read the metrics of a process."""
 
+    #: Whether to add series for each partition, which may be thousands.
     per_partition: bool = False
 
 
 class MetricsText(Message, frozen=True, kw_only=True):
-    """text: in the exposition format of Prometheus, version 0.0.4."""
+    """The answer to GetMetrics."""
 
+    #: In the exposition format of Prometheus, version 0.0.4.
     text: str
 
 
 class DescribePage(Message, frozen=True, kw_only=True):
-    """Where do you serve the page?"""
+    """Tell where the controller serves the page."""
 
 
 class PageDescription(Message, frozen=True, kw_only=True):
-    """url: None = nowhere."""
+    """The answer to DescribePage."""
 
+    #: None if no page is served.
     url: Annotated[str, msgspec.Meta(max_length=ADDRESS_CHARACTERS_MAX)] | None

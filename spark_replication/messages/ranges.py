@@ -1,4 +1,4 @@
-"""Who plans a read, and the leaders: which offsets there are, and where a range of them is best cut."""
+"""What a reader asks before it reads: which offsets a partition has, and where a range of them is best cut."""
 
 from __future__ import annotations
 
@@ -19,17 +19,16 @@ from spark_replication.model import (
 
 
 class WantedRange(Part, frozen=True, kw_only=True):
-    """`start` and from_time as a ReadTicket has them; `to` is exclusive, None: the high watermark.
-
-    files: for who would read them from there. Any replica tells it, as far as it knows records to be committed."""
-
     topic: str
     partition: PartitionNumber
+    #: Where the range starts: at `from_time` if that is set, otherwise here. See ReadTicket.
     start: Offset | NamedOffset = 0
     from_time: TimeMs | None = None
+    #: Exclusive; None for the high watermark.
     to: Offset | None = None
-    # Of a piece, about. 0: no pieces are asked for.
+    #: About how large each piece is to be; 0 for no pieces.
     piece_bytes: Count = 0
+    #: Whether to say where the files are. A follower answers, too, as far as it knows records to be committed.
     files: bool = False
 
     def __post_init__(self) -> None:
@@ -48,18 +47,21 @@ class WantedRange(Part, frozen=True, kw_only=True):
 
 
 class DescribeRanges(Message, frozen=True, kw_only=True):
+    """Describe ranges of partitions: their offsets, their bytes, and where they are best cut."""
+
     ranges: tuple[WantedRange, ...]
 
 
 class Piece(Part, frozen=True, kw_only=True):
-    """Of a range: whole stored batches, from where the piece before it ends. bytes: as they are stored."""
+    """Whole stored batches of a range, from the end of the piece before on."""
 
     end: Offset
+    #: The size of the batches as they are stored.
     bytes: Count
 
 
 class ReplicaFolder(Part, frozen=True, kw_only=True):
-    """Of one boot of a host, and there the only one of its device and inode."""
+    """Where a replica's files are. During one boot of a host, device and inode name one folder only."""
 
     path: str
     boot_id: str
@@ -68,21 +70,23 @@ class ReplicaFolder(Part, frozen=True, kw_only=True):
 
 
 class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """The range is [start, end): an offset that was asked for stays as it is, even below log_start. `end` is at most
-    the high watermark. bytes: about what it takes as it is stored. folder: of the replica that tells it, if its files
-    were asked for and it knows where they are."""
+    """The range [start, end) of one partition."""
 
     topic: str
     partition: PartitionNumber
     topic_id: str = ""
     log_start: Offset = 0
     high_watermark: Offset = 0
+    #: An offset that was asked for is returned as it is, even below log_start.
     start: Offset = 0
+    #: At most the high watermark.
     end: Offset = 0
+    #: About how large the range is as it is stored.
     bytes: Count = 0
     pieces: tuple[Piece, ...] = ()
+    #: The folder of the replica that answers, if `files` was asked for and the broker knows it.
     folder: ReplicaFolder | None = None
-    # NONE, or why this one cannot be told.
+    #: The error code if this range could not be described, else NONE.
     error: str = NONE
     message: str = ""
 
@@ -92,6 +96,6 @@ class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class FoundRanges(Message, frozen=True, kw_only=True):
-    """The answer to DescribeRanges, in its order."""
+    """The answer to DescribeRanges, in the order of the request."""
 
     ranges: tuple[FoundRange, ...] = msgspec.field(default=())

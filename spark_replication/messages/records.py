@@ -1,4 +1,4 @@
-"""Producers and consumers: what goes beside their batches."""
+"""What producers, consumers and brokers send beside batches."""
 
 from __future__ import annotations
 
@@ -19,22 +19,20 @@ from spark_replication.model import (
     require,
 )
 
-PRODUCER_ID_BITS = 62  # random ones: nobody has to remember which ids were given
-KEPT_PRODUCER = 1 << PRODUCER_ID_BITS  # set in the ids of producers that may come back after any time
+PRODUCER_ID_BITS = 62  # random bits: nobody has to remember which ids were given
+KEPT_PRODUCER = 1 << PRODUCER_ID_BITS  # set in the id of a producer that may come back after any time
 
 
 class BatchMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
-    """What a producer says beside a batch; none of it = acks=all, not idempotent.
+    """What a producer sends beside a batch. A batch without metadata is sent with acks=all, and is not idempotent."""
 
-    partition: named by each batch of a topic's stream, and by none of a partition's.
-    """
-
+    #: Set for each batch of a topic's stream; None for every batch of a partition's stream.
     partition: PartitionNumber | None = None
     acks: Literal["all", 0, 1] = "all"
-    producer: Count | None = None  # of PRODUCER_ID_BITS, and perhaps KEPT_PRODUCER
+    producer: Count | None = None  # PRODUCER_ID_BITS, and perhaps KEPT_PRODUCER
     epoch: Epoch = 0
     sequence: Count | None = None
-    # Sent again, it may have its rows in another order.
+    #: Whether a retry of the batch may have its rows in another order.
     any_order: bool = False
 
     def __post_init__(self) -> None:
@@ -42,14 +40,16 @@ class BatchMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Ack(Part, frozen=True, kw_only=True):
-    """number: of the batch in its stream, from 0, where answers come together."""
+    """The place of a batch that was stored."""
 
+    #: The number of the batch in its stream, from 0. Only in AnswersTogether.
     number: int | msgspec.UnsetType = msgspec.UNSET
     base_offset: Offset
     last_offset: Offset
 
 
 class Refusal(Part, frozen=True, kw_only=True):
+    #: See Ack.
     number: int | msgspec.UnsetType = msgspec.UNSET
     error: str
     message: str
@@ -58,28 +58,31 @@ class Refusal(Part, frozen=True, kw_only=True):
 
 
 class AnswersTogether(Part, frozen=True, kw_only=True):
-    """Of a topic's stream: as they come."""
+    """Answers to batches of a topic's stream, in the order in which they became known."""
 
     answers: tuple[Ack | Refusal, ...]
 
 
 class ReadTicket(Part, frozen=True, kw_only=True):
-    """DoGet. `to` is exclusive; without it the stream ends when caught up, or after max_wait_ms.
+    """The ticket of a DoGet. The stream starts at `from` or at from_time. Without either, it starts at offset 0.
 
-    `from` (an offset, "earliest" or "latest") or from_time, in ms since 1970; neither: from 0. What a stream that does
-    not begin at an offset gives first is a batch without rows: its base_offset says where it begins.
-    any_replica: a follower serves it, too, as far as it knows records to be committed; its leader may know more.
-    topic_id: of the topic that is meant; None: of whichever has this name.
+    If the stream does not start at an offset, its first batch has no rows: the base_offset of that batch says where the
+    stream starts.
     """
 
     topic: str
     partition: PartitionNumber
+    #: An offset, "earliest" or "latest".
     from_offset: Offset | NamedOffset | None = msgspec.field(name="from", default=None)
+    #: In ms since 1970.
     from_time: TimeMs | None = None
+    #: Exclusive. With None, the stream ends when it has caught up, or after max_wait_ms.
     to: Offset | None = None
     max_wait_ms: Annotated[int, msgspec.Meta(ge=0, le=300_000)] = 0
     columns: tuple[str, ...] | None = None
+    #: Whether a follower may serve the stream, as far as it knows records to be committed. The leader may know more.
     any_replica: bool = False
+    #: The topic that is meant; None for whichever topic has this name.
     topic_id: str | None = None
 
     def __post_init__(self) -> None:
@@ -98,19 +101,20 @@ class ReadTicket(Part, frozen=True, kw_only=True):
 
 
 class BatchPosition(Part, frozen=True, kw_only=True):
-    """What DoGet says beside a batch. timestamp: when its leader appended it, in ms since 1970.
+    """What a DoGet sends beside a batch.
 
-    leader_epoch and timestamp are -1 beside the batch without rows that only says where a stream begins.
+    leader_epoch and timestamp are -1 beside the batch without rows that only says where a stream starts.
     """
 
     base_offset: Offset
     leader_epoch: int
+    #: When the leader appended the batch, in ms since 1970.
     timestamp: int
     high_watermark: Offset
 
 
 class InitProducer(Message, frozen=True, kw_only=True):
-    """Asks for a producer id that nobody has; any number of so many random bits does as well."""
+    """Ask for a producer id that nobody has. A producer may also draw PRODUCER_ID_BITS random bits itself."""
 
 
 class ProducerId(Message, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
-"""Follower to leader. One connection a pair; each partition's fetch is answered on its own, when there is something.
+"""The frames between a follower and its leader. Each pair of brokers has one connection, opened by the follower.
 
-Frames are a union told apart by `type`; a version that is not known fails before the body is read.
+Each partition's fetch is answered on its own, once the leader has something for it. `type` tells the frames apart. An
+unknown version is refused as such, even if the fields are unknown, too.
 """
 
 from __future__ import annotations
@@ -29,17 +30,17 @@ NONCE_BYTES = 32
 
 
 class FetchPartition(Part, frozen=True, kw_only=True):
-    """I have everything below `offset`; the record before it is of `last_epoch` (-1: my log is empty).
-
-    clean_since: of my registration: what I was a member of since before that, I may have lost (I8).
-    """
+    """Ask for the records from `offset` on. The follower has everything below `offset`."""
 
     topic: str
     partition: PartitionNumber
     topic_id: str
     leader_epoch: Epoch
     offset: Offset
+    #: The leader epoch of the record before `offset`; -1 if the follower's log is empty.
     last_epoch: EpochOrNone
+    #: The clean_since of the follower's registration. A membership that began before it is void: the follower may have
+    #: lost records since (I8).
     clean_since: Epoch
     high_watermark: Offset = 0
 
@@ -49,19 +50,17 @@ class FetchPartition(Part, frozen=True, kw_only=True):
 
 
 class Diverging(Part, frozen=True, kw_only=True):
-    """Your log and mine part at the end of `epoch`, which is at `end` in mine (epoch -1: below all I know)."""
+    """Where the follower's log parts from the leader's: at the end of `epoch`."""
 
+    #: -1 if the logs part below all epochs that the leader knows.
     epoch: EpochOrNone
+    #: Where `epoch` ends in the leader's log.
     end: Offset
 
 
 class FetchedPartition(Part, frozen=True, kw_only=True):
-    """The answer to one FetchPartition. Stored bytes follow it on the wire: schema, entries, data, as they lie on disk.
-
-    segment_base: the offset that names the segment they lie in; its schema comes along when the data starts there.
-    log_start: of the leader's log. Whoever ends below it begins anew there; others need nothing below it.
-    producers: for who ends below it, what the leader knows of idempotent producers whose batches lay there.
-    """
+    """The answer to one FetchPartition. Stored bytes follow it on the wire: schema, entries, data, as they lie on
+    disk."""
 
     topic: str
     partition: PartitionNumber
@@ -71,12 +70,16 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
     message: str = ""
     diverging: Diverging | None = None
     high_watermark: Offset = 0
+    #: The start of the leader's log. A follower whose log ends below it begins anew there; every other follower may
+    #: forget what lies below it.
     log_start: Offset = 0
     offset: Offset = 0
+    #: The base offset of the segment that holds the stored bytes. The schema is sent only with data that starts there.
     segment_base: Offset = 0
     schema_bytes: Count = 0
     entry_bytes: Count = 0
     data_bytes: Count = 0
+    #: For a follower that begins anew: what the leader knows of idempotent producers whose batches lay below log_start.
     producers: bytes = b""
 
     @property
@@ -88,47 +91,50 @@ Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_B
 
 
 class HelloFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="hello"):
-    """nonce: only of a follower that has a token: both sides are to prove it then (transport.handshake)."""
+    """The first frame of a connection: says which broker the follower is."""
 
     cluster_id: str
     broker_id: BrokerId
     broker_epoch: Epoch
+    #: Set if the follower has a token: then both sides prove that they know it (transport.handshake).
     nonce: Nonce | msgspec.UnsetType = msgspec.UNSET
 
 
 class ChallengeFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="challenge"):
-    """A leader's answer to a Hello with a nonce."""
+    """The leader's answer to a Hello with a nonce."""
 
     nonce: Nonce
 
 
 class ProofFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="proof"):
-    """The sender knows the token. First the follower's; the leader's follows only if that one holds."""
+    """Proves that the sender knows the token. The follower sends it first, and the leader only after a valid proof."""
 
     proof: bytes
 
 
 class FetchFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="fetch"):
-    """number: rises on a connection. A follower believes only the answer to a partition's last fetch."""
+    """Fetches of a follower. It accepts only the answer to a partition's last fetch."""
 
+    #: Rises with each frame of a connection.
     number: Count
     partitions: tuple[FetchPartition, ...]
 
 
-# Of a FetchedFrame that answers nothing: its sender lives, and says so as long as it has nothing else to say. No fetch
-# has this number, so that a follower that has not heard of this finds no use for such an answer, and goes on.
+# The number of a FetchedFrame that answers nothing: a leader with nothing else to send shows that it is alive. No fetch
+# has this number, so that an older follower ignores such a frame.
 ALIVE = -1
 
 
 class FetchedFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="fetched"):
-    """number: of the fetch that this answers."""
+    """The answer to the fetch of one partition."""
 
+    #: The number of the fetch that this answers, or ALIVE.
     number: Annotated[int, msgspec.Meta(ge=ALIVE, le=OFFSET_MAX)]
     partition: FetchedPartition
 
 
 class ErrorFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="error"):
-    """The connection is refused or given up."""
+    """The connection is refused or given up, and why."""
 
     error: str
     message: str
@@ -147,7 +153,7 @@ def from_frame(data: bytes | memoryview) -> Frame:
     try:
         frame: Frame = decoding.from_msgpack(data, Frame)
     except UNDECODABLE as error:
-        with suppress(*UNDECODABLE):  # a newer version may have other fields: that it is newer is the better answer
+        with suppress(*UNDECODABLE):  # a newer version may have other fields: then its version is the better answer
             check_version(decoding.from_msgpack(data, Versioned).v, Message)
         raise InvalidRequest(f"not a replication frame: {error}") from error
     check_version(frame.v, type(frame))

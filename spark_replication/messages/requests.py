@@ -1,4 +1,4 @@
-"""What admins ask of the controller."""
+"""What administrators ask the controller to change."""
 
 from __future__ import annotations
 
@@ -12,11 +12,13 @@ from spark_replication.model import BrokerId, Count, PartitionNumber, Scalar
 
 
 class CreateTopic(Message, frozen=True, kw_only=True):
-    """With `assignment`, or with `partitions` and `replication_factor` (None: the cluster's defaults)."""
+    """Create a topic: with `assignment`, or with `partitions` and `replication_factor`."""
 
     name: str
     schema: str = ""
+    #: None for one partition.
     partitions: int | None = None
+    #: None for the cluster's default.replication.factor.
     replication_factor: int | None = None
     assignment: dict[PartitionNumber, tuple[BrokerId, ...]] | None = None
     config: dict[str, Scalar] = msgspec.field(default_factory=dict)
@@ -27,32 +29,34 @@ class DeleteTopic(Message, frozen=True, kw_only=True):
 
 
 class AddPartitions(Message, frozen=True, kw_only=True):
-    """Per topic, how many there are to be in all, or the replicas of each new partition: one of the two."""
+    """Add partitions to topics: each topic is named in one of the two fields."""
 
+    #: How many partitions a topic is to have in all.
     counts: dict[str, Count] = msgspec.field(default_factory=dict)
+    #: The replicas of each new partition.
     assignments: dict[str, dict[PartitionNumber, tuple[BrokerId, ...]]] = msgspec.field(default_factory=dict)
 
 
 class RemovePartitions(Message, frozen=True, kw_only=True):
-    """From the tail only (T3): any other would move keys."""
+    """Remove partitions from the tail of topics (T3): removing any other would move keys."""
 
     partitions: dict[str, tuple[PartitionNumber, ...]]
 
 
 class PlannedFrom(Part, frozen=True, kw_only=True):
-    """How a partition was when its move was planned."""
+    """The state of a partition when its move was planned."""
 
     topic_id: str
     replicas: tuple[BrokerId, ...]
 
 
 class Reassign(Message, frozen=True, kw_only=True):
-    """By partition (`orders-3`), the replicas that it is to have, in order of preference.
+    """Move partitions to other replicas."""
 
-    planned_from: of those that a plan says: one that is otherwise by now is refused.
-    """
-
+    #: The replicas that each partition (`orders-3`) is to have, in order of preference.
     targets: dict[str, tuple[BrokerId, ...]]
+    #: What the plan of each move began from. The move of a partition that has changed since is refused, unless the
+    #: partition is on its way to this target already.
     planned_from: dict[str, PlannedFrom] = msgspec.field(default_factory=dict)
 
 
@@ -64,24 +68,29 @@ ElectionKind = Literal["preferred", "unclean", "longest_log_proactive", "longest
 
 
 class ElectLeaders(Message, frozen=True, kw_only=True):
-    """desired: by partition, whom a designation makes leader. None: all partitions that the kind can act on."""
+    """Elect leaders of partitions."""
 
     kind: ElectionKind
+    #: None for all partitions that the kind can act on.
     partitions: tuple[str, ...] | None = None
+    #: The leader that a designation chooses for each partition.
     desired: dict[str, BrokerId] = msgspec.field(default_factory=dict)
 
 
 class Configure(Message, frozen=True, kw_only=True):
-    """Of a topic, or (None) of the cluster. A setting that is None goes back to what holds without it."""
+    """Change settings of a topic, or of the cluster."""
 
+    #: None for the cluster.
     topic: str | None = None
+    #: None removes a setting: what is set for the cluster holds again, or the default.
     settings: dict[str, Scalar | None]
 
 
 class WidenTopic(Message, frozen=True, kw_only=True):
-    """schema: the topic's own (IPC, base64) with nullable columns after its last."""
+    """Add nullable columns at the end of a topic's schema."""
 
     topic: str
+    #: The topic's schema (IPC, base64), with the new columns after its last.
     schema: str
 
 
@@ -99,6 +108,7 @@ Request = (
 
 
 class RequestAnswer(Message, frozen=True, kw_only=True):
-    """A request is carried out, but for what of it (`orders-3`, or a topic) was refused."""
+    """The answer to a request, once it is carried out."""
 
+    #: The refused parts of the request, by partition (`orders-3`) or topic.
     errors: dict[str, Refusal] = msgspec.field(default_factory=dict)
