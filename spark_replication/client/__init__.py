@@ -1,1 +1,1 @@
-"""Producers and readers: they find a partition's leader, and go on with the next one when it changes."""
+"""Producers, readers and Admin. Each finds the leader or controller that it needs, and the next one after a change."""

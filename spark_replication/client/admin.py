@@ -1,6 +1,6 @@
-"""What administrators and programs ask of a cluster. Requests that change something go to the controller.
+"""Admin: the requests of administrators and programs. A request that changes something goes to the controller.
 
-Each call finds the controller or a broker by itself, and tries again until its deadline whatever may pass by itself.
+Each call finds the controller or a broker by itself, and retries a retriable error until its deadline.
 """
 
 from __future__ import annotations
@@ -87,12 +87,14 @@ from spark_replication.transport.security import Security
 __all__ = ["Admin", "BrokerDescription", "ClusterDescription", "PartitionDescription", "TopicDescription"]
 
 DEADLINE_MS = 30_000
-TRY_MS = 10_000  # how long one controller has to answer, before it is looked for again
+TRY_MS = 10_000  # how long a controller has to answer, before the next try looks for the controller again
 
 
 class Admin:
-    """Thread-safe. deadline_ms: of each call, with all its tries. security: settings by name (security.mode, …), or a
-    Security."""
+    """Administers a cluster. Thread-safe.
+
+    `security` is settings by name (security.mode, …), or a Security. `deadline_ms` limits each call with all its tries.
+    """
 
     def __init__(
         self,
@@ -116,7 +118,7 @@ class Admin:
         replication_factor: int | None = 3,
         config: Mapping[str, Scalar] = {},
     ) -> TopicDescription:
-        """Returns once every partition has a leader that brokers know of."""
+        """Create a topic. Returns once every partition has a leader that brokers know of."""
         request = CreateTopic(
             name=name,
             schema=_schema_text(schema),
@@ -130,8 +132,9 @@ class Admin:
         return persistently(lambda: self._led(name, request.partitions, newest, deadline), deadline)
 
     def widen_topic(self, name: str, schema: pa.Schema) -> TopicDescription:
-        """The topic's schema is this one from now on: its own, with nullable columns after the last. Batches of earlier
-        versions are taken, and shown, with nulls in them. Returns once every broker that answers knows of it."""
+        """Add nullable columns at the end of a topic's schema: `schema` is the present one with the new columns.
+        Batches of earlier versions are accepted, and read with nulls. Returns once every broker that answers knows the
+        new schema."""
         request = WidenTopic(topic=name, schema=_schema_text(schema))
         deadline = Deadline(self._deadline_ms)
         self._ask(request, deadline)
@@ -142,7 +145,7 @@ class Admin:
         return described(persistently(lambda: self._known((name,), deadline), deadline)[0])
 
     def delete_topic(self, name: str) -> None:
-        """With all its records. Returns once no broker that answers tells of it any longer."""
+        """Delete a topic with all its records. Returns once no broker that answers knows the topic."""
         deadline = Deadline(self._deadline_ms)
         self._ask(DeleteTopic(topic=name), deadline, is_done=lambda: self._told(name, deadline) is None)
         for address in self._broker_addresses(deadline):
@@ -154,8 +157,8 @@ class Admin:
         count: int | None = None,
         assignment: Mapping[int, Sequence[BrokerId]] | None = None,
     ) -> TopicDescription:
-        """count: how many there are to be in all; or assignment: the replicas of each new partition. Returns once every
-        partition has a leader that brokers know of."""
+        """Add partitions to a topic: up to `count` in all, or those of `assignment`, with the replicas of each new
+        partition. Returns once every partition has a leader that brokers know of."""
         given = {number: tuple(replicas) for number, replicas in (assignment or {}).items()}
         request = AddPartitions(
             counts={} if count is None else {topic: count}, assignments={topic: given} if given else {}
@@ -174,7 +177,7 @@ class Admin:
         return persistently(lambda: self._led(topic, expected, newest, deadline), deadline)
 
     def remove_partitions(self, topic: str, partitions: Sequence[int]) -> None:
-        """The last ones of the topic, with all their records: any other would move keys."""
+        """Remove the last partitions of a topic, with all their records. Removing any other would move keys."""
         deadline = Deadline(self._deadline_ms)
 
         def is_done() -> bool:
@@ -185,8 +188,8 @@ class Admin:
         self._raise_any(self._ask(request, deadline, is_done=is_done))
 
     def configure(self, topic: str | None, settings: Mapping[str, Scalar | None]) -> None:
-        """Settings of a topic, or (None) of the cluster, from now on. One that is None goes back to what holds without
-        it."""
+        """Change settings of a topic, or of the cluster with None. A setting that is None is removed: what is set for
+        the cluster holds again, or the default."""
         self._ask(Configure(topic=topic, settings=dict(settings)), Deadline(self._deadline_ms))
 
     def elect_leaders(
@@ -195,19 +198,20 @@ class Admin:
         partitions: Sequence[str] | None = None,
         desired: Mapping[str, BrokerId] = {},
     ) -> dict[str, ReplicationError]:
-        """Of these partitions (`orders-3`), or of all that the kind can act on. Returns which were refused, and why.
+        """Elect leaders of these partitions (`orders-3`), or of all that the kind can act on. Returns the errors of the
+        refused ones.
 
-        preferred: the first replica leads again, if it is in sync. The others are for partitions without a leader, and
-        may lose acknowledged records: unclean (any live replica, at once), longest_log_balanced and
-        longest_log_proactive (whose log is longest; it leads once they have answered), designation (`desired`).
+        With preferred, the first replica leads again, if it is in sync. The other kinds are for partitions without a
+        leader, and may lose acknowledged records: unclean elects any live replica at once, longest_log_balanced and
+        longest_log_proactive elect the longest log once replicas have answered, designation elects `desired`.
         """
         named = None if partitions is None else tuple(partitions)
         request = ElectLeaders(kind=kind, partitions=named, desired=dict(desired))
         return self._ask(request, Deadline(self._deadline_ms))
 
     def reassign(self, targets: Mapping[str, Sequence[BrokerId]]) -> dict[str, ReplicationError]:
-        """By partition (`orders-3`), the replicas that it is to have, in order of preference. Returns once that has
-        begun, with those that were refused, and why; `reassignments` says what is under way."""
+        """Begin to move each partition (`orders-3`) to the replicas of its target, in order of preference. Returns the
+        errors of the refused ones; `reassignments` says what is under way."""
         request = Reassign(targets={name: tuple(replicas) for name, replicas in targets.items()})
         return self._ask(request, Deadline(self._deadline_ms))
 
@@ -223,11 +227,18 @@ class Admin:
         balance_leaders: bool = False,
         topics: Collection[str] | None = None,
     ) -> Plan:
-        """What would move, and how many bytes, before anything does. One of: `targets`, by partition (`orders-3`) the
-        replicas that it is to have; `over`, the brokers that the topics are to be spread over; `add`, brokers that are
-        to have their share beside those that have replicas; `without`, the brokers that they are to leave; `replace`,
-        by broker who takes its place; `replication_factor`; `balance_leaders`, by the order of replicas alone. topics:
-        None = all. `apply` carries the plan out; Plan.from_json reads one again."""
+        """Plan which replicas move, and how many bytes, before anything moves. `apply` carries the plan out;
+        Plan.from_json reads a stored one. `topics` limits the plan; None means all topics.
+
+        Give one goal:
+        - `targets`: the replicas that each partition (`orders-3`) is to have.
+        - `over`: the brokers that the topics are to be spread over.
+        - `add`: the brokers that are to have their share, beside those that have replicas.
+        - `without`: the brokers that the topics are to leave.
+        - `replace`: for each broker, the one that takes its place.
+        - `replication_factor`: how many replicas each partition is to have.
+        - `balance_leaders`: change the order of replicas alone, so that each broker is preferred as often.
+        """
         goal = Goal(
             targets=None if targets is None else {name: tuple(replicas) for name, replicas in targets.items()},
             over=None if over is None else tuple(over),
@@ -244,26 +255,26 @@ class Admin:
         return plan_for(goal, metadata, bytes_of(sizes))
 
     def apply(self, plan: Plan) -> dict[str, ReplicationError]:
-        """Begins every move of the plan, and returns which were refused, and why: StalePlan, where a partition is no
-        longer as it was planned. `reassignments` says how the others go on, with or without this process."""
+        """Begin every move of the plan. Returns the errors of the refused ones: StalePlan if a partition has changed
+        since it was planned. The other moves go on with or without this process; `reassignments` shows them."""
         refused: dict[str, ReplicationError] = {}
         for request in plan.requests():
             refused |= self._ask(request, Deadline(self._deadline_ms))
         return refused
 
     def drain_broker(self, broker: BrokerId) -> Plan:
-        """Begins to move every replica away from it, and returns that plan; it is refused as a whole if too few brokers
-        would be left. It stays a broker like any other: stop it once `reassignments` has nothing of it left."""
+        """Begin to move every replica away from a broker, and return that plan. The plan is refused as a whole if too
+        few brokers would be left. The broker itself goes on: stop it once `reassignments` shows nothing of it."""
         plan = self.plan_reassignment(without=(broker,))
         self._raise_any(self.apply(plan))
         return plan
 
     def cancel_reassignment(self, partitions: Sequence[str]) -> dict[str, ReplicationError]:
-        """Back to the replicas that they had before. Returns which were refused, and why."""
+        """Move partitions back to the replicas that they had before. Returns the errors of the refused ones."""
         return self._ask(CancelReassignment(partitions=tuple(partitions)), Deadline(self._deadline_ms))
 
     def reassignments(self) -> list[ReassignmentDescription]:
-        """Those under way, and how far they are."""
+        """The reassignments that are under way, with their progress."""
         deadline = Deadline(self._deadline_ms)
         metadata = best_told(self._routes, None, deadline)
         moving = moving_of(metadata)
@@ -271,15 +282,16 @@ class Admin:
         return reassignments_of(moving, replica_sizes(self._routes, metadata.brokers, named, deadline))
 
     def replicas(self, topics: Sequence[str] | None = None) -> list[ReplicaDescription]:
-        """How large each replica of these topics (None: of all) is, where it ends, and how far followers are behind, as
-        the brokers that answer tell."""
+        """The size and the ends of each replica of these topics (None for all), and how far followers are behind. The
+        replicas of a broker that does not answer are left out."""
         deadline = Deadline(self._deadline_ms)
         metadata = best_told(self._routes, None if topics is None else tuple(topics), deadline)
         named = tuple(command.topic_partition for topic in metadata.topics for command in topic.partitions)
         return replicas_of(self._routes, metadata, named, deadline)
 
     def wait_reassigned(self, partitions: Collection[str], timeout_s: float) -> None:
-        """Returns once nothing of these is under way; RequestTimedOut names what is. It need not be waited for."""
+        """Wait until no reassignment of these partitions is under way; RequestTimedOut names one that still is. A
+        reassignment goes on without anybody who waits."""
         deadline = Deadline(round(timeout_s * 1000))
 
         def ended() -> None:
@@ -291,16 +303,18 @@ class Admin:
         persistently(ended, deadline)
 
     def metadata(self, topics: Sequence[str] | None = None) -> Metadata:
-        """What descriptions and health are made of. topics: of those of these that exist; None: of all."""
+        """The metadata of these topics, or of all with None: what descriptions and health are made of. A topic that
+        does not exist is left out."""
         return best_told(self._routes, None if topics is None else tuple(topics), Deadline(self._deadline_ms))
 
     def sizes_on(self, address: str) -> tuple[ReplicaSize, ...]:
-        """What the broker there (host:port) says of the logs that it has. It is asked once."""
+        """The sizes of the logs of the broker at this address (host:port). It is asked once, without a retry."""
         deadline = Deadline(self._deadline_ms).within_ms(ASK_MS)
         return self._routes.call(address, DESCRIBE_REPLICAS, DescribeReplicas(), deadline).replicas
 
     def describe_topics(self, names: Sequence[str] | None = None) -> list[TopicDescription]:
-        """In the order of `names`; None: all, sorted. UnknownTopicOrPartition names those that are not there."""
+        """Describe topics in the order of `names`, or all sorted with None. UnknownTopicOrPartition names the topics
+        that do not exist."""
         deadline = Deadline(self._deadline_ms)
         told = topics_by_pages(names, lambda asked: best_told_page(self._routes, asked, deadline))
         found = {topic.name: topic for topic in told}
@@ -314,7 +328,7 @@ class Admin:
         return described_cluster(best_told(self._routes, (), Deadline(self._deadline_ms)))
 
     def health(self) -> Health:
-        """A verdict, and its reasons: each with what set it off, and the command that mends it."""
+        """The verdict on the cluster and its reasons. Each reason has its cause, and the command that mends it."""
         metadata = best_told(self._routes, None, Deadline(self._deadline_ms))
 
         def told(asked: DescribeEvents) -> tuple[ToldEvent, ...]:
@@ -334,7 +348,7 @@ class Admin:
         cause: str | None = None,
         last: int = 50,
     ) -> list[ToldEvent]:
-        """What happened, the newest last, as the mirror's events tell it: about any of these, or about anything."""
+        """The newest events of the mirror, the newest last, about any of these, or about anything if none are named."""
         asked = DescribeEvents(
             partitions=tuple(map(named_partition, partitions)),
             topics=tuple(topics),
@@ -351,8 +365,8 @@ class Admin:
         return persistently(ask, deadline).events
 
     def rebuild_mirror(self) -> None:
-        """The controller compares the mirror's tables with everything it knows, and writes what they lack: after
-        somebody removed or changed rows, or a whole table. Returns once they have it."""
+        """Have the controller compare the mirror's tables with everything that it knows, and write what they lack. This
+        mends rows or tables that somebody removed or changed. Returns once the tables are complete."""
         deadline = Deadline(self._deadline_ms)
 
         def ask() -> Done:
@@ -362,8 +376,9 @@ class Admin:
         persistently(ask, deadline)
 
     def metrics(self, broker: BrokerId | None = None, *, per_partition: bool = False) -> str:
-        """Of the controller, which counts for the whole cluster, or of a broker: the exposition format of Prometheus.
-        per_partition: with series of each partition. InvalidRequest: there is no such broker now."""
+        """The metrics of a broker, or with None those of the controller, which counts for the whole cluster: in the
+        exposition format of Prometheus. `per_partition` adds series for each partition. InvalidRequest if the broker is
+        not registered."""
         deadline = Deadline(self._deadline_ms)
 
         def ask() -> MetricsText:
@@ -374,7 +389,7 @@ class Admin:
         return persistently(ask, deadline).text
 
     def page_address(self) -> str | None:
-        """Of the page that the controller serves. None: it serves none, or nobody can say."""
+        """The address of the page that the controller serves. None if there is none, or no controller answers."""
         deadline = Deadline(self._deadline_ms).within_ms(ASK_MS)
         try:
             return self._routes.call(self._controller(deadline), DESCRIBE_PAGE, DescribePage(), deadline).url
@@ -395,7 +410,8 @@ class Admin:
     def _ask(
         self, request: Request, deadline: Deadline, is_done: Callable[[], bool] = lambda: False
     ) -> dict[str, ReplicationError]:
-        """Of the controller, until it has answered. is_done: a refusal may mean that an unanswered try took effect."""
+        """Ask the controller until it has answered. Returns the errors of what it refused. After a try without an
+        answer, a refusal may mean that this try took effect: `is_done` says whether it did."""
         maybe_done = False
 
         def attempt() -> RequestAnswer:
@@ -408,7 +424,7 @@ class Admin:
                 maybe_done = maybe_done or error.maybe_written
                 raise
 
-        # The controller knows every topic that there is: it would know no more the next time.
+        # The controller knows every topic: a retry would find no more.
         answer = persistently(attempt, deadline, give_up=lambda error: error.code == UnknownTopicOrPartition.code)
         return {
             name: error_of(refusal.error, refusal.message, maybe_written=refusal.maybe_written)
@@ -421,7 +437,7 @@ class Admin:
         return self._routes.call(address, ADMIN_REQUESTS[type(request)], request, deadline.within_ms(TRY_MS))
 
     def _controller(self, deadline: Deadline) -> str:
-        """It is asked for each time: after any failure it may be another."""
+        """Look up the controller's address. Each try does so anew: after a failure another may command."""
         address = self._metadata((), deadline).controller
         if address is None:
             raise NotController("no broker knows of a controller: start one, or wait until a standby takes over")
@@ -439,7 +455,7 @@ class Admin:
             raise error
 
     def _told(self, topic: str, deadline: Deadline) -> TopicMetadata | None:
-        """As the controller knows it, which is ahead of every broker; None: there is no such topic."""
+        """The topic as the controller knows it, which is ahead of every broker. None if the topic does not exist."""
         found = persistently(lambda: self._told_by_controller((topic,), deadline), deadline)
         return next((told for told in found.topics if told.name == topic), None)
 
@@ -468,15 +484,16 @@ class Admin:
             request = GetMetadata(topics=(topic,))
             return self._routes.call(address, METADATA, request, deadline.within_ms(TRY_MS)).topics
         except ReplicationError as error:
-            if deadline.passed:  # then it is no wonder
+            if deadline.passed:  # then the failure says nothing about the broker
                 late = f"{address} did not say in time what it knows of {topic}: look again"
                 raise RequestTimedOut(late, maybe_written=True) from error
-            return ()  # it does not answer, so it tells of nothing; when it does again, it will have heard
+            return ()  # a broker that does not answer tells clients nothing; when it answers again, it is up to date
 
     def _led(
         self, name: str, partitions: int | None, newest: TopicMetadata | None, deadline: Deadline
     ) -> TopicDescription:
-        """As a broker tells it that knows all of `newest`, the topic as the controller told it."""
+        """Describe the topic from a broker that knows all of `newest`, which is the controller's answer. Raises until
+        every partition has a leader."""
         (topic,) = self._known((name,), deadline)
         at_least = {} if newest is None else {told.partition: told.order for told in newest.partitions}
         if newest is not None and newest.topic_id != topic.topic_id:
@@ -499,7 +516,7 @@ class Admin:
         return found is not None and same_schema and request.partitions in (None, len(found.partitions))
 
     def _known(self, names: Sequence[str], deadline: Deadline) -> tuple[TopicMetadata, ...]:
-        """Of all these topics, from one broker."""
+        """The metadata of all these topics, from one broker."""
         found = self._metadata(names, deadline).topics
         unknown = set(names) - {topic.name for topic in found}
         if unknown:
@@ -513,7 +530,7 @@ class Admin:
 
 
 def _schema_text(schema: pa.Schema) -> str:
-    """As a topic has it."""
+    """The schema in the form in which topics store it."""
     if not isinstance(schema, pa.Schema):
         raise InvalidRequest(
             f"a topic's schema is a pyarrow.Schema, and this is a {type(schema).__name__}: another topic's is its "

@@ -1,4 +1,4 @@
-"""A cluster as it is best known: as the controller tells it, which is ahead of every broker, or a broker."""
+"""The best known state of a cluster: from the controller, which is ahead of every broker, or else from a broker."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from spark_replication.messages.descriptions import DescribeTopics, GetMetadata,
 
 
 def best_told(routes: Routes, topics: tuple[str, ...] | None, deadline: Deadline) -> Metadata:
-    """Of these topics (None: all). The controller that is known is asked first, since it answers while no broker does;
-    brokers name it where none is known, and tell themselves while it does not answer.
+    """The metadata of these topics, or of all with None.
 
-    An answer never takes anybody back to what was before, unless no controller with a connection to ZooKeeper
-    answers."""
+    The known controller is asked first: it answers even while no broker does. If none is known, brokers name it. If it
+    does not answer, a broker's answer is returned. The answer is never older than an earlier one, unless no controller
+    with a connection to ZooKeeper answers.
+    """
 
     def ask() -> Metadata:
         known = routes.controller or routes.metadata((), deadline).controller
         told = _told_at(routes, known, topics, deadline)
-        # Without ZooKeeper it does not know whether another controller has taken over; brokers do.
+        # Without ZooKeeper, a controller does not know whether another one has taken over. Brokers know.
         if told is not None and not told.zookeeper_silent_ms:
             return told
         try:
@@ -36,7 +37,7 @@ def best_told(routes: Routes, topics: tuple[str, ...] | None, deadline: Deadline
 
 
 def best_told_page(routes: Routes, asked: DescribeTopics, deadline: Deadline) -> TopicPage:
-    """A page of topics, of whom `best_told` would ask."""
+    """A page of topics: from the controller that `best_told` names, or else from a broker."""
 
     def ask() -> TopicPage:
         controller = best_told(routes, (), deadline).controller
@@ -54,7 +55,7 @@ def best_told_page(routes: Routes, asked: DescribeTopics, deadline: Deadline) ->
 def _told_at(
     routes: Routes, controller: str | None, topics: tuple[str, ...] | None, deadline: Deadline
 ) -> Metadata | None:
-    """None: there is no controller at this address, or it does not answer."""
+    """The controller's metadata. None if there is no controller at this address, or it does not answer."""
     if controller is None:
         return None
     try:
@@ -64,5 +65,5 @@ def _told_at(
             raise
         return None
     routes.heard(told)
-    # A broker that has this address by now answers, too. A controller names itself.
+    # A broker may have this address since, and answer. Only a controller names this address as its own.
     return told if told.controller == controller else None

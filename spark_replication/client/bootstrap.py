@@ -1,5 +1,5 @@
-"""Where a client starts from: `host:port,…` of any brokers, or whom ZooKeeper (`zk://host:port,…/chroot`) or the Delta
-tables (`delta:/path`) name."""
+"""The brokers that a client asks first: `host:port,…` of any brokers, or those that ZooKeeper
+(`zk://host:port,…/chroot`) or the Delta tables (`delta:/path`) name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ DELTA = "delta:"
 
 class Bootstrap(Protocol):
     def addresses(self, timeout_ms: int) -> list[str]:
-        """Of brokers, host:port. BrokerNotAvailable: nobody can say."""
+        """The addresses (host:port) of brokers. BrokerNotAvailable if they cannot be read."""
 
 
 class NamedBrokers:
@@ -30,7 +30,8 @@ class NamedBrokers:
 
 
 class RegisteredBrokers:
-    """Read anew each time, in a session of its own: clients need ZooKeeper only while they know no living broker."""
+    """The brokers that are registered in ZooKeeper. Each reading has a session of its own: a client needs ZooKeeper
+    only while it knows no live broker."""
 
     def __init__(self, zookeeper: str, chroot: str) -> None:
         self.zookeeper = zookeeper
@@ -50,13 +51,14 @@ class RegisteredBrokers:
 
 
 class MirroredBrokers:
-    """Read anew each time, from the table `brokers` below this path: neither ZooKeeper nor Spark is needed (M5)."""
+    """The brokers of the table `brokers` below this path, read anew each time. This needs neither ZooKeeper nor Spark
+    (M5)."""
 
     def __init__(self, path: str) -> None:
         self.path = mirror_path(path)
 
     def addresses(self, timeout_ms: int) -> list[str]:
-        # deltalake is heavy, and needed for this alone.
+        # deltalake is heavy, and a client needs it for nothing else.
         from spark_replication.mirror.brokers import BROKERS
         from spark_replication.mirror.load import UNREADABLE, read_table, reason_of
 

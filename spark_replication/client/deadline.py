@@ -1,4 +1,4 @@
-"""How long something may still take, and trying again until then."""
+"""A deadline, and retries until it has passed."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ class Deadline:
 
 
 def back_off_s(failures: int) -> float:
-    """After so many failures in a row, at least one: each wait is twice as long as the one before, up to a limit."""
+    """How long to wait after this many failures in a row (at least one). The wait doubles each time, up to a limit."""
     return float(min(BACK_OFF_MAX_S, BACK_OFF_FIRST_S * 2 ** min(failures - 1, 16)))
 
 
 class FailedTries:
-    """In a row, before one succeeds, within a deadline."""
+    """The failed tries in a row, within a deadline."""
 
     def __init__(self, deadline: Deadline) -> None:
         self.deadline = deadline
@@ -50,7 +50,8 @@ class FailedTries:
         self._last: ReplicationError | None = None
 
     def add(self, error: ReplicationError) -> ReplicationError:
-        """Returns what tells more: the error of the try before, if the deadline ended this one."""
+        """Count a failed try, and return the error to report. That is the error of the try before if the deadline cut
+        this one short: it tells more."""
         self.count += 1
         if self.deadline.remaining_ms or self._last is None or not error.retriable or error.maybe_written:
             self._last = error
@@ -68,7 +69,8 @@ def persistently(
     wait: Callable[[float], object] = time.sleep,
     give_up: Callable[[ReplicationError], bool] = lambda _error: False,
 ) -> Answer:
-    """Until it succeeds, or fails for good, is given up, or time is over: then with what it failed last."""
+    """Retry `attempt` with back-off until it succeeds. Its error is raised if it is not retriable, if `give_up` says
+    so, or if no time is left for another try."""
     tries = FailedTries(deadline)
     while True:
         try:

@@ -1,4 +1,4 @@
-"""What a cluster is told to be, for who reads it: topics, partitions, brokers, each a value."""
+"""Descriptions of topics, partitions and brokers, as values that a person can read."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_replication.messages.descriptions import Metadata, TopicMetadata
 from spark_replication.model import BrokerId, How, Scalar
 from spark_replication.storage.batches import schema_of_text
 
-# Of what is shown to people: the values hold all.
+# How much is shown to people. The values hold everything.
 SHOWN_PARTITIONS_MAX = 100
 SHOWN_BROKERS_MAX = 10
 SHOWN_COLUMNS_MAX = 20
@@ -20,8 +20,7 @@ _SHOWN = ("partition", "leader", "leader_epoch", "isr", "elr", "replicas", "min_
 
 
 class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """As the broker that answered last heard of it. elected: how the present or last leader was chosen; None: as the
-    partition was made."""
+    """A partition, as whoever answered knows it."""
 
     partition: int
     leader: BrokerId | None
@@ -36,23 +35,23 @@ class PartitionDescription(msgspec.Struct, frozen=True, kw_only=True):
     recovering: bool
     adding: tuple[BrokerId, ...] = ()
     removing: tuple[BrokerId, ...] = ()
+    #: How the present or last leader was chosen. None if it was chosen when the partition was made.
     elected: How | None = None
 
 
 class TopicDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """schema: of the newest version, IPC, base64; empty for a topic without one. schema_version: how often it has been
-    widened."""
-
     name: str
     topic_id: str
     partitions: tuple[PartitionDescription, ...]
     config: dict[str, Scalar]
+    #: The newest version of the schema (IPC, base64); empty for a topic without a schema.
     schema: str = ""
+    #: How often the schema has been widened.
     schema_version: int = 0
 
     @property
     def arrow_schema(self) -> pa.Schema:
-        """`schema`, as create_topic takes it."""
+        """`schema` in the form that create_topic takes."""
         return schema_of_text(self.schema, f"the description of {self.name}")
 
     def __repr__(self) -> str:
@@ -95,11 +94,11 @@ class BrokerDescription(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClusterDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """controller: host:port, None while there is none. unreadable: what of ZooKeeper's it cannot read, and why."""
-
     cluster_id: str
+    #: The controller's host:port; None while there is none.
     controller: str | None
     brokers: tuple[BrokerDescription, ...]
+    #: What the controller cannot read in ZooKeeper, and why.
     unreadable: tuple[str, ...] = ()
 
     def __repr__(self) -> str:

@@ -1,4 +1,4 @@
-"""How a cluster is, from what its controller tells, or a broker while there is no controller."""
+"""The health of a cluster, from its controller's metadata, or a broker's while there is no controller."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from spark_replication.messages.mirroring import DescribeEvents, ToldEvent
 
 
 class Health(msgspec.Struct, frozen=True, kw_only=True):
-    """reasons: the worst first. controller: host:port; None while nobody commands. brokers: those that live."""
-
     verdict: Verdict
+    #: The worst first.
     reasons: tuple[Reason, ...]
     cluster_id: str
+    #: The controller's host:port; None while there is none.
     controller: str | None
+    #: How many brokers are registered.
     brokers: int
     topics: int
     partitions: int
@@ -51,12 +52,13 @@ def _utc(time_ms: int | None) -> str:
 
 
 def health_of(metadata: Metadata, events: Callable[[DescribeEvents], Sequence[ToldEvent]]) -> Health:
-    """events: how they are asked for. Brokers that should live are those that have a replica."""
+    """Judge a cluster by its metadata. `events` reads the events that may have caused its problems. Every broker that
+    has a replica should be registered."""
     commands = [each for topic in metadata.topics for each in topic.partitions]
     expected = frozenset(broker for each in commands for broker in each.replicas)
     groups = grouped([*_without_controller(metadata), *problems(metadata, expected)])
     asked = events_about(groups)
-    # What the mirror could not write may be the very cause, and what it has written an earlier one.
+    # While the mirror is not written, it may lack the very cause, and name an earlier one.
     told = () if asked is None or metadata.mirror_error else events(asked)
     reasons = tuple(explained(group, told) for group in groups)
     return Health(

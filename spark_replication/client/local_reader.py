@@ -1,4 +1,4 @@
-"""Reads a partition from the files of one of its brokers, on that host: without a copy, whether or not it runs."""
+"""Reads a partition from the files of one of its replicas, on the same host: without a copy, and without the broker."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from spark_replication.storage.stored_log import StoredLog
 
 
 class LocalReader:
-    """folder: of one partition in a broker's log.dir, `<topic>-<partition>.<topic_id>`. It is read and never changed.
+    """Reads one partition from its folder in a broker's log.dir, `<topic>-<partition>.<topic_id>`. The folder is never
+    changed.
 
-    Batches are views of the files, and may outlive the reader. A file that is cut while it is looked at, or whose disk
-    fails, ends this process (SIGBUS): below the high watermark no broker cuts, but after an unclean election. Who needs
-    to be safe from that, or does not know where the files are, has `Reader(prefer="near")`, which copies.
+    Batches are views of the files, and may outlive the reader. If a file is cut while it is read, or its disk fails,
+    the kernel ends this process (SIGBUS). A broker cuts below the high watermark only after an unclean election.
+    `Reader(prefer="near")` copies, and so is safe from that; it also finds the files by itself.
     """
 
     def __init__(self, folder: str | Path) -> None:
@@ -35,11 +36,12 @@ class LocalReader:
         verify: bool = False,
         uncommitted: bool = False,
     ) -> Iterator[LogBatch]:
-        """From `start` (or start_time) on, up to `stop` (exclusive), as `Reader.read`, to the high watermark as it was
-        checkpointed last: brokers serve a little more.
+        """Read batches from `start` (or start_time) on, up to `stop` (exclusive), as `Reader.read` does. The read ends
+        at the high watermark of the last checkpoint: brokers serve a little more.
 
-        verify: check each batch by its CRC-32C; without it damaged rows are handed out as they are.
-        uncommitted: to the log's end; what lies beyond the high watermark may be truncated and written otherwise.
+        With `verify`, each batch is checked by its CRC-32C; without it, damaged rows are returned as they are. With
+        `uncommitted`, the read goes on to the log's end: records beyond the high watermark may be truncated, and others
+        written in their place.
         """
         asked = asked_start(start, start_time, stop)
         if not uncommitted and not self._log.is_in_broker_directory:

@@ -1,4 +1,4 @@
-"""What readers hand out, from wherever it comes."""
+"""The batches that readers return, whether they come from a broker or from files."""
 
 from __future__ import annotations
 
@@ -12,22 +12,19 @@ from spark_replication.storage.stored_log import Found
 
 
 class LogBatch(msgspec.Struct, frozen=True, kw_only=True):
-    """batch: a pyarrow.RecordBatch, whose rows have the offsets from base_offset to last_offset.
-
-    timestamp: when its leader appended it, in ms since 1970. high_watermark: exclusive; a new leader may show a lower
-    one for a while.
-    """
-
+    #: Its rows have the offsets from base_offset to last_offset.
     batch: pa.RecordBatch
     base_offset: Offset
     last_offset: Offset
     leader_epoch: int
+    #: When the leader appended the batch, in ms since 1970.
     timestamp: int
+    #: Exclusive. A new leader may show a lower one for a while.
     high_watermark: Offset
 
 
 def log_batches(found: Iterable[Found], high_watermark: Offset) -> Iterator[LogBatch]:
-    """Of what was found in files."""
+    """The LogBatches of what was found in files."""
     return (
         LogBatch(
             batch=batch,

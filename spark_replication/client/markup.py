@@ -1,6 +1,6 @@
-"""What a notebook shows of a value: HTML in which every name and text is only text.
+"""HTML for notebooks. Every name and text is escaped.
 
-No background, and no colour but STYLES': the notebook may be light or dark.
+There is no background, and no colour but those of STYLES: a notebook may be light or dark.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ STYLES: Mapping[str, str] = {
 
 
 class Markup(str):
-    """HTML already: nothing in it is escaped again."""
+    """A string that is HTML: it is not escaped again."""
 
     __slots__ = ()
 
 
 def markup(value: Any) -> Markup:
-    """Of any value: a list by its members, None as nothing."""
+    """The HTML of any value: the members of a list, and nothing for None."""
     if isinstance(value, Markup):
         return value
     if isinstance(value, (list, tuple)):
@@ -34,12 +34,12 @@ def markup(value: Any) -> Markup:
 
 
 def styled(kind: str, value: Any = None) -> Markup:
-    """kind: whose style it is; a verdict or severity is its own value."""
+    """The value in the style of `kind`; without a value, the name of the kind itself (a verdict or a severity)."""
     return Markup(f'<span style="{STYLES[kind]}">{markup(kind if value is None else value)}</span>')
 
 
 def link(address: str, value: Any) -> Markup:
-    """What is no page of the web is no link: `javascript:`, say."""
+    """A link, if the address is a web page. Anything else, such as `javascript:`, is shown as text."""
     if not address.startswith(("http://", "https://")):
         return markup(f"{value}: {address}")
     return Markup(f'<a href="{escape(address)}" target="_blank" rel="noopener">{markup(value)}</a>')
@@ -54,7 +54,7 @@ def paragraph(*parts: Any) -> Markup:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> Markup:
-    """Columns are shown with spaces in place of underscores."""
+    """A table. Underscores in the names of columns become spaces."""
     head = "".join(f"<th>{markup(name.replace('_', ' '))}</th>" for name in columns)
     body = "".join(f"<tr>{''.join(f'<td>{markup(cell)}</td>' for cell in row)}</tr>" for row in rows)
     return Markup(f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>")

@@ -1,7 +1,7 @@
-"""Replicas on this host: which of some addresses are here, and what their files hold.
+"""Replicas on this host: which addresses are here, and what the files of a replica hold.
 
-The files are read, not mapped: a disk that fails, or a file that is cut meanwhile, is then an error, and the rest comes
-over the network. A map would end the process.
+The files are read, not mapped. So a disk that fails, or a file that is cut meanwhile, is an error, and the rest comes
+over the network. With a map, the kernel would end the process.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from spark_replication.storage.stored_log import StoredLog
 
 
 def is_nearby(address: str) -> bool:
-    """host:port. On this host, as far as that can be seen: what a replica tells of its files says it for sure."""
+    """Whether this address (host:port) seems to be on this host. Only what a replica says about its files is sure."""
     return _is_this_host(address.rpartition(":")[0].strip("[]"))
 
 
 @lru_cache(1_000)
 def _is_this_host(host: str) -> bool:
-    """A socket can be bound to its address."""
+    """Whether a socket can be bound to the host's address."""
     try:
         found = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)
         for family, kind, protocol, _, address in found:
@@ -38,12 +38,12 @@ def _is_this_host(host: str) -> bool:
 
 
 def has_files(found: FoundRange) -> bool:
-    """Of the range, for this process to look at."""
+    """Whether the range holds anything, and its files are on this host."""
     return found.folder is not None and found.start < found.end and is_here(found.folder)
 
 
 def from_files(found: FoundRange, columns: Sequence[str] | None, newest: pa.Schema) -> Iterator[LogBatch]:
-    """The whole range, of the files where they are here. newest: the topic's schema."""
+    """Read the whole range from the files. `newest` is the topic's schema."""
     assert found.folder is not None
     log = StoredLog(Path(found.folder.path), mapped=False)
     stored = log.read(found.start, found.end, end=found.end, columns=columns, newest=newest, verify=True)

@@ -1,4 +1,5 @@
-"""A client belongs to the process that made it: a fork has a copy of it, and none of its threads and connections."""
+"""A client works only in the process that made it: a fork has a copy of the client, but not its threads and
+connections."""
 
 from __future__ import annotations
 
@@ -8,7 +9,7 @@ from spark_replication.errors import InvalidRequest
 
 
 class OwnProcess:
-    """what: a client's name, as its users know it."""
+    """The process that made a client. `what` is the name of the client in messages."""
 
     __slots__ = ("_pid", "_what")
 
@@ -21,7 +22,7 @@ class OwnProcess:
         return os.getpid() == self._pid
 
     def require(self) -> None:
-        """Costs 0.1 µs."""
+        """Raise InvalidRequest in any other process. Costs 0.1 µs."""
         if os.getpid() != self._pid:
             raise InvalidRequest(
                 f"this {self._what} was made in process {self._pid}, and works nowhere else: make a {self._what} in "

@@ -1,4 +1,4 @@
-"""Which partition a row goes to: by its key, by its own _partition, or all of one turn to the same."""
+"""Which partition a row goes to: by its key, or by its column _partition. Else all rows of one turn go to the same."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import pyarrow as pa
 from spark_replication.errors import InvalidRequest
 from spark_replication.mirror.routing import crc32_of, key_bytes
 
-PARTITION = "_partition"  # the column by which a row names its own
+PARTITION = "_partition"  # the column in which a row names its partition
 
 
 class Placing:
-    """partitions: those of the topic. by: columns of the key; none: by turn, which is the number of a query's
-    task, or of a batch."""
+    """Places rows on the `partitions` of a topic: by the key columns `by`. Without those, by the column _partition, or
+    by `turn`, which is the number of a query's task or of a batch."""
 
     def __init__(self, topic: str, partitions: Sequence[int], by: Sequence[str], turn: int) -> None:
         self._topic = topic
@@ -25,7 +25,7 @@ class Placing:
         self._of_turn = int(self._partitions[turn % len(self._partitions)])
 
     def parts(self, batch: pa.RecordBatch, stored: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """stored: the same rows, as they go into the log. Of each partition its rows, in their order."""
+        """The rows of each partition, in their order. `stored` has the rows of `batch` as they go into the log."""
         if not batch.num_rows:
             return
         targets = self._targets(batch)

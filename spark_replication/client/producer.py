@@ -1,6 +1,6 @@
-"""Writes batches to topics: idempotent, pipelined per partition, and going on with the next leader when one is lost.
+"""Writes batches to topics: idempotent, pipelined per partition, and on to the next leader when one is lost.
 
-send → sender (one a partition) → window → put_stream (one a leader and topic) → transport.flight; answers come back as
+send → sender (one a partition) → window → put_stream (one a leader and topic) → transport.flight. Answers come back as
 futures.
 """
 
@@ -37,25 +37,29 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
-PARTITIONS_MAX = 1_000  # that one producer writes to
+PARTITIONS_MAX = 1_000  # how many partitions one producer writes to
 CLOSE_S = 1.0  # how long streams with nothing in flight may take to end
-UNKNOWN_VERSION_MS = 3_000  # how long a version of a schema that no broker knows is looked for
+UNKNOWN_VERSION_MS = 3_000  # how long a batch is retried whose schema version no broker knows
 
 log = logging.getLogger(__name__)
 
 
 class Producer:
-    """Thread-safe; a forked process makes its own. acks: "all", 1 or 0. deadline_ms: how long a batch is tried for,
-    wherever the time goes. security: settings by name (security.mode, …), or a Security.
+    """Writes batches to topics. Thread-safe; a forked process makes its own.
 
-    batch_bytes: small sends to one partition are stored as one batch up to this size, each counting its Arrow bytes and
-    1 KiB; each has its own answer all the same. 0: every send is a batch of its own. linger_ms: how long a batch that
-    is not full waits for more; 0: not at all, unless others are in flight.
-    in_flight_batches_max, in_flight_bytes_max: what a partition may have without an answer; `send` waits beyond that.
-    identity: the numbers of a program that sends the same again after a crash. Each send is a batch of its own then,
-    and with one that fails all that were sent to its partition after it fail, too.
-    Callbacks of futures run on the producer's threads: they must not wait.
-    A program that ends without close() waits here all the same, and its log says what was not acknowledged then.
+    - `acks`: "all", 1 or 0.
+    - `security`: settings by name (security.mode, …), or a Security.
+    - `deadline_ms`: how long a batch is retried, wherever the time goes.
+    - `in_flight_batches_max`, `in_flight_bytes_max`: how much of a partition may be unanswered. Then `send` waits.
+    - `batch_bytes`: small sends to one partition are stored as one batch up to this size. Each send counts its Arrow
+      bytes and 1 KiB, and has its own answer. With 0, every send is a batch of its own.
+    - `linger_ms`: how long a batch that is not full waits for more sends. With 0, it waits only while others are in
+      flight.
+    - `identity`: the numbers of a program that sends the same batches again after a crash. Then each send is a batch of
+      its own, and a send that fails takes with it all later ones to its partition.
+
+    Callbacks of futures run on the producer's threads: they must not block. A program that ends without close() waits
+    for its batches all the same, and logs how many were not acknowledged.
     """
 
     def __init__(
@@ -103,9 +107,9 @@ class Producer:
     def send(
         self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int | None = None, *, key: bytes | None = None
     ) -> Future[Ack]:
-        """To this partition, or to that of `key`, else to partition 0. A Table goes as one batch, all of it or none.
-        What is wrong with this batch is in its future; Overloaded is raised here, after waiting for room up to the
-        deadline."""
+        """Send a batch to this partition, or to the partition of `key`, or else to partition 0. A Table is sent as one
+        batch, all of it or none. An error of the batch is in its future. Overloaded is raised here, if there is no room
+        until the deadline."""
         self._process.require()
         deadline = Deadline(self._settings.deadline_ms)
         try:
@@ -118,7 +122,7 @@ class Producer:
         return self._sender(target).send(stored, deadline)
 
     def flush(self) -> None:
-        """Waits until all that was sent before has an answer, good or bad: its future says which."""
+        """Wait until every batch that was sent before is acknowledged or has failed: its future says which."""
         self._process.require()
         unanswered = self._unanswered()
         deadline = Deadline(self._settings.deadline_ms)
@@ -130,7 +134,8 @@ class Producer:
             )
 
     def close(self) -> None:
-        """Waits for what is in flight, up to the deadline. Nothing can be sent after that. Nothing to do in a fork."""
+        """Wait for the batches in flight, up to the deadline. Nothing can be sent after that. In a fork, this does
+        nothing."""
         if not self._process.is_this:
             return
         with self._lock:
@@ -194,8 +199,9 @@ class Producer:
         return self._routes.partition_of(topic, key, deadline)
 
     def _as_stored(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:
-        """In the version of the topic's schema that it has. SchemaMismatch only after a second look: the topic may have
-        been made anew. One that fits a version that no broker tells of is tried for long enough for them to hear."""
+        """The batch in the version of the topic's schema that it has. SchemaMismatch is raised only after a second look
+        at the topic, which may have been made again. A batch of a newer version is retried for UNKNOWN_VERSION_MS, so
+        that brokers have time to learn of it."""
         try:
             return self._in_a_version(partition, batch, deadline)
         except SchemaMismatch:
@@ -209,7 +215,7 @@ class Producer:
 
     def _in_a_version(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:
         config = self._routes.await_topic(partition.topic, deadline, partition.partition).config
-        # Where the topic names no schema, its brokers decide.
+        # If the topic has no schema, its brokers decide.
         return in_a_version(batch, topic_schema(config)) if config.schema else batch
 
 

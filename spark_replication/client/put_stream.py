@@ -1,10 +1,11 @@
 """DoPut streams, one for each leader, topic and schema: all partitions that a producer writes to there share it.
 
 A lane is a partition's place on a stream. One thread of a stream asks the lanes' owners for batches, in turn, and sends
-them; the other hands the answers back, to each owner in the order of its batches, whatever order they came in.
+them. The other hands the answers to the owners. Each owner gets its answers in the order of its batches, whatever order
+they came in.
 
 A stream lives until no lane is left on it, the connection ends, an owner finds it silent for too long, or it is
-`STREAM_S_MAX` old. Of a lane that its owner has left, answers say nothing any more.
+`STREAM_S_MAX` old. An owner ignores the answers of a lane that it has left.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import BatchMetadata
 
 STREAM_S_MAX = 600.0
-AT_ONCE = 0.0  # of Lane.ask_at
+AT_ONCE = 0.0  # for Lane.ask_at
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
-    """messages.records.Ack; with an `error` it is messages.records.Refusal."""
+    """A messages.records.Ack, or with an `error` a messages.records.Refusal."""
 
     number: int = -1
     base_offset: int = -1
@@ -45,7 +46,7 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswersOfStream(msgspec.Struct, frozen=True, kw_only=True):
-    """messages.records.AnswersTogether."""
+    """The messages.records.AnswersTogether of a stream."""
 
     answers: tuple[Answer, ...]
 
@@ -56,29 +57,32 @@ class Outgoing(NamedTuple):
 
 
 class Owner(Protocol):
-    """Called from the stream's threads, with none of its locks held."""
+    """Whoever sends over a lane. The stream's threads call it, without holding any lock of the stream."""
 
     def next_batch(self, lane: Lane) -> Outgoing | None:
-        """The time that it gave to `ask_at` has come. None: nothing is to be sent now."""
+        """The batch to send now: the time that the owner gave to `ask_at` has come. None if there is none to send."""
 
     def answered(self, lane: Lane, answers: list[Answer]) -> None:
-        """One a batch, in their order."""
+        """Take one answer a batch, in the order of the batches."""
 
     def ended(self, lane: Lane, error: ReplicationError) -> None:
-        """The last call, with the reason; not for a lane that was left before."""
+        """The stream has ended, for this reason. This is the last call for a lane. It is not made for a lane that was
+        left before."""
 
 
 class Lane:
-    """Of one partition, in one producer epoch. asked_at_s: when the owner is asked for a batch next; the owner guards
-    it. Batches that are without an answer: `_owed`, by number; of these, `_early` have theirs already."""
+    """The place of one partition on a stream, in one producer epoch."""
 
     def __init__(self, stream: LeaderStream, route: Route, epoch: int, owner: Owner) -> None:
         self.route = route
         self.epoch = epoch
         self.owner = owner
+        #: When the owner is asked for a batch next. The owner guards it.
         self.asked_at_s = math.inf
         self._stream = stream
+        #: The numbers of the batches whose answers were not handed on yet, in order.
         self._owed: deque[int] = deque()
+        #: Answers, by number, that came before the answer to an earlier batch.
         self._early: dict[int, Answer] = {}
 
     @property
@@ -91,15 +95,15 @@ class Lane:
 
     @property
     def heard_s(self) -> float:
-        """When anything came over its stream, for whatever lane."""
+        """When the stream last received anything, for any lane."""
         return self._stream.heard_s
 
     def abandon(self, why: str) -> None:
-        """The whole stream: nobody waits for it any longer. Not under an owner's lock."""
+        """Give up the whole stream, for all of its lanes. Do not call this under an owner's lock."""
         self._stream.abandon(why)
 
     def ask_at(self, at_s: float) -> None:
-        """Let the owner be asked for a batch then, unless it is so sooner. Each asking needs another call."""
+        """Have the owner asked for a batch at this time, unless it is asked sooner. Each asking needs another call."""
         if at_s < self.asked_at_s:
             self.asked_at_s = at_s
             self._stream.ask_at(at_s, self)
@@ -111,7 +115,7 @@ class Lane:
         self._owed.append(number)
 
     def in_order(self, answer: Answer) -> list[Answer]:
-        """Those that can be handed on, now that this one is there."""
+        """Take an answer, and return the answers that are next in order."""
         self._early[answer.number] = answer
         found = []
         while self._owed and (first := self._early.pop(self._owed[0], None)) is not None:
@@ -129,11 +133,11 @@ class LeaderStream:
         self._lock = threading.Lock()
         self._lanes: dict[Lane, None] = {}
         self._over = False
-        # What the sending thread is to do: ask a lane's owner, at this time; None: end.
+        #: Orders to the sending thread: ask this lane's owner at this time, or end (None).
         self._asked: queue.SimpleQueue[tuple[float, Lane] | None] = queue.SimpleQueue()
         self._later: list[tuple[float, int, Lane]] = []
         self._count = itertools.count()
-        self._owing: dict[int, Lane] = {}  # by the batch's number
+        self._owing: dict[int, Lane] = {}  # the lane of each unanswered batch, by number
         self._sending = threading.Thread(target=self._send, name=f"put {topic}", daemon=True)
 
     def start(self) -> None:
@@ -148,7 +152,7 @@ class LeaderStream:
         return self._over
 
     def enter(self, lane: Lane) -> bool:
-        """False: too late, it is ending."""
+        """Add a lane. False if it is too late: the stream is ending."""
         with self._lock:
             if not self._over:
                 self._lanes[lane] = None
@@ -190,7 +194,7 @@ class LeaderStream:
             self._send_batches(writer)
             writer.done_writing()
         except FLIGHT_ERRORS:
-            pass  # the stream is broken: its reader ends, too, and learns why
+            pass  # the stream is broken: the reading thread ends, too, and learns why
         finally:
             sent.set()
         reading.join()
@@ -206,7 +210,7 @@ class LeaderStream:
                 writer.write_with_metadata(outgoing.batch, pa.py_buffer(to_json(outgoing.metadata)))
 
     def _next_lane(self) -> Lane | None:
-        """The next one whose time has come."""
+        """Wait for the next lane whose time has come. None if the stream is to end."""
         while True:
             now_s = time.monotonic()
             if self._later and self._later[0][0] <= now_s:
@@ -238,7 +242,7 @@ class LeaderStream:
             reason = error
         with self._lock:
             self._end_sending()
-        sent.wait()  # close() must not meet a write
+        sent.wait()  # close() must not run beside a write
         try:
             writer.close()
         except FLIGHT_ERRORS as error:
@@ -265,15 +269,16 @@ class LeaderStream:
 
 
 class LeaderStreams:
-    """Those of a producer."""
+    """The streams of a producer."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._streams: dict[tuple[str, str, pa.Schema], LeaderStream] = {}
 
     def lane(self, client: flight.FlightClient, route: Route, schema: pa.Schema, *, epoch: int, owner: Owner) -> Lane:
-        """At the route's leader, over `client` unless there is a stream already. The owner must not hear of its end
-        before it knows of the lane: it calls this under the lock that its own methods take."""
+        """Return a lane to the route's leader, on the present stream or on a new one over `client`. The owner calls
+        this under the lock that its own methods take: otherwise it could learn of the lane's end before it has the
+        lane."""
         key = (route.address, route.topic_id, schema)
         with self._lock:
             stream = self._streams.get(key)
@@ -281,7 +286,7 @@ class LeaderStreams:
                 lane = Lane(stream, route, epoch, owner)
                 if stream.enter(lane):
                     return lane
-            # What has ended is forgotten here: brokers that restart have new addresses.
+            # Forget streams that have ended: brokers that restart have new addresses.
             self._streams = {each: found for each, found in self._streams.items() if not found.over}
             stream = self._streams[key] = LeaderStream(client, route.topic, schema)
             lane = Lane(stream, route, epoch, owner)
@@ -290,7 +295,7 @@ class LeaderStreams:
             return lane
 
     def join(self, timeout_s: float) -> None:
-        """Until all have ended: their lanes were left before."""
+        """Wait until all streams have ended. Their lanes were left before."""
         deadline_s = time.monotonic() + timeout_s
         with self._lock:
             streams = list(self._streams.values())

@@ -1,4 +1,4 @@
-"""Which offsets partitions have, and where ranges of them are best cut, as their leaders say: a call to each leader."""
+"""Asks the leaders of partitions which offsets there are, and where ranges are best cut: one call to each leader."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ _Asked = dict[Route, WantedRange]
 
 
 def found_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadline) -> Found:
-    """One of each partition at most. What a leader cannot tell now is asked for again, until the deadline."""
+    """Describe at most one range of each partition. A range that a leader cannot describe yet is asked for again, until
+    the deadline."""
     found: Found = {}
 
     def ask() -> Found:
@@ -41,7 +42,7 @@ def found_ranges(routes: Routes, wanted: Sequence[WantedRange], deadline: Deadli
 
 
 def range_at(routes: Routes, address: str, wanted: WantedRange, deadline: Deadline) -> FoundRange:
-    """As the replica there tells it. Raises why it does not."""
+    """The range as the replica at this address describes it. Raises the error if it cannot."""
     (found,) = _answered(routes, address, [wanted], deadline)
     if found.error != NONE:
         raise error_of(found.error, found.message)

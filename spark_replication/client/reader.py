@@ -1,10 +1,10 @@
-"""Reads a partition in the order of its offsets, going on at the next offset when a stream ends or a leader is lost.
+"""Reads a partition in the order of its offsets. When a stream ends or a leader is lost, it goes on at the next offset.
 
-Who prefers another replica than the leader reads from one, and then from the leader what that one lacks: a follower
-knows of the high watermark later. It is never asked twice in a row for what it did not give.
+A reader that prefers another replica reads from it first, and then from the leader what the replica lacks: a follower
+learns of the high watermark later. A replica that gave nothing is not asked again before the leader.
 
-Invariant: what is handed out continues what was handed out before, whatever brokers send: what lies below the next
-offset is cut off, and a gap is an error.
+Invariant: each batch continues the one before, whatever brokers send. What lies below the next offset is cut off, and a
+gap is an error.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
 FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing new
-STREAM_MS = 10_000  # a stream this old is opened anew: so a leader that hangs is found out, whatever it has sent before
+STREAM_MS = 10_000  # a stream is reopened at this age: otherwise a leader that hangs in mid-stream would go unnoticed
 
 
 Preference = Literal["leader", "follower", "near"] | BrokerId
@@ -51,12 +51,13 @@ log = logging.getLogger(__name__)
 
 
 class Reader:
-    """Thread-safe; a forked process makes its own. deadline_ms: how long a partition that cannot be read is tried for,
-    each time. security: settings by name (security.mode, …), or a Security.
+    """Reads partitions. Thread-safe; a forked process makes its own.
 
-    prefer: whom to read from, as long as that one is in sync and answers: "leader", any "follower", the broker of this
-    id, or who is "near": on this host, and there from its files where this process may read them. Every read gives the
-    same, whoever is preferred.
+    - `security`: settings by name (security.mode, …), or a Security.
+    - `prefer`: the replica to read from, as long as it is in sync and answers: "leader", any "follower", the broker of
+      this id, or one that is "near". Near means on this host, where the files are read if this process may. Every
+      preference reads the same records.
+    - `deadline_ms`: how long a partition that cannot be read is retried, each time.
     """
 
     def __init__(
@@ -89,14 +90,13 @@ class Reader:
         columns: Sequence[str] | None = None,
         topic_id: str | None = None,
     ) -> Iterator[LogBatch]:
-        """From `start` on, up to `stop` (exclusive). Without follow it ends at the high watermark; with it, it waits
-        for more until the reader or the generator is closed. All batches have the columns that the topic had as it
-        began, whatever is added to it meanwhile.
+        """Read batches from `start` on, up to `stop` (exclusive). The read ends at the high watermark. With `follow`,
+        it waits there for more, until the reader or the generator is closed. All batches have the columns that the
+        topic had when the read began.
 
-        start: an offset, "earliest" (what retention has left) or "latest" (only what comes). In its place start_time,
-        a datetime with a time zone or ms since 1970: from the first batch on that was appended then or later.
-
-        topic_id: of the topic that is meant: nothing is read of another one that has its name.
+        `start` is an offset, "earliest" (what retention has left) or "latest" (only new records). `start_time` stands
+        in its place: a datetime with a time zone, or ms since 1970. The read then starts at the first batch that was
+        appended at this time or later. With `topic_id`, no other topic of the same name is read.
         """
         self._process.require()
         asked = asked_start(start, start_time, stop)
@@ -113,18 +113,19 @@ class Reader:
         return _in_one_schema(self._read(ticket))
 
     def topic(self, name: str) -> TopicMetadata:
-        """As a broker tells of it now. UnknownTopicOrPartition: there is none."""
+        """The topic as a broker knows it at present. UnknownTopicOrPartition if there is none."""
         self._process.require()
         self._routes.stale_topic(name)
         return self._routes.await_topic(name, Deadline(self._deadline_ms))
 
     def ranges(self, wanted: Sequence[WantedRange]) -> Found:
-        """Which offsets there are, by partition, and where ranges of them are best cut, as their leaders say."""
+        """Ask the leaders which offsets these ranges have, and where they are best cut. Returns an answer for each
+        partition."""
         self._process.require()
         return found_ranges(self._routes, wanted, Deadline(self._deadline_ms))
 
     def close(self) -> None:
-        """Ends every read, from whatever thread. Nothing to do in a fork."""
+        """End every read; any thread may call this. In a fork, this does nothing."""
         if not self._process.is_this:
             return
         self._closed.set()
@@ -178,13 +179,13 @@ class Reader:
                     self._recover(error, route, tries)
 
     def _preferred(self, ticket: ReadTicket, deadline: Deadline) -> str | None:
-        """The address of a replica in sync; None: the leader is to be read from as ever."""
+        """The address of the preferred replica that is in sync. None if the leader is to be read from."""
         if self._prefer == "leader":
             return None
         try:
             followers = self._routes.followers(ticket.topic, ticket.partition, deadline)
         except ReplicationError:
-            return None  # asking for the leader finds out what is wrong, and tries again
+            return None  # the way to the leader meets the same error, and retries
         if self._prefer == "near":
             return self._near(ticket, followers, deadline)
         if self._prefer == "follower":
@@ -194,14 +195,14 @@ class Reader:
 
     def _near(self, ticket: ReadTicket, followers: Mapping[BrokerId, str], deadline: Deadline) -> str | None:
         addresses = [*followers.values()]
-        with suppress(ReplicationError):  # there is none now
+        with suppress(ReplicationError):  # there is no leader at present
             addresses.insert(0, self._routes.route(ticket.topic, ticket.partition, deadline).address)
         return next(filter(is_nearby, addresses), None)
 
     def _from_replica(
         self, ticket: ReadTicket, offset: Offset, address: str, deadline: Deadline
     ) -> Generator[LogBatch, None, _GoOn]:
-        """What it gives. Returned: where to go on, and whether the leader is to be asked there."""
+        """Yield what the replica gives. Returns the next offset, and whether the leader is to be read from there."""
         began = offset
         try:
             if self._prefer == "near":
@@ -213,13 +214,13 @@ class Reader:
                     offset = found.last_offset + 1
                     yield found
         except ReplicationError:
-            self._routes.stale_topic(ticket.topic)  # whatever it is, the leader says it, too, or makes up for it
+            self._routes.stale_topic(ticket.topic)  # the leader has the same error, or serves what the replica did not
             return offset, offset == began
         return offset, offset == began or not ticket.max_wait_ms
 
     def _from_files(self, ticket: ReadTicket, offset: Offset, address: str, deadline: Deadline) -> Iterator[LogBatch]:
-        """What the replica there has in its files, if these are here. Whatever is wrong with them, the rest may come
-        from its broker; but from one that does not even tell of them, nothing will."""
+        """Read the replica's files, if they are on this host. An error of the files ends only this part: the rest may
+        come from the broker. An error of the broker's answer is raised: it will not serve the rest either."""
         wanted = WantedRange(topic=ticket.topic, partition=ticket.partition, start=offset, to=ticket.to, files=True)
         topic = self._routes.topic(ticket.topic, deadline)
         found = range_at(self._routes, address, wanted, deadline)
@@ -237,8 +238,9 @@ class Reader:
             yield each
 
     def _beginning(self, ticket: ReadTicket, deadline: Deadline) -> Offset:
-        """Where a read begins that names a place or a time: its leader says so, whoever is read from then, and is asked
-        for nothing but that. Once there is something of it, nobody is asked again."""
+        """Resolve the start of a read to an offset. A named place or a time is resolved by the leader, even if a
+        follower is read afterwards. The read goes on by offset: the start is resolved again only if retention removed
+        that offset before anything was read."""
         if isinstance(ticket.start, int):
             return ticket.start
         asked = replace(ticket, to=0, max_wait_ms=0)
@@ -267,12 +269,12 @@ class Reader:
         if not error.retriable or tries.deadline.passed:
             raise told
         if route is not None:
-            # Whatever ended it, a timeout too, may be a leader that is gone.
+            # Any error, a timeout too, may mean that the leader is gone.
             self._routes.stale(route)
         self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))
 
     def _stream(self, ticket: ReadTicket, offset: Offset, address: str) -> Iterator[LogBatch]:
-        """What one DoGet from `offset` on gives."""
+        """Yield what one DoGet from `offset` on gives."""
         with closing(self._chunks(replace(ticket, from_offset=offset, from_time=None), address)) as chunks:
             for chunk in chunks:
                 found = _continued(ticket, offset, chunk)
@@ -281,7 +283,7 @@ class Reader:
                     yield found
 
     def _chunks(self, ticket: ReadTicket, address: str) -> Generator[flight.FlightStreamChunk, None, None]:
-        """It ends with the broker's stream; an error of our tree says why before its time."""
+        """Yield the chunks of the broker's stream, until it ends. A stream that breaks raises a ReplicationError."""
         client = self._routes.client(address)
         try:
             stream = client.do_get(flight.Ticket(to_json(ticket)), flight.FlightCallOptions(timeout=STREAM_MS / 1000))
@@ -303,12 +305,13 @@ class Reader:
 
 
 def _in_one_schema(found: Generator[LogBatch, None, None]) -> Iterator[LogBatch]:
-    """Brokers hear of a topic's next version at different times, and each stream has the one that its broker knows."""
+    """Give all batches the schema of the first. Brokers learn of a topic's next schema version at different times, and
+    each stream has the version that its broker knows."""
     schema: pa.Schema | None = None
     with closing(found):
         for each in found:
             if schema is None or not are_versions(each.batch.schema, schema):
-                schema = each.batch.schema  # of the first, or of a topic that was made again
+                schema = each.batch.schema  # the first batch, or the first of a topic that was made again
             batch = filled(each.batch, range(len(schema)), schema)
             yield each if batch is each.batch else replace(each, batch=batch)
 
@@ -327,7 +330,7 @@ def _position(ticket: ReadTicket, chunk: flight.FlightStreamChunk) -> BatchPosit
 
 
 def _continued(ticket: ReadTicket, next_offset: Offset, chunk: flight.FlightStreamChunk) -> LogBatch | None:
-    """What of this chunk lies from next_offset on and below ticket.to; None: nothing."""
+    """The part of this chunk from next_offset on and below ticket.to. None if that is empty."""
     position = _position(ticket, chunk)
     end = position.base_offset + chunk.data.num_rows
     if ticket.to is not None:

@@ -1,5 +1,7 @@
-"""How large logs are, and how far followers and reassignments, asked of every broker that has some. Who does not answer
-is left out: what it has is unknown."""
+"""Asks brokers for the sizes of their logs, the lags of followers and the progress of reassignments.
+
+A broker that does not answer is left out: what it has is unknown.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ def replica_sizes(
     partitions: tuple[TopicPartition, ...] | None,
     deadline: Deadline,
 ) -> list[ReplicaSize]:
-    """partitions: None = all that each has."""
+    """The sizes that these brokers report for these partitions, or for all that they have with None."""
     found: list[ReplicaSize] = []
     if partitions == ():
         return found
@@ -37,7 +39,7 @@ def replica_sizes(
 
 
 def bytes_of(sizes: Iterable[ReplicaSize]) -> dict[TopicPartition, int]:
-    """Of each partition, as its leader says; where none answered, the most that a replica has."""
+    """The bytes of each partition, as its leader reports. If no leader answered, those of the largest replica."""
     best: dict[TopicPartition, ReplicaSize] = {}
     for size in sizes:
         known = best.get(size.topic_partition)
@@ -47,7 +49,7 @@ def bytes_of(sizes: Iterable[ReplicaSize]) -> dict[TopicPartition, int]:
 
 
 class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """A replica, as its broker told."""
+    """A replica, as its broker describes it."""
 
     topic: str
     partition: PartitionNumber
@@ -57,16 +59,17 @@ class ReplicaDescription(msgspec.Struct, frozen=True, kw_only=True):
     log_start: Offset
     high_watermark: Offset
     log_end: Offset
-    #: The leader epoch of the last record; -1: there is none.
+    #: The leader epoch of the last record; -1 if there is none.
     last_epoch: int
-    #: Of all followers; told by who leads.
+    #: The lag of each follower; empty if the broker does not lead.
     lags: dict[BrokerId, FollowerLag]
 
 
 def replicas_of(
     routes: Routes, metadata: Metadata, partitions: tuple[TopicPartition, ...], deadline: Deadline
 ) -> list[ReplicaDescription]:
-    """Sorted. One of a topic that was made again since is left out, as is one whose broker does not answer."""
+    """The replicas of these partitions, sorted. A replica of a topic that was made again since is left out, and so is
+    one whose broker does not answer."""
     current = {command.topic_partition: command.topic_id for topic in metadata.topics for command in topic.partitions}
     found = [
         ReplicaDescription(
@@ -89,24 +92,22 @@ def replicas_of(
 
 
 class ReassignmentDescription(msgspec.Struct, frozen=True, kw_only=True):
-    """replicas: the target in its order, then those that are being removed. It completes once all of the target are in
-    the ISR.
-
-    bytes_left: what those that are being added lack, together. time_left_ms: at the pace of the last seconds. None:
-    unknown, since the leader does not answer, has not looked for long enough, or sees no end at this pace.
-    """
+    """A reassignment that is under way. It completes once the whole target is in the ISR."""
 
     partition: str
+    #: The target in its order, then the replicas that are being removed.
     replicas: tuple[BrokerId, ...]
     adding: tuple[BrokerId, ...]
     removing: tuple[BrokerId, ...]
     isr: tuple[BrokerId, ...]
+    #: What the replicas that are being added lack, together. None if the leader does not say.
     bytes_left: int | None
+    #: At the pace of the last seconds. None if that is unknown, or the copy never ends at this pace.
     time_left_ms: int | None
 
 
 def moving_of(metadata: Metadata) -> list[PartitionCommand]:
-    """Those that are being reassigned, sorted."""
+    """The partitions that are being reassigned, sorted."""
     found = [each for topic in metadata.topics for each in topic.partitions if each.adding or each.removing]
     return sorted(found, key=lambda each: each.topic_partition)
 

@@ -1,7 +1,8 @@
-"""Which broker leads a partition, asked of any broker that answers, and a Flight client to each. Thread-safe.
+"""Finds the leader of a partition, by asking any broker that answers, and keeps a Flight client to each. Thread-safe.
 
-A route is used until somebody reports it stale. Then it is asked for again, by one thread for all that wait for it,
-each time of another broker. No method waits beyond its deadline, and none tries twice: its caller backs off.
+A route is used until somebody reports it stale. Then one thread asks for it again, for all that wait for it, and each
+time asks another broker. No method waits beyond its deadline. await_topic retries; the callers of the other methods do
+so themselves.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ from spark_replication.transport.security import NO_SECURITY, Security
 Answer = TypeVar("Answer", bound=msgspec.Struct)
 
 ASK_MS = 2_000  # how long one broker has to answer, before the next is asked
-UNKNOWN_TOPIC_MS = 3_000  # how long a topic that nobody knows is looked for
-REFRESH_INTERVAL_S = 0.02  # between two questions for metadata
+UNKNOWN_TOPIC_MS = 3_000  # how long an unknown topic is looked for
+REFRESH_INTERVAL_S = 0.02  # between two requests for metadata
 
 # A broker that comes back on its port is found within this time; channels of one process share no back-off.
 _CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_ms", 500))
@@ -38,7 +39,7 @@ _CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_
 class Routes:
     def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
         self._security = security.of_cluster(lambda: self._cluster_id)
-        self._cluster_id = ""  # whose broker was the first to tell; another cluster's is not asked from then on
+        self._cluster_id = ""  # the cluster of the first broker that answered; no other cluster is asked after that
         self._bootstrap = parse_bootstrap(bootstrap)
         self._named = bootstrap
         self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
@@ -46,7 +47,7 @@ class Routes:
         self._stale: dict[str, int] = {}  # topics to ask for, with the number of the report
         self._reports = 0
         self._turn = 0
-        self._failed: set[str] = set()  # addresses that did not answer last time: they are asked last
+        self._failed: set[str] = set()  # addresses that did not answer last time; they are asked last
         self._clients: dict[str, flight.FlightClient] = {}
         self._closed = threading.Event()
         self._refreshing = threading.Lock()  # one thread at a time asks for metadata
@@ -55,7 +56,7 @@ class Routes:
     # Routes
 
     def route(self, topic: str, partition: int, deadline: Deadline) -> Route:
-        """As last known; asked for if it is not known or was reported stale."""
+        """The last known route. If it is unknown or was reported stale, ask for it first."""
         self.topic(topic, deadline)
         with self._lock:
             try:
@@ -65,7 +66,7 @@ class Routes:
                 raise
 
     def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
-        """The topic with its settings and schema, under the same rules."""
+        """The topic with its settings and schema, as last known or asked for: see `route`."""
         with self._lock:
             if name not in self._routing.topics and name not in self._stale:
                 self._report(name)
@@ -80,8 +81,8 @@ class Routes:
                 raise
 
     def await_topic(self, name: str, deadline: Deadline, partition: int | None = None) -> TopicMetadata:
-        """The topic, once a broker or the controller answers that knows it and its partition. UnknownTopicOrPartition:
-        none has known it for `UNKNOWN_TOPIC_MS`, which is time enough for brokers to hear of a new one."""
+        """Wait for a topic until a broker or the controller knows it and its partition. UnknownTopicOrPartition if none
+        has known it for `UNKNOWN_TOPIC_MS`: by then brokers have heard of a new topic."""
         unknown: Deadline | None = None
 
         def unknown_for_long(error: ReplicationError) -> bool:
@@ -100,7 +101,7 @@ class Routes:
         )
 
     def followers(self, topic: str, partition: int, deadline: Deadline) -> dict[BrokerId, str]:
-        """Addresses of the in-sync replicas that do not lead, under the same rules."""
+        """The addresses of the in-sync replicas that do not lead, as last known or asked for: see `route`."""
         self.topic(topic, deadline)
         with self._lock:
             return self._routing.followers(topic, partition)
@@ -122,7 +123,7 @@ class Routes:
         return found
 
     def stale(self, route: Route) -> None:
-        """This route did not work. A report of one that has been replaced already says nothing."""
+        """Report that a route did not work. If the route has been replaced since, the report is ignored."""
         with self._lock:
             try:
                 current = self._routing.route(route.topic, route.partition)
@@ -132,20 +133,20 @@ class Routes:
                 self._report(route.topic)
 
     def stale_topic(self, name: str) -> None:
-        """What is known of this topic (its schema, its settings) seems to be out of date."""
+        """Report that what is known of a topic (its schema, its settings) seems to be out of date."""
         with self._lock:
             self._report(name)
 
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
-        """As one broker tells it now, of these topics (None: all); it is learned from, too."""
+        """Ask one broker for the metadata of these topics, or of all with None, and learn the routes in it."""
         names = None if topics is None else tuple(topics)
         answer = self.ask(METADATA, GetMetadata(topics=names), deadline)
         self._learn(answer, names or ())
         return answer
 
     def heard(self, answer: Metadata) -> None:
-        """Who lives and who commands, of an answer that somebody else asked for; its topics would cost a look at each
-        partition."""
+        """Learn the brokers and the controller from an answer that somebody else asked for. Its topics are ignored:
+        they would cost a look at each partition."""
         self._learn(msgspec.structs.replace(answer, topics=()), ())
 
     def _learn(self, answer: Metadata, asked: Sequence[str]) -> None:
@@ -155,7 +156,7 @@ class Routes:
 
     @property
     def controller(self) -> str | None:
-        """Its address as last heard, if there is a controller."""
+        """The last known address of the controller, if there is one."""
         return self._routing.controller
 
     def _report(self, topic: str) -> None:
@@ -174,14 +175,14 @@ class Routes:
             answer = self.metadata(sorted(reported), deadline)
             unknown = tuple(sorted(reported.keys() - {found.name for found in answer.topics}))
             if unknown and answer.controller is not None:
-                # It is ahead of every broker; if it is silent, what the broker knows has to do.
+                # The controller is ahead of every broker. If it does not answer, what the broker knows has to do.
                 with suppress(ReplicationError):
                     request = GetMetadata(topics=unknown)
                     told = self.call(answer.controller, METADATA, request, deadline.within_ms(ASK_MS))
                     self._learn(told, unknown)
             self._refreshed_s = time.monotonic()
             with self._lock:
-                # What was reported stale during the question is so still: the answer may be older than the report.
+                # A topic that was reported stale meanwhile stays stale: the answer may be older than the report.
                 self._stale = {name: number for name, number in self._stale.items() if reported.get(name) != number}
         finally:
             self._refreshing.release()
@@ -189,7 +190,7 @@ class Routes:
     # Brokers
 
     def ask(self, action: Action[Asked, Told], request: Asked, deadline: Deadline) -> Told:
-        """A question that changes nothing, of any broker that answers. BrokerNotAvailable: none of these did."""
+        """Send a request that changes nothing to brokers, until one answers. BrokerNotAvailable if none does."""
         tried: dict[str, ReplicationError] = {}
         for address in self._candidates(deadline, tried):
             if address in tried:
@@ -214,7 +215,7 @@ class Routes:
         )
 
     def call(self, address: str, action: Action[Asked, Told], request: Asked, deadline: Deadline) -> Told:
-        """This peer and no other."""
+        """Send a request to this peer and to no other."""
         client = self.client(address)
         try:
             answer = call(client, action, request, max(1, deadline.remaining_ms))
@@ -235,7 +236,8 @@ class Routes:
             return self._clients[address]
 
     def forget(self, address: str, client: flight.FlightClient) -> None:
-        """Its connection failed: the next call makes a new one. Streams that still run over it are not touched."""
+        """Drop a client whose connection failed: the next call makes a new one. Streams that still run over the old one
+        go on."""
         with self._lock:
             if self._clients.get(address) is client:
                 del self._clients[address]
@@ -248,7 +250,8 @@ class Routes:
             client.close()
 
     def _candidates(self, deadline: Deadline, tried: dict[str, ReplicationError]) -> Iterator[str]:
-        """Those that answered last time in turn, then the others, then whom the bootstrap names now."""
+        """The addresses to ask: the known brokers in turn, then those that the bootstrap names. An address that did not
+        answer last time comes after all others."""
         with self._lock:
             known = [registration.address for _, registration in sorted(self._routing.brokers.items())]
             self._turn += 1
@@ -266,7 +269,7 @@ class Routes:
         yield from later
 
     def _drop_unused_clients(self) -> None:
-        """Brokers that restart get new ports: clients to the old ones must not pile up."""
+        """Drop clients to old addresses: brokers that restart get new ports, and their clients would pile up."""
         used = {registration.address for registration in self._routing.brokers.values()} | {self._routing.controller}
         self._clients = {address: client for address, client in self._clients.items() if address in used}
         self._failed &= used

@@ -1,12 +1,12 @@
-"""The way of one partition's batches to its leader, whoever that is: window → lane → answers → futures.
+"""Sends the batches of one partition to its leader, whichever broker leads: window → lane → answers → futures.
 
-A batch that more may join waits for `linger_ms`, and for one of `IN_FLIGHT_ALONE` batches to be answered: a producer
-that sends faster than that sends larger batches, and one that does not waits for nothing.
+A batch that is not full waits `linger_ms` for more sends. With `IN_FLIGHT_ALONE` batches unanswered, it waits until one
+of them is answered. So a fast producer builds larger batches, and a slow one waits for nothing but `linger_ms`.
 
-One thread watches: it takes a lane of a stream to the leader while there are batches and none is open, fails what has
-run out of time, and looks whether the leader has changed when answers stay away. The stream's own threads send and
-receive. What an event means for the batches is the window's to say; everything here is guarded by one lock, and futures
-are resolved outside it, since they call back.
+One thread watches. It opens a lane to the leader while there are batches and no lane, fails batches that have run out
+of time, and looks for a new leader when answers stay away. The stream's own threads send and receive. The window
+decides what an event means for the batches. One lock guards everything here. Futures are resolved outside of it, since
+they call back.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from spark_replication.errors import (
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import Offset, TopicPartition
 
-STALL_S = 1.0  # without an answer for this long, the route is asked for again
-# Without an answer for this long over the whole stream, the stream is given up for a new one: a broker answers within
-# its request.timeout.ms, 10 s by default, whatever becomes of the batch.
+STALL_S = 1.0  # after this long without an answer, the route is asked for again
+# After this long without an answer over the whole stream, the stream is replaced: a broker answers within its
+# request.timeout.ms, 10 s by default, whatever becomes of the batch.
 SILENCE_S_MAX = 15.0
 IN_FLIGHT_ALONE = 4  # batches in flight up to which the next one waits for nothing
-SEND_BYTES = 1_024  # what a send counts beside its Arrow message: about what is kept for it here
+SEND_BYTES = 1_024  # what a send counts beside its Arrow message: about what the producer keeps for it
 
 _OF_CONTENT = frozenset((BatchTooLarge.code, SchemaMismatch.code, InvalidRequest.code))
 
@@ -53,7 +53,7 @@ Acks = Literal["all", 0, 1]
 
 
 class Ack(msgspec.Struct, frozen=True, kw_only=True):
-    """Where a batch is: its rows have the offsets from base_offset to last_offset."""
+    """The place of a batch: its rows have the offsets from base_offset to last_offset."""
 
     topic: str
     partition: int
@@ -62,14 +62,13 @@ class Ack(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):
-    """Under which numbers a producer's batches are stored, each partition's from 0 on. Whoever sends the same batches
-    under the same numbers again is acknowledged, and they are stored once.
-
-    A later epoch fences the ones before. any_order: a batch that is sent again may have its rows in another order.
-    """
+    """The numbers of a producer's batches, in each partition from 0 on. A producer that sends the same batches under
+    the same numbers again gets its acknowledgements, and the batches are stored once."""
 
     producer: int
+    #: A later epoch fences the earlier ones.
     epoch: int = 0
+    #: Whether a retry of a batch may have its rows in another order.
     any_order: bool = False
 
 
@@ -86,8 +85,6 @@ Settled = list[tuple[Send[Ack], Ack | ReplicationError]]
 
 
 class Sender:
-    """identity: all senders of a producer share it. is_fixed: its numbers are somebody's own, and never changed."""
-
     def __init__(
         self,
         partition: TopicPartition,
@@ -98,14 +95,16 @@ class Sender:
         *,
         is_fixed: bool = False,
     ) -> None:
+        """All senders of a producer share its `identity`. With `is_fixed`, the user chose its numbers: they are never
+        changed."""
         self.partition = partition
         self._routes = routes
         self._streams = streams
         self._identity = identity
         self._settings = settings
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)  # send() waits for it
-        self._attention = threading.Condition(self._lock)  # the watching thread
+        self._room = threading.Condition(self._lock)  # send() waits on it
+        self._attention = threading.Condition(self._lock)  # the watching thread waits on it
         batches_max, bytes_max = settings.in_flight_batches_max, settings.in_flight_bytes_max
         self._window: Window[Ack] = (
             FixedWindow(batches_max=batches_max, bytes_max=bytes_max, epoch=identity.epoch)
@@ -113,11 +112,11 @@ class Sender:
             else Window(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=settings.batch_bytes)
         )
         self._lane: Lane | None = None
-        self._trouble: ReplicationError | None = None  # since the last acknowledgement
-        self._failures = 0  # likewise
-        self._progress_s = 0.0  # when the lane was taken, had an answer, or nothing to answer
-        self._looked_s = 0.0  # when the route was asked for again, for want of an answer
-        self._expired = 0  # batches that ran out of time, ever
+        self._trouble: ReplicationError | None = None  # the last error since the last acknowledgement
+        self._failures = 0  # since the last acknowledgement
+        self._progress_s = 0.0  # when the lane was last opened, answered, or without anything to answer
+        self._looked_s = 0.0  # when the route was last asked for again because answers stayed away
+        self._expired = 0  # how many sends have run out of time so far
         self._dozing = False  # the watching thread waits without a limit
         self._closing = False
         self._watching = threading.Thread(target=self._watch, name=f"send {partition}", daemon=True)
@@ -126,8 +125,8 @@ class Sender:
     # What the producer calls
 
     def send(self, batch: pa.RecordBatch, deadline: Deadline) -> Future[Ack]:
-        """Waits for room, up to the deadline. Overloaded also once those before it run out of time: room that comes of
-        that helps nobody."""
+        """Add a batch to the window, after waiting for room up to the deadline. Overloaded if there is none by then, or
+        if sends before it run out of time: the room that they leave helps nobody."""
         future: Future[Ack] = Future()
         future.set_running_or_notify_cancel()  # it is on its way: it cannot be cancelled
         send = Send(
@@ -154,7 +153,7 @@ class Sender:
         while not self._closing and not self._window.has_room(send):
             if deadline.passed or expired != self._expired:
                 break
-            self._close_last()  # nobody joins it while the window is full
+            self._close_last()  # nothing joins the last batch while the window is full
             self._room.wait(deadline.remaining_s)
         if self._closing:
             raise InvalidRequest("this producer is closed: open another")
@@ -169,7 +168,7 @@ class Sender:
             )
 
     def flush(self) -> list[Future[Ack]]:
-        """What has no answer yet; none of it waits for more to join it."""
+        """Return the sends that have no answer yet. None of them waits for more to join its batch."""
         with self._lock:
             self._close_last()
             return [send.future for send in self._window.live()]
@@ -179,7 +178,7 @@ class Sender:
         self._ask_for_next()
 
     def close(self) -> None:
-        """Takes no more; ends when the last batch has its answer, or is out of time."""
+        """Accept no more sends. The sender ends when the last batch is answered or has run out of time."""
         with self._lock:
             self._closing = True
             self._close_last()
@@ -203,7 +202,7 @@ class Sender:
             self._back_off()
 
     def _has_batches(self) -> bool:
-        """Waits for some; False: there will be none."""
+        """Wait for a batch. False if none will come."""
         with self._lock:
             while not self._window and not self._closing:
                 self._doze()
@@ -224,14 +223,14 @@ class Sender:
     def _failed_to_open(self, error: ReplicationError) -> Settled:
         with self._lock:
             if self._trouble is None or time.monotonic() < self._window.first_live_deadline_s:
-                self._note(error)  # else the last try had no time to find out more
+                self._note(error)  # otherwise this try had no time: the earlier error tells more
             if error.retriable:
                 return self._expire()
             self._room.notify_all()
             return _because_of(error, self._window.fail_all())
 
     def _watch_lane(self, lane: Lane) -> None:
-        """Until it is over."""
+        """Watch a lane until it is over."""
         while True:
             with self._lock:
                 if self._lane is not lane:
@@ -243,7 +242,8 @@ class Sender:
                 self._look_for_another_leader(lane)
 
     def _wait_for_trouble(self, lane: Lane) -> bool:
-        """True: answers stay away. Else something may have run out of time, or the lane has ended."""
+        """Wait until something needs attention. True if answers stay away. False if a send may have run out of time, or
+        the lane may have ended."""
         if not self._window and self._closing:
             self._give_up(lane, None)
             return False
@@ -282,7 +282,7 @@ class Sender:
                 self._give_up(lane, BrokerNotAvailable(f"{moved}: retry", maybe_written=True))
 
     def _report(self, lane: Lane) -> None:
-        """What the end of a lane says about the route, and about the connection."""
+        """Report the route, and drop the connection, if a lane ended with an error that says so."""
         with self._lock:
             trouble = self._trouble
         if trouble is not None and trouble.stale_routes:
@@ -312,7 +312,7 @@ class Sender:
             self._window.send_next()
             self._ask_for_next()
             sends, sequence = pending.sends, pending.sequence
-        # Outside the lock: this may copy as much as a batch holds. Sends of a batch with a number stay as they are.
+        # Outside the lock, since this may copy a whole batch. The sends of a batch with a number do not change.
         batch = sends[0].batch if len(sends) == 1 else pa.concat_batches([send.batch for send in sends])
         return Outgoing(
             batch,
@@ -335,7 +335,7 @@ class Sender:
             for answer in answers:
                 if answer.error:
                     settled += self._refused(lane, answer)
-                    break  # the lane is given up: what comes after that says nothing any more
+                    break  # the lane is given up: later answers mean nothing
                 settled += self._acknowledged(answer)
             self._room.notify_all()
             self._ask_for_next()
@@ -355,23 +355,23 @@ class Sender:
     # Under the lock
 
     def _ask_for_next(self) -> None:
-        """Lets the stream ask for the next batch once that can go."""
+        """Have the stream ask for the next batch once it may be sent."""
         lane, pending = self._lane, self._window.next_unsent
         if lane is None or pending is None:
             return
         if pending.kind.equals(lane.schema):
             lane.ask_at(self._sendable_at_s(lane, pending))
-        elif not self._window.unanswered:  # left before, the lane would take those answers with it, again and again
-            self._give_up(lane, None)  # the next one is of the other schema's stream
+        elif not self._window.unanswered:  # leaving earlier would lose those answers, again and again
+            self._give_up(lane, None)  # the next lane is on the stream of the other schema
 
     def _sendable_at_s(self, lane: Lane, pending: Pending[Ack]) -> float:
-        """Until when this batch still waits for more to join it, unless it is full or closed before."""
+        """When this batch may be sent. Until then it waits for more sends, unless it is full or closed before."""
         if not pending.kind.equals(lane.schema):
             return math.inf
         if pending.closed:
             return AT_ONCE
         if self._window.unanswered >= IN_FLIGHT_ALONE:
-            return math.inf  # an answer lets it go
+            return math.inf  # until an answer comes
         return pending.opened_s + self._settings.linger_ms / 1000
 
     def _acknowledged(self, answer: Answer) -> Settled:
@@ -401,7 +401,7 @@ class Sender:
         return _because_of(error, failed)
 
     def _give_up(self, lane: Lane, error: ReplicationError | None) -> None:
-        """What was sent on it is sent again on the next one."""
+        """Leave a lane. What was sent on it is sent again on the next one."""
         if self._lane is lane:
             self._lane = None
             lane.leave()

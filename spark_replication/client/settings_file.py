@@ -1,4 +1,4 @@
-"""Settings as a program finds them, a file, the environment and what was said besides, and as it hands them on."""
+"""The settings of a program: how it reads them from a file and the environment, and hands them to other processes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from spark_replication.errors import InvalidConfig
 
 
 def read_settings(config: str | Path | Mapping[str, Any] | None, *layers: Mapping[str, Any]) -> Settings:
-    """Of a TOML file or a mapping, then SPARK_REPLICATION_… of the environment, then further layers."""
+    """Read settings from a TOML file or a mapping. SPARK_REPLICATION_… of the environment overrides them, and each
+    further layer overrides what comes before it."""
     given: Mapping[str, Any] = {}
     if isinstance(config, Mapping):
         given = config
@@ -30,7 +31,8 @@ def read_settings(config: str | Path | Mapping[str, Any] | None, *layers: Mappin
 
 
 def overrides_of(settings: Settings) -> Mapping[str, Any]:
-    """What differs from the defaults, as it is handed to another process, which may work in another directory."""
+    """The settings that differ from the defaults, to be handed to another process. Paths of files become absolute: the
+    other process may have another working directory."""
     defaults, given = msgspec.to_builtins(Settings()), msgspec.to_builtins(settings)
     return {
         name: str(Path(value).absolute()) if name.endswith(FILE_ENDING) else value

@@ -12,7 +12,7 @@ FLIGHT_ERRORS = (flight.FlightError, pa.ArrowException, OSError)
 
 
 def error_of_stream(error: Exception) -> ReplicationError:
-    """The broker's own error; one without a name says no more than that the broker has failed, and another may not."""
+    """The broker's own error. An error without a code says only that the broker has failed: another broker may work."""
     named = error_of_flight(error)
     if named.code != ReplicationError.code:
         return named

@@ -1,4 +1,5 @@
-"""Topics of any number, described by pages: a request names at most twenty, and an answer has an end."""
+"""Describes any number of topics by pages: a request names at most twenty topics, and the size of an answer is
+limited."""
 
 from __future__ import annotations
 
@@ -10,8 +11,8 @@ from spark_replication.messages.descriptions import TOPICS_A_REQUEST_MAX, Descri
 
 
 def topics_by_pages(names: Sequence[str] | None, ask: Callable[[DescribeTopics], TopicPage]) -> list[TopicMetadata]:
-    """By name; one that is not known is left out. Pages are asked for one after another: the cluster may change
-    between two."""
+    """Describe topics, sorted by name. An unknown topic is left out. Pages are read one after another, so the cluster
+    may change between two."""
     found: dict[str, TopicMetadata] = {}
     for request in _requests(names):
         page = ask(request)
@@ -32,7 +33,8 @@ def _requests(names: Sequence[str] | None) -> Iterator[DescribeTopics]:
 
 
 def _add(found: dict[str, TopicMetadata], page: TopicPage) -> None:
-    """A topic that was made again between two pages is told from its first partition on."""
+    """Add the topics of a page. A topic that was made again between two pages is described from its first partition
+    on."""
     for topic in page.topics:
         before = found.get(topic.name)
         if before is not None and before.topic_id == topic.topic_id:

@@ -1,6 +1,7 @@
-"""Waiting for a plan that was applied, in waves: what had no room is applied again once nothing else of it moves.
+"""Waits for an applied plan, in waves: moves that had no room are applied again once no other move is under way.
 
-The controller moves what has begun with or without this process; only what had no room needs somebody who waits.
+The controller completes the moves that have begun, with or without this process. Only the moves that had no room need a
+process that waits.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from spark_replication.core.moves.moves import Move, Plan, size_text, time_text
 from spark_replication.errors import ReplicationError, RequestTimedOut
 
 POLL_S = 0.5
-PACE_LOOKS_MAX = 20  # the pace is that between the first and the last of so many looks
+PACE_LOOKS_MAX = 20  # the pace is measured between the first and the last of this many looks
 
 Refused = dict[str, ReplicationError]
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a plan is. A move that was refused for good is not counted in any field."""
+    """The progress of a plan. A move that was refused for good is not counted in any field."""
 
     #: Partitions that are to move.
     partitions: int
@@ -32,11 +33,12 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     ended: int
     #: What all moves copy together. A move of unknown size adds nothing.
     bytes_to_copy: int
-    #: Of `bytes_to_copy`. A partition whose leader does not tell adds nothing until its move has ended.
+    #: The part of `bytes_to_copy` that is done. A partition whose leader does not answer adds nothing until its move
+    #: has ended.
     bytes_copied: int
-    #: None: nothing was copied between the looks that are remembered, or there was one look.
+    #: None if nothing was copied between the looks that are remembered, or there was only one look.
     bytes_per_second: float | None
-    #: At that pace. None: there is no pace, or a size is unknown.
+    #: At that pace. None if there is no pace, or a size is unknown.
     time_left_s: float | None
 
     def __str__(self) -> str:
@@ -55,7 +57,8 @@ class Pace:
         self._looks: deque[tuple[float, int]] = deque(maxlen=PACE_LOOKS_MAX)
 
     def seen(self, at_s: float, bytes_copied: int) -> float | None:
-        """Bytes a second, with this look. None: nothing was copied in between, or there is no earlier look."""
+        """Add a look, and return the pace in bytes a second. None if nothing was copied since the first look that is
+        remembered, or there is no earlier look."""
         self._looks.append((at_s, bytes_copied))
         first_s, first = self._looks[0]
         if at_s <= first_s or bytes_copied <= first:
@@ -70,10 +73,9 @@ def wait_in_waves(
     wait_s: float,
     tell: Callable[[Progress], None],
 ) -> Refused:
-    """Returns what was refused for good, once all other moves have ended. refused: what `Admin.apply(plan)` returned.
-    tell: is called at each look until then.
-
-    RequestTimedOut: some moves have not ended after wait_s."""
+    """Wait until all moves of an applied plan have ended, and return those that were refused for good. `refused` is
+    what `Admin.apply(plan)` returned. `tell` is called at each look. RequestTimedOut if some moves have not ended after
+    wait_s."""
     deadline, pace, answer = Deadline(wait_s * 1_000), Pace(), dict(refused)
     while True:
         waiting = {name for name, error in answer.items() if error.retriable}
@@ -100,7 +102,8 @@ def progress_of(
     pace: Pace,
     now_s: float,
 ) -> Progress:
-    """waiting: which of these moves have not begun. moving: those under way. All others have ended."""
+    """The progress of these moves: those in `waiting` have not begun, those in `moving` are under way, and all others
+    have ended."""
     copied = 0
     left: list[int | None] = []
     for move in moves:

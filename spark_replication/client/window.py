@@ -1,19 +1,20 @@
-"""The batches of one partition that have no answer yet, their numbers, and what each event makes of them. Pure.
+"""The batches of one partition that have no answer yet, their numbers, and what each event does to them. Pure.
 
-Brokers store batch n of a producer epoch only after n-1, and answer one that they have with its first place. So:
+Brokers store batch n of a producer epoch only after n-1. They answer a batch that they have with its first place. So:
 
 - Small sends of one kind are joined to one batch until it is full, closed, or has a number.
-- A batch gets its number when it is first sent, and keeps it: sent again, to whomever, it is stored once. As long as it
-  has one it consists of the same sends, those that nobody waits for included: its place stands for all of them.
-- If a batch was surely not written, nothing numbered after it in this epoch was or will be: brokers refuse what follows
-  a refused batch, and store n only after n-1. It may be taken out: the rest is numbered anew from 0 in the next epoch,
-  which also fences copies that still lie in some broker's buffers.
-- A batch that may be written leaves no gap either way: its number is kept for it. Once its time is over, it stays as a
-  ghost that is sent on behalf of those behind it; when these are gone too, the next epoch begins.
-- One bad send fails no neighbour: what was refused for what is in it, and surely not written, is sent again in halves.
+- A batch gets its number when it is first sent, and keeps it: sent again, to any broker, it is stored once. While it
+  has a number it consists of the same sends, even those that nobody waits for: its place stands for all of them.
+- If a batch was surely not written, no batch with a later number of this epoch was or will be written: brokers refuse
+  what follows a refused batch, and store n only after n-1. The batch may be taken out. The rest is numbered anew from 0
+  in the next epoch, which also fences copies that still lie in a broker's buffers.
+- A batch that may be written keeps its number, so that there is no gap either way. Once its time is over, it stays as a
+  ghost, which is sent on behalf of the batches behind it. When these are gone, too, the next epoch begins.
+- One bad send fails no neighbour: a batch that was refused for its content, and surely not written, is sent again in
+  halves.
 
-An answer of a stream belongs to the first batch, since a stream sends them in order, starting with the first. After an
-answer that is no acknowledgement the stream is of no use: the caller opens another, which sends everything again.
+An answer of a stream belongs to the first batch, since a stream sends the batches in order, from the first on. After a
+refusal the stream is of no use: the caller opens another, which sends everything again.
 """
 
 from __future__ import annotations
@@ -29,30 +30,31 @@ Result = TypeVar("Result")
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Send(Generic[Result]):
-    """What one call gave. kind: only sends of one kind go together. expired: nobody waits for it any more."""
+    """The batch of one call."""
 
     batch: Any
+    #: Only sends of one kind are joined.
     kind: Any
     rows: int
     bytes: int
     deadline_s: float
     future: Future[Result]
+    #: Whether its deadline has passed: then nobody waits for it.
     expired: bool = False
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Pending(Generic[Result]):
-    """A batch as it is stored, of at least one send.
-
-    closed: nothing joins it any more. maybe_written: some copy that was sent under this number had no answer, or one
-    that promised nothing. renumbered: its number was out of order once.
-    """
+    """A batch as it is stored, of at least one send."""
 
     sends: list[Send[Result]]
     opened_s: float = 0.0
+    #: Nothing joins a closed batch.
     closed: bool = False
     sequence: int | None = None
+    #: Whether a copy that was sent under this number had no answer, or an answer that promised nothing.
     maybe_written: bool = False
+    #: Whether its number was refused once as out of order.
     renumbered: bool = False
 
     @property
@@ -69,31 +71,33 @@ class Pending(Generic[Result]):
 
     @property
     def expired(self) -> bool:
-        """A ghost."""
+        """Whether the batch is a ghost: nobody waits for any of its sends."""
         return all(send.expired for send in self.sends)
 
 
 class Failed(NamedTuple):
-    """A send that has failed for good, and whether it may be there all the same."""
+    """A send that has failed for good, and whether it may be written all the same."""
 
     send: Send[Any]
     maybe_written: bool
 
 
 class Window(Generic[Result]):
-    """Invariants: the first `_sent` were sent on the present stream; numbers are contiguous, those without come last;
-    all but the last are closed. When `epoch` has moved, streams of the one before are of no use.
+    """The unanswered batches of one partition, in order.
 
-    batch_bytes: sends are joined up to this size; a larger one goes by itself.
+    Invariants: the first `_sent` batches were sent on the present stream. Numbers are contiguous, and batches without a
+    number come last. All batches but the last are closed. Once `epoch` has risen, streams of an earlier epoch are of no
+    use.
     """
 
     def __init__(self, *, batches_max: int, bytes_max: int, batch_bytes: int, epoch: int = 0) -> None:
+        """Sends are joined up to `batch_bytes`. A larger send is a batch of its own."""
         self.epoch = epoch
         self._batches_max = batches_max
         self._bytes_max = bytes_max
         self._batch_bytes = batch_bytes
         self._bytes = 0
-        self._last_bytes = 0  # of the last batch, which grows
+        self._last_bytes = 0  # the size of the last batch, which grows
         self._pending: deque[Pending[Result]] = deque()
         self._sent = 0
         self._next_sequence = 0
@@ -107,7 +111,7 @@ class Window(Generic[Result]):
 
     @property
     def unanswered(self) -> int:
-        """How many of them the present stream has sent."""
+        """How many batches the present stream has sent."""
         return self._sent
 
     @property
@@ -119,18 +123,18 @@ class Window(Generic[Result]):
         return next((s.deadline_s for pending in self._pending for s in pending.sends if not s.expired), math.inf)
 
     def live(self) -> list[Send[Result]]:
-        """Those that somebody waits for."""
+        """The sends that somebody waits for."""
         return [send for pending in self._pending for send in pending.live]
 
     def has_room(self, send: Send[Result]) -> bool:
-        """One batch always has: it may be larger than the window."""
+        """Whether a send fits. An empty window has room for any: a send may be larger than the window."""
         within = len(self._pending) < self._batches_max or self._joins(send)
         return (within and self._bytes + send.bytes <= self._bytes_max) or not self._pending
 
     def add(self, send: Send[Result], now_s: float) -> bool:
-        """True: there is a batch, or one is full, that was not before."""
+        """Add a send. True if it began a batch, or filled one."""
         if self._pending:
-            # Deadlines never fall from first to last: whatever is before an expired one is answered or expired, too.
+            # Deadlines never fall from first to last: everything before an expired send is answered or expired, too.
             send.deadline_s = max(send.deadline_s, self._pending[-1].sends[-1].deadline_s)
         joins = self._joins(send)
         self._bytes += send.bytes
@@ -146,7 +150,7 @@ class Window(Generic[Result]):
         return not joins or self._pending[-1].closed
 
     def close_last(self) -> None:
-        """What is there goes without waiting for more."""
+        """Let the last batch be sent without waiting for more sends."""
         if self._pending:
             self._pending[-1].closed = True
 
@@ -156,7 +160,7 @@ class Window(Generic[Result]):
         return self._last_bytes + send.bytes <= self._batch_bytes and bool(self._pending[-1].kind == send.kind)
 
     def send_next(self) -> Pending[Result]:
-        """The next unsent one, with its number: it counts as sent from now on."""
+        """Return the next unsent batch, with its number. It counts as sent from here on."""
         pending = self._pending[self._sent]
         pending.closed = True
         if pending.sequence is None:
@@ -166,12 +170,12 @@ class Window(Generic[Result]):
         return pending
 
     def acknowledged(self) -> Pending[Result]:
-        """The first one is written. (A ghost, too: nobody waits for that.)"""
+        """The first batch is written: return it. It may be a ghost, which nobody waits for."""
         self._sent -= 1
         return self._take_first()
 
     def interrupted(self) -> None:
-        """The stream is gone: what was sent on it may be written, or may yet be."""
+        """The stream is gone: what was sent on it may be written, or may be written later."""
         for pending in self._of_stream():
             pending.maybe_written = True
         self._sent = 0
@@ -179,7 +183,7 @@ class Window(Generic[Result]):
     def refused(
         self, *, retriable: bool, out_of_order: bool, forgotten: bool, of_content: bool, maybe_written: bool
     ) -> list[Failed]:
-        """The first one was not acknowledged; the stream is given up. Returned: what has failed for good."""
+        """The first batch was refused, and the stream is given up. Return the sends that have failed for good."""
         for pending in self._of_stream()[1:]:
             pending.maybe_written = True
         self._sent = 0
@@ -188,13 +192,13 @@ class Window(Generic[Result]):
         if retriable:
             return []
         if out_of_order and not first.renumbered:
-            # The leader's log does not hold the batch before it: it was made again, truncated, or has forgotten us.
-            # Then it holds neither this one nor those behind it.
+            # The leader's log does not hold the batch before the first: the log was made again or truncated, or has
+            # forgotten this producer. So it holds neither the first batch nor those behind it.
             first.renumbered = True
             self._begin_epoch()
             return []
         if forgotten and not first.maybe_written:
-            # The leader knows nothing of us: we do. None of those that are left was ever stored.
+            # The leader has forgotten this producer, but the window knows that no batch that is left was ever stored.
             self._begin_epoch()
             return []
         failed = self._take_first()
@@ -204,7 +208,8 @@ class Window(Generic[Result]):
                 self._put_back_halves(live)
                 live = []
             self._begin_epoch()
-        # Else it may be there under its number, and those behind it keep theirs. If it is not, they are out of order.
+        # Otherwise the batch may be stored under its number, and those behind it keep theirs. If it is not stored, they
+        # will be refused as out of order.
         return [Failed(send, failed.maybe_written) for send in live]
 
     def _put_back_halves(self, sends: list[Send[Result]]) -> None:
@@ -213,7 +218,7 @@ class Window(Generic[Result]):
             self._pending.appendleft(Pending(sends=half, closed=True))
 
     def expire(self, now_s: float) -> list[Failed]:
-        """Those whose time is over, and whether each may be there."""
+        """Expire the sends whose time is over. Return them, each with whether it may be written."""
         if now_s < self.first_live_deadline_s:
             return []
         for place in range(self._sent):
@@ -237,7 +242,7 @@ class Window(Generic[Result]):
         return failed
 
     def fail_all(self) -> list[Failed]:
-        """No batch has a chance: the window is empty after that."""
+        """Fail all batches: the window is empty after that."""
         self.interrupted()
         failed = [Failed(send, pending.maybe_written) for pending in self._pending for send in pending.live]
         self._keep([])
@@ -248,7 +253,8 @@ class Window(Generic[Result]):
         return [self._pending[place] for place in range(self._sent)]
 
     def _begin_epoch(self) -> None:
-        """None of those that are left was written in the epoch that ends. Ghosts have served their purpose."""
+        """Begin the next epoch: no batch that is left was written in the one that ends. Ghosts are dropped, since they
+        have served their purpose."""
         self.epoch += 1
         self._next_sequence = 0
         self._sent = 0
@@ -258,7 +264,7 @@ class Window(Generic[Result]):
         self._forget_expired()
 
     def _forget_expired(self) -> None:
-        """Out of every batch that has no number; a batch of nothing else goes whole."""
+        """Drop expired sends from every batch without a number, and batches that have no other sends."""
         for pending in self._pending:
             if pending.sequence is None:
                 pending.sends = pending.live
@@ -276,9 +282,9 @@ class Window(Generic[Result]):
 
 
 class FixedWindow(Window[Result]):
-    """Its numbers mean something to whoever gave them: the n-th send of an epoch is batch n, now and when the same is
-    sent again by another process. So nothing is joined and nothing numbered anew: with what fails for good, all behind
-    it fails, and the window is over."""
+    """A window whose numbers the user chose: the n-th send of an epoch is batch n, also when another process sends it
+    again. So sends are not joined, and batches are not numbered anew. When a batch fails for good, all batches behind
+    it fail, too, and the window is over."""
 
     def __init__(self, *, batches_max: int, bytes_max: int, epoch: int) -> None:
         super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0, epoch=epoch)
@@ -301,9 +307,9 @@ class FixedWindow(Window[Result]):
         return self._end(self._of_stream())
 
     def _end(self, sent: list[Pending[Result]]) -> list[Failed]:
-        """sent: those that may be written, for all that is known."""
+        """Fail all batches, and end the window. The batches in `sent` may be written."""
         self.over = True
-        self.epoch += 1  # streams of this one are of no use
+        self.epoch += 1  # streams of the epoch that ends are of no use
         for pending in sent:
             pending.maybe_written = True
         failed = [Failed(send, pending.maybe_written) for pending in self._pending for send in pending.live]
