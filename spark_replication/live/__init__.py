@@ -1,1 +1,1 @@
-"""Threads and processes: what the outside of the engines looks like when it is real."""
+"""The real outside of the engines: threads and processes."""

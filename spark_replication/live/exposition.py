@@ -1,7 +1,7 @@
-"""Metrics as text that Prometheus reads, and the series that every process of ours has.
+"""Metrics as text that Prometheus reads, and the series that each of our processes has.
 
-A registry lives for one scrape: several brokers and controllers may share a process, and none of them the library's
-global one. Names and helps are part of what users rely on: `conf/alerts.yml` and `conf/grafana.json` use them.
+A registry lives for one scrape. Several brokers and controllers may share a process, and none uses the library's global
+registry. Users rely on the names and helps: `conf/alerts.yml` and `conf/grafana.json` use them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class _Once(Collector):
 
 
 def exposition(found: Iterable[Metric]) -> str:
-    """These families, and how the process itself is."""
+    """The text of these families, and of the metrics of the process itself."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Once(found))
     ProcessCollector(registry=registry)
@@ -42,7 +42,7 @@ def gauge(name: str, meaning: str, value: float) -> Metric:
 
 
 def gauges(name: str, meaning: str, labels: Sequence[str], values: Mapping[Of, float]) -> Metric:
-    """values: by the values of these labels."""
+    """A gauge with labels. `values` has a value for each tuple of label values."""
     family = GaugeMetricFamily(PREFIX + name, meaning, labels=labels)
     for of, value in values.items():
         family.add_metric(of, value)
@@ -50,7 +50,7 @@ def gauges(name: str, meaning: str, labels: Sequence[str], values: Mapping[Of, f
 
 
 def counter(name: str, meaning: str, value: float) -> Metric:
-    """Its series ends in _total."""
+    """A counter. The name of its series ends in _total."""
     return CounterMetricFamily(PREFIX + name, meaning, value)
 
 
@@ -62,14 +62,14 @@ def counters(name: str, meaning: str, labels: Sequence[str], values: Mapping[Of,
 
 
 def counter_named_by_kip(name: str, meaning: str, value: float) -> Metric:
-    """KIP-966 has a counter whose name does not end in _total: it is told without a type, and rate() takes it."""
+    """A counter of KIP-966 whose name does not end in _total. It has no type, and rate() accepts it."""
     family = Metric(PREFIX + name, meaning, "unknown")
     family.add_sample(PREFIX + name, {}, value)
     return family
 
 
 def requests(*meters: Meter) -> Iterator[Metric]:
-    """meters: of servers whose kinds of requests are different."""
+    """The durations and refusals of requests. No two meters may have a kind of request in common."""
     took = HistogramMetricFamily(
         PREFIX + "request_seconds",
         "How long requests took, by kind: an action, put (a batch until it is answered) or get (a read until its first "
@@ -93,7 +93,7 @@ def requests(*meters: Meter) -> Iterator[Metric]:
 
 
 def traffic(name: str, meaning: str, moved: Traffic) -> Iterator[Metric]:
-    """meaning: what batches, records and bytes did."""
+    """Counters of batches, records and bytes. `meaning` is what they did."""
     so_far = moved.so_far
     yield counter(f"{name}_batches", f"Batches that {meaning}.", so_far.batches)
     yield counter(f"{name}_records", f"Records that {meaning}.", so_far.records)

@@ -1,8 +1,7 @@
 """A cluster without Spark: ZooKeeper, brokers and a controller, each its own process, guarded by threads of this one.
 
-Everything lies below one directory: zookeeper/, controller/, logs/broker-<id>/, mirror/. A second start in it adopts
-what lives.
-This process may end without `stop`: brokers serve on until their lease runs out.
+Everything is below one directory: zookeeper/, controller/, logs/broker-<id>/, mirror/. A second start in this directory
+adopts the processes that live. This process may end without `stop`: brokers serve on until their lease runs out.
 """
 
 from __future__ import annotations
@@ -58,9 +57,9 @@ ZOOKEEPER = "zookeeper"
 START_TIMEOUT_S = 60.0
 POLL_S = 0.05
 REPORT_TIMEOUT_MS = 1_000
-GUARDIAN_TIMEOUT_S = 180.0  # for looking for a broker that lives, starting one, and its controlled stop
+GUARDIAN_TIMEOUT_S = 180.0  # covers the search for a live broker, the start of one, and its controlled stop
 CONTROLLER_RESTART_S = 0.2
-PAGE_WAIT_S = 10.0  # it takes a second to start
+PAGE_WAIT_S = 10.0  # the page takes a second to start
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +74,7 @@ class BrokerInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class LocalCluster:
-    """Use `start`. A context manager: leaving it stops everything."""
+    """A cluster on this host. Make one with `start`. As a context manager, it stops everything when it is left."""
 
     def __init__(
         self, directory: Path, settings: Settings, security: Security, *, zookeepers: int, temporary: bool
@@ -103,13 +102,13 @@ class LocalCluster:
         zookeepers: int = 1,
         config: Mapping[str, Any] | None = None,
     ) -> LocalCluster:
-        """Running and healthy. directory: None = a temporary one, which `stop` removes. zookeepers: 1 or 3, as it was
-        when the directory was made."""
+        """Start a cluster, and return it once it is healthy. With `directory=None` it has a temporary directory, which
+        `stop` removes. `zookeepers` is 1 or 3, and the same as when the directory was made."""
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
         settings = settings_from(config or {})
         security = read_security(settings)
-        # Now, since a failure from here on stops what lives in the directory.
+        # Checked here, since a failure from here on stops the processes that live in the directory.
         check_servers(None if directory is None else Path(directory).resolve() / ZOOKEEPER, zookeepers)
         path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
         cluster = cls(path, settings, security, zookeepers=zookeepers, temporary=directory is None)
@@ -160,7 +159,7 @@ class LocalCluster:
 
     @property
     def _unused_s(self) -> float:
-        """After so long without a user, what is detached ends, as brokers do."""
+        """After this long without a user, detached processes end, as brokers do."""
         return self._settings.broker_lease_ms / 1_000
 
     def _start_zookeeper(self) -> Keeper:
@@ -190,7 +189,7 @@ class LocalCluster:
         thread.start()
 
     def _each_guardian(self, act: Callable[[Guardian], object]) -> None:
-        """All at the same time, since each waits for a process; the first error is raised."""
+        """Call `act` for all guardians at the same time, since each waits for a process. Raises the first error."""
         errors: list[ReplicationError] = []
 
         def one(guardian: Guardian) -> None:
@@ -236,7 +235,8 @@ class LocalCluster:
                 self._start_controller()
 
     def _found_controller(self) -> ControllerInfo | None:
-        """In a session that lives: whoever holds this cluster may have been stopped for longer than the last one."""
+        """Read /controller, in a new session if the last one has expired: this process may have been stopped for longer
+        than the session's timeout."""
         with self._store_lock:
             if self._store is None or self._store.session_lost:
                 self._store = BrokerStore(self._connect)
@@ -271,13 +271,13 @@ class LocalCluster:
 
     @property
     def zookeeper(self) -> str:
-        """As a bootstrap that outlives every broker."""
+        """A bootstrap that outlives every broker."""
         assert self._zookeeper is not None
         return f"zk://{self._zookeeper.address}{self._settings.zookeeper_chroot}"
 
     @property
     def mirror_path(self) -> str:
-        """Where the Delta tables lie."""
+        """Where the Delta tables are."""
         return path_of(self._settings, self.directory)
 
     @property
@@ -303,7 +303,7 @@ class LocalCluster:
 
     @property
     def page(self) -> str | None:
-        """Where the controller's process serves the page, once it is known; None: nowhere."""
+        """The address of the page that the controller's process serves, once it is known. None if there is none."""
         directory, deadline_s = self._controller.directory, time.monotonic() + PAGE_WAIT_S
         while (pid := self._controller.pid()) is not None and time.monotonic() < deadline_s:
             if is_told(directory, pid):
@@ -317,22 +317,22 @@ class LocalCluster:
 
     @property
     def zookeeper_pids(self) -> list[int]:
-        """Of the servers that live."""
+        """The pids of the live servers."""
         return [] if self._zookeeper is None else self._zookeeper.pids
 
     def kill_broker(self, broker_id: BrokerId) -> None:
-        """SIGKILL, reported by its guardian as ever; but nobody starts it again before `restart_broker`."""
+        """Send SIGKILL to a broker. Its guardian reports the death as always, but only `restart_broker` restarts it."""
         self._guardians[broker_id].retire()
         os.kill(self.brokers[broker_id].pid, signal.SIGKILL)
 
     def restart_broker(self, broker_id: BrokerId) -> None:
-        """One that was killed serves again, and is guarded."""
+        """Restart a broker that was killed, and guard it again."""
         guardian = self._guardians[broker_id] = self._guardians[broker_id].successor()
         guardian.start()
         self._thread(f"guardian-{broker_id}", guardian.guard)
 
     def kill_zookeeper(self) -> None:
-        """SIGKILL, to all its servers; this cluster does not start them again before `restart_zookeeper`."""
+        """Send SIGKILL to all servers of ZooKeeper. Of this cluster, only `restart_zookeeper` restarts them."""
         assert self._zookeeper is not None
         self._zookeeper.leave()
         ends = [os.pidfd_open(pid) for pid in self._zookeeper.pids]
@@ -343,20 +343,20 @@ class LocalCluster:
             os.close(process)
 
     def restart_zookeeper(self) -> None:
-        """Start again, where they were, the servers that were killed; they are kept alive."""
+        """Restart the servers that were killed, at the same ports, and keep them alive."""
         if self._zookeeper is not None:
             self._zookeeper.leave()
         self._start_zookeeper()
 
     def problems(self) -> tuple[str, ...]:
-        """What is wrong, the worst first. What keeps it from being healthy, or will soon: ZooKeeper's disk is nearly
-        full, say."""
+        """What keeps the cluster from being healthy, or soon will, such as a nearly full disk of ZooKeeper: the worst
+        first."""
         kept = [] if self._zookeeper is None else self._zookeeper.problems()
         return (*kept, *self._health())
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
-        """Every broker is registered, every partition led, every replica in sync, all of ZooKeeper's state readable;
-        else an error that names what is not."""
+        """Wait until every broker is registered, every partition has a leader, every replica is in sync, and all state
+        in ZooKeeper is readable. After the timeout, raises RequestTimedOut, which names what is not."""
         self._wait_healthy(timeout_s, lambda view: view)
 
     def _wait_healthy(self, timeout_s: float, regarded: Callable[[Metadata], Metadata]) -> None:
@@ -377,7 +377,7 @@ class LocalCluster:
         return [*self._ended(view.brokers), *map(str, problems(regarded(view), frozenset(self._guardians)))]
 
     def _ended(self, registered: Collection[BrokerId]) -> list[str]:
-        """Those whose end the controller has yet to hear of."""
+        """The brokers that have ended and are registered still: the controller has yet to learn of their end."""
         return [
             f"broker {broker} has ended, and is registered still"
             for broker, guardian in sorted(self._guardians.items())
@@ -394,14 +394,14 @@ class LocalCluster:
     # The end
 
     def stop(self) -> None:
-        """A controlled stop of everything; what was stored stays, unless the directory was a temporary one. ZooKeeper
+        """Stop everything in a controlled way. What was stored stays, unless the directory is temporary. ZooKeeper
         stays, too, while others use it."""
         self._stopping.set()
         if self._admin is not None:
             self._admin.close()
         for guardian in self._guardians.values():
             guardian.stop()
-        if not _ended(self._threads):  # a guardian that was just starting its broker again has finished that, too
+        if not _ended(self._threads):  # waits also for a guardian that is just restarting its broker
             log.warning("guardians are left behind: they have not ended in %s s", GUARDIAN_TIMEOUT_S)
         with contextlib.suppress(ReplicationError):
             self._each_guardian(Guardian.shut_down)
