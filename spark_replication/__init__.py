@@ -56,7 +56,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Loaded when asked for: a producer needs no Spark, and a broker process neither."""
+    """Import a public name when it is first used: neither a producer nor a broker process needs Spark."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,9 @@
-"""Every setting: its name, range, default and meaning, once. Reading and checking them; an unknown key is an error.
+"""Every setting, with its name, range, default and meaning, and how settings are read and checked.
+
+An unknown name is an error.
 
 Names are Kafka's where Kafka has one. Durations end in `.ms`, sizes in `.bytes`. A setting of `TopicSettings` may be
-overridden per topic; one of `Settings` alone holds for a process or the cluster.
+overridden per topic. A setting of `Settings` alone holds for a process or the cluster.
 """
 
 from __future__ import annotations
@@ -27,11 +29,11 @@ FlushMode = Literal["none", "interval", "always"]
 Compression = Literal["none", "lz4", "zstd"]
 SecurityMode = Literal["none", "token", "tls"]
 
-FILE_ENDING = ".file"  # of the settings that name one
+FILE_ENDING = ".file"  # of a setting that names a file
 
 
 class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a topic may set for itself."""
+    """The settings that a topic may override."""
 
     min_insync_replicas: Annotated[Count, Meta(description="acks=all needs an ISR of this size")] = field(
         name="min.insync.replicas", default=2
@@ -71,7 +73,7 @@ class TopicSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
 
 
 class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Everything else, with the topics' defaults."""
+    """All settings. Those of TopicSettings are the defaults of topics."""
 
     default_replication_factor: Annotated[Count, Meta(description="of a topic created without one")] = field(
         name="default.replication.factor", default=3
@@ -250,17 +252,18 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 
 class Described(msgspec.Struct, frozen=True):
-    """A setting as a person is told of it. of_topic: a topic may have its own."""
+    """A setting, described for people."""
 
     name: str
     values: str
     default: Scalar
+    #: Whether a topic may override it.
     of_topic: bool
     meaning: str
 
 
 def described() -> list[Described]:
-    """All of them, by name."""
+    """All settings, sorted by name."""
     found = []
     for entry in msgspec.structs.fields(Settings):
         metas = getattr(entry.type, "__metadata__", ())
@@ -271,7 +274,7 @@ def described() -> list[Described]:
 
 
 def _values(annotated: Any) -> str:
-    """What a setting takes: a range, one of a few words, a text."""
+    """The values that a setting accepts: a range, one of a few words, or a text."""
     metas = getattr(annotated, "__metadata__", ())
     kind = annotated.__origin__ if metas else annotated
     if get_origin(kind) is Literal:
@@ -286,17 +289,17 @@ def _values(annotated: Any) -> str:
 
 
 _ENVIRONMENT = "SPARK_REPLICATION_"
-BOOTSTRAP_VARIABLE = "SPARK_REPLICATION_BOOTSTRAP"  # of the command line's --bootstrap: no setting
+BOOTSTRAP_VARIABLE = "SPARK_REPLICATION_BOOTSTRAP"  # stands for --bootstrap of the command line; no setting
 
 
-@cache  # reading a struct's fields evaluates their annotations: a millisecond, for every topic's settings
+@cache  # reading a struct's fields evaluates their annotations, which takes a millisecond for every topic's settings
 def _names(kind: type[TopicSettings]) -> Mapping[str, str]:
     return {entry.encode_name: entry.name for entry in msgspec.structs.fields(kind)}
 
 
 TOPIC_SETTINGS = frozenset(_names(TopicSettings))
 
-# What holds while nobody can read what is set for the cluster: nothing that could lose a record.
+# The settings that hold while those of the cluster cannot be read: none of them can lose a record.
 LOSSLESS: Mapping[str, Scalar] = {
     "retention.ms": -1,
     "retention.bytes": -1,
@@ -304,7 +307,7 @@ LOSSLESS: Mapping[str, Scalar] = {
     "unclean.leader.election.enable": False,
 }
 
-# What a running broker takes over as it is set for the cluster; the others are those that its process started with.
+# The cluster's settings that a running broker applies. All others stay as they were when its process started.
 LIVE_ON_BROKERS = TOPIC_SETTINGS | {
     "log.retention.check.interval.ms",
     "partition.producers.max",
@@ -317,7 +320,7 @@ LIVE_ON_BROKERS = TOPIC_SETTINGS | {
 
 
 def settings_from(*layers: Mapping[str, Any]) -> Settings:
-    """The settings that later layers (file, environment, --set, ZooKeeper) make of the defaults."""
+    """The defaults, overridden by each layer in turn (file, environment, --set, ZooKeeper)."""
     flat: dict[str, Scalar] = {}
     for layer in layers:
         flat.update(flattened(layer))
@@ -327,7 +330,8 @@ def settings_from(*layers: Mapping[str, Any]) -> Settings:
 
 
 def with_topic(settings: Settings, overrides: Mapping[str, Scalar]) -> Settings:
-    """The settings as they hold for a topic with these overrides; the same, not a copy for each partition, without."""
+    """The settings of a topic with these overrides. Without overrides, the same object is returned: partitions share
+    it."""
     if not overrides:
         return settings
     for name in overrides:
@@ -336,7 +340,7 @@ def with_topic(settings: Settings, overrides: Mapping[str, Scalar]) -> Settings:
 
 
 def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
-    """TOML reads `replica.lag.time.ms = 5` as tables within tables: back to dotted names."""
+    """Turn nested tables back into dotted names: TOML reads `replica.lag.time.ms = 5` as tables within tables."""
     flat: dict[str, Scalar] = {}
     for key, value in nested.items():
         if isinstance(value, Mapping):
@@ -347,7 +351,8 @@ def flattened(nested: Mapping[str, Any], prefix: str = "") -> dict[str, Scalar]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, Scalar]:
-    """`SPARK_REPLICATION_MIN_INSYNC_REPLICAS=1` sets min.insync.replicas; an unknown name is an error."""
+    """Read settings from the environment: `SPARK_REPLICATION_MIN_INSYNC_REPLICAS=1` sets min.insync.replicas. An
+    unknown name is an error."""
     known = {_ENVIRONMENT + name.replace(".", "_").upper(): name for name in _names(Settings)}
     given: dict[str, Scalar] = {}
     for variable, value in environment.items():
@@ -359,7 +364,7 @@ def from_environment(environment: Mapping[str, str]) -> dict[str, Scalar]:
 
 
 def parse_assignment(text: str) -> dict[str, Scalar]:
-    """`--set name=value`; numbers and booleans are recognised, where the setting is no text."""
+    """Parse the `name=value` of `--set`. Numbers and booleans are recognised unless the setting is a text."""
     name, equals, value = text.partition("=")
     if not equals:
         raise InvalidConfig(f"{text!r} is not NAME=VALUE")

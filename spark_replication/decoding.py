@@ -1,8 +1,8 @@
-"""Bytes and plain values into typed ones, from any number of threads at one time.
+"""Decodes bytes and plain values into typed values, from any number of threads at one time.
 
-msgspec reads the annotations of a type when it first meets it. Two threads that do so at once end the process: one may
-use what the other has only half made (msgspec 0.22). So types are met here, by one thread at a time, before their first
-value is decoded. Whatever decodes goes through this module.
+msgspec reads the annotations of a type when it first decodes it. msgspec 0.22 crashes if two threads do so at once: one
+may use what the other has only half built. So this module builds one decoder at a time, under a lock. All decoding goes
+through this module.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-# What msgspec raises for bytes from outside: it lets through what Python's own decoder and stack say.
+# What msgspec raises for bytes from outside: it passes on the errors of Python's own decoder and stack.
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 Decoded = TypeVar("Decoded")
@@ -32,7 +32,7 @@ def from_json(data: bytes | str, kind: type[Decoded]) -> Decoded:
 
 
 def from_msgpack(data: bytes | memoryview, kind: Any) -> Any:
-    """kind: a type, or a union of them."""
+    """Decode into `kind`, a type or a union of types."""
     decoder = _msgpack.get(kind)
     if decoder is None:
         with _meeting:

@@ -1,7 +1,7 @@
-"""Every error that crosses a border of the system: one tree, one code each, and what the caller may do next.
+"""Every error that crosses a border of the system: one tree, with a code for each, and what the caller may do next.
 
-Callers ask `error.retriable` and `error.stale_routes`; they never compare classes or text. A code is the name that goes
-over the wire, and the wire's way back is `error_of`. A library's exception is translated where it enters.
+Callers ask `error.retriable` and `error.stale_routes`; they never compare classes or text. The code is the error's name
+on the wire, and `error_of` turns it back into an error. A library's exception is translated where it enters.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import ClassVar
 
 
 class ReplicationError(Exception):
-    """What all errors share. `message` says what happened and what to do next."""
+    """The base of all errors. `message` says what happened and what to do next."""
 
     code: ClassVar[str] = "UNKNOWN_SERVER_ERROR"
     retriable: ClassVar[bool] = False
@@ -20,7 +20,7 @@ class ReplicationError(Exception):
     def __init__(self, message: str, *, maybe_written: bool = False) -> None:
         super().__init__(message)
         self.message = message
-        # False is a promise: nothing of the request was stored. True: it may have been, ask again before giving up.
+        #: False promises that nothing of the request was stored. True: it may be stored, ask again before giving up.
         self.maybe_written = maybe_written
 
     def __str__(self) -> str:
@@ -34,7 +34,7 @@ def _rebuild(kind: type[ReplicationError], message: str, maybe_written: bool) ->
     return kind(message, maybe_written=maybe_written)
 
 
-# Requests that are wrong as they are: sending them again changes nothing.
+# Requests that are wrong in themselves: a retry changes nothing.
 
 
 class InvalidRequest(ReplicationError):
@@ -92,7 +92,7 @@ class SchemaMismatch(ReplicationError):
 
 
 class InvalidSchema(ReplicationError):
-    """A topic cannot have this schema: it is none, too large, or does not go on from the one that the topic has."""
+    """A topic cannot have this schema: it is no schema, is too large, or does not continue the topic's present one."""
 
     code = "INVALID_SCHEMA"
 
@@ -122,32 +122,32 @@ class OutOfOrderSequence(ReplicationError):
 
 
 class UnknownProducerId(ReplicationError):
-    """Nothing is remembered of this producer, and it may have written here: what it has sent before may be stored."""
+    """The log does not remember this producer, which may have written to it: its earlier batches may be stored."""
 
     code = "UNKNOWN_PRODUCER_ID"
 
 
 class InvalidProducerEpoch(ReplicationError):
-    """Somebody else has written as this producer: a newer incarnation, by which this one is fenced, or one that was
-    given the same id."""
+    """Another process has written as this producer: a newer incarnation, which fences this one, or a producer with the
+    same id."""
 
     code = "INVALID_PRODUCER_EPOCH"
 
 
 class AuthenticationFailed(ReplicationError):
-    """A peer did not prove who it is: no token or another one, no certificate, or one that its CA did not sign."""
+    """A peer did not prove who it is: its token is missing or wrong, or it has no certificate that its CA signed."""
 
     code = "AUTHENTICATION_FAILED"
 
 
 class ElectionNotNeeded(ReplicationError):
-    """The partition has a leader, or the one that was asked for, already."""
+    """The partition already has a leader, or the leader that was asked for."""
 
     code = "ELECTION_NOT_NEEDED"
 
 
 class IllegalTransition(ReplicationError):
-    """A state machine has no such step: the message names both states."""
+    """A state machine has no such transition: the message names both states."""
 
     code = "ILLEGAL_STATE_TRANSITION"
 
@@ -159,7 +159,7 @@ class NoReassignmentInProgress(ReplicationError):
 
 
 class PreferredLeaderNotAvailable(ReplicationError):
-    """The first replica is not in the ISR, or not to be counted on."""
+    """The first replica is not in the ISR, or may not lead at present."""
 
     code = "PREFERRED_LEADER_NOT_AVAILABLE"
 
@@ -170,7 +170,7 @@ class EligibleLeadersNotAvailable(ReplicationError):
     code = "ELIGIBLE_LEADERS_NOT_AVAILABLE"
 
 
-# States that pass: the same request may succeed later.
+# States that pass: a retry may succeed.
 
 
 class UnknownTopicOrPartition(ReplicationError):
@@ -182,7 +182,7 @@ class UnknownTopicOrPartition(ReplicationError):
 
 
 class UnknownSchemaVersion(SchemaMismatch):
-    """A batch has all columns of its topic and nullable ones after them: a version that is not known here (yet)."""
+    """A batch has all columns of its topic, and nullable ones after them: its schema version is not known here yet."""
 
     code = "UNKNOWN_SCHEMA_VERSION"
     retriable = True
@@ -213,27 +213,27 @@ class FencedLeaderEpoch(ReplicationError):
 
 
 class UnknownLeaderEpoch(ReplicationError):
-    """The request names a newer leader epoch than the one here: this broker has not heard of it yet."""
+    """The request names a newer leader epoch than this broker knows."""
 
     code = "UNKNOWN_LEADER_EPOCH"
     retriable = True
 
 
 class StaleBrokerEpoch(ReplicationError):
-    """The request comes from an earlier registration of its broker, or is meant for one."""
+    """The request comes from, or is for, an earlier registration of a broker."""
 
     code = "STALE_BROKER_EPOCH"
     retriable = True
 
 
 class InvalidUpdateVersion(ReplicationError):
-    """A conditional write met another partition epoch than the one it was decided against."""
+    """A conditional write found another partition epoch than the one that it was decided against."""
 
     code = "INVALID_UPDATE_VERSION"
 
 
 class IneligibleReplica(ReplicationError):
-    """A replica may not join the ISR: it is not registered as its fetches said, or is shutting down."""
+    """A replica may not join the ISR: it is not registered at the broker epoch of its fetches, or is shutting down."""
 
     code = "INELIGIBLE_REPLICA"
 
@@ -251,7 +251,7 @@ class StaleLease(ReplicationError):
 
 
 class NotController(ReplicationError):
-    """This process is not the controller (any longer)."""
+    """This process is not the controller, or has been deposed."""
 
     code = "NOT_CONTROLLER"
     retriable = True
@@ -259,7 +259,7 @@ class NotController(ReplicationError):
 
 
 class MisroutedCall(ReplicationError):
-    """The peer is of another cluster than the call was for: its address was somebody else's before."""
+    """The peer is of another cluster than the call was for: it has taken over the address of an earlier process."""
 
     code = "MISROUTED_CALL"
     retriable = True
@@ -274,7 +274,7 @@ class NotEnoughReplicas(ReplicationError):
 
 
 class NotReady(ReplicationError):
-    """The process is starting: it has not read its state yet."""
+    """The process is starting, and has not read its state yet."""
 
     code = "NOT_READY"
     retriable = True
@@ -290,7 +290,7 @@ class BrokerNotAvailable(ReplicationError):
 
 
 class RequestTimedOut(ReplicationError):
-    """A deadline passed before the answer came."""
+    """The deadline passed before an answer came."""
 
     code = "REQUEST_TIMED_OUT"
     retriable = True
@@ -304,14 +304,14 @@ class Overloaded(ReplicationError):
 
 
 class StorageFailed(ReplicationError):
-    """The disk refused: full, or failing."""
+    """The disk is full or failing."""
 
     code = "KAFKA_STORAGE_ERROR"
     retriable = True
     stale_routes = True
 
 
-# What processes find on disk or at the start.
+# Errors of what a process finds on disk or when it starts.
 
 
 class CorruptLog(ReplicationError):
@@ -345,7 +345,7 @@ class StartFailed(ReplicationError):
 
 
 class StartGivenUp(ReplicationError):
-    """Who asked for the start wants it no longer."""
+    """The start was given up by whoever had asked for it."""
 
     code = "START_GIVEN_UP"
 
@@ -365,7 +365,7 @@ _BY_CODE = {kind.code: kind for kind in _tree(ReplicationError)}
 
 
 def error_of(code: str, message: str, *, maybe_written: bool = False) -> ReplicationError:
-    """The error that a peer named by `code`; one that this version does not know stays readable as a plain error."""
+    """The error that a peer named by its code. An unknown code gives a plain ReplicationError, whose text names it."""
     kind = _BY_CODE.get(code)
     if kind is None:
         return ReplicationError(f"{code}: {message}", maybe_written=maybe_written)
@@ -373,7 +373,7 @@ def error_of(code: str, message: str, *, maybe_written: bool = False) -> Replica
 
 
 def error_of_text(text: str) -> ReplicationError | None:
-    """The error whose `CODE: message` a library carried in its own text, if there is one."""
+    """The error whose `CODE: message` stands in the text of a library's error. None if there is none."""
     for found in _CODE.finditer(text):
         if found.group(1) in _BY_CODE:
             return error_of(found.group(1), text[found.end() :])

@@ -1,7 +1,7 @@
-"""The values that the whole system speaks of: partitions, topics, brokers, and what ZooKeeper holds of each.
+"""The values that the whole system shares: partitions, topics, brokers, and their state in ZooKeeper.
 
-Every value is frozen and whole from birth. One that comes from ZooKeeper, disk or wire checks itself: a ValueError in
-`__post_init__` becomes a decode error that names the path inside the value.
+Every value is frozen and whole when it is made. A value that comes from ZooKeeper, disk or wire checks itself: a
+ValueError in `__post_init__` becomes a decode error that names the path inside the value.
 """
 
 from __future__ import annotations
@@ -15,42 +15,42 @@ from spark_replication.decoding import UNDECODABLE, from_json
 from spark_replication.errors import CorruptState
 
 Scalar = str | int | float | bool  # a setting's value
-# Epochs are znode versions, and fields of an index entry: both have 31 bits. Offsets have 63.
+# Epochs are znode versions and fields of an index entry, which both have 31 bits. Offsets have 63.
 EPOCH_MAX = (1 << 31) - 1
 OFFSET_MAX = (1 << 63) - 1
-NUMBER_MAX = (1 << 31) - 1  # of a partition, or of a broker
+NUMBER_MAX = (1 << 31) - 1  # the greatest number of a partition or a broker
 BrokerId = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 PartitionNumber = Annotated[int, msgspec.Meta(ge=0, le=NUMBER_MAX)]
 Epoch = Annotated[int, msgspec.Meta(ge=0, le=EPOCH_MAX)]
-EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=EPOCH_MAX)]  # -1: of an empty log
+EpochOrNone = Annotated[int, msgspec.Meta(ge=-1, le=EPOCH_MAX)]  # -1 for an empty log
 Offset = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 Port = Annotated[int, msgspec.Meta(ge=0, le=(1 << 16) - 1)]
 Count = Annotated[int, msgspec.Meta(ge=0, le=OFFSET_MAX)]
 
-# A place in a log that moves: its first record, and where the next one will be.
+# A moving place in a log: its first record, or where its next record will be.
 NamedOffset = Literal["earliest", "latest"]
 TIME_MS_MAX = 253_402_300_799_999  # the end of the year 9999, beyond which Python knows no time
 TimeMs = Annotated[int, msgspec.Meta(ge=0, le=TIME_MS_MAX)]
 
-# What an election chose from. The last four are from outside ISR and ELR.
+# How an election chose the leader. The last four chose from outside ISR and ELR.
 How = Literal["isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "designated"]
-# From outside ISR and ELR: acknowledged records may be missing.
+# Elections from outside ISR and ELR: acknowledged records may be missing.
 UNCLEAN: frozenset[How] = frozenset({"last_known_leader", "unclean", "unclean_recovery", "designated"})
 
-QUOTED_CHARACTERS_MAX = 300  # the longest sound name has 249, and a number
+QUOTED_CHARACTERS_MAX = 300  # the longest valid name has 249 characters and a number
 
-# The version of a znode or message that has none yet: created by the write that names it.
+# The version of a znode that is not there yet: the write that names this version creates it.
 ABSENT = -1
 
 
 def shortened(name: str) -> str:
-    """As a message quotes it, however long it is."""
+    """Quote a name for a message, cut to QUOTED_CHARACTERS_MAX."""
     return repr(name) if len(name) <= QUOTED_CHARACTERS_MAX else f"{name[:QUOTED_CHARACTERS_MAX]!r}…"
 
 
 def number_of(name: str) -> int | None:
-    """The number of a partition or broker whose name this is; None: it is no such name. Bounded before it is parsed:
-    int() takes the time of the square of its digits, and refuses some 4,300 of them."""
+    """The number of the partition or broker of this name. None if it is no such name. The length is checked before the
+    name is parsed: the time of int() grows with the square of the digits, and it refuses more than about 4,300."""
     if not (name.isascii() and name.isdecimal() and len(name) <= len(str(NUMBER_MAX))):
         return None
     number = int(name)
@@ -75,14 +75,14 @@ class TopicPartition(NamedTuple):
 
 
 class ReplicaOf(NamedTuple):
-    """A broker's replica, of this topic and not of another under the same name."""
+    """A broker's replica of a partition of this topic, and not of another topic of the same name."""
 
     partition: TopicPartition
     topic_id: str
 
 
 class AtTime(NamedTuple):
-    """Of a read: from the first batch on that was appended at this time or later, in ms since 1970."""
+    """The start of a read at the first batch that was appended at this time or later, in ms since 1970."""
 
     time_ms: int
 
@@ -91,13 +91,13 @@ Start = Offset | NamedOffset | AtTime
 
 
 def require(condition: bool, message: str) -> None:  # noqa: FBT001 (reads as an assertion)
-    """Like assert, but for values from outside: they are refused, whatever flags Python runs with."""
+    """Like assert, but for values from outside: a false condition raises whatever flags Python runs with."""
     if not condition:
         raise ValueError(message)
 
 
 class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
-    """What is stored as JSON that a person can read. `v` is the version of the layout."""
+    """A value that is stored as JSON that a person can read. `v` is the version of its layout."""
 
     v: int = 1
 
@@ -106,25 +106,23 @@ class Value(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class PartitionState(Value, frozen=True, kw_only=True):
-    """leaderAndISR. Its znode version is the partition epoch, which rises on every change (E2).
-
-    leader_epoch rises by one per decision that changes the leader or drops replicas from the assignment (E1).
-    epochs: of each member of isr and elr, the broker epoch at which it joined (I8).
-    min_isr: the effective one; leader and controller use this and no setting (I5).
-    created: the leader epoch at which the partition was made (again) (E4).
-    elected: how the present or last leader was chosen (L3); None: it was chosen as the partition was made.
-    """
+    """leaderAndISR. Its znode version is the partition epoch, which rises on every change (E2)."""
 
     leader: BrokerId | None
+    #: Rises by one with each decision that changes the leader or drops replicas from the assignment (E1).
     leader_epoch: Epoch
     isr: frozenset[BrokerId]
+    #: The effective min ISR. Leader and controller use this value, and no setting (I5).
     min_isr: Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
     elr: frozenset[BrokerId] = frozenset()
+    #: The broker epoch at which each member of isr and elr joined (I8).
     epochs: dict[BrokerId, Epoch] = {}
+    #: The leader epoch at which the partition was made, or made again (E4).
     created: Epoch = 0
     last_known_elr: frozenset[BrokerId] = frozenset()
     last_known_leader: BrokerId | None = None
     recovering: bool = False
+    #: How the present or last leader was chosen (L3). None if it was chosen when the partition was made.
     elected: How | None = None
     controller_epoch: Epoch = 0
 
@@ -157,7 +155,7 @@ class TopicState(Value, frozen=True, kw_only=True):
 
 
 class Registration(Value, frozen=True, kw_only=True):
-    """/brokers/ids/[id]: a broker that lives. `continues`: the epoch that its clean proof names, or none (I8)."""
+    """/brokers/ids/[id]: a live broker."""
 
     host: str
     port: Port
@@ -165,6 +163,7 @@ class Registration(Value, frozen=True, kw_only=True):
     epoch: Epoch
     incarnation: str
     rack: str | None = None
+    #: The epoch that the broker's clean proof names; None without a proof (I8).
     continues: Epoch | None = None
     boot_id: str = ""
     directory_mark: str = ""
@@ -176,10 +175,12 @@ class Registration(Value, frozen=True, kw_only=True):
 
 
 class BrokerEpoch(Value, frozen=True, kw_only=True):
-    """/brokers/epochs/[id]. epoch is its own znode's version; clean_since starts the unbroken chain up to it (I8)."""
+    """/brokers/epochs/[id]."""
 
+    #: The version of this znode.
     epoch: Epoch
     incarnation: str
+    #: The first epoch of the unbroken chain of clean registrations up to `epoch` (I8).
     clean_since: Epoch
 
     def __post_init__(self) -> None:
@@ -188,19 +189,21 @@ class BrokerEpoch(Value, frozen=True, kw_only=True):
 
 
 class HeldDirectory(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a directory whose lock this process holds: who finds a node with the same knows that its writer is dead."""
+    """A directory whose lock this process holds. If this process finds a node with the same values, the writer of that
+    node is dead."""
 
     boot_id: str
     directory_mark: str
 
 
 class ControllerInfo(Value, frozen=True, kw_only=True):
-    """/controller: who commands, and where its admin requests go. held: None, if it holds no directory's lock."""
+    """/controller: which process commands, and where it takes admin requests."""
 
     id: str
     host: str
     port: Port
     epoch: Epoch
+    #: None if the process holds no directory's lock.
     held: HeldDirectory | None = None
 
     @property
@@ -209,7 +212,7 @@ class ControllerInfo(Value, frozen=True, kw_only=True):
 
 
 class ControllerEpoch(Value, frozen=True, kw_only=True):
-    """/controller_epoch. Its znode version is what every multi() of a controller checks (C1)."""
+    """/controller_epoch. Every multi() of a controller checks the version of this znode (C1)."""
 
     epoch: Epoch
 
@@ -222,20 +225,20 @@ class ClusterInfo(Value, frozen=True, kw_only=True):
 
 
 class DirectoryIdentity(Value, frozen=True, kw_only=True):
-    """meta.json of a log directory: who lives there, of which cluster."""
+    """meta.json of a log directory: the broker that lives there, and its cluster."""
 
     cluster_id: str
     broker_id: BrokerId
 
 
 class TopicConfig(Value, frozen=True, kw_only=True):
-    """/config/topics/[topic]: settings that differ from the cluster's, and the topic's Arrow schema (IPC, base64).
+    """/config/topics/[topic]: the topic's settings and its Arrow schema."""
 
-    schema: of the newest version. earlier_columns: how many of its columns each version before that had, oldest first.
-    """
-
+    #: The settings that the topic overrides.
     settings: dict[str, Scalar] = {}
+    #: The newest version of the schema (IPC, base64).
     schema: str = ""
+    #: How many of its columns each earlier version had, the oldest first.
     earlier_columns: tuple[Annotated[int, msgspec.Meta(ge=0)], ...] = ()
 
     def __post_init__(self) -> None:
@@ -249,13 +252,13 @@ class TopicConfig(Value, frozen=True, kw_only=True):
 
 
 class ClusterSettings(Value, frozen=True, kw_only=True):
-    """/config/cluster: settings that hold for the whole cluster, over the defaults of config.py."""
+    """/config/cluster: the settings of the whole cluster, which override the defaults of config.py."""
 
     settings: dict[str, Scalar] = {}
 
 
 class BrokerSequence(Value, frozen=True, kw_only=True):
-    """/brokers/seqid: the next broker id that nobody has."""
+    """/brokers/seqid: the next free broker id."""
 
     next: BrokerId
 
@@ -265,13 +268,13 @@ _encoder = msgspec.json.Encoder()
 
 
 def encode(value: Value) -> bytes:
-    """As it is stored: the same value always gives the same bytes."""
-    # Ordered here, since the encoder itself orders no keys but strings: broker ids and partitions are numbers.
+    """Encode a value for storage. The same value always gives the same bytes."""
+    # The keys are sorted here, since the encoder itself sorts only strings: broker ids and partitions are numbers.
     return _encoder.encode(msgspec.to_builtins(value, order="deterministic"))
 
 
 def decode(data: bytes, kind: type[Decoded], path: str) -> Decoded:
-    """The value at `path`; CorruptState, naming the path, if it is none."""
+    """Decode the value at `path`. CorruptState, which names the path, if the bytes are no such value."""
     try:
         return from_json(data, kind)
     except UNDECODABLE as error:

@@ -1,6 +1,7 @@
-"""What the outside must provide: each a Protocol with a real adapter (zk, storage, transport) and one in sim.
+"""What the engines need of the outside: each a Protocol with a real adapter (zk, storage, transport) and one in sim.
 
-An adapter decides nothing. An answer comes through `then`, exactly once, on any thread: who asked hands it on.
+An adapter decides nothing. It answers through `then`, exactly once, on any thread: the caller hands the answer on to
+its own thread.
 """
 
 from __future__ import annotations
@@ -22,109 +23,111 @@ from spark_replication.model import BrokerId, Offset, Registration, ReplicaOf, T
 
 
 class ControllerStore(Protocol):
-    """ZooKeeper, as the holder of one controller epoch writes it: every multi() checks that epoch (C1)."""
+    """ZooKeeper for the controller of one epoch: every multi() checks that epoch (C1)."""
 
     def commit(self, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
-        """Store each group whole or not at all, several to a multi(). One answer a group, in their order."""
+        """Store each group whole or not at all, with several groups in a multi(). There is one answer a group, in the
+        order of the groups."""
 
 
 class CommandSender(Protocol):
-    """The way to the brokers. Batched per broker, sent by a pool, retried while that life of the broker goes on."""
+    """Sends commands to brokers: batched per broker, by a pool, and retried while that life of the broker goes on."""
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None: ...
 
     def gone(self, broker: BrokerId) -> None:
-        """That life has ended: what waits for it is for nobody."""
+        """That life of the broker has ended: drop the commands that wait for it."""
 
 
 class IsrStore(Protocol):
-    """ZooKeeper, as a leader writes it."""
+    """ZooKeeper for a leader."""
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None: ...
 
 
 class PreparedBatch(msgspec.Struct, frozen=True):
-    """A producer's batch, serialised once and outside any lock: `message` is what disks and followers get.
-
-    schema: the message of the schema that it was serialised with, and that the segment begins with which takes it.
-    any_order: see messages.records.BatchMetadata.
-    """
+    """A producer's batch, serialised once and outside any lock."""
 
     rows: int
+    #: The bytes that disks and followers get.
     message: bytes | memoryview
     crc: int
+    #: The schema message that the batch was serialised with. The segment that takes the batch begins with it.
     schema: bytes
     producer: int = -1
     producer_epoch: int = -1
     sequence: int = -1
+    #: See messages.records.BatchMetadata.
     any_order: bool = False
 
 
 class BatchPlace(msgspec.Struct, frozen=True):
-    """Where an idempotent producer's batch lies. crc: of its message. timestamp_ms: when its leader appended it."""
+    """Where an idempotent producer's batch is stored."""
 
     producer: int
     producer_epoch: int
     sequence: int
     base_offset: Offset
     last_offset: Offset
+    #: The CRC of the batch's message.
     crc: int = 0
+    #: When the leader appended the batch.
     timestamp_ms: int = 0
 
 
 class LogSlice(msgspec.Struct, frozen=True):
-    """Whole batches of one segment, as stored: index entries and bytes belong together, one entry a batch.
+    """Whole batches of one segment, as stored: the index entries and the bytes, with one entry a batch."""
 
-    first_offset is at or below what was asked for (a read may start within a batch); next_offset comes after the last.
-    schema: the segment's schema message. It goes over the wire with the segment's first batch only, so that what a
-    follower gets of later ones has none.
-    """
-
+    #: At or below the offset that was asked for: a read may start within a batch.
     first_offset: Offset
+    #: The offset after the last batch.
     next_offset: Offset
     segment_base: Offset
     entries: bytes | memoryview
     data: bytes | memoryview
+    #: The segment's schema message. It is sent with the first batch of the segment only, so a follower's slice of later
+    #: batches has none.
     schema: bytes | memoryview = b""
 
     @property
     def head(self) -> bytes | memoryview:
-        """What a follower needs of the schema: all of it to begin the segment, nothing to go on with it."""
+        """The schema that a follower needs: all of it if the slice begins the segment, nothing otherwise."""
         return self.schema if self.first_offset == self.segment_base else b""
 
     def loaded(self) -> LogSlice:
-        """Itself: its data is in memory."""
+        """Returns self: the data is in memory already."""
         return self
 
     def kept(self) -> LogSlice:
-        """With bytes of its own, of which views will not do: the buffer beneath them is used again."""
+        """A copy with bytes of its own. Views would not last: the buffer beneath them is used again."""
         entries, data, schema = bytes(self.entries), bytes(self.data), bytes(self.schema)
         return LogSlice(self.first_offset, self.next_offset, self.segment_base, entries, data, schema)
 
 
 class StoredBytes(Protocol):
-    """A range of a log's file that nobody has read yet. It is used without the partition's lock: by then the range may
-    have been cut away, and written anew. The checksums of its entries tell."""
+    """A range of a log's file that was not read yet. It is used without the partition's lock, so the range may have
+    been cut and rewritten meanwhile: the checksums of the entries reveal that."""
 
     def __len__(self) -> int: ...
 
     def read(self) -> bytes:
-        """All of it, or OSError."""
+        """Read the whole range, or raise OSError."""
 
     @property
     def is_cached(self) -> bool:
-        """It is read without waiting for the disk, as far as its first and its last byte can tell."""
+        """Whether the range can be read without waiting for the disk, judged by its first and its last byte."""
 
     def warm(self) -> None:
-        """Wait for the disk, so that nobody else has to. Whatever fails is met again by who reads."""
+        """Wait for the disk, so that no later reader has to. An error is ignored: the reader meets it again."""
 
     def send_to(self, connection: int, position: int) -> int:
-        """From a position in it, to a connection's descriptor, without a way through this process. How much went: at
-        least something, but 0 where nothing more can be read. BlockingIOError: the connection takes nothing now."""
+        """Send from this position of the range on, from the kernel straight to a connection's descriptor. Returns how
+        many bytes were sent, 0 if nothing more can be read. BlockingIOError if the connection takes nothing at
+        present."""
 
 
 class StoredSlice(msgspec.Struct, frozen=True):
-    """A LogSlice whose data is still in its file."""
+    """A LogSlice whose data is still in the file."""
 
     first_offset: Offset
     next_offset: Offset
@@ -139,7 +142,7 @@ class StoredSlice(msgspec.Struct, frozen=True):
         return self.schema if self.first_offset == self.segment_base else b""
 
     def loaded(self) -> LogSlice:
-        """StorageFailed if the disk fails, or the file has become shorter."""
+        """Read the data. StorageFailed if the disk fails, or the file has become shorter."""
         try:
             data = self.data.read()
         except OSError as error:
@@ -149,30 +152,32 @@ class StoredSlice(msgspec.Struct, frozen=True):
         return LogSlice(self.first_offset, self.next_offset, self.segment_base, self.entries, data, self.schema)
 
 
-Records = LogSlice | StoredSlice  # of what a log still has in memory, or of what lies in its file
+Records = LogSlice | StoredSlice  # batches that a log still has in memory, or batches in its file
 
 
 class Flush(Protocol):
-    """What of a log is to reach the disk: taken under its partition's lock, performed outside it."""
+    """The part of a log that is to reach the disk. It is taken under the partition's lock, and performed outside it."""
 
     def perform(self) -> None:
-        """Data, then index, then names. StorageFailed: nobody knows what is on the disk."""
+        """Flush data, then index, then names. After StorageFailed, nobody knows what is on the disk."""
 
 
 class Flusher(Protocol):
     """A few threads that wait for disks."""
 
     def flush(self, flush: Flush, ended: Callable[[StorageFailed | None], None]) -> None:
-        """Perform it, and then say once how it ended."""
+        """Perform a flush, and then call `ended` once, with the error or None."""
 
 
 class ReplicaLog(Protocol):
-    """One replica's log. Not thread-safe: who has its partition has it, too.
+    """One replica's log. It is not thread-safe: the holder of its partition holds it, too.
 
-    Invariants: log_start <= high_watermark checkpoint <= log_end, after recovery too; what lies below log_end has been
-    handed to the kernel, data first, then index entry (F0); epochs cover [log_start, log_end). log_start moves by
-    `forget` and `begin_anew` alone, and is on the disk before anything below it goes.
-    Every method that meets a full or failing disk raises StorageFailed and has changed nothing that is served.
+    Invariants:
+    - log_start <= high_watermark checkpoint <= log_end, after recovery, too.
+    - Everything below log_end has been handed to the kernel, data first, then index entry (F0).
+    - epochs cover [log_start, log_end).
+    - Only `forget` and `begin_anew` move log_start. It is on the disk before anything below it is removed.
+    - A method that meets a full or failing disk raises StorageFailed, and has changed nothing that is served.
     """
 
     @property
@@ -183,72 +188,75 @@ class ReplicaLog(Protocol):
     def epochs(self) -> EpochHistory: ...
     @property
     def high_watermark(self) -> Offset:
-        """As last checkpointed."""
+        """The last checkpoint of the high watermark."""
 
     def append(self, batch: PreparedBatch, *, leader_epoch: int, timestamp_ms: int) -> BatchPlace:
-        """At the end, as leader; in a segment of its schema."""
+        """Append a batch at the log's end, as leader, in a segment of the batch's schema."""
 
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
-        """At the end, as follower, the same bytes (F2); CorruptLog if a checksum fails or offsets do not continue."""
+        """Append the same bytes at the log's end, as follower (F2). CorruptLog if a checksum fails or the offsets do
+        not continue the log."""
 
     def find(self, offset: Offset, *, bytes_max: int, end: Offset) -> Records | None:
-        """Batches from the one that holds `offset` to the last that ends at or before `end`; at least one if there is
-        any, whatever its size. None: nothing there. OffsetOutOfRange below log_start or above log_end."""
+        """Find batches from the one that holds `offset` up to the last that ends at or before `end`: at least one if
+        there is any, whatever its size. None if there is none. OffsetOutOfRange below log_start or above log_end."""
 
     def offset_of_time(self, timestamp_ms: int) -> Offset:
-        """Of the first batch, in the order of offsets, that was appended at this time or later; log_end if none was."""
+        """The first offset whose batch was appended at this time or later; log_end if there is none."""
 
     def bytes_from(self, offset: Offset) -> int:
-        """How many bytes of batches, or a little more, a reader at `offset` has not got yet."""
+        """The bytes of the batches from `offset` on, which a reader there lacks, or a little more."""
 
     def pieces(self, start: Offset, end: Offset, piece_bytes: int) -> tuple[Piece, ...]:
-        """[start, end) in pieces of about so many bytes."""
+        """Cut [start, end) into pieces of about `piece_bytes`."""
 
     def begin_epoch(self, epoch: int) -> None:
-        """On disk before it returns: `epoch` starts at the log's end (F3)."""
+        """Begin an epoch at the log's end. It is on the disk before this returns (F3)."""
 
     def truncate(self, end: Offset) -> None:
-        """Forget everything from `end` on, and epochs that start there. A batch that spans `end` goes whole. `end` is
-        not below log_start."""
+        """Remove everything from `end` on, and the epochs that start there. A batch that spans `end` is removed whole.
+        `end` is not below log_start."""
 
     def segments(self) -> Sequence[SegmentSize]:
-        """Oldest first, contiguous; none of them empty."""
+        """The segments, oldest first. They are contiguous, and none is empty."""
 
     def forget(self, before: Offset) -> None:
-        """Forget the segments that lie below `before` as a whole, but for the last. `before` is not above the high
+        """Remove the segments that lie below `before` as a whole, except the last one. `before` is not above the high
         watermark."""
 
     def begin_anew(self, log_start: Offset) -> None:
-        """Forget everything: an empty log that starts there, in no epoch."""
+        """Remove everything, and begin an empty log at `log_start`, without an epoch."""
 
     def configure(self, settings: TopicSettings) -> None:
-        """When to begin a segment, from now on."""
+        """Apply the settings that say when a new segment begins."""
 
     def checkpoint(self, high_watermark: Offset) -> None:
-        """Noted: the next ReplicaLogs.save_high_watermarks makes it last."""
+        """Note the high watermark. The next ReplicaLogs.save_high_watermarks stores it."""
 
     def places(self, newest: int) -> Iterable[BatchPlace]:
-        """The idempotent producers' batches, oldest first: from the index, to rebuild what is known of them. Of each
-        producer the newest so many, at least."""
+        """The batches of idempotent producers, oldest first, read from the index to rebuild what is known of them: at
+        least the newest `newest` of each producer."""
 
     def save_producers(self, known: bytes) -> None:
-        """On the disk before it returns, beside the log: it stays when the log is cut, trimmed or begun anew."""
+        """Store what is known of producers beside the log, on the disk before this returns. It stays when the log is
+        cut, trimmed or begun anew."""
 
     def saved_producers(self) -> bytes:
-        """As saved last; empty: never, or it cannot be read."""
+        """What save_producers stored last; empty if there is nothing, or it cannot be read."""
 
     @property
     def flushed_end(self) -> Offset:
-        """What lies below it is on the disk, with its index and its names."""
+        """Everything below this offset is on the disk, with its index entries and its names."""
 
     def begin_flush(self) -> Flush | None:
-        """Of everything that is not on the disk; None: it all is. One at a time; meanwhile the log goes on."""
+        """Begin a flush of everything that is not on the disk; None if everything is. There is one flush at a time, and
+        the log goes on meanwhile."""
 
     def end_flush(self, failed: StorageFailed | None) -> None:
-        """It was performed; failed: the log is offline."""
+        """End the flush that was performed. If it failed, the log is offline."""
 
     def flush(self) -> None:
-        """All of it, before it returns."""
+        """Flush everything before this returns."""
 
     def close(self) -> None: ...
 
@@ -257,44 +265,45 @@ class ReplicaLogs(Protocol):
     """A broker's log directory."""
 
     def open(self, partition: TopicPartition, topic_id: str, settings: TopicSettings) -> ReplicaLog:
-        """The replica's log, recovered; made if it is not there."""
+        """Open and recover the replica's log. It is made if it is not there."""
 
     def save_high_watermarks(self, *, durable: bool) -> None:
-        """What the logs have noted: with the kernel, or if durable on the disk. StorageFailed: older ones are safe,
-        too, and the next save says it all."""
+        """Hand the high watermarks that the logs have noted to the kernel, or with `durable` to the disk. After
+        StorageFailed the older ones are safe, too, and the next save stores all."""
 
     def found(self) -> Iterable[tuple[TopicPartition, str]]:
-        """The partitions, with topic_id, whose directories are there."""
+        """The partitions, each with its topic_id, that have a directory."""
 
     def quarantine(self, partition: TopicPartition, topic_id: str, *, asked: bool) -> None:
-        """Out of service, not deleted yet: soon if somebody asked for that, else much later. Of an open log: close it
-        first."""
+        """Take a replica's files out of service. They are deleted later: soon if somebody asked for that, otherwise
+        much later. Close an open log first."""
 
 
 class FollowerLinks(Protocol):
-    """Replication, from the engine's side: who is to be answered, and what is to be fetched."""
+    """The engine's side of replication: which fetches to answer, and which partitions to fetch."""
 
     def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
-        """There is something for this follower's waiting fetch: come and take it."""
+        """Take the answer to this follower's waiting fetch: there is one."""
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
-        """Fetch this partition from that leader, from now on."""
+        """Begin to fetch this partition from this leader."""
 
     def unfollow(self, partition: TopicPartition) -> None: ...
 
 
 class FailureReports(Protocol):
     def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
-        """The disk refuses what this replica must keep: let the controller know, if there is one. Never blocks; said
-        again with each further failure."""
+        """Report to the controller, if there is one, that the disk refuses what this replica must keep. Never blocks.
+        Each further failure is reported again."""
 
 
 class MirrorFeed(Protocol):
-    """Where the controller says what changed, once it is in ZooKeeper and its brokers know. Never blocks (M4)."""
+    """The controller's way to the mirror: each change is reported once it is in ZooKeeper and its brokers know. Never
+    blocks (M4)."""
 
     @property
     def wants_all(self) -> bool:
-        """It may have missed something: it is to be told everything."""
+        """Whether the mirror may have missed something, and needs everything."""
 
     def tell(self, news: News) -> None: ...
 
@@ -303,7 +312,7 @@ class MirrorFeed(Protocol):
 
 
 class NoMirror:
-    """A MirrorFeed of a controller whose tables nobody reads."""
+    """The MirrorFeed of a controller without a mirror."""
 
     wants_all = False
 
