@@ -1,1 +1,1 @@
-"""What leaders and the controller both go by: who may lead, what a partition may become, what is written of it."""
+"""The rules that leaders and the controller share: who may lead, what a partition may become, what is written of it."""

@@ -1,4 +1,4 @@
-"""Who may be counted on, as a value that every decision is made from."""
+"""The brokers that may be counted on, as a value that every decision is made from."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from spark_replication.model import BrokerEpoch, BrokerId, Registration
 
 
 class Brokers(msgspec.Struct, frozen=True):
-    """Who may be counted on, at one moment.
+    """The brokers that may be counted on, at one moment."""
 
-    live: registered. electable: live and not shutting down (L1). epochs: the present one of each broker that ever
-    registered. clean_since: the first epoch of its unbroken chain of clean registrations (I8). refusing: who would be
-    electable, had its disk not refused the partition (B4).
-    """
-
+    #: Registered.
     live: frozenset[BrokerId]
+    #: Live and not shutting down (L1).
     electable: frozenset[BrokerId]
+    #: The present epoch of each broker that ever registered.
     epochs: Mapping[BrokerId, int]
+    #: The first epoch of each broker's unbroken chain of clean registrations (I8).
     clean_since: Mapping[BrokerId, int]
+    #: Would be electable if its disk had not refused the partition (B4).
     refusing: frozenset[BrokerId] = frozenset()
 
     @classmethod
@@ -38,7 +38,7 @@ class Brokers(msgspec.Struct, frozen=True):
         return frozenset(broker for broker, epoch in joined.items() if epoch < self.clean_since.get(broker, 0))
 
     def without(self, failed: frozenset[BrokerId]) -> Brokers:
-        """For a partition whose replicas on these are offline, though the brokers live (B4)."""
+        """The brokers for a partition whose replicas on `failed` are offline, though those brokers live (B4)."""
         if not failed:
             return self
         return replace(

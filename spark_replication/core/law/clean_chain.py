@@ -14,7 +14,7 @@ from spark_replication.model import BrokerEpoch, BrokerId, Registration, TopicPa
 
 
 class RecoveredLog(Protocol):
-    """What recovery found in one log. why: of the first cut; empty if there was none."""
+    """What recovery found in one log. `why` is the reason of the first cut, empty if there was none."""
 
     @property
     def folder(self) -> str: ...
@@ -27,10 +27,10 @@ class RecoveredLog(Protocol):
 def proven_epoch(
     clean_shutdown: int | None, started: int | None, *, same_boot_and_directory: bool, trust_page_cache: bool
 ) -> int | None:
-    """The epoch that the files in the log directory prove to be continued; None: they prove nothing.
+    """The epoch that the files in the log directory prove to be continued; None if they prove nothing.
 
-    clean_shutdown: the epoch in the clean-shutdown file. started: the one in the record of the last start, which counts
-    only where a killed process has lost nothing: on the same boot of its host, in the same directory.
+    `clean_shutdown` is the epoch in the clean-shutdown file. `started` is the epoch in the record of the last start: it
+    counts only where a killed process has lost nothing, on the same boot of its host and in the same directory.
     """
     if clean_shutdown is not None:
         return clean_shutdown
@@ -44,9 +44,9 @@ def losses(
     broker: BrokerId,
     unreadable: Unreadable = ALL_READ,
 ) -> list[str]:
-    """Why no proof counts: recovery lost something, or the folder of a replica in ISR or ELR is missing.
+    """The reasons why no proof counts: recovery lost something, or the folder of a replica in ISR or ELR is missing.
 
-    unreadable: of what is assigned to this broker. Where the state cannot be read, the replica may be in the ISR.
+    `unreadable` is about what is assigned to this broker: a replica whose state cannot be read may be in the ISR.
     """
     there = set(found)
     partitions_there = {partition for partition, _ in there}
@@ -68,12 +68,12 @@ def losses(
 
 
 def next_epoch(last: BrokerEpoch | None, wanted: Registration) -> BrokerEpoch:
-    """What a registration makes of /brokers/epochs/[id]; its epoch is that znode's next version."""
+    """The content that a registration gives /brokers/epochs/[id]. Its epoch is the next version of that znode."""
     incarnation = wanted.incarnation
     if last is None:
         return BrokerEpoch(epoch=0, incarnation=incarnation, clean_since=0)
-    # The last registration may be this process's own, by an attempt whose answer was lost: then nobody could name
-    # its epoch. Who has no proof at all stays unclean: an I/O error may have cost it what it had.
+    # The last registration may be an attempt of this process whose answer was lost: nobody could name that epoch.
+    # A broker without any proof stays unclean: an I/O error may have cost it what it had.
     clean = wanted.continues is not None and (wanted.continues == last.epoch or last.incarnation == incarnation)
     epoch = last.epoch + 1
     return BrokerEpoch(epoch=epoch, incarnation=incarnation, clean_since=last.clean_since if clean else epoch)

@@ -2,7 +2,7 @@
 
 | ISR and ELR hold          | recovery enabled, strategy  | recovery not enabled, unclean election |
 | ------------------------- | --------------------------- | -------------------------------------- |
-| a live member             | it: ISR before ELR, each in assignment order                         |
+| a live member             | this member: ISR before ELR, each in assignment order                |
 | members, none live        | proactive: ask all          | enabled: any live replica              |
 |                           | else: wait, `fenced_elr`    | else: wait, `fenced_elr`               |
 | nobody                    | proactive: ask all          | enabled: any live replica              |
@@ -11,7 +11,7 @@
 |                           | manual: wait for a person   |                                        |
 
 A live replica is registered and not shutting down. Nothing here changes a state: partition_change does, with the
-result. Who is asked, and which answer wins, is recovery's.
+result. unclean_recovery decides whom to ask, and which answer wins.
 """
 
 from __future__ import annotations
@@ -50,24 +50,22 @@ class Elected(msgspec.Struct, frozen=True):
 
 
 class Waiting(msgspec.Struct, frozen=True):
-    """The partition has no leader, and this is what would give it one.
-
-    required: with `log_info`, who must have answered before anybody is elected; none = the first answers do.
-    """
+    """What a leaderless partition waits for."""
 
     reason: Reason
+    #: With `log_info`: who must have answered before anybody is elected. If empty, whoever answers in time will do.
     required: frozenset[BrokerId] = NOBODY
 
 
 def elect(
     replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId], policy: Policy
 ) -> Elected | Waiting:
-    """For a state whose ISR and ELR hold no void member: those are to be dropped first (I8)."""
+    """Elect a leader, or say what the partition waits for. Void members must have been dropped from the state (I8)."""
     return within(replicas, state, electable) or outside(replicas, state, electable, policy)
 
 
 def within(replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId]) -> Elected | None:
-    """A member that holds every acknowledged record: a live one of the ISR, else of the ELR."""
+    """Elect a member that holds every acknowledged record: a live one of the ISR, else of the ELR."""
     for member in replicas:
         if member in state.isr and member in electable:
             return Elected(member, "isr")
@@ -85,7 +83,7 @@ def outside(
     if not policy.recovery_enabled and policy.unclean_enabled:
         return any_live(replicas, state, electable) or Waiting("fenced_elr" if state.members else "last_known_leader")
     if state.members:
-        # Whoever is in the ELR holds every acknowledged record: waiting loses none, whatever else could lead now.
+        # Each member of the ELR holds every acknowledged record: waiting for one loses none, whoever else could lead.
         return Waiting("fenced_elr")
     if not policy.recovery_enabled:
         return last_known(state, electable) or Waiting("last_known_leader")
@@ -93,7 +91,8 @@ def outside(
 
 
 def any_live(replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId]) -> Elected | None:
-    """The last known leader first, else in assignment order: whoever it is may lack acknowledged records."""
+    """Elect the last known leader if it is live, else the first live replica in assignment order. Either may lack
+    acknowledged records."""
     preferred = [state.last_known_leader] if state.last_known_leader in replicas else []
     for replica in (*preferred, *replicas):
         if replica in electable:
@@ -109,7 +108,7 @@ def last_known(state: PartitionState, electable: frozenset[BrokerId]) -> Elected
 
 
 def balanced(replicas: Sequence[BrokerId], state: PartitionState, electable: frozenset[BrokerId]) -> Waiting:
-    """Recovery starts when all that may hold the longest log are live, as far as anybody knows who they are."""
+    """Wait until all replicas that may hold the longest log are live, as far as they are known; then for their logs."""
     reason: Reason = "last_known_elr"
     if state.last_known_elr:
         required = state.last_known_elr

@@ -32,9 +32,10 @@ from spark_replication.model import BrokerId, PartitionState
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """What a partition becomes: `state`, and what led there: an election, a wait, or neither."""
+    """What a partition becomes."""
 
     state: PartitionState
+    #: What led to the state: an election, a wait, or neither.
     outcome: Elected | Waiting | None
 
 
@@ -45,10 +46,10 @@ def with_isr(
     joined: Mapping[BrokerId, int],
     void: frozenset[BrokerId] = NOBODY,
 ) -> PartitionState:
-    """The state with this ISR (I7). `joined`: the broker epochs of those that were not in the ISR before; a member of
-    the ELR that none is given for keeps its own.
+    """The state with this ISR (I7).
 
-    void: members that lost what they had; they are not in `isr`, and are no candidates for leadership either.
+    `joined` has the broker epochs of those that join the ISR. A member of the ELR that is not in it keeps its epoch.
+    `void` are members that lost what they had: they are not in `isr`, and are no candidates for leadership either.
     """
     if len(isr) >= before.min_isr:
         elr = last_known_elr = NOBODY
@@ -56,7 +57,7 @@ def with_isr(
         leaving = before.members - isr
         elr = leaving - void
         last_known_elr = (before.last_known_elr | void) - isr - elr
-    # Who joins again does so at the epoch of its fetches: under the one from before its restart it would stay void.
+    # A member joins again at the epoch of its fetches: under the one from before its restart it would stay void.
     known = before.epochs | {member: joined[member] for member in isr - before.isr if member in joined}
     epochs = {member: known[member] for member in sorted(isr | elr)}
     leader = before.leader if before.leader in isr else None
@@ -64,13 +65,13 @@ def with_isr(
 
 
 def without_void(before: PartitionState, brokers: Brokers) -> PartitionState:
-    """The members that registered uncleanly since they joined are none (I8)."""
+    """The state without the members that have registered uncleanly since they joined (I8)."""
     void = brokers.void(before.epochs)
     return with_isr(before, before.isr - void, joined={}, void=void) if void else before
 
 
 def with_min_isr(before: PartitionState, min_isr: int) -> PartitionState:
-    """Another effective min ISR: one that the ISR reaches leaves no need for an ELR (I5, I7)."""
+    """The state with this effective min ISR. An ISR that reaches it needs no ELR (I5, I7)."""
     if min_isr == before.min_isr:
         return before
     return with_isr(replace(before, min_isr=min_isr), before.isr, joined={})
@@ -79,11 +80,11 @@ def with_min_isr(before: PartitionState, min_isr: int) -> PartitionState:
 def settled(
     replicas: Sequence[BrokerId], before: PartitionState, brokers: Brokers, policy: Policy, *, min_isr: int
 ) -> Settled:
-    """What the state calls for now: the dead, the void and those that shut down leave the ISR, and a partition without
-    leader gets one.
+    """Settle a partition: members that are dead, void or shutting down leave the ISR, and a leaderless partition gets a
+    leader, or waits.
 
-    Idempotent: of its own result it changes nothing. So a controller that crashed half-way is followed by one that ends
-    in the same place (C4), and a lost condition is answered by reading again and settling again.
+    Idempotent: it changes nothing of its own result. So the successor of a controller that crashed half-way ends in the
+    same place (C4), and after a lost condition one reads again and settles again.
     """
     void = brokers.void(before.epochs)
     state = with_min_isr(before, min_isr)
@@ -94,7 +95,8 @@ def settled(
     leader = before.leader
     if leader is not None and leader in brokers.live and leader not in void:
         return Settled(_moved_away(replicas, before, after, staying | {leader}, brokers, void), None)
-    # Known before the election, as it will be by the next: else one that waits now would elect then.
+    # Set last_known_leader before electing: otherwise this pass could wait and the next pass elect, and settled()
+    # would not be idempotent.
     led = after if leader is None else replace(after, last_known_leader=leader)
     outcome = elect(replicas, led, brokers.electable, policy)
     if isinstance(outcome, Elected):
@@ -110,7 +112,7 @@ def _moved_away(
     brokers: Brokers,
     void: frozenset[BrokerId],
 ) -> PartitionState:
-    """The leader is shutting down: another that holds everything leads, or, where there is none, it goes on (L2)."""
+    """The state when the leader is shutting down: another member that holds everything leads, else it leads on (L2)."""
     outcome = within(replicas, after, brokers.electable)
     if outcome is not None:
         return elected(after, before.leader_epoch, outcome, brokers)
@@ -119,9 +121,10 @@ def _moved_away(
 
 
 def elected(state: PartitionState, leader_epoch: int, outcome: Elected, brokers: Brokers) -> PartitionState:
-    """Led by the outcome's leader, one epoch above `leader_epoch`.
+    """The state that the elected leader leads, one epoch above `leader_epoch`.
 
-    One from outside ISR and ELR is alone: nobody else can be said to hold what it holds, and it recovers (L4).
+    A leader from outside ISR and ELR is alone in the ISR, since nobody else is known to hold what it holds, and
+    `recovering` is set (L4).
     """
     leader = outcome.leader
     if leader not in state.members:
@@ -141,7 +144,8 @@ def elected(state: PartitionState, leader_epoch: int, outcome: Elected, brokers:
 def narrowed(
     before: PartitionState, replicas: Sequence[BrokerId], leader: BrokerId, *, drops: bool, min_isr: int
 ) -> PartitionState:
-    """These replicas are the assignment. drops: it had others, and that is one decision, whoever leads then (E1)."""
+    """The state within these replicas, led by `leader`. With `drops` the assignment had others: to drop them is one
+    decision, whoever leads then (E1)."""
     kept = frozenset(replicas)
     isr = before.isr & kept
     elr, last_known_elr = before.elr & kept, before.last_known_elr & kept
@@ -168,9 +172,9 @@ def created(
     controller_epoch: int,
     tombstone: PartitionState | None = None,
 ) -> PartitionState | None:
-    """A new partition: led by its first live replica, every live one in sync. None: no replica lives.
+    """A new partition, led by its first live replica and with every live one in sync. None if no replica lives.
 
-    Both epochs are 0, or go on from the tombstone of the one that was removed (E4).
+    Both epochs are 0, or go on from the tombstone of the removed partition (E4).
     """
     live = [replica for replica in replicas if replica in brokers.electable]
     if not live:
@@ -188,5 +192,5 @@ def created(
 
 
 def effective_min_isr(min_insync_replicas: int, replication_factor: int) -> int:
-    """More in-sync replicas than replicas cannot be asked for (I5)."""
+    """The min ISR in effect: no more in-sync replicas can be required than there are replicas (I5)."""
     return min(min_insync_replicas, replication_factor)

@@ -1,10 +1,10 @@
 """The state machines of partitions and replicas (S1): the tables are the code, and nothing else allows a transition.
 
-States are read off what is stored and who lives, never kept beside it: so they cannot disagree with it. Whoever changes
-what is stored walks from the state before to the state after, and a step that no table has is an error.
+States are derived from what is stored and who lives. They are never kept beside it, so they cannot disagree with it.
+Code that changes what is stored walks from the state before to the state after. A step that no table has is an error.
 
-A deletion needs no states of its own: its mark in ZooKeeper outlives any controller, and what a dead broker holds of a
-deleted topic is quarantined by the broker itself when it comes back (B1).
+A deletion needs no states of its own: its mark in ZooKeeper outlives any controller, and a broker that was dead
+quarantines what it holds of a deleted topic when it comes back (B1).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from spark_replication.model import BrokerId, PartitionState
 State = Literal["nonexistent", "new", "online", "offline"]
 Transitions = Mapping[State, frozenset[State]]
 
-# From each state, the states that come next.
+# The states that may follow each state.
 PARTITION: Transitions = {
     "nonexistent": frozenset({"new"}),  # it has replicas, and no leaderAndISR yet
     "new": frozenset({"online", "offline"}),  # online: the first live replica leads, all live ones are in sync
@@ -35,7 +35,7 @@ REPLICA: Transitions = {
 
 
 def walk(machine: Transitions, what: object, *states: State) -> None:
-    """IllegalTransition, naming both states, if a step from one to the next is not in the table."""
+    """Raise IllegalTransition, naming both states, if a step from one to the next is not in the table."""
     for before, after in itertools.pairwise(states):
         if after not in machine[before]:
             raise IllegalTransition(
@@ -44,7 +44,7 @@ def walk(machine: Transitions, what: object, *states: State) -> None:
 
 
 def retire(machine: Transitions, what: object, before: State) -> None:
-    """By way of offline, as everything goes."""
+    """Walk to nonexistent, by way of offline."""
     walk(machine, what, *((before, "nonexistent") if before == "offline" else (before, "offline", "nonexistent")))
 
 
@@ -53,7 +53,7 @@ def _next(machine: Transitions, state: State) -> str:
 
 
 def partition_state(replicas: Sequence[BrokerId], state: PartitionState | None) -> State:
-    """New: it has replicas and never had a leader. Offline: it had one."""
+    """The state of a partition: `new` if it has replicas and never had a leader, `offline` if it had one."""
     if not replicas:
         return "nonexistent"
     if state is None:

@@ -1,14 +1,14 @@
 """Unclean recovery of a leaderless partition (L4): who is asked for its log, which answers count, and who wins.
 
 A controller keeps recoveries in memory alone: its successor asks again. An answer counts only from the present life of
-a broker, and only at the partition's present leader epoch: any other may have been true of another log.
+a broker, and only at the partition's present leader epoch: any other answer may be about another log.
 
-The time to answer begins with the first question, and begins anew once nobody who was asked lives: time in which no
-replica lived is none that anybody had to answer in.
+The time to answer begins with the first question. Once nobody who was asked lives, it stops, and begins anew with the
+next question: nobody can answer while no replica lives.
 
 A replica whose disk refuses is asked, too: its log can be read, and its disk is tried again after disk.retry.ms (B4).
-Until then it cannot be elected. Where it has the best log, it is waited for, disk.retry.ms beyond the time to answer
-and no longer: electing another loses what it has.
+Until then it cannot be elected. If it has the best log, the election waits for it, for at most disk.retry.ms beyond the
+time to answer: electing another loses what it has.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from spark_replication.model import BrokerId, Offset
 
 
 class LogEnd(msgspec.Struct, frozen=True, order=True):
-    """Compares as recoveries do: the highest last written epoch, then the longest log."""
+    """The end of a log. Ends compare as recoveries do: by the last written epoch, then by length."""
 
     last_epoch: int
     end: Offset
@@ -34,30 +34,30 @@ class LogEnd(msgspec.Struct, frozen=True, order=True):
 class UncleanRecovery(msgspec.Struct, frozen=True, kw_only=True):
     """What a controller knows of one recovery under way."""
 
-    # Of the partition: an answer must know it.
+    #: The partition's leader epoch, which an answer must name.
     leader_epoch: int
-    # Who must have answered; none = anybody.
+    #: Who must have answered; if empty, anybody will do.
     required: frozenset[BrokerId]
-    # When the first question was asked to anybody who still lives; None: nobody who was asked lives.
+    #: When the clock began: with the first question since somebody who was asked has lived. None while nobody does.
     started_ms: int | None = None
-    # When the last question was asked.
+    #: When the last question was asked.
     asked_ms: int = 0
-    # A person asked for it, so it goes on whatever the strategy says.
+    #: Whether a person asked for it: then it goes on whatever the strategy says.
     by_hand: bool = False
-    # Who was asked, at which broker epochs.
+    #: The broker epochs of those who were asked.
     asked: Mapping[BrokerId, int] = {}
     answers: Mapping[BrokerId, LogEnd] = {}
 
 
 def timed(recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers) -> UncleanRecovery:
-    """The clock stops, and all is forgotten, once no life that was asked can answer."""
+    """Stop the clock, and forget questions and answers, once no life that was asked can answer."""
     if any(_is_asked(recovery, replica, brokers) for replica in replicas):
         return recovery
     return replace(recovery, started_ms=None, asked={}, answers={})
 
 
 def is_over(recovery: UncleanRecovery, now_ms: int, timeout_ms: int) -> bool:
-    """The time to answer: a clock that stands still never ends."""
+    """Whether the time to answer is over. A clock that stands still never ends."""
     return recovery.started_ms is not None and now_ms - recovery.started_ms >= timeout_ms
 
 
@@ -72,8 +72,8 @@ def _can_answer(replica: BrokerId, brokers: Brokers) -> bool:
 def to_ask(
     recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers, *, now_ms: int, timeout_ms: int
 ) -> tuple[BrokerId, ...]:
-    """The live replicas that were not asked yet in this life, or have not answered for a whole timeout: the request or
-    the answer may be lost."""
+    """The live replicas that were not asked yet in this life, and those that have not answered for a whole timeout: the
+    request or the answer may be lost."""
     is_late = now_ms - recovery.asked_ms >= timeout_ms
     return tuple(
         replica
@@ -84,7 +84,7 @@ def to_ask(
 
 
 def asking(recovery: UncleanRecovery, asked: Sequence[BrokerId], brokers: Brokers, now_ms: int) -> UncleanRecovery:
-    """What an earlier life of these answered is forgotten."""
+    """The recovery once these are asked. Answers of their earlier lives are forgotten."""
     return replace(
         recovery,
         started_ms=now_ms if recovery.started_ms is None else recovery.started_ms,
@@ -97,7 +97,7 @@ def asking(recovery: UncleanRecovery, asked: Sequence[BrokerId], brokers: Broker
 def answered(
     recovery: UncleanRecovery, broker: BrokerId, broker_epoch: int, info: ReplicaLogInfo, brokers: Brokers
 ) -> UncleanRecovery:
-    """With this answer. A stale one makes that broker one to be asked again; an error leaves it without answer."""
+    """The recovery with this answer. After a stale one the broker is asked again; an error is no answer."""
     if broker not in recovery.asked or broker in recovery.answers or info.error != NONE:
         return recovery
     if brokers.epochs.get(broker) != broker_epoch or info.current_epoch != recovery.leader_epoch:
@@ -108,7 +108,7 @@ def answered(
 def winner(
     recovery: UncleanRecovery, replicas: Sequence[BrokerId], brokers: Brokers, *, now_ms: int, timeout_ms: int
 ) -> BrokerId | None:
-    """The replica to elect now; None: others may answer yet, or somebody required has not."""
+    """The replica to elect. None if others may answer yet, or somebody required has not."""
     counted = _counted(recovery, replicas, brokers)
     electable = {replica: end for replica, end in counted.items() if replica in brokers.electable}
     if not electable or not recovery.required <= electable.keys():
@@ -128,7 +128,7 @@ def is_put_off(
     now_ms: int,
     most_ms: int,
 ) -> bool:
-    """There is a better log than that of the winner, on a disk that is to be tried again."""
+    """Whether the election waits: a better log than the winner's is on a disk that is to be tried again."""
     counted = _counted(recovery, replicas, brokers)
     return counted[best] < max(counted.values()) and not is_over(recovery, now_ms, most_ms)
 

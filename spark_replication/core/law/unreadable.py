@@ -1,6 +1,6 @@
-"""What of ZooKeeper's could be read only as a reason why not: garbage, a newer version, no permission (Z1).
+"""What cannot be read in ZooKeeper, and why: garbage, a newer version, no permission (Z1).
 
-It is one topic's, partition's or broker's trouble: nobody decides about it, and what it says is left as it is.
+It is the trouble of one topic, partition or broker: nobody decides about it, and its node is left as it is.
 """
 
 from __future__ import annotations
@@ -13,24 +13,24 @@ from spark_replication.model import BrokerId, TopicPartition
 
 
 class Unreadable(msgspec.Struct, frozen=True, kw_only=True):
-    #: Why, by the path of the node.
+    #: Why the node at each path cannot be read.
     reasons: Mapping[str, str] = {}
     #: Topics whose assignment or settings cannot be read: which partitions they have is not known.
     topics: frozenset[str] = frozenset()
     #: Partitions of other topics whose leaderAndISR cannot be read.
     partitions: frozenset[TopicPartition] = frozenset()
-    #: Brokers whose registration is there, and cannot be read.
+    #: Brokers that are registered, and whose registration cannot be read.
     brokers: frozenset[BrokerId] = frozenset()
     #: Brokers whose epoch, and so whose clean chain, cannot be read.
     epochs: frozenset[BrokerId] = frozenset()
-    #: /config/cluster cannot be read.
+    #: Whether /config/cluster cannot be read.
     settings: bool = False
 
     def hides(self, partition: TopicPartition) -> bool:
         return partition.topic in self.topics or partition in self.partitions
 
     def hides_of(self, topic: str) -> bool:
-        """The topic, or a partition of it."""
+        """Whether the topic, or a partition of it, is hidden."""
         return topic in self.topics or any(partition.topic == topic for partition in self.partitions)
 
     def __or__(self, other: Unreadable) -> Unreadable:

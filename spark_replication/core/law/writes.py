@@ -1,7 +1,7 @@
-"""What core asks ZooKeeper to hold, and what ZooKeeper answers: values, so that a decision can be compared whole.
+"""What core asks ZooKeeper to store, and what ZooKeeper answers: values, so that a decision can be compared whole.
 
-A write names the version that it was decided against. The versions of a group are checked and stored together or not
-at all (one multi()); groups may share a multi(), and each is answered on its own.
+A write names the version that it was decided against. The writes of a group are checked and stored together, or not at
+all (one multi()). Groups may share a multi(), and each is answered on its own.
 """
 
 from __future__ import annotations
@@ -23,51 +23,55 @@ from spark_replication.model import (
 
 
 class StoredPartition(msgspec.Struct, frozen=True):
-    """leaderAndISR as read: version is the partition epoch, zxid the znode's mzxid, at_ms its time, by ZooKeeper's
-    clock."""
+    """leaderAndISR as read."""
 
     state: PartitionState
+    #: The partition epoch.
     version: int
+    #: The znode's mzxid.
     zxid: int = 0
+    #: The znode's time, by ZooKeeper's clock.
     at_ms: int = 0
 
 
 class StoredAssignment(msgspec.Struct, frozen=True):
-    """A topic's znode as read: zxid is its mzxid, at_ms its time."""
+    """A topic's znode as read."""
 
     state: TopicState
     version: int
+    #: The znode's mzxid.
     zxid: int = 0
+    #: The znode's time, by ZooKeeper's clock.
     at_ms: int = 0
 
 
 class Made(NamedTuple):
-    """What a write made of its node: its version there, and ZooKeeper's order and time of that. at_ms 0: not known."""
+    """What a write made of its node."""
 
     version: int = 0
+    #: ZooKeeper's order of the write.
     zxid: int = 0
+    #: ZooKeeper's time of the write; 0 if not known.
     at_ms: int = 0
 
 
 class PartitionWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """Make leaderAndISR `state` if it is at `version` (ABSENT: create it).
-
-    relies_on: brokers whose membership or clean chain the decision used, at these epochs: checked in the same multi().
-    """
+    """Make leaderAndISR `state` if it is at `version` (ABSENT: create it)."""
 
     partition: TopicPartition
     state: PartitionState
     version: int = ABSENT
+    #: The epochs of the brokers whose membership or clean chain the decision used: the same multi() checks them.
     relies_on: dict[BrokerId, int] = {}
 
 
 class TopicWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """Make the topic's assignment `state` if it is at `version`. ABSENT: create it, its topic_id and its config, which
-    is given then and only then."""
+    """Make the topic's assignment `state` if it is at `version` (ABSENT: create it, its topic_id and its config)."""
 
     topic: str
     state: TopicState
     version: int = ABSENT
+    #: Given to create a topic, and only then.
     config: TopicConfig | None = None
 
 
@@ -79,13 +83,13 @@ class BrokerRemoval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DeletionMark(msgspec.Struct, frozen=True, kw_only=True):
-    """/admin/delete_topics/[topic]: from now on the topic goes, whoever is controller."""
+    """Make /admin/delete_topics/[topic]: with it the topic is going to be deleted, whoever is controller."""
 
     topic: str
 
 
 class PartitionRemoval(msgspec.Struct, frozen=True, kw_only=True):
-    """Remove the leaderAndISR of a topic that is being deleted, at whatever version it is; gone already is done."""
+    """Remove a leaderAndISR of a topic that is being deleted, at whatever version. One that is gone already is done."""
 
     partition: TopicPartition
 
@@ -98,20 +102,20 @@ class TopicRemoval(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TopicConfigWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """/config/topics/[topic]. Only controllers write it: their epoch is condition enough."""
+    """Write /config/topics/[topic]. Only controllers do: their epoch is condition enough."""
 
     topic: str
     config: TopicConfig
 
 
 class ClusterConfigWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """/config/cluster, likewise."""
+    """Write /config/cluster, likewise."""
 
     config: ClusterSettings
 
 
 class RequestRemoval(msgspec.Struct, frozen=True, kw_only=True):
-    """The request below /admin is done, or refused; gone already is done."""
+    """Remove a request below /admin that is done, or refused. One that is gone already is done."""
 
     path: str
 
@@ -133,20 +137,20 @@ Group = tuple[Write, ...]
 class Stored(msgspec.Struct, frozen=True):
     """The group is in ZooKeeper."""
 
-    # By each of its writes.
+    #: What each of its writes made.
     made: tuple[Made, ...]
-    # Its partitions that their leaders have written since, as far as it is known.
+    #: The partitions of the group that their leaders have written since, as far as it is known.
     newer: dict[TopicPartition, StoredPartition] = {}
 
 
 class Refused(msgspec.Struct, frozen=True):
     """A condition of the group failed and nothing of it was stored."""
 
-    # What its partitions are in ZooKeeper; None: no such, or it cannot be read.
+    #: The partitions of the group as they are in ZooKeeper; None if there is no such, or it cannot be read.
     current: dict[TopicPartition, StoredPartition | None]
-    # What the assignments are that it was to write, likewise.
+    #: The assignments that the group was to write, likewise.
     topics: dict[str, StoredAssignment | None] = {}
-    # Why it can never be stored, whatever is there; None: it may be, once it is decided again.
+    #: Why the group can never be stored, whatever is there. None if it may be, once it is decided again.
     unstorable: ReplicationError | None = None
 
 
@@ -158,11 +162,7 @@ GroupAnswer = Stored | Refused | Deposed
 
 
 class IsrWrite(msgspec.Struct, frozen=True, kw_only=True):
-    """A leader's own change of ISR, ELR and last_known_elr, against the partition epoch it knows (I1).
-
-    joining: who is let in, at the broker epoch of its fetches: checked to be registered so and not shutting down (I3).
-    leaving: who was in the ISR, and is not in that of `state`: for who counts such changes.
-    """
+    """A leader's own change of ISR, ELR and last_known_elr, against the partition epoch it knows (I1)."""
 
     partition: TopicPartition
     topic_id: str
@@ -170,7 +170,9 @@ class IsrWrite(msgspec.Struct, frozen=True, kw_only=True):
     broker_epoch: int
     state: PartitionState
     version: int
+    #: The broker epochs of those that join, from their fetches. Each must be registered so, and not shutting down (I3).
     joining: dict[BrokerId, int] = {}
+    #: Those that leave the ISR, for metrics that count such changes.
     leaving: frozenset[BrokerId] = frozenset()
 
 
@@ -179,13 +181,14 @@ class IsrCommitted(msgspec.Struct, frozen=True):
 
 
 class IsrRefused(msgspec.Struct, frozen=True):
-    """A condition failed. What is stored now, read after that; None: the partition or its topic is gone."""
+    """A condition failed."""
 
+    #: What is stored, read after the refusal. None if the partition or its topic is gone.
     current: StoredPartition | None
 
 
 class IsrUnanswered(msgspec.Struct, frozen=True):
-    """The connection went before the answer came: the write may have taken effect. It stays in flight (I4)."""
+    """The connection was lost before the answer came. The write may have taken effect: it stays in flight (I4)."""
 
 
 IsrAnswer = IsrCommitted | IsrRefused | IsrUnanswered
