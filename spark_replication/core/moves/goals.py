@@ -1,4 +1,4 @@
-"""The targets of goals that change no more than they name: a broker left, or replaced, more replicas or fewer (A4)."""
+"""Targets for goals that change no more than they name: leave or replace a broker, more or fewer replicas (A4)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def is_staying(broker: BrokerId, brokers: Mapping[BrokerId, Registration]) -> bo
 def replaced(
     successors: Mapping[BrokerId, BrokerId], present: Assignment, brokers: Mapping[BrokerId, Registration]
 ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """Each successor in its predecessor's place of the order. The predecessor need not live."""
+    """The targets that put each successor in its predecessor's place in the order. The predecessor need not live."""
     for old, new in successors.items():
         if not is_staying(new, brokers):
             raise InvalidReplicaAssignment(f"broker {new} is not live, or is shutting down: {_live(brokers)} are live")
@@ -44,8 +44,8 @@ def resized(
     present: Assignment,
     brokers: Mapping[BrokerId, Registration],
 ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """Those that go are out of sync, or else the last of the order; those that come are in racks that are used least,
-    on brokers that hold least of `present`."""
+    """The targets with `factor` replicas each. Replicas that are out of sync go first, then the last in the order. New
+    ones come to the racks that the partition uses least, on the brokers that hold least of `present`."""
     staying = {broker: found for broker, found in brokers.items() if is_staying(broker, brokers)}
     if not 1 <= factor <= len(staying):
         raise InvalidReplicationFactor(
@@ -80,9 +80,8 @@ def drained(
     brokers: Mapping[BrokerId, Registration],
     topics: Collection[str] | None = None,
 ) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """The targets that leave nothing (or nothing of these topics) on these brokers. Each replica goes, in its place of
-    the order, to the live broker in a rack that the partition does not use yet, if there is one, and of those to the
-    one that holds least.
+    """The targets that leave nothing (or nothing of these topics) on these brokers. Each replica keeps its place in the
+    order and moves to a live broker in the rack that the partition uses least; there, to the one that holds least.
 
     Cost: partitions with a replica there × brokers.
     """

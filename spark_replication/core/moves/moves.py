@@ -1,7 +1,7 @@
-"""What a reassignment would move, before anything moves (A4): from where to where, and how many bytes.
+"""Plans: what a reassignment would move, from where to where, and how many bytes (A4).
 
-A Plan is made of targets, which core.moves.planning makes of a goal. Applied, each of its moves is checked against what
-is there then.
+core.moves.planning makes targets of a goal, and `planned` makes a Plan of targets. When a plan is applied, each of its
+moves is checked against the replicas that the partition has then.
 """
 
 from __future__ import annotations
@@ -22,24 +22,21 @@ from spark_replication.model import BrokerId, TopicPartition, Value, require
 Assignment = Mapping[TopicPartition, tuple[BrokerId, ...]]
 
 APPLIED_TOGETHER_MAX = 1_000  # moves of one request: the controller answers it once all of them have begun
-# What a broker is taken to send where nobody says it: about what one disk and a network of 1 Gbit/s give.
+# The pace of a broker that is assumed where none is given: about that of one disk and a network of 1 Gbit/s.
 BYTES_PER_SECOND = 100 << 20
 _COLUMNS = ("partition", "from", "to", "adds", "drops", "bytes")
 _UNITS = ("KiB", "MiB", "GiB", "TiB")
 
 
 class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """present: its replicas as it was planned; of one that was being reassigned then, those being removed too.
-
-    bytes: of its log, which each of the added replicas will fetch; None: unknown, nobody that has it answered. leader:
-    who sends them, as it was planned.
-    """
-
     partition: str
     topic_id: str
+    #: Its replicas when it was planned. If it was being reassigned then, they include those being removed.
     present: tuple[BrokerId, ...]
     target: tuple[BrokerId, ...]
+    #: The size of its log, which each added replica will fetch. None if unknown: no broker that has it answered.
     bytes: Annotated[int, msgspec.Meta(ge=0)] | None = None
+    #: Its leader when it was planned, which sends the bytes.
     leader: BrokerId | None = None
 
     def __post_init__(self) -> None:
@@ -56,12 +53,12 @@ class Move(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
 
     @property
     def bytes_to_copy(self) -> int | None:
-        """None: unknown. A move that only drops replicas, or gives them another order, copies nothing."""
+        """The bytes to copy; None if unknown. A move that only drops or reorders replicas copies nothing."""
         return 0 if not self.adding else None if self.bytes is None else self.bytes * len(self.adding)
 
 
 class Plan(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """As JSON it is a file that a person can read, keep, and have applied later."""
+    """The moves of a reassignment. As JSON it is a file that a person can read, keep, and have applied later."""
 
     moves: tuple[Move, ...]
 
@@ -77,7 +74,7 @@ class Plan(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
 
     @property
     def bytes_to_copy(self) -> int:
-        """In all, as far as it is known: see `unknown`."""
+        """The bytes to copy in all, as far as they are known: see `unknown`."""
         return sum(move.bytes_to_copy or 0 for move in self.moves)
 
     @property
@@ -86,8 +83,8 @@ class Plan(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return tuple(move.partition for move in self.moves if move.bytes_to_copy is None)
 
     def estimate_s(self, bytes_per_second: int) -> float | None:
-        """How long it takes if each broker sends at this pace, and receives as fast: as long as the broker that sends
-        most. None: of some partition nobody knows how much there is, or who leads it."""
+        """The time it takes if each broker sends at this pace, and receives as fast: that of the broker that sends
+        most. None if the size or the leader of some partition is unknown."""
         sent: Counter[BrokerId] = Counter()
         for move in self.moves:
             if move.bytes_to_copy is None or (move.bytes_to_copy and move.leader is None):
@@ -116,7 +113,7 @@ class Plan(Value, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return "\n".join([*lines, self._sum()])
 
     def _repr_html_(self) -> str:
-        """For notebooks."""
+        """The same table, for notebooks."""
         return f"<pre>{html.escape(str(self))}</pre>"
 
     def _sum(self) -> str:
@@ -132,7 +129,7 @@ def _row(move: Move) -> tuple[str, ...]:
 
 
 def size_text(count: int | None) -> str:
-    """Of so many bytes, for people."""
+    """A number of bytes, for people."""
     if count is None:
         return "unknown"
     if count < 1024:
@@ -156,14 +153,15 @@ def time_text(seconds: float | None) -> str:
 
 
 def heading_for(command: PartitionCommand) -> tuple[BrokerId, ...]:
-    """Its replicas, or the target of the reassignment that is under way."""
+    """The replicas of the partition, or the target of the reassignment that is under way."""
     return tuple(replica for replica in command.replicas if replica not in command.removing)
 
 
 def planned(
     targets: Assignment, present: Mapping[TopicPartition, PartitionCommand], bytes_of: Mapping[TopicPartition, int]
 ) -> Plan:
-    """Of those that change something, the most to copy first: it takes longest. What nobody knows comes before it."""
+    """The plan of the targets that change something. The largest copy comes first, since it takes longest; copies of
+    unknown size come before it."""
     moves = []
     for partition, target in targets.items():
         command = present.get(partition)

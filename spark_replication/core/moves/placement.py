@@ -11,7 +11,7 @@ from spark_replication.model import BrokerId, Registration
 
 
 class Racks:
-    """The brokers that may be chosen, and where they stand: a broker without rack stands in its host's."""
+    """The brokers that may be chosen, and their racks: the host stands in for the rack of a broker that has none."""
 
     def __init__(self, brokers: Mapping[BrokerId, Registration]) -> None:
         self._rack = {broker: found.rack or found.host for broker, found in brokers.items()}
@@ -22,8 +22,9 @@ class Racks:
         holding: Counter[BrokerId],
         standing_in: Mapping[BrokerId, int] = MappingProxyType({}),
     ) -> BrokerId | None:
-        """The next replica beside `chosen`: in the rack that they use least, there the broker that holds least, then
-        the one that stands in least (how often so far) for whom it would stand in for."""
+        """The next replica beside `chosen`: in the rack that they use least; there, the broker that holds least; then
+        the broker that is second replica least often for this leader (`standing_in`), so that a dead leader's
+        partitions spread. None if no broker is left."""
         used = Counter(self._rack[broker] for broker in chosen if broker in self._rack)
         free = [broker for broker in self._rack if broker not in chosen]
         return min(
@@ -39,8 +40,8 @@ def place(
     brokers: Mapping[BrokerId, Registration],
     present: Iterable[tuple[BrokerId, ...]] = (),
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """An assignment for each partition, on the brokers that lead least and hold least of `present` so far. When one of
-    them dies, the others share what it led.
+    """An assignment for each partition, on the brokers that lead least and hold least of `present` so far. When a
+    broker dies, the others share the partitions that it led.
 
     Cost: partitions × replication factor × brokers.
     """

@@ -1,4 +1,4 @@
-"""What somebody wants a reassignment to bring about, and the plan that does (A4)."""
+"""Goals of a reassignment, and the plan that reaches one (A4)."""
 
 from __future__ import annotations
 
@@ -16,22 +16,23 @@ from spark_replication.model import BrokerId, Registration, TopicPartition
 
 
 class Goal(msgspec.Struct, frozen=True, kw_only=True):
-    """One of these. topics: of which; None = all."""
+    """What a reassignment is to bring about: one of these, for `topics`."""
 
-    #: By partition (`orders-3`), the replicas that it is to have.
+    #: The replicas that each partition (`orders-3`) is to have.
     targets: dict[str, tuple[BrokerId, ...]] | None = None
     #: The brokers that the topics are to be spread over.
     over: tuple[BrokerId, ...] | None = None
-    #: Brokers that are to have their share, beside those that have replicas.
+    #: Brokers that are to get their share, beside those that have replicas.
     add: tuple[BrokerId, ...] | None = None
     #: The brokers that the topics are to leave.
     without: tuple[BrokerId, ...] | None = None
-    #: By broker, who takes its place in every partition.
+    #: The successor of each broker that is replaced, in every partition.
     replace: dict[BrokerId, BrokerId] | None = None
     #: How many replicas each partition is to have.
     replication_factor: int | None = None
-    #: The order of replicas alone: every broker is to be preferred as often.
+    #: Change the order of replicas alone, so that every broker is preferred equally often.
     balance_leaders: bool | None = None
+    #: The topics that the goal is about; None for all. Not with `targets`, which name their own.
     topics: tuple[str, ...] | None = None
 
 

@@ -1,8 +1,8 @@
-"""Topics spread over chosen brokers (A4): every rack (else host) once before any twice, as many replicas on each broker
-as on any other, leaders too; and of all such assignments one that moves little.
+"""Topics spread over chosen brokers (A4): every rack (else host) once before any twice, and equal numbers of replicas
+and of leaders on all brokers. Of all such assignments, this finds one that moves little.
 
-A replica that may stay does. Then gaps are filled, then brokers that hold too much give to those that hold least: what
-would be copied anyway goes first, then the least bytes. Racks come before equal shares.
+A replica that may stay does. Then gaps are filled, and then brokers that hold too much give to those that hold least:
+first the replicas that would be copied anyway, then the smallest. Racks come before equal shares.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def spread(
 
 
 def led_evenly(present: Assignment) -> dict[TopicPartition, tuple[BrokerId, ...]]:
-    """The same replicas, in an order by which no broker is to lead two partitions more than another that could."""
+    """The same replicas, in an order in which no broker leads two partitions more than another that could lead one."""
     spreading = _Spreading(present, {}, {})
     spreading.keep_all()
     spreading.lead()
@@ -53,8 +53,7 @@ def led_evenly(present: Assignment) -> dict[TopicPartition, tuple[BrokerId, ...]
 
 
 class _Spreading:
-    """An assignment in the making. places: of each partition, in order; None: a gap. holding: how many replicas each
-    broker has so far."""
+    """An assignment in the making."""
 
     def __init__(
         self,
@@ -66,7 +65,9 @@ class _Spreading:
         self._brokers = brokers
         self._bytes_of = bytes_of
         self._rack = {broker: found.rack or found.host for broker, found in brokers.items()}
+        #: The replicas of each partition, in order; None for a gap.
         self._places: dict[TopicPartition, list[BrokerId | None]] = {}
+        #: How many replicas each broker has so far.
         self._holding: Counter[BrokerId] = Counter(dict.fromkeys(brokers, 0))
 
     def targets(self) -> dict[TopicPartition, tuple[BrokerId, ...]]:
@@ -76,7 +77,7 @@ class _Spreading:
         return [broker for broker in self._places[partition] if broker is not None]
 
     def keep(self) -> None:
-        """What is there already, as far as no rack has more than its share of a partition's replicas."""
+        """Keep the present replicas, as far as no rack has more than its share of a partition."""
         sizes = Counter(self._rack.values())
         shares = {factor: _share(factor, sizes) for factor in {len(each) for each in self._present.values()}}
         for partition, replicas in self._present.items():
@@ -107,7 +108,7 @@ class _Spreading:
                     self._holding[found] += 1
 
     def level(self) -> None:
-        """Until those that hold most have nothing that could go to one that holds two fewer."""
+        """Give replicas away until no broker has one that could go to a broker that holds at least two fewer."""
         hosted: dict[BrokerId, list[TopicPartition]] = {broker: [] for broker in self._brokers}
         for partition in self._places:
             for broker in self._chosen(partition):
@@ -121,12 +122,12 @@ class _Spreading:
                 giving.discard(giver)
 
     def _cost(self, broker: BrokerId, partition: TopicPartition) -> tuple[bool, float, TopicPartition]:
-        """Of taking it from this broker: nothing if it would have to be copied there, too."""
+        """What taking the partition from this broker costs, to compare: nothing if it would be copied there, too."""
         size = self._bytes_of.get(partition)
         return broker in self._present[partition], float("inf") if size is None else size, partition
 
     def _give(self, giver: BrokerId, hosted: Mapping[BrokerId, list[TopicPartition]]) -> bool:
-        """One replica, to whoever holds least and may have it."""
+        """Give one replica to the broker that holds least and may take one. False if there is none."""
         for taker in sorted(self._brokers, key=lambda broker: (self._holding[broker], broker)):
             if self._holding[giver] - self._holding[taker] < 2:
                 return False
@@ -142,14 +143,14 @@ class _Spreading:
         return False
 
     def _may_take(self, partition: TopicPartition, giver: BrokerId, taker: BrokerId) -> bool:
-        """Unless it has one, or the partition's racks would be used less evenly."""
+        """Whether the taker has no replica of the partition, and racks would be used no less evenly."""
         chosen = self._chosen(partition)
         others = Counter(self._rack[broker] for broker in chosen if broker != giver)
         return taker not in chosen and others[self._rack[taker]] <= others[self._rack[giver]]
 
     def lead(self) -> None:
-        """Who leads now goes on; what moved its first replica away is led by who leads least; then those that lead two
-        more than another replica of a partition hand that one over."""
+        """Choose the leaders. A first replica that stays leads on. Where it goes, the replica that leads least takes
+        over. Then a broker that leads two more than another replica of a partition hands this partition over."""
         followed = [p for p, replicas in self._present.items() if self._chosen(p)[0] == replicas[0]]
         leading = Counter(self._chosen(partition)[0] for partition in followed)
         for partition in sorted(self._places.keys() - set(followed)):
@@ -175,8 +176,8 @@ class _Spreading:
 
 
 def _share(replicas: int, sizes: Mapping[str, int]) -> tuple[int, int]:
-    """How many of so many replicas each rack has when they are spread evenly, as far as it has brokers; and how many
-    racks have one more."""
+    """The number of replicas that each rack gets if they are spread evenly, as far as it has brokers, and the number of
+    racks that get one more."""
     share = 0
     while sum(min(size, share + 1) for size in sizes.values()) <= replicas and share < max(sizes.values()):
         share += 1
