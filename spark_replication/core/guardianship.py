@@ -1,15 +1,15 @@
-"""How many guardians there can be, where they had better be, and which broker each takes: a live orphan, else a
+"""How many guardians there can be, which hosts suit them, and which broker each one takes: a live orphan, else a
 directory without a process, else a new id.
 
 Rules:
-- Every guardian computes the latter from what all of them found and what the driver told them, and reads only its own
-  line: so two on one host, who see the same directories, never take one twice. Where their sights differ all the same,
-  the directory's lock decides.
-- A new id is taken only while fewer brokers are known (registered, or assigned anything) than are wanted. Where a host
-  has no directory to take, its guardian idles: another host has it.
-- What is compared is sets of brokers, never counts: Spark places guardians on other hosts each time.
-- A registered broker without a guardian is kept: a guardian elsewhere renews its lease. But not one that holds nothing
-  and is more than are wanted: it stops with its lease.
+- Every guardian computes the whole assignment, from what all guardians found and what the driver told them, and follows
+  its own line. So two guardians on one host, which see the same directories, never take the same one. Should they see
+  different ones, the lock of the directory decides.
+- A new id is taken only while fewer brokers are known (registered, or assigned anything) than are wanted. A guardian
+  whose host has no directory to take idles: another host has the directory.
+- Sets of brokers are compared, never counts: Spark places guardians on other hosts each time.
+- A registered broker without a guardian is kept: a guardian elsewhere renews its lease. A broker that holds nothing,
+  and of which there are more than are wanted, is not kept: it stops with its lease.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ class FoundDirectory(msgspec.Struct, frozen=True):
 
 
 class Sight(msgspec.Struct, frozen=True):
-    """What one guardian found on its host. loopback: differs between those who cannot reach each other by 127.0.0.1.
-    attempt: of its lease."""
+    """What one guardian found on its host."""
 
     host: str
     directories: tuple[FoundDirectory, ...]
+    #: Differs between guardians that cannot reach each other by 127.0.0.1.
     loopback: str = ""
+    #: The attempt of its lease.
     attempt: int = 0
 
 
 class Duty(enum.Enum):
-    """Of a guardian whose host has no directory for it."""
+    """What a guardian does if its host has no directory for it."""
 
     NEW_BROKER = "starts a broker with a new id"
     IDLE = "idles"
 
 
 def assign(sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: int) -> dict[int, BrokerId | Duty]:
-    """By guardian, the broker it adopts or restarts.
+    """The broker that each guardian adopts or restarts, or its duty.
 
-    Live ones first: one that nobody guards is but kept. Then those that are known. Lower ids first, so that all agree.
-    A directory that is not known holds nothing that is assigned: its broker is as good as a new one, and made as
-    seldom. While as many are known as are wanted, one that lives is left to the end of its lease: it was let go.
+    Live brokers come first, since one without a guardian is only kept, then known ones; lower ids first, so that all
+    guardians agree. The directory of an unknown broker holds nothing that is assigned: it is taken only where a new id
+    would be. While as many brokers are known as are wanted, a live unknown one is left to the end of its lease: it was
+    let go.
     """
     taken: set[tuple[str, BrokerId]] = set()
     counted = set(known)
@@ -83,37 +85,38 @@ def assign(sights: Mapping[int, Sight], *, known: Collection[BrokerId], wanted: 
 
 
 def guardians_for(brokers: int, slots: int, known: int = 0) -> int:
-    """One a broker, as far as Spark has slots: a barrier stage of more would start none. 0: it has no executor yet.
-    Where more brokers are known than wanted, they get guardians too, but not the slot that other jobs need."""
+    """The number of guardians: one a broker, as far as Spark has slots, since a barrier stage of more tasks than slots
+    starts none. 0 if Spark has no executor yet. Brokers that are known beyond those wanted get guardians too, but leave
+    one slot to other jobs."""
     return min(max(brokers, min(known, slots - 1)), slots)
 
 
 def must_step_aside(*, slots: int, unchanged_s: float, lease_ms: int) -> bool:
-    """Nobody renews leases where Spark has no slots, while another driver may have some. unchanged_s: since when it has
-    so many."""
+    """Whether this driver must make way for another: without slots it renews no leases, while another driver may have
+    some. `unchanged_s`: for how long Spark has had this number of slots."""
     return slots == 0 and lease_ms > 0 and unchanged_s > lease_ms / 1_000 * WITHOUT_SLOTS_OF_LEASE
 
 
 class Placement(msgspec.Struct, frozen=True, kw_only=True):
-    """What the driver knows of where brokers are.
+    """What the driver knows of where brokers are."""
 
-    total: how many tasks Spark can run; slots: by host, as far as it says where. homes: by known broker, the host that
-    has its directory; empty where nobody knows. looked: hosts on which a guardian has looked for directories.
-    """
-
+    #: How many tasks Spark can run.
     total: int
+    #: The slots of each host, as far as Spark says where they are.
     slots: Mapping[str, int]
+    #: The host that has the directory of each known broker; empty if nobody knows.
     homes: Mapping[BrokerId, str]
+    #: The hosts on which a guardian has looked for directories.
     looked: frozenset[str] = frozenset()
 
     def lost(self) -> list[BrokerId]:
-        """Known, and on no host that has an executor and was looked at."""
+        """The known brokers that are on no host with an executor, as far as guardians have looked."""
         return [broker for broker, host in sorted(self.homes.items()) if host not in self.slots]
 
 
 def preferred_hosts(placement: Placement, guardians: int) -> list[str]:
-    """A host for each guardian: those of known brokers first, then those where a lost one may be, then those with most
-    room."""
+    """A host for each guardian: first the hosts of known brokers, then unseen hosts where a lost broker may be, then
+    those with the fewest guardians and the most room."""
     room = Counter(placement.slots)
     chosen: list[str] = []
 
@@ -134,10 +137,11 @@ def preferred_hosts(placement: Placement, guardians: int) -> list[str]:
 
 
 class Gathered(msgspec.Struct, frozen=True, kw_only=True):
-    """One submission. size: how many guardians it has. guarded: by guardian that has reported, whom it guards; None: it
-    idles."""
+    """One submission of guardians."""
 
+    #: How many guardians it has.
     size: int
+    #: The broker of each guardian that has reported; None if the guardian idles.
     guarded: Mapping[int, BrokerId | None]
 
     @property
@@ -146,8 +150,8 @@ class Gathered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def why_gather_again(placement: Placement, gathered: Gathered, brokers: int) -> str:
-    """Empty: there is no reason to. One whose guardians all report is left alone when slots go: Spark ends it, if one
-    of theirs was among them."""
+    """Why the guardians are to be submitted again; empty if there is no reason. A submission whose guardians all report
+    is left alone when slots go: if one of its own was among them, Spark ends it."""
     size = guardians_for(brokers, placement.total, len(placement.homes))
     if size > gathered.size:
         return f"Spark has {placement.total} slots, and {gathered.size} guardians are at work"
@@ -178,14 +182,14 @@ def _takes(room: Counter[str], host: str) -> bool:
 
 
 def kept_by(unguarded: Iterable[BrokerId], guardians: Collection[int]) -> dict[int, tuple[BrokerId, ...]]:
-    """By guardian, whom it keeps beside its own: all are kept as soon as there is one guardian."""
+    """The brokers that each guardian keeps beside its own. All are kept as soon as there is one guardian."""
     order: Sequence[int] = sorted(guardians)
     strays = sorted(unguarded)
     return {number: tuple(strays[place :: len(order)]) for place, number in enumerate(order)}
 
 
 class Patience:
-    """With a start: it goes on for as long as it gets on, however slow its machines are."""
+    """How long to wait for a start: as long as it makes progress, however slow its machines are."""
 
     def __init__(self, timeout_s: float, now_s: float) -> None:
         self._timeout_s = timeout_s
@@ -193,8 +197,8 @@ class Patience:
         self._since_s = now_s
 
     def ends(self, *, brokers: int, slots: int, guarding: int, now_s: float) -> bool:
-        """For so long there have not been more slots, or more guardians at work, than ever before. What comes and goes
-        again and again is no progress."""
+        """Whether the number of slots and of guardians at work has set no new record for the whole timeout. Slots that
+        come and go are no progress."""
         reached = guardians_for(brokers, slots) + guarding
         if reached > self._most:
             self._most, self._since_s = reached, now_s
@@ -210,7 +214,7 @@ def shortages(
     known: Iterable[BrokerId] = (),
     idle: int = 0,
 ) -> list[str]:
-    """What goes on unguarded, or not at all, though all guardians that there can be are at work, or idle."""
+    """Which slots, guardians and brokers are lacking, though all guardians that there can be are at work or idle."""
     at_work = set(guarded)
     if len(at_work) + idle < guardians_for(brokers, slots):
         return []
@@ -234,15 +238,16 @@ def shortages(
 
 
 def missing(*, brokers: int, registered: Iterable[BrokerId], serving: Iterable[BrokerId], failure: str) -> list[str]:
-    """serving: whose guardians have said where. A broker may be registered before its guardian says so, and nobody can
-    be sent to it meanwhile. failure: of the guardians' last submission, if it had one."""
+    """How many brokers are not guarded yet, as a problem; empty if none. `serving` are those whose guardians have said
+    where they serve: a broker may register before that, and nobody can be sent to it meanwhile. `failure` is that of
+    the last submission of guardians, if it failed."""
     lacking = brokers - len(set(registered) & set(serving))
     why = f" ({failure})" if failure else ""
     return [f"{lacking} of {brokers} brokers are not guarded yet{why}"] if lacking > 0 else []
 
 
 def check_reach(loopbacks: Iterable[str], driver: str, *, knows_clients: bool, zookeeper_embedded: bool) -> None:
-    """InvalidConfig if guardians stand elsewhere than the driver, and what they share serves loopback only."""
+    """Raise InvalidConfig if guardians are not on the driver's host, and what they share serves loopback only."""
     if set(loopbacks) <= {driver}:
         return
     where = "executors are on other hosts than the driver, or than each other"

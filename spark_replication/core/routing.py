@@ -1,7 +1,7 @@
-"""Who leads what, and where: what brokers' metadata come to, as a value that `learned` makes into the next one.
+"""Who leads what, and where: a value, of which `learned` makes the next one with the metadata that a broker answers.
 
-Nothing else may change a route. Of one topic_id, what is older (leader epoch, then partition epoch) never replaces what
-is newer: brokers hear of changes at different times, and a client asks any of them.
+Nothing else may change a route. Within one topic_id, an older state (by leader epoch, then partition epoch) never
+replaces a newer one: brokers hear of changes at different times, and a client asks any of them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
-    """missing: asked for, and unknown to the broker that answered last. What `topics` holds of them is kept, so that a
-    broker that lags cannot bring an older epoch back."""
-
     cluster_id: str = ""
     topics: dict[str, TopicMetadata] = {}
+    #: Topics that the last broker asked for them does not know. What `topics` holds of them is kept, so that a broker
+    #: that lags cannot bring an older epoch back.
     missing: frozenset[str] = frozenset()
     brokers: dict[BrokerId, Registration] = {}
     controller: str | None = None
@@ -45,7 +44,8 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         return found
 
     def route(self, topic: str, partition: int) -> Route:
-        """UnknownTopicOrPartition, LeaderNotAvailable: ask for metadata again, it may have changed."""
+        """The route to the leader. Raises UnknownTopicOrPartition or LeaderNotAvailable: then ask for metadata again,
+        it may have changed."""
         command = self.partition(topic, partition)
         name, state = command.topic_partition, command.state
         if state.leader is None:
@@ -87,9 +87,9 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def partition_of(self, topic: str, key: bytes) -> int:
-        """Where everything of this key goes, while the topic keeps its partitions: those that a broker tells of, so all
-        that were ever alive. By CRC-32, as Spark's crc32() computes it too: a job finds the same with no call to here.
-        """
+        """The partition of this key, for as long as the topic keeps its partitions. They are those that a broker tells
+        of, so all that were ever alive. The hash is CRC-32, as Spark's crc32() computes it, so that a job finds the
+        same partition without a call to here."""
         numbers = sorted(command.partition for command in self.topic(topic).partitions)
         if not numbers:
             raise UnknownTopicOrPartition(f"topic {topic} has no partitions yet: retry")
@@ -97,7 +97,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def learned(routing: Routing, metadata: Metadata, asked: Iterable[str]) -> Routing:
-    """What is known after a broker has answered. asked: the topics by name; those not in the answer are missing."""
+    """The routing after a broker has answered. The topics in `asked` that are not in the answer are missing."""
     if routing.cluster_id not in ("", metadata.cluster_id):
         raise WrongCluster(
             f"a broker of cluster {metadata.cluster_id} answered, the others are of {routing.cluster_id}: "
@@ -115,7 +115,7 @@ def learned(routing: Routing, metadata: Metadata, asked: Iterable[str]) -> Routi
 
 
 def _newest(known: TopicMetadata | None, answered: TopicMetadata) -> TopicMetadata:
-    """Another topic_id is another topic: nothing of the old one holds (E4)."""
+    """The newest state of each partition. Another topic_id is another topic: nothing of the old one holds (E4)."""
     if known is None or known.topic_id != answered.topic_id:
         return answered
     before = {command.partition: command for command in known.partitions}

@@ -1,6 +1,6 @@
-"""Descriptions of topics, a page at a time (KIP-966's DescribeTopic): a cluster of any size is told in small answers.
+"""Descriptions of topics, a page at a time (KIP-966's DescribeTopic): small answers describe a cluster of any size.
 
-A page ends after so many partitions, in the midst of a topic if need be, and names where the next one begins.
+A page ends after `partitions_max` partitions, within a topic if need be, and names where the next page begins.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ def page_of(
     partitions: Mapping[str, int],
     described: Callable[[Sequence[str]], Sequence[TopicMetadata]],
 ) -> TopicPage:
-    """partitions: of every topic that is known, how many it has. described: these topics, in this order.
+    """The page that was asked for. `partitions` has the number of partitions of every known topic. `described` returns
+    the descriptions of these topics, in this order.
 
     Cost: a sort of the names, and a description of the topics on the page.
     """
@@ -49,7 +50,7 @@ def page_of(
 
 
 def _since(topic: TopicMetadata, start: PageStart | None) -> TopicMetadata:
-    """From the partition on where the page starts. A topic that was made again since begins anew."""
+    """The topic from the partition on where the page starts. A topic that was made again since is not cut."""
     if start is None or (topic.name, topic.topic_id) != (start.topic, start.topic_id):
         return topic
     return _cut(topic, [command for command in topic.partitions if command.partition >= start.partition])
