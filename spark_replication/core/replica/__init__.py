@@ -1,1 +1,1 @@
-"""What a replica decides: its log's end, its epochs, its ISR, its producers."""
+"""What a replica decides about its log's end, its epochs, its ISR and its producers."""

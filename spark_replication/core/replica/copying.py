@@ -1,4 +1,4 @@
-"""How a replica that is being added gets on: how much it lacks, and how fast that becomes less (A3)."""
+"""The progress of a replica that is being added: how much it lacks, and how fast that becomes less (A3)."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ WINDOW_MS = 5_000  # of an observation: shorter ones follow every pause of a thr
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """bytes_left: at since_ms, when the present observation began. bytes_per_second: by how much they became fewer in
-    the one before, copied less appended; None: there was none yet."""
-
+    #: How much was left when the present window began.
     bytes_left: int
+    #: When the present window began.
     since_ms: int
+    #: The net catch-up rate (copied minus appended) of the previous window; None in the first window.
     bytes_per_second: int | None = None
 
 
@@ -31,7 +31,7 @@ def observed(pace: Pace | None, bytes_left: int, now_ms: int) -> Pace:
 
 
 def time_left_ms(bytes_left: int, bytes_per_second: int | None) -> int | None:
-    """None: nobody can say, since no pace is known, or at this one it never ends."""
+    """The time that the rest takes at this pace. None if no pace is known, or if the copy never ends at this pace."""
     if bytes_left == 0:
         return 0
     if bytes_per_second is None or bytes_per_second <= 0:
@@ -40,7 +40,7 @@ def time_left_ms(bytes_left: int, bytes_per_second: int | None) -> int | None:
 
 
 def left_of(command: PartitionCommand, leaders: ReplicaSize | None) -> tuple[int | None, int | None]:
-    """Bytes and time until every replica that is being added is in sync, by what the leader says; None: unknown."""
+    """The bytes and the time until every added replica is in sync, by what the leader says; None if unknown."""
     absent = [replica for replica in command.adding if replica not in command.state.isr]
     if not absent:
         return 0, 0

@@ -1,7 +1,7 @@
 """Where each leader epoch of a log starts, and so where two logs part (F1).
 
-Invariant: epochs and starts rise together; no two epochs start at one offset, but for the last, which may be empty: an
-epoch without records is replaced by the next at its offset.
+Invariant: epochs and starts rise together, and no two epochs start at one offset. Only the last epoch may be empty: the
+next epoch replaces an epoch without records, at its offset.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ class EpochEnd(NamedTuple):
 
 
 class EpochHistory(tuple[EpochStart, ...]):
-    """Sorted. A value: every change gives a new one."""
+    """The epochs of a log, sorted. It is a value: every change returns a new one."""
 
     __slots__ = ()
 
     @classmethod
     def of(cls, pairs: list[tuple[int, int]]) -> EpochHistory:
-        """From what a file holds: checked."""
+        """The history that a file holds, checked."""
         history = cls(EpochStart(epoch, start) for epoch, start in pairs)
         for before, after in pairwise(history):
             require(before.epoch < after.epoch, f"epoch {after.epoch} follows epoch {before.epoch}")
@@ -49,20 +49,21 @@ class EpochHistory(tuple[EpochStart, ...]):
         return self[-1].epoch if self else NO_EPOCH
 
     def begun(self, epoch: int, start: Offset) -> EpochHistory:
-        """With `epoch` from `start` on. The epoch that is last already goes on; one without records gives way."""
+        """The history with `epoch` from `start` on. The last epoch, begun again, goes on; one without records gives
+        way."""
         if epoch == self.last_epoch:
             return self
         require(epoch > self.last_epoch, f"epoch {epoch} cannot follow epoch {self.last_epoch}")
         return EpochHistory((*(entry for entry in self if entry.start < start), EpochStart(epoch, start)))
 
     def truncated(self, end: Offset) -> EpochHistory:
-        """Of a log cut to `end`: an epoch that starts there or later never was."""
+        """The history of the log cut to `end`, without the epochs that start there or later."""
         if not self or self[-1].start < end:
             return self
         return EpochHistory(entry for entry in self if entry.start < end)
 
     def trimmed(self, log_start: Offset) -> EpochHistory:
-        """Of a log whose head below `log_start` is gone: the epoch that covers its first record starts there."""
+        """The history of the log without its head below `log_start`: the epoch of its first record starts there."""
         covering = [entry for entry in self if entry.start <= log_start]
         rest = [entry for entry in self if entry.start > log_start]
         first = [EpochStart(covering[-1].epoch, log_start)] if covering else []
@@ -78,9 +79,10 @@ class EpochHistory(tuple[EpochStart, ...]):
         return found
 
     def end_of(self, epoch: int, *, log_start: Offset, log_end: Offset) -> EpochEnd | None:
-        """The largest epoch not above `epoch` and where it ends (F1).
+        """The largest epoch not above `epoch`, and where it ends (F1).
 
-        Below the first known epoch: that epoch asked for, and the log's start. Above the last: None, it is unknown.
+        Below the first known epoch, the answer is `epoch` itself and the log's start. Above the last, it is None: such
+        an epoch is unknown.
         """
         if epoch > self.last_epoch:
             return None

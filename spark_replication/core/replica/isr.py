@@ -1,5 +1,5 @@
-"""Who is in sync, as the leader sees it: when a follower leaves the ISR (I2), when one may join (I3), what is asked of
-ZooKeeper for it (I1), and what its answer means (I4). Nothing else may propose an ISR change.
+"""Who is in sync, as the leader sees it: when a follower leaves the ISR (I2), when one may join (I3), which write asks
+ZooKeeper for that (I1), and what ZooKeeper's answer means (I4). Nothing else may propose an ISR change.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from spark_replication.model import BrokerId, Offset, PartitionState, TopicParti
 def propose(
     leading: Leading, *, log_end: Offset, now_ms: int, lag_ms: int, too_far: frozenset[BrokerId] = NOBODY
 ) -> Leading:
-    """With an ISR change in flight, if one is called for and none is (I4: one at a time).
+    """Put an ISR change in flight if one is called for, and if none is in flight (I4: one at a time).
 
-    too_far: members that lag by more bytes than is allowed, however lately they fetched (I2).
+    `too_far` are members that lag by more bytes than is allowed, however lately they fetched (I2).
     """
     if leading.pending is not None or (not too_far and _all_in_sync(leading, log_end, now_ms, lag_ms)):
         return leading
@@ -60,7 +60,7 @@ def propose(
 def too_far(
     leading: Leading, lag_bytes_max: int, log_start: Offset, bytes_from: Callable[[Offset], int]
 ) -> frozenset[BrokerId]:
-    """The members that lag by more than replica.lag.bytes; 0: nobody does (I2)."""
+    """The members that lag by more than `lag_bytes_max` (replica.lag.bytes); nobody if that is 0 (I2)."""
     if not lag_bytes_max:
         return NOBODY
     others = leading.state.isr - {leading.me}
@@ -81,8 +81,8 @@ def write_of(leading: Leading, change: PendingIsr, partition: TopicPartition, to
 
 
 def _all_in_sync(leading: Leading, log_end: Offset, now_ms: int, lag_ms: int) -> bool:
-    """Nobody lags, is void or could join: told quickly, since it holds of nearly every partition with every tick, and
-    with every fetch."""
+    """Whether nobody lags, is void or could join. This is quick, since it is so for nearly every partition at every
+    tick and fetch."""
     if len(leading.state.isr) <= len(leading.followers):
         return False
     epochs = leading.state.epochs
@@ -98,12 +98,12 @@ def changed(
     joining: Mapping[BrokerId, int],
     void: frozenset[BrokerId] = NOBODY,
 ) -> PartitionState:
-    """What a leader asks ZooKeeper to store. Its first ISR write ends the recovery that made it leader (L4)."""
+    """The state that a leader asks ZooKeeper to store. Its first ISR write ends the recovery that elected it (L4)."""
     return replace(with_isr(state, isr, joined=joining, void=void - isr), recovering=False)
 
 
 def refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> ReplicationError | None:
-    """The conditions of a leader's write (I1, I3), as the multi() checks them; None: it is stored."""
+    """The condition of a leader's write that fails, as the multi() checks them (I1, I3); None if it is stored."""
     if write.state.leader_epoch != stored.state.leader_epoch:
         return FencedLeaderEpoch(f"{write.partition} is at leader epoch {stored.state.leader_epoch}")
     if write.version != stored.version:
@@ -118,21 +118,21 @@ def refusal(write: IsrWrite, stored: StoredPartition, brokers: Brokers) -> Repli
 
 def _lags(leading: Leading, member: BrokerId, log_end: Offset, now_ms: int, lag_ms: int) -> bool:
     follower = leading.followers[member]
-    # One at the log end never leaves, however long it has had nothing to fetch.
+    # A follower at the log end never leaves, however long it has had nothing to fetch.
     return follower.end != log_end and now_ms - follower.caught_up_ms >= lag_ms
 
 
 def _may_join(leading: Leading, follower: Follower) -> bool:
-    # The end at the start of leading counts besides the high watermark: after a restart in the same leader epoch the
-    # high watermark is an old checkpoint, and a follower that is only past that may lack acknowledged records.
+    # The log end when this process began to lead counts, too: after a restart in the same leader epoch the high
+    # watermark is an old checkpoint, and a follower that is only past that may lack acknowledged records.
     return follower.end >= max(leading.high_watermark, leading.epoch_start, leading.end_at_start)
 
 
 def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading | None:
-    """What ZooKeeper's answer to `change` makes of the leadership; None: it is over (I1).
+    """The leadership after ZooKeeper's answer to `change`; None if it is over (I1).
 
-    An answer to a change that is no longer in flight says nothing (I4). An unanswered change stays in flight, to be
-    repeated as it is; when its condition then fails, the contents tell whether it had been our own.
+    An answer to a change that is not in flight is ignored (I4). An unanswered change stays in flight, and is repeated
+    as it is. If its condition fails then, the stored content shows whether the change itself had been stored.
     """
     if leading.pending is not change:
         return leading
@@ -140,12 +140,12 @@ def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading
         case IsrUnanswered():
             return leading
         case IsrCommitted(version=version):
-            # Told, not taken: a controller's change of this very version may have been heard of first.
+            # Ignored unless it is newer: a controller's change of this very version may have been heard of first.
             return _taken(replace(leading, pending=None), StoredPartition(change.state, version))
         case IsrRefused(current=stored):
             if stored is None:
                 return None
-            # The partition has not moved, so a joining broker was what failed: its every fetch would ask in vain.
+            # The partition has not moved, so a joining broker was what failed: each of its fetches would fail again.
             barred = change.joining if stored.version == change.version else {}
             return told(replace(leading, pending=None, barred=barred), stored)
         case _:
@@ -153,16 +153,17 @@ def answered(leading: Leading, change: PendingIsr, answer: IsrAnswer) -> Leading
 
 
 def reconsidered(leading: Leading) -> Leading:
-    """Time has passed: who was refused may have registered again, or no longer be shutting down."""
+    """Propose refused replicas again: after some time they may have registered again, or have ended their shut-down."""
     return replace(leading, barred={}) if leading.barred else leading
 
 
 def told(leading: Leading, stored: StoredPartition) -> Leading | None:
-    """The stored state was read, or a command told of it. None: somebody else leads, or a newer epoch has begun.
+    """The leadership with the stored state, as read or as a command has it. None if somebody else leads, or a newer
+    epoch has begun.
 
-    A change in flight goes on: its condition will fail if this is what overtook it (I4). A member that somebody else
-    dropped seems to be dead, unless it was heard of in a later life than it joined in: before its next fetch its end
-    counts for nothing. It may well be at the log end, and would be asked for, and refused, with every tick.
+    A change in flight goes on: if this state overtook it, its condition will fail (I4). A member that somebody else
+    dropped is presumed dead, unless it has fetched under a newer broker epoch than it joined at: its end is forgotten
+    until its next fetch. Else a member at the log end would be proposed, and refused, with every tick.
     """
     after = _taken(leading, stored)
     if after is None or after is leading:

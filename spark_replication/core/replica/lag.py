@@ -10,7 +10,7 @@ CAUGHT_UP = FollowerLag(records=0, ms=0)
 
 
 def lags(leading: Leading, *, log_start: Offset, log_end: Offset, now_ms: int) -> dict[BrokerId, FollowerLag]:
-    """Of all followers, by their last fetches."""
+    """The lag of each follower, by its last fetch."""
     return {broker: _lag(follower, log_start, log_end, now_ms) for broker, follower in leading.followers.items()}
 
 

@@ -1,7 +1,7 @@
-"""Idempotent producers: a batch sent again is answered with the place it got the first time, and stored once.
+"""Idempotent producers: a batch that is sent again is answered with the place it got the first time, and stored once.
 
-`sequence` counts batches, from 0 in each producer epoch. A higher epoch fences the lower ones. What a batch of producer
-p, epoch e and sequence s is told, by what is remembered of p:
+`sequence` counts batches, from 0 in each producer epoch. A higher epoch fences the lower ones. The answer to a batch of
+producer p, epoch e and sequence s depends on what is remembered of p:
 
 | remembered of p | the batch | answer |
 | --- | --- | --- |
@@ -19,17 +19,18 @@ p, epoch e and sequence s is told, by what is remembered of p:
 | e, s older than all places | s | INVALID_PRODUCER_EPOCH, maybe_written: stored once, nobody knows where |
 
 Rules:
-- What is remembered is what the log says, and outlives it: before retention removes batches, what is known of them is
-  on the disk (`below`). A replica is `Producers.of` that file, and of the batches in its index. A follower that begins
-  anew at a leader's log start gets the leader's `below` that start: replicas know the same producers.
-- Whoever was silent for `expire_ms` is forgotten, and beyond `count_max` who was silent longest. The clock of that is
-  the log's own: the timestamps of its batches, never falling. So replicas forget alike, however wrong their clocks are.
-- A producer that was forgotten is safe by its own knowledge: it begins an epoch with what it has surely never sent, and
-  reports what it has sent before as maybe written (client.window).
-- `expire_ms` is longer than any producer sends a batch again for: the first batch of one that was forgotten meanwhile
+- What is remembered comes from the log, and outlives it: before retention removes batches, what is known of them is put
+  on the disk (`below`). A replica builds its `Producers.of` that file, and of the batches in its index. A follower that
+  begins anew at a leader's log start gets the leader's `below` that start, so that replicas know the same producers.
+- A producer that was silent for `expire_ms` is forgotten, and beyond `count_max` producers, the one silent longest. The
+  clock is the log's own: the timestamps of its batches, which never fall. So replicas forget alike, however wrong their
+  clocks are.
+- A forgotten producer keeps itself safe: it begins another epoch with batches that it surely never sent, and reports
+  those that it has sent before as maybe written (client.window).
+- `expire_ms` is longer than any producer retries a batch: the first batch of a producer that was forgotten meanwhile
   would be stored a second time.
-- A producer with KEPT_PRODUCER in its id may send its last batch again after any time, as a query does that was stopped
-  for a week: no time expires it. There may be count_max of these beside the others.
+- A producer with KEPT_PRODUCER in its id never expires: it may send its last batch again after any time, as a query
+  does that was stopped for a week. There may be count_max of these beside the others.
 """
 
 from __future__ import annotations
@@ -46,10 +47,10 @@ from spark_replication.messages.records import KEPT_PRODUCER
 from spark_replication.model import Offset
 
 REMEMBERED = 256  # batches of a producer epoch that are recognised when sent again: as many as may be in flight
-EPOCHS_REMEMBERED = 8  # of a producer, so that a cut of the log finds the one before
+EPOCHS_REMEMBERED = 8  # of a producer, so that a truncation finds the epoch before
 EXPIRE_MS = 24 * 3_600_000
 COUNT_MAX = 10_000
-BELOW_BYTES_MAX = 512 << 10  # it is written with the reserve of a full disk (storage.reserve), and sent in one frame
+BELOW_BYTES_MAX = 512 << 10  # written from the reserve of a full disk (storage.reserve), and sent in one frame
 
 _WORDS = 2  # of a batch: its base offset, and its rows above its CRC
 _BATCH_BYTES = 8 * _WORDS
@@ -64,17 +65,18 @@ class Place(msgspec.Struct, frozen=True):
 
 
 class KnownProducer(msgspec.Struct, frozen=True, array_like=True):
-    """What is known of one producer below some offset. batches: two little-endian words each, up to last_sequence."""
+    """What is known of one producer below some offset."""
 
     producer: int
     epoch: int
     last_sequence: int
     last_ms: int
+    #: Two little-endian words a batch, up to last_sequence.
     batches: bytes
 
 
 class _Written:
-    """One epoch of a producer. batches: its newest, up to last_sequence, without a gap. before: an earlier epoch."""
+    """One epoch of a producer."""
 
     __slots__ = ("batches", "before", "epoch", "last_ms", "last_sequence")
 
@@ -82,7 +84,9 @@ class _Written:
         self.epoch = epoch
         self.last_sequence = last_sequence
         self.last_ms = last_ms
+        #: Its newest batches, up to last_sequence, without a gap.
         self.batches = batches
+        #: An earlier epoch.
         self.before = before
 
     @property
@@ -94,7 +98,7 @@ class _Written:
         return Place(base, base + (size >> _CRC_BITS) - 1)
 
     def below(self, end: Offset) -> _Written | None:
-        """Without the batches that reach beyond `end`. None: there was nothing else."""
+        """The same without the batches that reach beyond `end`; None if nothing is left."""
         kept = self.count
         while kept and self.place(kept - 1).last_offset >= end:
             kept -= 1
@@ -107,23 +111,22 @@ class _Written:
 
 
 class Producers:
-    """What each idempotent producer last wrote to one partition; `wrote`, `truncated` and `trimmed` alone change it.
-
-    _known, _kept: who was silent longest comes first; the latter are those with KEPT_PRODUCER. _forgotten: of somebody
-    nothing is remembered, who may have written.
-    """
+    """What each idempotent producer last wrote to one partition; `wrote`, `truncated` and `trimmed` alone change it."""
 
     def __init__(self, log_start: Offset = 0, *, expire_ms: int = EXPIRE_MS, count_max: int = COUNT_MAX) -> None:
         self.expire_ms = expire_ms
         self.count_max = count_max
+        #: The producers; the one that was silent longest comes first.
         self._known: OrderedDict[int, _Written] = OrderedDict()
+        #: Those with KEPT_PRODUCER, likewise.
         self._kept: OrderedDict[int, _Written] = OrderedDict()
         self._newest_ms = 0
+        #: Whether some producer may have written of which nothing is remembered.
         self._forgotten = log_start > 0
 
     @classmethod
     def of(cls, known: Iterable[KnownProducer], log_start: Offset, *, expire_ms: int, count_max: int) -> Producers:
-        """What was known below the log's start. The batches from there on are yet to be told (`wrote`)."""
+        """The producers as known below the log's start. The batches from there on are to follow by `wrote`."""
         producers = cls(log_start, expire_ms=expire_ms, count_max=count_max)
         for each in known:
             batches = array("q", each.batches)
@@ -137,8 +140,8 @@ class Producers:
         return len(self._known) + len(self._kept)
 
     def check(self, producer: int, epoch: int, sequence: int, *, rows: int, crc: int | None) -> Place | None:
-        """None: this batch is the next. A place: it was stored there. Else an error that changes nothing. crc: None if
-        the rows of a batch that comes again may be in another order."""
+        """Check a batch: None if it is the next, its place if it is stored; else raise an error that changes nothing.
+        `crc` is None if the rows of a batch that is sent again may be in another order."""
         known = self._beside(producer).get(producer)
         if known is None or epoch > known.epoch:
             if sequence == 0:
@@ -209,7 +212,7 @@ class Producers:
                 self._forgotten = True
 
     def truncated(self, end: Offset) -> None:
-        """What was cut off never happened. A producer of whom nothing remembered is left is forgotten."""
+        """Drop the batches that were cut off. A producer is forgotten if nothing remembered of it is left."""
         for those in (self._known, self._kept):
             for producer, known in list(those.items()):
                 kept = known.below(end)
@@ -220,17 +223,17 @@ class Producers:
                     those[producer] = kept
 
     def trimmed(self) -> None:
-        """The log has lost its head. Whoever is remembered stays so."""
+        """Note that the log has lost its head. A producer that is remembered stays so."""
         self._forgotten = True
 
     def below(self, offset: Offset) -> list[KnownProducer]:
-        """What is known of the batches below `offset`, within BELOW_BYTES_MAX: of many producers fewer batches each, of
-        too many those that wrote last."""
+        """What is known of the batches below `offset`, within BELOW_BYTES_MAX. With many producers it has fewer batches
+        of each; with too many, those that wrote last."""
         share = BELOW_BYTES_MAX // max(1, len(self)) - _PRODUCER_BYTES
         words_max = _WORDS * max(1, share // _BATCH_BYTES)
         found: list[KnownProducer] = []
         bytes_left = BELOW_BYTES_MAX
-        # Of what does not fit those go that are the least likely to come back.
+        # If not all fit, the producers that are least likely to come back are left out.
         for producer, each in chain(reversed(self._kept.items()), reversed(self._known.items())):
             known = each.below(offset)
             if known is not None:
@@ -243,7 +246,7 @@ class Producers:
 
 
 def _recent(known: _Written | None) -> _Written | None:
-    """With so many epochs before it as are remembered beside another."""
+    """The epoch, with as many earlier ones as may be remembered beside a new one."""
     oldest, epochs = known, 1
     while oldest is not None and epochs < EPOCHS_REMEMBERED - 1:
         oldest, epochs = oldest.before, epochs + 1

@@ -1,8 +1,9 @@
-"""Where a read begins: at an offset, at a named place of the log, or at a time. Nobody else decides it.
+"""Where a read begins: at an offset, at a named place of the log, or at a time. Nothing else decides it.
 
-- A time is that of the earliest offset whose batch was appended at it or later. Clocks of leaders differ, so that
-  timestamps within a log may step back: batches behind that one may be older than the time, none before it is not.
-- Nobody begins beyond what may be seen: where nothing that may be seen is that late, a read begins at the end of it.
+- A time means the earliest offset whose batch was appended at that time or later. Clocks of leaders differ, so that
+  timestamps within a log may step back: all batches before this offset are older than the time, and some behind it may
+  be older, too.
+- No read begins beyond what may be seen. If nothing that may be seen is that late, the read begins at the end of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def asked_start(start: Offset | NamedOffset, start_time: datetime | int | None, stop: Offset | None) -> Start:
-    """What a caller asks for; InvalidRequest if that is no place in any log."""
+    """The start that a caller asks for. Raises InvalidRequest if it is no place in any log."""
     if start_time is not None:
         if start != 0:
             raise InvalidRequest(f"start={start!r} and start_time={start_time!r} are two places to begin at: name one")
@@ -32,7 +33,7 @@ def asked_start(start: Offset | NamedOffset, start_time: datetime | int | None, 
 
 
 def time_in_ms(moment: datetime | int) -> int:
-    """Since 1970. A datetime must say its time zone: brokers and readers may be in different ones."""
+    """Milliseconds since 1970. A datetime must have a time zone: brokers and readers may be in different ones."""
     if isinstance(moment, datetime):
         if moment.tzinfo is None:
             raise InvalidRequest(f"{moment.isoformat()} has no time zone: add one, as in {moment.isoformat()}Z for UTC")
@@ -45,7 +46,7 @@ def time_in_ms(moment: datetime | int) -> int:
 
 
 def start_of(start: Start, *, log_start: Offset, end: Offset, offset_of_time: Callable[[int], Offset]) -> Offset:
-    """The offset that it is in a log whose records may be seen from `log_start`, which retention moves, up to `end`."""
+    """The offset of `start` in a log of which records may be seen from `log_start`, which retention moves, to `end`."""
     match start:
         case "earliest":
             return log_start

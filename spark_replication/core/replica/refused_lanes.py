@@ -1,8 +1,8 @@
-"""What a stream of batches has refused. A lane is one producer's batches for one partition, in one epoch of his.
+"""The lanes of a stream in which a batch was refused. A lane is a producer's batches for one partition, in one epoch.
 
-Once a batch of a lane was refused, all that come after it are refused unread, until it comes again itself. A producer
-may so rely on it: if a batch was surely not written, nothing that it sent after it was, whatever changed in between
-(who leads, who is in sync, how full the broker is).
+Once a batch of a lane was refused, all later ones are refused unread, until that batch comes again. So a producer may
+rely on this: if a batch was surely not written, no later batch was, whatever changed in between (who leads, who is in
+sync, how full the broker is).
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ from collections import OrderedDict
 from spark_replication.errors import OutOfOrderSequence
 from spark_replication.messages.records import BatchMetadata
 
-REFUSED_LANES_MAX = 10_000  # of a stream; those beyond it are left to what the partition knows of their producers
+REFUSED_LANES_MAX = 10_000  # of a stream; beyond it, what the partition knows of the producer decides
 
 
 class RefusedLanes:
-    """_refused: the sequence of the batch that a lane waits for."""
-
     def __init__(self) -> None:
+        #: The sequence of the batch that each lane waits for.
         self._refused: OrderedDict[tuple[int | None, int, int | None], int] = OrderedDict()
 
     def check(self, batch: BatchMetadata) -> None:
-        """It may be tried: its lane has refused nothing before it."""
+        """Raise OutOfOrderSequence unless the batch may be tried: its lane has refused no earlier one."""
         if not self._refused or batch.sequence is None:
             return
         lane = batch.producer, batch.epoch, batch.partition

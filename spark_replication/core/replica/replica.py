@@ -1,10 +1,10 @@
 """One replica's part in its partition: leading with a high watermark, or following by leader epoch.
 
-Leading is a frozen value; each function takes what happened and gives the next one. Its rules:
+Leading is a frozen value; each function takes what happened and returns the next value. Its rules:
 - the high watermark is the least log end over the maximal ISR, moves only if the committed ISR has min_isr members, and
   never falls within one process's leadership (I5); nothing else may move it (`advanced`).
 - a follower's log end and its broker epoch are one pair: an end reported under another epoch counts for nothing (I8).
-- where logs part is told by leader epoch, never by high watermark (F1).
+- logs are compared by leader epoch, never by high watermark, to find where they part (F1).
 """
 
 from __future__ import annotations
@@ -32,14 +32,12 @@ _NOBODY: frozenset[BrokerId] = frozenset()
 
 
 class LogView(msgspec.Struct, frozen=True):
-    """What decisions need to know of a log.
-
-    flushed_end: what lies below it is on the disk; None: it does not matter (flush is not always).
-    """
+    """What decisions need to know of a log."""
 
     log_start: Offset
     log_end: Offset
     epochs: EpochHistory
+    #: All below it is on the disk. None if that does not matter (`flush` is not `always`).
     flushed_end: Offset | None = None
 
     @property
@@ -48,31 +46,30 @@ class LogView(msgspec.Struct, frozen=True):
         return self.log_end if self.flushed_end is None else self.flushed_end
 
     def epoch_before(self, offset: Offset) -> int:
-        """Of the record before `offset`; NO_EPOCH for an empty log."""
+        """The epoch of the record before `offset`; NO_EPOCH if the log has no such record."""
         return self.epochs.epoch_at(offset - 1) if offset > self.log_start else NO_EPOCH
 
 
 class Follower(msgspec.Struct, frozen=True):
-    """What its fetches told. end: UNKNOWN_END until it reported one that is on the leader's log, in this epoch.
+    """What a leader knows of a follower by its fetches. Invariant: `end` is at most the leader's log end."""
 
-    leader_end: the leader's log end at its last fetch, at fetched_ms: if its next is at or past it, it was caught up.
-    clean_since: as its last fetch said (I8).
-    Invariant: end <= the leader's log end.
-    """
-
+    #: UNKNOWN_END until it has reported an end that is on the leader's log, in this epoch.
     end: Offset
     broker_epoch: int
     caught_up_ms: int
+    #: The leader's log end at its last fetch: if its next one is at or past this, it was caught up at fetched_ms.
     leader_end: Offset = 0
     fetched_ms: int = 0
+    #: As in its last fetch (I8).
     clean_since: int = 0
 
 
 class Me(msgspec.Struct, frozen=True):
-    """This broker in this life: a registration begins another epoch. clean_since: rule I8."""
+    """This broker in this life: a registration begins another epoch."""
 
     broker: BrokerId
     epoch: int
+    #: The first epoch of its unbroken chain of clean registrations (I8).
     clean_since: int
 
 
@@ -85,42 +82,43 @@ class PendingIsr(msgspec.Struct, frozen=True):
 
 
 class Leading(msgspec.Struct, frozen=True, kw_only=True):
-    """A leadership of this process.
-
-    epoch_start: the offset where this leader epoch starts. end_at_start: the log end when this process began to lead.
-    state: as stored at partition_epoch; pending: the change in flight, never against another state than this leader's.
-    barred: whom ZooKeeper refused to let join, at these broker epochs: not asked for again before the next tick.
-    adding: of the replicas, those that a reassignment brings.
-    """
+    """A leadership of this process."""
 
     me: BrokerId
     broker_epoch: int
     replicas: tuple[BrokerId, ...]
+    #: As stored at partition_epoch.
     state: PartitionState
     partition_epoch: int
+    #: The offset where this leader epoch starts.
     epoch_start: Offset
+    #: The log end when this process began to lead.
     end_at_start: Offset
     high_watermark: Offset
     followers: Mapping[BrokerId, Follower]
+    #: The ISR change in flight, made of a state of this leadership.
     pending: PendingIsr | None = None
+    #: The broker epochs of replicas that ZooKeeper refused to let join: not proposed again before the next tick.
     barred: Mapping[BrokerId, int] = {}
+    #: The replicas that a reassignment adds.
     adding: frozenset[BrokerId] = frozenset()
 
     @property
     def copying(self) -> frozenset[BrokerId]:
-        """Whom a throttle may hold up: no acknowledgement waits for them (A3)."""
+        """The replicas that a throttle may delay: no acknowledgement waits for them (A3)."""
         return self.adding - self.maximal_isr if self.adding else self.adding
 
     @property
     def maximal_isr(self) -> frozenset[BrokerId]:
-        """Committed plus joining: an acknowledgement waits for both, since the change may have taken effect (I4)."""
+        """The committed ISR and those joining: an acknowledgement waits for both, as the change may have taken effect
+        (I4)."""
         return self.state.isr | self.pending.state.isr if self.pending is not None else self.state.isr
 
     @property
     def void(self) -> frozenset[BrokerId]:
-        """The members that have registered uncleanly since they joined: whatever they report, they are not in sync
+        """The members that have registered uncleanly since they joined. Whatever they report, they are not in sync
         before they have left and joined again (I8)."""
-        found = _NOBODY  # nearly always: with each append it is asked whether enough are in sync
+        found = _NOBODY  # nearly always, and each append asks
         for member, joined in self.state.epochs.items():
             follower = self.followers.get(member)
             if follower is not None and follower.clean_since > joined:
@@ -129,34 +127,34 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def in_sync(self) -> frozenset[BrokerId]:
-        """What min ISR is compared with."""
+        """The members that are compared with min ISR."""
         void = self.void
         return self.state.isr - void if void else self.state.isr
 
 
 class Following(msgspec.Struct, frozen=True, kw_only=True):
-    """Follows `leader` (None: nobody leads) at this epoch, from its own log's end.
+    """This replica follows `leader` at this epoch, from its own log's end."""
 
-    created: the leader epoch that the partition was made at (E4).
-    served: how far consumers may read here: what this leader has called committed since it found this whole log on its
-    own; None before. Below the high watermark of before there may be what an unclean election has lost.
-    """
-
+    #: None if nobody leads.
     leader: BrokerId | None
     leader_epoch: int
     partition_epoch: int
     high_watermark: Offset
+    #: The leader epoch at which the partition was made (E4).
     created: int = 0
+    #: How far consumers may read here: what this leader has called committed since it found this whole log on its own.
+    #: None before that: an unclean election may have lost what lies below an earlier high watermark.
     served: Offset | None = None
 
 
 def may_lead(state: PartitionState, me: Me) -> bool:
-    """A broker leads only as a member of the stored ISR that has lost nothing since it joined, whoever asks (I8)."""
+    """Whether this broker may lead: only as a member of the stored ISR that has lost nothing since it joined, whoever
+    asks (I8)."""
     return state.leader == me.broker and state.epochs[me.broker] >= me.clean_since
 
 
 def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset, now_ms: int) -> Leading:
-    """The leadership that a command begins; the epoch's start is in `log.epochs` already (F3)."""
+    """The leadership that a command begins. The start of its epoch is in `log.epochs` already (F3)."""
     start = log.epochs[-1].start if log.epochs.last_epoch == command.state.leader_epoch else log.log_end
     leading = Leading(
         me=me.broker,
@@ -173,9 +171,9 @@ def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset
 
 
 def assigned(leading: Leading, command: PartitionCommand, now_ms: int) -> Leading:
-    """The leadership with the command's replicas: one that is new is counted from now on, one that is gone no longer.
+    """The leadership with the command's replicas: new ones count from `now_ms` on, and those that are gone do not.
 
-    A member of the ISR is followed whatever the assignment says: the two are read one after the other.
+    A member of the ISR counts whatever the assignment says: the two are read one after the other.
     """
     others = sorted({*command.replicas, *leading.state.isr} - {leading.me})
     unheard = Follower(UNKNOWN_END, NO_EPOCH, caught_up_ms=now_ms)
@@ -184,7 +182,7 @@ def assigned(leading: Leading, command: PartitionCommand, now_ms: int) -> Leadin
 
 
 def advanced(leading: Leading, own_end: Offset) -> Leading:
-    """With the high watermark that the known log ends allow (I5). own_end: how far the leader itself has the log."""
+    """Move the high watermark as far as the known log ends allow (I5). `own_end`: how far the leader has the log."""
     least = own_end
     for member in leading.maximal_isr:
         if member != leading.me:
@@ -195,7 +193,7 @@ def advanced(leading: Leading, own_end: Offset) -> Leading:
 
 
 def check_append(leading: Leading, *, acks_all: bool, topic: TopicPartition) -> None:
-    """I6: refused before anything is written."""
+    """Refuse acks=all, before anything is written, if too few replicas are in sync (I6)."""
     if acks_all and len(leading.in_sync) < leading.state.min_isr:
         raise NotEnoughReplicas(
             f"{topic} has {len(leading.in_sync)} in-sync replicas and needs {leading.state.min_isr} for acks=all: "
@@ -204,7 +202,8 @@ def check_append(leading: Leading, *, acks_all: bool, topic: TopicPartition) -> 
 
 
 def appended(leading: Leading, *, end_before: Offset, end: Offset, now_ms: int) -> Leading:
-    """The leader's log grew, and counts up to `end`. A follower that had everything was caught up until now (I2)."""
+    """The leadership after its log has grown, and counts up to `end`. A follower that had everything was caught up
+    until then (I2)."""
     at_end = [replica for replica, follower in leading.followers.items() if follower.end == end_before]
     if at_end:
         followers = dict(leading.followers)
@@ -215,7 +214,7 @@ def appended(leading: Leading, *, end_before: Offset, end: Offset, now_ms: int) 
 
 
 class Fetch(msgspec.Struct, frozen=True, kw_only=True):
-    """A follower has everything below `offset`, and the record before it is of `last_epoch`."""
+    """A follower's fetch: it has everything below `offset`, and the record before that is of `last_epoch`."""
 
     by: BrokerId
     broker_epoch: int
@@ -234,7 +233,7 @@ def check_leader_epoch(leading: Leading, leader_epoch: int) -> None:
 
 
 def check_fetch(leading: Leading, fetch: Fetch) -> None:
-    """E3: of this leader epoch, from a replica in the assignment, and from no earlier life of it than known."""
+    """Refuse a fetch of another leader epoch, by no replica, or by an earlier life of a replica than is known (E3)."""
     check_leader_epoch(leading, fetch.leader_epoch)
     follower = leading.followers.get(fetch.by)
     if follower is None:
@@ -244,10 +243,10 @@ def check_fetch(leading: Leading, fetch: Fetch) -> None:
 
 
 def diverging(leading: Leading, fetch: Fetch, log: LogView) -> Diverging | None:
-    """Where the follower's log and this one part; None: the fetch is on this log (F1).
+    """Where the follower's log and this one part; None if the fetch is on this log, or below its start (F1).
 
-    One without records in the midst of this log begins anew at its start, to have all of it. Not a member of the ISR:
-    what is committed ends where it ends, or below that, and that must not fall.
+    A follower without records, in the midst of this log, begins anew at its start, to have all of it. A member of the
+    ISR does not: the high watermark is at most its end, and must not fall.
     """
     if fetch.offset <= log.log_end and log.epoch_before(fetch.offset) == fetch.last_epoch:
         return None
@@ -268,13 +267,14 @@ def _is_member(leading: Leading, fetch: Fetch) -> bool:
 
 
 def on_log(leading: Leading, fetch: Fetch, log: LogView) -> bool:
-    """Whether the fetch reports an end: one that parts from this log does not, nor one below its start, of which nobody
-    can say what it is."""
+    """Whether the fetch offset can be taken as the follower's log end: it lies on this log, and not below log_start,
+    where no epoch is left to compare with."""
     return fetch.offset >= log.log_start and diverging(leading, fetch, log) is None
 
 
 def fetched_by(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Leading:
-    """A fetch that is on this log reports its end; caught up = at or past the log end of its previous fetch (I2)."""
+    """The leadership after a fetch that is on this log and so reports its end. Caught up means: at or past the log end
+    of its previous fetch (I2)."""
     known = leading.followers[fetch.by]
     if fetch.offset >= log.log_end:
         caught_up_ms = now_ms
@@ -294,7 +294,7 @@ def fetched_by(leading: Leading, fetch: Fetch, log: LogView, now_ms: int) -> Lea
 
 
 def within(following: Following, log: LogView) -> Following:
-    """As far as its log goes: of records that are gone, or never came, nothing is known."""
+    """Limit what the follower knows to its log: nothing is known of records that are gone, or never came."""
     high_watermark = min(max(following.high_watermark, log.log_start), log.log_end)
     served = None if following.served is None else min(following.served, log.log_end)
     if (high_watermark, served) == (following.high_watermark, following.served):
@@ -303,14 +303,14 @@ def within(following: Following, log: LogView) -> Following:
 
 
 def readable_end(high_watermark: Offset, offset: Offset, log: LogView) -> Offset:
-    """How far a consumer may read from `offset`: nothing between high watermark and log end (F4)."""
+    """How far a consumer may read from `offset`: up to the high watermark, and nothing between it and log end (F4)."""
     if not log.log_start <= offset <= log.log_end:
         raise OffsetOutOfRange(f"offset {offset} is outside {log.log_start} to {log.log_end}: start within that")
     return high_watermark
 
 
 def truncation(log: LogView, answer: Diverging) -> Offset:
-    """Where a follower cuts its log when the leader says where the logs part: at the lesser of both ends (F1)."""
+    """Where a follower cuts its log if the leader answers where the logs part: at the lesser of both ends (F1)."""
     own = log.epochs.end_of(answer.epoch, log_start=log.log_start, log_end=log.log_end)
     if own is None:
         return min(answer.end, log.log_end)
@@ -318,5 +318,5 @@ def truncation(log: LogView, answer: Diverging) -> Offset:
 
 
 def end_of_epoch(log: LogView, epoch: int) -> EpochEnd | None:
-    """OffsetsForLeaderEpoch; None: unknown."""
+    """The answer to OffsetsForLeaderEpoch; None if the epoch is unknown."""
     return log.epochs.end_of(epoch, log_start=log.log_start, log_end=log.log_end)

@@ -3,8 +3,8 @@
 Rules:
 - Nothing at or above the high watermark goes: it may not be on the followers yet. The last segment stays.
 - The segment with the last committed record stays, too: a follower that is cut to the high watermark must still have a
-  record whose epoch it can name. An empty log begins anew where its new leader does, and a member of the ELR would lose
-  what is committed (one of the ISR goes on where it ends).
+  record whose epoch it can name. An empty log begins anew at its new leader's log start, so a member of the ELR would
+  lose what is committed (a member of the ISR goes on where it ends).
 - A segment that stays keeps every later one, however old: a log has no holes.
 """
 
@@ -22,18 +22,19 @@ KEPT_FOR_EVER = -1
 
 
 class SegmentSize(msgspec.Struct, frozen=True):
-    """What retention asks of a segment. timestamp_max_ms: of its latest batch."""
+    """What retention needs to know of a segment."""
 
     base: Offset
     end: Offset
     bytes: int
+    #: The time of its latest batch.
     timestamp_max_ms: int
 
 
 def retained_from(
     segments: Sequence[SegmentSize], settings: TopicSettings, *, high_watermark: Offset, now_ms: int
 ) -> Offset | None:
-    """Where the log is to start; None: where it does. By bytes, a segment goes if what is left still reaches
+    """Where the log is to start; None if nothing goes. By bytes, a segment goes if what is left still reaches
     retention.bytes; by time, if its latest batch is older than retention.ms."""
     if len(segments) < 2:
         return None
@@ -50,7 +51,7 @@ def retained_from(
 
 
 def _excess_bytes(segments: Sequence[SegmentSize], retention_bytes: int) -> int:
-    """Below what any segment has, if bytes are no reason."""
+    """How many bytes are too many. Below 0, and so below any segment's size, if bytes are no reason."""
     if retention_bytes == KEPT_FOR_EVER:
         return -1
     return sum(segment.bytes for segment in segments) - retention_bytes

@@ -1,9 +1,9 @@
-"""How fast replicas that are being added may be copied (A3): a bucket that fills at so many bytes a second.
+"""How fast replicas that are being added may be copied (A3): a bucket that fills at bytes_per_second.
 
 Rules:
-- What is sent is never cut below a batch: the balance may fall below zero then, and the next waits until it is made up.
-  So every copy gets on, however small the limit and however large a batch.
-- The bucket holds a second's worth: who was idle may not make up for more than that.
+- A batch is never cut: the balance may fall below zero, and the next one waits until that is made up. So every copy
+  makes progress, however small the limit and however large a batch.
+- The bucket holds a second's worth: a copy that was idle may not make up for more than that.
 - Nothing is sent for less than a tenth of a second's worth: many small answers would cost more than they are worth.
 """
 
@@ -17,9 +17,10 @@ _LEAST_PART = 10  # of a second's worth
 
 
 class Bucket(msgspec.Struct, frozen=True):
-    """balance: bytes that may be sent, as of at_ms. Invariant: balance <= bytes_per_second."""
+    """Invariant: the balance is at most bytes_per_second."""
 
     bytes_per_second: int = NO_LIMIT
+    #: The bytes that may be sent, as of at_ms.
     balance: float = 0.0
     at_ms: int = 0
 
@@ -29,7 +30,7 @@ class Bucket(msgspec.Struct, frozen=True):
 
 
 def limited(bucket: Bucket, bytes_per_second: int) -> Bucket:
-    """With another limit from now on."""
+    """The bucket with another limit."""
     return replace(bucket, bytes_per_second=bytes_per_second, balance=min(bucket.balance, bytes_per_second))
 
 
@@ -39,11 +40,11 @@ def refilled(bucket: Bucket, now_ms: int) -> Bucket:
 
 
 def granted(bucket: Bucket) -> tuple[Bucket, int]:
-    """All that there is, and the bucket without it; `returned` says later what became of it."""
+    """The bucket without what it holds, and that many bytes to send. `returned` gives back what was not sent."""
     allowed = int(bucket.balance)
     return replace(bucket, balance=bucket.balance - allowed), allowed
 
 
 def returned(bucket: Bucket, allowed: int, sent: int) -> Bucket:
-    """What was not sent comes back; what was sent beyond it is owed."""
+    """Give back what was not sent; what was sent beyond `allowed` is owed."""
     return replace(bucket, balance=min(bucket.balance + allowed - sent, bucket.bytes_per_second))
