@@ -1,1 +1,1 @@
-"""What the controller decides, of the state of a whole cluster."""
+"""What the controller decides about the state of a whole cluster."""

@@ -1,4 +1,4 @@
-"""Who is told what, once it is stored (C2). LeaderAndIsr goes first, then who stops, then metadata, then questions."""
+"""The commands that follow what is stored (C2): LeaderAndIsr first, then StopReplica, then metadata, then questions."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def announce(
     stops: Sequence[Stop] = (),
     removed: Sequence[TopicPartition] = (),
 ) -> Commands:
-    """`written` and `removed` partitions are so in ZooKeeper and in ClusterState."""
+    """The commands after a decision is stored. ZooKeeper and ClusterState have what is `written` and `removed`."""
     changed = tuple(cluster.command(partition) for partition in written if cluster.assigned(partition))
     stopped = {(stop.broker, stop.partition.topic, stop.partition.partition) for stop in stops}
     leader_and_isr = _for_replicas(cluster, changed, stopped)
@@ -109,7 +109,7 @@ def _told_everything(cluster: ClusterState, cause: Cause) -> frozenset[BrokerId]
 
 
 def _configured(cluster: ClusterState, cause: Cause) -> dict[str, TopicConfig]:
-    """A topic's settings and schema are news, though none of its partitions may be."""
+    """The topics whose settings or schema changed: to be announced even if no partition changed."""
     match cause:
         case Requested(asked=Configure(topic=str() as topic) | WidenTopic(topic=topic)) if topic in cluster.topics:
             return {topic: cluster.topics[topic].config}
@@ -139,12 +139,12 @@ def _for_replicas(
 
 
 def _complete(cluster: ClusterState) -> dict[TopicPartition, PartitionCommand]:
-    """Of every partition, once for all brokers."""
+    """The command of every partition, built once for all brokers."""
     return {p: cluster.command(p) for p in sorted(cluster.partitions) if _is_told(cluster, p)}
 
 
 def _is_told(cluster: ClusterState, partition: TopicPartition) -> bool:
-    """Neither one that was never made, nor a tombstone, nor one that cannot be read (Z1)."""
+    """Whether brokers hear of it: not if it was never made, is a tombstone, or cannot be read (Z1)."""
     is_known = partition in cluster.partitions and cluster.assigned(partition)
     return is_known and not cluster.unreadable.hides(partition)
 

@@ -11,12 +11,13 @@ from spark_replication.model import BrokerId, ReplicaOf, TopicPartition
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """confirmed: led by that broker now; failed: its disk cannot hold these, the controller decides who else can;
-    again: what is left to be told, and told only while nothing newer is; refused: for good, with the error code."""
-
+    #: The broker leads these.
     confirmed: tuple[PartitionCommand, ...]
+    #: Its disk cannot hold these: the controller decides who else can.
     failed: tuple[ReplicaOf, ...]
+    #: What is to be sent again, unless there is something newer to send.
     again: LeaderAndIsr | None
+    #: Refused for good, with the error codes.
     refused: dict[TopicPartition, str]
 
 

@@ -1,8 +1,8 @@
 """What a controller knows: ClusterState, and the facts that decisions are made from.
 
-ClusterState is the one mutable thing of core, since a copy per event would cost 100,000 partitions each time: it
-changes by `apply_*` alone, and, but for recoveries and failed replicas, only to what ZooKeeper holds already.
-Decisions read it and return values.
+ClusterState is the one mutable thing of core, since a copy per event would copy 100,000 partitions each time. Only
+`apply_*` change it, and, but for recoveries and failed replicas, only to what ZooKeeper holds already. Decisions read
+it and return values.
 """
 
 from __future__ import annotations
@@ -41,75 +41,79 @@ _NOTHING: frozenset[TopicPartition] = frozenset()
 
 
 class StoredTopic(msgspec.Struct, frozen=True):
-    """version: of the assignment. zxid, at_ms: when it, or its settings, were last written."""
-
     state: TopicState
+    #: The version of the assignment.
     version: int
     config: TopicConfig
+    #: ZooKeeper's order of the last write of the assignment, or of the settings.
     zxid: int = 0
+    #: The time of that write.
     at_ms: int = 0
 
 
 class LoadedCluster(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a new controller reads, after it has fenced its predecessor (C3).
-
-    settings: what holds for this process where `stored_settings` (/config/cluster) says nothing. partitions: those of
-    every assignment, and the tombstones of removed ones (E4). requests: what lies below /admin; deleting: the topics
-    that are marked there. unreadable: what of all this cannot be read. zxid: of its own coming to power; all that was
-    stored by then has been read.
-    """
+    """Everything a new controller reads, after it has fenced its predecessor (C3)."""
 
     cluster_id: str
     controller_epoch: int
+    #: What holds for this process where `stored_settings` says nothing.
     settings: Settings
+    #: /config/cluster.
     stored_settings: ClusterSettings = ClusterSettings()
     topics: dict[str, StoredTopic]
+    #: The partitions of every assignment, and the tombstones of removed ones (E4).
     partitions: dict[TopicPartition, StoredPartition]
     brokers: dict[BrokerId, Registration]
     broker_epochs: dict[BrokerId, BrokerEpoch]
+    #: The topics that are marked below /admin.
     deleting: frozenset[str] = frozenset()
+    #: The other requests below /admin.
     requests: tuple[Requested, ...] = ()
+    #: What cannot be read of all this.
     unreadable: Unreadable = ALL_READ
+    #: ZooKeeper's order of the election of this controller: all that was stored by then has been read.
     zxid: int = 0
 
 
 class ClusterState:
-    """Mirrors ZooKeeper in memory. Invariant: what is in here of topics, partitions and brokers is stored there.
-
-    leaderless: the assigned partitions that have none. new_replicas: those that a reassignment is adding, and which
-    have been alive since. recoveries: unclean recoveries under way. now_ms: when the present event happened. defaults:
-    the settings that hold where ZooKeeper says nothing. open_requests: below /admin, with the partitions that they
-    move. unreadable: what nobody decides about until it can be read (Z1): then all is loaded anew.
-    """
+    """Mirrors ZooKeeper in memory. Invariant: its topics, partitions and brokers are stored in ZooKeeper."""
 
     def __init__(self, loaded: LoadedCluster, compare_schemas: CompareSchemas = incomparable) -> None:
         self.compare_schemas = compare_schemas
         self.cluster_id = loaded.cluster_id
         self.controller_epoch = loaded.controller_epoch
+        #: When the present event happened.
         self.now_ms = 0
         self.topics: dict[str, StoredTopic] = {}
         self.topics_made = 0
         self.deleting: set[str] = set(loaded.deleting)
         self.partitions: dict[TopicPartition, StoredPartition] = {}
+        #: The assigned partitions that have no leader.
         self.leaderless: set[TopicPartition] = set()
         self.reassigning: set[TopicPartition] = set()
+        #: The replicas that a reassignment is adding, and that have been alive since.
         self.new_replicas: set[tuple[TopicPartition, BrokerId]] = set()
+        #: The unclean recoveries under way.
         self.recoveries: dict[TopicPartition, UncleanRecovery] = {}
-        #: Since this controller took over, as it has heard of them: how leaders were chosen (L3), by whomever.
+        #: How leaders were chosen (L3), by whomever, in the elections that this controller has heard of.
         self.elections: Counter[How] = Counter()
-        #: Likewise: the changes by which somebody left an ISR, and those by which somebody joined.
+        #: Likewise, the changes by which somebody left an ISR.
         self.isr_shrinks = 0
+        #: Likewise, the changes by which somebody joined one.
         self.isr_expands = 0
         self.requests = loaded.requests
+        #: The requests below /admin, with the partitions that they move.
         self.open_requests: dict[str, frozenset[TopicPartition]] = {}
         self.registered: dict[BrokerId, Registration] = with_epochs(loaded.brokers, loaded.broker_epochs)
         self.broker_epochs: dict[BrokerId, BrokerEpoch] = dict(loaded.broker_epochs)
         self.brokers = Brokers.of(self.registered, self.broker_epochs)
+        #: What nobody decides about until it can be read: then all is loaded anew (Z1).
         self.unreadable = ALL_READ
         self._reasons: dict[str, Mapping[str, str]] = {}
-        # Whose disk refused which partitions, and when it last did.
+        #: The partitions that the disk of each broker refused, and when it last did.
         self._failed: dict[BrokerId, dict[TopicPartition, int]] = {}
         self._hosted: dict[BrokerId, set[TopicPartition]] = {}
+        #: The settings that hold where ZooKeeper says nothing.
         self.defaults = msgspec.to_builtins(loaded.settings)
         self.unreadable = loaded.unreadable
         self.apply_settings(loaded.stored_settings)
@@ -122,7 +126,7 @@ class ClusterState:
 
     def apply_settings(self, stored: ClusterSettings) -> None:
         self.stored_settings = stored
-        # While nobody can read what holds for the cluster, nothing is chosen that might lose a record.
+        # While the cluster's settings cannot be read, those hold that lose no record.
         in_force = LOSSLESS if self.unreadable.settings else stored.settings
         self.settings = settings_from(self.defaults, in_force)
         self._settings_of: dict[str, Settings] = {}
@@ -175,15 +179,16 @@ class ClusterState:
                 self.new_replicas.add((partition, broker))
 
     def apply_partition(self, partition: TopicPartition, stored: StoredPartition) -> bool:
-        """False: what is known is as new or newer."""
+        """Apply what is stored. False if what is known is as new or newer."""
         known = self.partitions.get(partition)
-        # Versions begin again with each node: of a topic that was made again, the zxid tells which node was read.
+        # Versions begin again with each node: if a topic was made again, the zxid tells which node was read.
         if known is not None and (known.version >= stored.version or known.zxid > stored.zxid):
             return False
         before = self.partition_state(partition)
         self.partitions[partition] = stored
         if self._failed and known is not None:
-            # Its leader has let it in again: its disk is well. Else the two would undo each other's work for ever.
+            # The leader has let the replica in again, so its disk is well. Else the controller would drop it again, and
+            # the leader let it in again, for ever.
             for joined in stored.state.isr - known.state.isr:
                 self._failed.get(joined, {}).pop(partition, None)
         leader_before = None if known is None else known.state.leader
@@ -205,7 +210,7 @@ class ClusterState:
         return True
 
     def apply_removed_partition(self, partition: TopicPartition) -> None:
-        """Its topic is being deleted: there is not even a tombstone."""
+        """Forget a partition of a topic that is being deleted: not even a tombstone is left."""
         self.partitions.pop(partition, None)
         self.leaderless.discard(partition)
         self.recoveries.pop(partition, None)
@@ -223,7 +228,7 @@ class ClusterState:
             self.reassigning.discard(partition)
 
     def apply_unreadable(self, found: Unreadable) -> None:
-        """From now on nobody decides about these; what was known of them stays known."""
+        """Take these out of every decision. What was known of them stays known."""
         self.unreadable |= found
         hidden = {partition for partition in self.leaderless if self.unreadable.hides(partition)}
         self.leaderless -= hidden
@@ -235,15 +240,15 @@ class ClusterState:
 
     @property
     def reasons(self) -> dict[str, str]:
-        """Why what cannot be read cannot be, by path."""
+        """Why each node cannot be read, by its path."""
         found = dict(self.unreadable.reasons)
         for reasons in self._reasons.values():
             found.update(reasons)
         return dict(sorted(found.items()))
 
     def apply_brokers(self, read: BrokersRead) -> tuple[frozenset[BrokerId], frozenset[BrokerId], frozenset[BrokerId]]:
-        """Whose life ended, whose began (one that came back before its loss was seen is in both), and who began to
-        shut down."""
+        """The brokers whose life ended, those whose life began, and those that began to shut down. A broker that came
+        back before its loss was seen is in the first two."""
         before = self.registered
         broker_epochs = _known_epochs(self.broker_epochs, read)
         now = with_epochs(_known_registrations(before, broker_epochs, read), broker_epochs)
@@ -262,7 +267,7 @@ class ClusterState:
         return lost, started, stopping
 
     def has(self, replica: ReplicaOf) -> bool:
-        """Of the topic of that name that there is now."""
+        """Whether the replica is of the present topic of that name."""
         topic = self.topics.get(replica.partition.topic)
         return (
             topic is not None
@@ -271,18 +276,19 @@ class ClusterState:
         )
 
     def apply_failed(self, broker: BrokerId, partitions: Iterable[TopicPartition]) -> None:
-        """Until that broker starts again, or its replica is in sync again."""
+        """Count these replicas as failed until the broker starts again, or the replica is in sync again."""
         self._failed.setdefault(broker, {}).update(dict.fromkeys(partitions, self.now_ms))
 
     def apply_request(self, path: str, moving: frozenset[TopicPartition]) -> None:
-        """A reassignment below /admin has begun, or what of it met another write is asked for again."""
+        """Note the partitions that a reassignment below /admin moves: when it begins, and when a part of it that met
+        another write is requested again."""
         self.open_requests[path] = self.open_requests.get(path, _NOTHING) | moving
 
     def apply_removed_request(self, path: str) -> None:
         self.open_requests.pop(path, None)
 
     def apply_recoveries(self, recoveries: Mapping[TopicPartition, UncleanRecovery | None]) -> None:
-        """None: it is over."""
+        """Take over these recoveries; one that is None is over."""
         for partition, found in recoveries.items():
             if found is None:
                 self.recoveries.pop(partition, None)
@@ -292,7 +298,7 @@ class ClusterState:
     # What is known
 
     def snapshot(self) -> ClusterState:
-        """As it is at this moment, for another thread to read while this goes on; nothing may be applied to it.
+        """A copy of this moment, for another thread to read while this one changes; nothing may be applied to it.
 
         Cost: 0.5 ms for 10,000 partitions. The values within are frozen, or replaced and never changed, and shared.
         """
@@ -310,7 +316,7 @@ class ClusterState:
 
     @property
     def failed_replicas(self) -> int:
-        """Those whose broker lives, and said that its disk refuses them."""
+        """The number of replicas whose broker lives, and has said that its disk refuses them."""
         return sum(map(len, self._failed.values()))
 
     def assigned(self, partition: TopicPartition) -> bool:
@@ -329,7 +335,7 @@ class ClusterState:
         return 0 if stored is None else stored.state.leader_epoch
 
     def brokers_of(self, partition: TopicPartition) -> Brokers:
-        """Who may be counted on for this partition: not those whose disk refused it."""
+        """The brokers that may be counted on for this partition: not those whose disk refused it."""
         if not self._failed:
             return self.brokers
         failed = (
@@ -340,7 +346,8 @@ class ClusterState:
         return self.brokers.without(frozenset(failed))
 
     def to_be_tried_again(self, since_ms: int) -> bool:
-        """Nobody leads a partition of which a replica whose disk refused is tried again now, and was not then."""
+        """Whether a leaderless partition has a replica whose disk refused it, and has become due to be tried again
+        since `since_ms`."""
         return any(
             self._is_tried_again(failed_ms, self.now_ms) and not self._is_tried_again(failed_ms, since_ms)
             for found in self._failed.values()
@@ -349,8 +356,9 @@ class ClusterState:
         )
 
     def _is_tried_again(self, failed_ms: int, at_ms: int) -> bool:
-        """After disk.retry.ms: it may be well. What still fails is told anew before that. By time alone, whoever leads:
-        of the moment in which a partition loses its last leader no tick tells."""
+        """Whether the disk is to be tried again: `disk.retry.ms` after it refused it may be well, and one that still
+        fails is reported again before that. Time alone decides, whoever leads: no tick comes at the moment in which a
+        partition loses its last leader."""
         return at_ms - failed_ms >= self.settings.disk_retry_ms
 
     def partition_state(self, partition: TopicPartition) -> State:
@@ -367,7 +375,7 @@ class ClusterState:
             return "offline"
         stored = self.partitions.get(partition)
         if broker not in brokers.electable and (stored is None or stored.state.leader != broker):
-            return "offline"  # its broker shuts down, and it was told to stop (S2)
+            return "offline"  # its broker shuts down, and the replica was told to stop (S2)
         if stored is None or (partition, broker) in self.new_replicas:
             return "new"
         return "online"
@@ -384,7 +392,7 @@ class ClusterState:
         return Policy.of(self.settings_of(topic), recovery_enabled=self.settings.unclean_recovery_enabled)
 
     def all_partitions(self, topic: str | None = None) -> list[TopicPartition]:
-        """Of every assignment (or of one topic's), whether it has a leaderAndISR yet or not; sorted."""
+        """The partitions of every assignment, or of one topic's, with or without a leaderAndISR; sorted."""
         topics = sorted(self.topics) if topic is None else [topic]
         return [
             TopicPartition(name, partition)
@@ -397,14 +405,14 @@ class ClusterState:
         return sorted(set().union(*(self._hosted.get(broker, set()) for broker in brokers)))
 
     def needed_brokers(self, wanted: int) -> dict[BrokerId, Registration | None]:
-        """All that are assigned anything, and of the others that are registered as many as are wanted, lower ids
-        first: one that is drained, and more than are wanted, is let go. None: not registered."""
+        """All brokers that are assigned anything, and as many of the other registered ones as are wanted, lower ids
+        first. So a drained broker beyond those wanted is let go. The value is None if a broker is not registered."""
         assigned = [broker for broker, partitions in self._hosted.items() if partitions]
         spare = sorted(self.registered.keys() - set(assigned))[: max(0, wanted - len(assigned))]
         return {broker: self.registered.get(broker) for broker in [*assigned, *spare]}
 
     def led_by(self, broker: BrokerId) -> list[TopicPartition]:
-        """What a broker that shuts down still has to hand over (L2)."""
+        """The partitions that this broker leads, and has to hand over if it shuts down (L2)."""
         return [
             p for p in self.hosted_by([broker]) if p in self.partitions and self.partitions[p].state.leader == broker
         ]
@@ -416,7 +424,7 @@ class ClusterState:
 def with_epochs(
     registered: Mapping[BrokerId, Registration], broker_epochs: Mapping[BrokerId, BrokerEpoch]
 ) -> dict[BrokerId, Registration]:
-    """Those whose clean chain is known up to this registration: of any other nobody can say what it has lost."""
+    """The registrations up to which the clean chain is known: of any other nobody can say what it has lost."""
     return {b: found for b, found in registered.items() if b in broker_epochs and broker_epochs[b].epoch >= found.epoch}
 
 
@@ -428,8 +436,8 @@ def _known_epochs(before: Mapping[BrokerId, BrokerEpoch], read: BrokersRead) -> 
 def _known_registrations(
     before: Mapping[BrokerId, Registration], broker_epochs: Mapping[BrokerId, BrokerEpoch], read: BrokersRead
 ) -> dict[BrokerId, Registration]:
-    """One that became unreadable in the same life of its broker is what it was. Any other counts as absent: that is
-    safe, since a leader whose place is given away is fenced by its epoch."""
+    """The registrations as far as they are known. One that became unreadable in the same life of its broker is kept.
+    Any other unreadable one counts as absent: that is safe, since a leader that is replaced is fenced by its epoch."""
     kept = {
         broker: before[broker]
         for broker in read.unreadable.brokers
@@ -441,7 +449,7 @@ def _known_registrations(
 def commands_of(
     topics: Mapping[str, StoredTopic], partitions: Mapping[TopicPartition, StoredPartition]
 ) -> list[PartitionCommand]:
-    """Each that is assigned, as brokers are told of it; sorted."""
+    """The command of each assigned partition, as brokers get it; sorted."""
     return [
         _command(partition, topics[partition.topic], stored)
         for partition, stored in sorted(partitions.items())

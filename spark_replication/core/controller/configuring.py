@@ -1,4 +1,4 @@
-"""What follows from a setting: another min ISR in leaderAndISR (I5), another policy of unclean elections (L4)."""
+"""What follows from a changed setting: the min ISR in leaderAndISR (I5), and the policy of unclean elections (L4)."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def configure_topic(cluster: ClusterState, topic: str, asked: Configure) -> Deci
 
 
 def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
-    """A flip of unclean.recovery.enabled says what was set in the words of the one policy in those of the other."""
+    """Change the cluster's settings. A flip of unclean.recovery.enabled converts the settings of the one policy of
+    unclean elections into those of the other."""
     changed = _changed(cluster.stored_settings.settings, asked.settings)
     before, after = cluster.settings, settings_from(cluster.defaults, changed)
     topics = {name: known.config.settings for name, known in sorted(cluster.topics.items())}
@@ -62,7 +63,7 @@ def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
 
 
 def _converted(settings: Mapping[str, Scalar], *, to_recovery: bool) -> dict[str, Scalar]:
-    """What the one setting becomes in the words of the other, where it is set."""
+    """The one setting, if it is set, converted into the other."""
     if to_recovery:
         return {_STRATEGY: "proactive" if settings[_ENABLE] else "balanced"} if _ENABLE in settings else {}
     return {_ENABLE: settings[_STRATEGY] == "proactive"} if _STRATEGY in settings else {}
@@ -74,7 +75,7 @@ def _changed(before: Mapping[str, Scalar], changes: Mapping[str, Scalar | None])
 
 
 def _min_isr_writes(cluster: ClusterState, topic: str, settings: Settings) -> list[PartitionWrite]:
-    """leaderAndISR says what min ISR is in force, and says it from the same multi() on (I5)."""
+    """The writes that bring the min ISR in force into leaderAndISR (I5)."""
     writes = []
     for partition in cluster.all_partitions(topic):
         stored = cluster.partitions.get(partition)

@@ -1,7 +1,8 @@
-"""What a controller does about an event: which writes, and, once they are stored, who is told what.
+"""What a controller does about an event: which writes, and, once they are stored, which commands.
 
-`plan` decides; the engine stores the plan's steps and applies what ZooKeeper accepted; `announce` (in announcing) then
-says who hears of it (C2: persist, then tell). Both read ClusterState and change nothing. The operations of the sources:
+`decide` returns a Decision. The engine stores its steps, and applies what ZooKeeper accepted. Then `announce` (in
+announcing) returns the commands (C2: persist, then tell). Both read ClusterState and change nothing. The operations of
+the sources:
 
 | cause                  | operation               | writes                             | then                        |
 | ---------------------- | ----------------------- | ---------------------------------- | --------------------------- |
@@ -10,7 +11,7 @@ says who hears of it (C2: persist, then tell). Both read ClusterState and change
 | BrokersMoved, started  | onBrokerStartup         | its leaderless or void partitions  | Recover, Advance            |
 | BrokersMoved, stopping | shutdownBroker          | its leaderships and memberships    | followers are stopped       |
 | PartitionsChanged      |                         | those with a dead, failed or void  | Recover, Advance            |
-| BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch tells of it       |
+| BrokerDeathReported    |                         | /brokers/ids/[id] of that life     | the watch reports it        |
 | LogInfoRead            |                         |                                    | Recover                     |
 | Ticked                 | onPreferredReplicaEl.   |                                    | Recover, Elect; preferred   |
 | Requested              | onNewTopicCreation, …   | as requests says                   | as requests says            |
@@ -64,7 +65,7 @@ from spark_replication.messages.requests import AddPartitions, DeleteTopic, Elec
 from spark_replication.model import BrokerId, TopicPartition
 
 TOGETHER_MAX = 1_000  # partitions that change in one commit: more are several multi()s anyhow
-# In which order a new controller takes up what lies below /admin (C3).
+# The order in which a new controller takes up the requests below /admin (C3).
 _ORDER = (DeleteTopic, Reassign, AddPartitions, RemovePartitions, ElectLeaders)
 
 
@@ -132,7 +133,7 @@ def _alone(writes: Iterable[PartitionWrite]) -> tuple[Step, ...]:
 
 
 def _reconsidered(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Decision:
-    """Brought to what the state calls for, and then on with whatever waits for more than that."""
+    """Settle these partitions, and then go on with those that wait for more than that."""
     named = tuple(partitions)
     return Decision(steps=_alone(settle(cluster, named)), then=_then(cluster, named))
 
@@ -143,8 +144,8 @@ def _then(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> tupl
 
 
 def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Decision:
-    """Of many partitions, what a lost broker led gets a leader first, stored and told before anything else: nobody can
-    use it till then."""
+    """Settle the partitions of these brokers. If there are many, those that a lost broker led get a leader first, which
+    is stored and announced before anything else: nobody can use them until then."""
     touched = tuple(cluster.hosted_by(cause.lost | cause.started | cause.stopping))
     led = _led_by(cluster, cause.lost, touched)
     if led and len(touched) > max(len(led), TOGETHER_MAX) and not cause.stopping:
@@ -152,7 +153,7 @@ def _brokers_moved(cluster: ClusterState, cause: BrokersMoved) -> Decision:
         first = tuple(led)
         return Decision(steps=_alone(settle(cluster, first)), then=(*_then(cluster, first), PartitionsChanged(others)))
     writes = settle(cluster, touched)
-    # A replica that only follows on a broker that shuts down is stopped; what that broker led, it is told of as ever.
+    # On a broker that shuts down, a replica that only follows is stopped. What the broker led, it hears of as ever.
     stops = {p: _stopped(cluster, p, cause.stopping) for p in touched} if cause.stopping else {}
     steps = tuple(Step((write,), stops.pop(write.partition, ())) for write in writes)
     unwritten = tuple(stop for stopped in stops.values() for stop in stopped)
@@ -183,7 +184,8 @@ def _advanced(cluster: ClusterState, partitions: tuple[TopicPartition, ...]) -> 
 
 
 def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
-    """Deletions, reassignments, additions and removals, preferred elections: in this order (C3)."""
+    """What a new controller takes up: deletions, reassignments, additions and removals, preferred elections, in this
+    order (C3)."""
     deletions = [cause for topic in sorted(cluster.deleting) for cause in (Delete(topic), Delete(topic, last=True))]
     requests = sorted(cluster.requests, key=lambda found: _ORDER.index(type(found.asked)))
     first = [found for found in requests if isinstance(found.asked, DeleteTopic)]
@@ -191,7 +193,7 @@ def _resumed(cluster: ClusterState) -> tuple[Cause, ...]:
 
 
 def _deleted(cluster: ClusterState, topic: str, *, last: bool) -> Decision:
-    """Of a topic that is marked: its partitions first, whole or what a crash left of them, and then the topic."""
+    """Delete a topic that is marked: first its partitions, or those that a crash left, and with `last` the topic."""
     known = cluster.topics.get(topic)
     if known is None or topic not in cluster.deleting or cluster.unreadable.hides_of(topic):
         return Decision()

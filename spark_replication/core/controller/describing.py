@@ -1,4 +1,4 @@
-"""What the controller tells of topics, newer than what any broker tells. Cost: a look at each partition told of."""
+"""The controller's descriptions of topics, newer than those of any broker. Cost: a look at each partition described."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ REASONS_MAX = 100
 
 
 def described(cluster: ClusterState, topics: Sequence[str] | None, controller: str | None) -> Metadata:
-    """Of these topics (None: all); one that is not there is left out."""
+    """The description of these topics (None for all), without those that do not exist."""
     wanted = sorted(cluster.topics) if topics is None else [name for name in topics if name in cluster.topics]
     return Metadata(
         cluster_id=cluster.cluster_id,
@@ -47,7 +47,7 @@ def _topic(cluster: ClusterState, name: str) -> TopicMetadata:
 
 
 def _unreadable(reasons: Mapping[str, str]) -> tuple[str, ...]:
-    """The first of them, each in one line that a terminal can show."""
+    """The first reasons, each in one line that a terminal can show."""
     told = [f"{shortened(path)} cannot be read: {shortened(why)}" for path, why in islice(reasons.items(), REASONS_MAX)]
     if len(reasons) > REASONS_MAX:
         told.append(f"{len(reasons) - REASONS_MAX} more nodes cannot be read")

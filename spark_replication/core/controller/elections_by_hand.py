@@ -1,9 +1,9 @@
 """Elections that a person asks for (L5): who may be chosen, and why not.
 
-Preferred elections move a leadership; the other kinds act on partitions without leader alone.
+Preferred elections move a leadership; the other kinds act on leaderless partitions alone.
 
-An election by hand loses no records that it need not. While a member of ISR or ELR lives, and is not void, an unclean
-election elects that member, as the controller would in a moment, and a designation of anybody else is refused. KIP-966
+An election by hand loses no records without need. While a member of ISR or ELR lives, and is not void, an unclean
+election elects that member, as the controller is about to, and a designation of any other replica is refused. KIP-966
 says nothing of that case: its designation is for partitions that cannot be led without loss.
 """
 
@@ -39,7 +39,7 @@ def check_topics(names: Collection[str]) -> None:
 
 
 def candidates(cluster: ClusterState, asked: ElectLeaders) -> list[TopicPartition]:
-    """Without a list, those that this kind can do something about."""
+    """The partitions for which this kind of election can do something, if a request names none."""
     if asked.kind == "preferred":
         return [p for p in cluster.all_partitions() if is_settled_here(cluster, p) and _preferred_write(cluster, p)]
     return sorted(p for p in cluster.leaderless if is_settled_here(cluster, p) and p in cluster.partitions)
@@ -74,7 +74,7 @@ def _elect_as(cluster: ClusterState, partition: TopicPartition, stored: StoredPa
 
 
 def _clean(cluster: ClusterState, partition: TopicPartition, stored: StoredPartition) -> Elected | None:
-    """Who could lead without loss."""
+    """Elect a replica that can lead without loss; None if there is none."""
     brokers = cluster.brokers_of(partition)
     return election.within(cluster.replicas(partition), without_void(stored.state, brokers), brokers.electable)
 
@@ -101,7 +101,7 @@ def _elect_preferred(cluster: ClusterState, partition: TopicPartition, stored: S
 
 
 def _preferred_write(cluster: ClusterState, partition: TopicPartition) -> PartitionWrite | None:
-    """None: the preferred replica leads, or cannot."""
+    """The write that makes the preferred replica leader; None if it leads, or cannot lead."""
     stored = cluster.partitions.get(partition)
     preferred = cluster.replicas(partition)[0]
     brokers = cluster.brokers_of(partition)

@@ -1,4 +1,4 @@
-"""What happened, in the past tense. An adapter reads what a watch pointed at and tells it whole."""
+"""Events, in the past tense. When a watch fires, an adapter reads what it points at, and reports all of it."""
 
 from __future__ import annotations
 
@@ -18,35 +18,38 @@ class TookOver(msgspec.Struct, frozen=True):
 
 
 class BrokersRead(msgspec.Struct, frozen=True, kw_only=True):
-    """/brokers/ids changed: all that are registered now, and the epochs of those that ever were.
+    """/brokers/ids changed."""
 
-    registered: what made each registration what it is. zxid: when one last came or went.
-    """
-
+    #: All that are registered.
     brokers: dict[BrokerId, Registration]
+    #: The epochs of all that were ever registered.
     broker_epochs: dict[BrokerId, BrokerEpoch]
     unreadable: Unreadable = ALL_READ
+    #: The write that made each registration what it is.
     registered: dict[BrokerId, Made] = {}
+    #: ZooKeeper's order of the moment when a registration last came or went.
     zxid: int = 0
 
 
 class PartitionsRead(msgspec.Struct, frozen=True):
-    """Leaders changed their ISR, or a write of ours met another: what is stored now. unreadable: of those that cannot
-    be read now, why."""
+    """Leaders changed their ISR, or a write of this controller met another's."""
 
+    #: What is stored.
     partitions: dict[TopicPartition, StoredPartition]
+    #: Those that cannot be read, and why.
     unreadable: Unreadable = ALL_READ
 
 
 class NodesUnreadable(msgspec.Struct, frozen=True):
-    """All below this folder that cannot be read, and why, by path: none is left of those heard of before."""
+    """Nodes below this folder cannot be read. These are all of them: any others of earlier events are mended."""
 
     folder: str
+    #: Why, by path.
     reasons: Mapping[str, str]
 
 
 class BrokerDeathReported(msgspec.Struct, frozen=True):
-    """A guardian, or a broken control connection, says that this process has ended, whatever epochs it had."""
+    """A guardian, or a broken control connection, reports that this process has ended, whatever epochs it had."""
 
     broker: BrokerId
     incarnation: str
@@ -68,17 +71,19 @@ class LogInfoRead(msgspec.Struct, frozen=True):
 
 
 class Requested(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody asks for something, by RPC (`request` is the number under which the answer is owed) or by a node below
-    /admin (`path`, which is removed when it is done), or the controller itself. asked_by: where an RPC came from."""
+    """A request came: by RPC, by a node below /admin, or from the controller itself."""
 
     asked: Request
+    #: Of an RPC: the number under which the answer is owed.
     request: int | None = None
+    #: The node below /admin, which is removed once the request is done.
     path: str | None = None
+    #: Where an RPC came from.
     asked_by: str = ""
 
 
 class Ticked(msgspec.Struct, frozen=True):
-    """Time has passed since then."""
+    """Time has passed since `since_ms`."""
 
     since_ms: int
 

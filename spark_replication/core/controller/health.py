@@ -1,4 +1,4 @@
-"""What the state of a cluster means for who looks at it: the gauges of trouble, and what keeps it from health."""
+"""The health of a cluster: its metrics, and the problems that keep it from being healthy."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from spark_replication.model import BrokerId, How
 
 
 class ClusterMetrics(msgspec.Struct, frozen=True, kw_only=True):
-    """How a cluster is, in numbers; the names and meanings of KIP-966 where it has one."""
+    """The state of a cluster in numbers, with the names and meanings of KIP-966 where it has one.
+
+    Counters, from unclean_recoveries_finished on, begin at the take-over of this controller.
+    """
 
     partitions: int
-    # Without a leader.
+    #: Partitions without a leader.
     offline_partitions: int
-    # With a replica outside the ISR.
+    #: Partitions with a replica outside the ISR.
     under_replicated_partitions: int
-    # With an ISR that is too small for acks=all.
+    #: Partitions whose ISR is too small for acks=all.
     under_min_isr_partitions: int
-    # Members of ISR and ELR, over all partitions.
+    #: Members of ISR and ELR, over all partitions.
     electable_leaders: int
     reassigning_partitions: int
-    # Leaderless partitions, by what each waits for (L4); one that is about to be led waits for nothing.
+    #: Leaderless partitions, by what each waits for (L4). A partition that is about to be led waits for nothing.
     waiting: dict[Reason, int]
-    # Whose leader is looked for by the logs; with `balanced` also those that wait for the replicas that may have the
-    # longest.
+    #: Partitions whose leader is being chosen by the logs; with `balanced` also those that wait for the replicas that
+    #: may have the longest log.
     unclean_recovery_partitions: int
     manual_leader_election_required_partitions: int
-    # Replicas that their broker's disk refuses.
+    #: Replicas that their broker's disk refuses.
     failed_replicas: int
-    # All that follow are counted from the take-over of this controller on.
     unclean_recoveries_finished: int
     unclean_elections: int
     elections: dict[How, int]
@@ -83,7 +85,8 @@ def metrics(cluster: ClusterState) -> ClusterMetrics:
 
 
 def _recovering(waits: Mapping[Reason, int], *, enabled: bool) -> int:
-    """With `balanced`, who waits for the replicas that may have the longest log counts, too (KIP-966)."""
+    """The partitions in recovery. With `balanced`, those that wait for the replicas that may have the longest log
+    count, too (KIP-966)."""
     return waits["log_info"] + (waits["last_known_elr"] + waits["last_known_leader"] if enabled else 0)
 
 
@@ -91,25 +94,23 @@ Severity = Literal["critical", "warning"]
 
 
 class Problem(msgspec.Struct, frozen=True, kw_only=True):
-    """What keeps a cluster from health.
+    """What keeps a cluster from being healthy. As text it is a sentence that says what happened, and what ends it."""
 
-    As text it is a sentence that says what happened, and what gives it an end.
-    """
-
-    #: critical: somebody cannot write, read or change something at present.
+    #: `critical` if something cannot be written, read or changed at present.
     severity: Severity
     #: What it is about: a partition or broker by its name, or a part of the cluster.
     subject: str
-    #: The rest of the sentence after `subject`: the same for all that suffer from the same.
+    #: The rest of the sentence after `subject`: the same for all subjects that suffer from the same.
     what: str
-    #: Whose events tell how it came to this, as it is; a broker is gone. None: nobody's.
+    #: The partition (in its present state) or broker (which is gone) whose events explain the problem. None if no
+    #: events do.
     about: PartitionCommand | BrokerId | None = None
     #: A command, or what to do. With `mends_by_name` the command takes partitions: their names follow it.
     mend: str = ""
     mends_by_name: bool = False
 
     def mend_of(self, subjects: Sequence[str]) -> str:
-        """For these, which suffer from the same."""
+        """What to do for these subjects, which suffer from the same."""
         return " ".join([self.mend, *subjects]) if self.mends_by_name else self.mend
 
     def __str__(self) -> str:
@@ -117,8 +118,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
-    """What keeps a cluster from being healthy, and why, the worst first; none: every broker lives, every replica is in
-    sync."""
+    """What keeps a cluster from being healthy, and why, the worst first. Empty if every broker lives, and every replica
+    is in sync."""
     found: list[Problem] = []
     if metadata.zookeeper_silent_ms:
         found.append(
@@ -171,7 +172,7 @@ def problems(metadata: Metadata, wanted: frozenset[BrokerId]) -> list[Problem]:
 
 
 def without_what_it_outlives(metadata: Metadata) -> Metadata:
-    """No trouble of these keeps a cluster from starting, and serving."""
+    """The metadata without the troubles in spite of which a cluster starts and serves."""
     return replace(metadata, unreadable=(), mirror_error="")
 
 
@@ -213,7 +214,7 @@ def _named(brokers: Collection[BrokerId]) -> str:
 
 
 def _leaderless(partition: PartitionCommand, awaited: Awaited | None, live: Collection[BrokerId]) -> Problem:
-    """A choice by logs is named, since it loses least."""
+    """The problem of a leaderless partition. Of the elections by hand it names a choice by logs, which loses least."""
     by_hand = "spark-replication leader elect --kind longest_log_proactive"
     match awaited:
         case None:
@@ -233,7 +234,8 @@ def _leaderless(partition: PartitionCommand, awaited: Awaited | None, live: Coll
 
 
 def _why(partition: PartitionCommand, awaited: Awaited | None, live: Collection[BrokerId]) -> str:
-    """What would give it a leader. None: the controller waits for nothing, or who told this does not know."""
+    """What would give the partition a leader. `awaited` is None if the controller waits for nothing, or if the metadata
+    came from somebody who does not know."""
     state = partition.state
     match awaited:
         case None:

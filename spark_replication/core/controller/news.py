@@ -1,4 +1,4 @@
-"""What a controller tells its mirror: what is stored already, and of which the brokers were told first (M4)."""
+"""What a controller tells its mirror: what is stored, and was announced to the brokers before (M4)."""
 
 from __future__ import annotations
 
@@ -13,41 +13,43 @@ from spark_replication.model import TopicPartition
 
 
 class PartitionNews(msgspec.Struct, frozen=True):
-    """As it is since `zxid`, the mzxid of its leaderAndISR, and `at_ms`. waiting_for: why it has no leader, if so.
-    origin: what this follows from, where that is something else than of the rest."""
+    """The present state of a partition."""
 
     command: PartitionCommand
+    #: The mzxid of its leaderAndISR.
     zxid: int
+    #: The time of that write.
     at_ms: int = 0
+    #: Why it has no leader, if it has none.
     waiting_for: str | None = None
+    #: What this follows from, if it has another origin than the rest of the news.
     origin: Origin | None = None
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """The partitions and topics among the news are all that were stored by `zxid`, but what is unreadable: what is
-    known from before that, and is not among them, is gone (M2)."""
+    """The partitions and topics in the news are all that were stored by `zxid`, except what is unreadable. What is
+    known from before `zxid`, and is not among them, is gone (M2)."""
 
     zxid: int
     unreadable: Unreadable
 
 
 class News(msgspec.Struct, frozen=True, kw_only=True):
-    """removed: partitions of topics that live on. deleted: topics. Each with the zxid of that. brokers: always all of
-    them.
-
-    origin: what all of this follows from. begins: it is a fact of its own (a take-over, a request, a report), and this
-    is the first that is told of it, at `zxid`, which was the last that the controller knew of. refused: why nothing, or
-    not all of it, is done.
-    """
-
+    #: What all of this follows from.
     origin: Origin | None = None
+    #: Whether the origin is a fact of its own (a take-over, a request, a report), and this the first news of it.
     begins: bool = False
+    #: Why nothing is done about it, or not all.
     refused: str | None = None
+    #: The last zxid that the controller knows of.
     zxid: int = -1
     partitions: tuple[PartitionNews, ...] = ()
     topics: tuple[tuple[str, StoredTopic], ...] = ()
+    #: All of them, if any changed.
     brokers: BrokersRead | None = None
+    #: Partitions that were removed from topics that live on, with the zxid of that.
     removed: tuple[tuple[TopicPartition, int], ...] = ()
+    #: Topics that were deleted, with the zxid of that.
     deleted: tuple[tuple[str, int], ...] = ()
     complete: Complete | None = None
 

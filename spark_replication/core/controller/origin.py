@@ -1,4 +1,4 @@
-"""What set off what was decided, in words: a broker's death, a request and who asked, a take-over (`events`)."""
+"""The origin of a decision, in words: a broker's death, a request and who asked, a take-over (`events`)."""
 
 from __future__ import annotations
 
@@ -38,17 +38,16 @@ WORDS_MAX = 300
 
 
 class Origin(msgspec.Struct, frozen=True):
-    """id: of this cluster's only: the controller's epoch, and a number. is_fact: somebody did, or said, something that
-    no node of ZooKeeper tells of."""
-
+    #: The controller's epoch, and a number; unique in this cluster only.
     id: str
     kind: str
     words: str
+    #: Whether somebody did, or said, something that is in no node of ZooKeeper.
     is_fact: bool = False
 
 
 def origin_of(name: str, event: Event | Cause, cause: Cause | None) -> Origin:
-    """cause: what the event was absorbed as; None: it was known already."""
+    """The origin that an event is. `cause` is what the event was absorbed as; None if it was known already."""
     is_fact = False
     match event:
         case TookOver():

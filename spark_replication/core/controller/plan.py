@@ -1,4 +1,4 @@
-"""What is decided about a cause, as values: what is stored, who is stopped, what follows, and what is answered."""
+"""Causes, and the decisions about them, as values: what is stored, who is stopped, what follows, what is answered."""
 
 from __future__ import annotations
 
@@ -17,22 +17,24 @@ NOBODY: frozenset[BrokerId] = frozenset()
 
 
 class BrokersMoved(msgspec.Struct, frozen=True):
-    """Registrations as they are now are in ClusterState; these ended, these are new (a new life may be both), and these
-    began to shut down."""
+    """Registrations changed, and ClusterState has the present ones. A broker in a new life may be lost and started."""
 
+    #: The brokers whose registration ended.
     lost: frozenset[BrokerId]
+    #: The brokers whose registration is new.
     started: frozenset[BrokerId]
+    #: The brokers that began to shut down.
     stopping: frozenset[BrokerId] = NOBODY
 
 
 class PartitionsChanged(msgspec.Struct, frozen=True):
-    """These are newer in ClusterState than they were, by somebody else's write."""
+    """ClusterState has newer states of these partitions, by somebody else's write."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 class Elect(msgspec.Struct, frozen=True):
-    """Lead what has no leader and could have one: of this topic, or of all (None)."""
+    """Elect leaders where there is none and could be one: for this topic, or for all (None)."""
 
     topic: str | None = None
 
@@ -44,35 +46,35 @@ class Reconsider(msgspec.Struct, frozen=True):
 
 
 class Recover(msgspec.Struct, frozen=True):
-    """These have no leader: ask for logs, or elect by what was answered."""
+    """Ask for the logs of these leaderless partitions, or elect by the answers."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """These are being reassigned: take the next step, if it is time."""
+    """Take the next step of these reassignments, if it is time."""
 
     partitions: tuple[TopicPartition, ...]
 
 
 class Resume(msgspec.Struct, frozen=True):
-    """What the controller before left undone, and what lies below /admin (C3)."""
+    """Take up what the controller before left undone, and the requests below /admin (C3)."""
 
 
 class Delete(msgspec.Struct, frozen=True):
-    """The topic is marked: remove its partitions, and last the topic."""
+    """Remove the partitions of a topic that is marked, or with `last` the topic."""
 
     topic: str
     last: bool = False
 
 
 class Dismiss(msgspec.Struct, frozen=True):
-    """The request below /admin is done."""
+    """Remove the request below /admin: it is done."""
 
     path: str
 
 
-# What follows from what happened, and is carried out before anything newer.
+# These follow from what happened, and are carried out before anything newer.
 FollowUp = Elect | Reconsider | Recover | Advance | Resume | Delete | Dismiss
 Happened = TookOver | BrokersMoved | PartitionsChanged | Requested | BrokerDeathReported | LogInfoRead | Ticked
 Cause = Happened | FollowUp
@@ -84,30 +86,32 @@ class Stop(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True):
-    """Writes that are stored together or not at all, and who is told to stop once they are (C2).
-
-    names: what of a request (`orders-3`, or a topic) this step carries out: it is asked for again if it meets another.
-    """
+    """Writes that are stored together or not at all, and who is told to stop once they are (C2)."""
 
     writes: Group
     stops: tuple[Stop, ...] = ()
+    #: The parts of a request (`orders-3`, or a topic) that this step carries out. They are requested again if the step
+    #: meets another's write.
     names: tuple[str, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """The answer to a request: why it was refused as a whole, or what of it (`orders-3`, or a topic) was."""
+    """The answer to a request."""
 
+    #: Why it was refused as a whole.
     error: ReplicationError | None = None
+    #: Why parts of it (`orders-3`, or a topic) were refused.
     errors: Mapping[str, ReplicationError] = {}
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
-    """recoveries: as they are from now on (None: over). asks: whose logs are asked for. then: what follows at once, in
-    this order. reply: of a request, once all of that is done."""
-
     steps: tuple[Step, ...] = ()
     stops: tuple[Stop, ...] = ()
+    #: The recoveries that change; one that is None is over.
     recoveries: Mapping[TopicPartition, UncleanRecovery | None] = {}
+    #: The brokers that are asked for their logs, and of which partitions.
     asks: Mapping[BrokerId, tuple[TopicPartition, ...]] = {}
+    #: What follows at once, in this order.
     then: tuple[Cause, ...] = ()
+    #: The answer to a request, once all of that is done.
     reply: Reply = Reply()

@@ -1,4 +1,4 @@
-"""Moving a partition to other brokers (A1 to A3), as the assignment of its topic tells it, and nothing else remembers.
+"""Moving a partition to other brokers (A1 to A3). The assignment of its topic has all that is known of it.
 
 While it runs, `replicas` is the target in its order, then those that are being removed. The twelve steps of the source:
 
@@ -6,7 +6,7 @@ While it runs, `replicas` is the target in its order, then those that are being 
 | ---- | ---------------------------------------------------------------------------------------------------------- |
 | 1-3  | `grown`: one multi() of assignment and leaderAndISR; all of old and new are told, the new ones follow       |
 | 4-5  | `next_step` waits until every target replica is in the ISR; the leader's ISR writes bring it about          |
-| 6-7  | `Lead`: a leader outside the target is followed by one of it, ISR and assignment as they are                |
+| 6-7  | `Lead`: one of the target replaces a leader outside of it; ISR and assignment stay as they are              |
 | 8-11 | `Complete`: one multi() drops the others from ISR, ELR and assignment; then they are told to delete         |
 | 12   | metadata goes to every broker, as after each change                                                         |
 """
@@ -24,13 +24,13 @@ from spark_replication.model import BrokerId, PartitionState, TopicState
 
 
 class Lead(msgspec.Struct, frozen=True):
-    """One of the target is to lead before the others are dropped."""
+    """Let one of the target lead, before the others are dropped."""
 
     leader: BrokerId
 
 
 class Complete(msgspec.Struct, frozen=True):
-    """The assignment becomes `replicas`, led by `leader`."""
+    """Make `replicas` the assignment, led by `leader`."""
 
     replicas: tuple[BrokerId, ...]
     leader: BrokerId
@@ -46,7 +46,7 @@ def target(topic: TopicState, partition: int) -> tuple[BrokerId, ...]:
 
 
 def origin(topic: TopicState, partition: int) -> tuple[BrokerId, ...]:
-    """What it came from, stored with the first request; else the replicas without those that are being added."""
+    """The replicas before the reassignment, as stored with the first request; else those that are not being added."""
     stored = topic.origin.get(partition)
     if stored is not None:
         return stored
@@ -55,13 +55,14 @@ def origin(topic: TopicState, partition: int) -> tuple[BrokerId, ...]:
 
 
 def replication_factor(topic: TopicState, partition: int) -> int:
-    """Of the assignment that holds: a reassignment changes it when it completes."""
+    """The replication factor in force: a reassignment changes it when it completes."""
     return len(origin(topic, partition) if in_flight(topic, partition) else topic.partitions[partition])
 
 
 def grown(topic: TopicState, targets: Mapping[int, tuple[BrokerId, ...]]) -> TopicState:
-    """With these reassignments begun, or given other targets: what an earlier one added, and this one does not want, is
-    being removed. One that adds and removes nothing is complete at once. Cost: the topic's partitions, once."""
+    """The topic with these reassignments begun, or given other targets: what an earlier one added, and this one does
+    not want, is being removed. One that adds and removes nothing is complete at once. Cost: the topic's partitions,
+    once."""
     parts = _Parts.of(topic)
     for partition, wanted in targets.items():
         came_from = origin(topic, partition)
@@ -72,7 +73,7 @@ def grown(topic: TopicState, targets: Mapping[int, tuple[BrokerId, ...]]) -> Top
 
 
 def completed(topic: TopicState, assignments: Mapping[int, tuple[BrokerId, ...]]) -> TopicState:
-    """With these assignments, and nothing under way there."""
+    """The topic with these assignments, and no reassignment under way there."""
     parts = _Parts.of(topic)
     for partition, replicas in assignments.items():
         parts.set(partition, replicas, (), (), ())
@@ -126,9 +127,9 @@ class _Parts(msgspec.Struct):
 
 
 def next_step(topic: TopicState, partition: int, state: PartitionState, brokers: Brokers) -> Lead | Complete | None:
-    """What a reassignment in flight calls for now; None: it waits (A1).
+    """The next step of a reassignment in flight; None if it waits (A1).
 
-    With the whole target in the ISR, the ISR within the target has min ISR members, or as many as the target has.
+    It waits for the whole target: then the ISR within the target has min ISR members, or as many as the target has.
     """
     wanted = target(topic, partition)
     if not state.isr.issuperset(wanted):
@@ -140,7 +141,7 @@ def next_step(topic: TopicState, partition: int, state: PartitionState, brokers:
 
 
 def cancelled(topic: TopicState, partition: int, state: PartitionState, brokers: Brokers, name: str) -> Complete:
-    """Back to the origin; NotEnoughReplicas, saying why, if too little of it is in sync (A2)."""
+    """Go back to the origin. Raises NotEnoughReplicas, which says why, if too few of its replicas are in sync (A2)."""
     back = origin(topic, partition)
     in_sync = sorted(state.isr.intersection(back))
     needed = min(state.min_isr, len(back))

@@ -1,6 +1,7 @@
-"""What people ask of the controller: each request becomes a plan, or the error that says why it is not allowed.
+"""Requests to the controller: each becomes a decision, or an error that says why it is not allowed.
 
-Where a write of it meets another's, what that write was for is asked for again (`narrowed`): the rest is done.
+If a write of a request meets another's, the part that the write was for is requested again (`narrowed`): the rest is
+done.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicSt
 
 # Reassignments of one topic that begin in one multi(): its assignment and so many leaderAndISRs.
 BEGUN_TOGETHER_MAX = 200
-# Of a topic's znode while its partitions move: with what is stored beside it, it must fit what ZooKeeper takes at once.
+# The size of a topic's znode while its partitions move: with what the multi() stores beside it, ZooKeeper must take it.
 ASSIGNMENT_BYTES_MAX = 512 << 10
 
 
@@ -74,7 +75,7 @@ def plan_request(cluster: ClusterState, asked: Request) -> Decision:
 
 
 def unreadable_of(cluster: ClusterState, asked: Request) -> CorruptState | None:
-    """What the request is about cannot be read; None: all of it can."""
+    """The error of a request about something that cannot be read; None if all of it can."""
     if cluster.unreadable.settings and isinstance(asked, (CreateTopic, AddPartitions, Configure)):
         return CorruptState(
             "what is set for the cluster cannot be read: see the cluster's problems, and repair or remove that node"
@@ -138,7 +139,7 @@ def _planned(cluster: ClusterState, asked: Request) -> Decision:
 
 
 def narrowed(asked: Request, names: Collection[str]) -> Request:
-    """The same request, for these partitions or topics alone. One that is a single write stays as it is."""
+    """The same request, for these partitions or topics alone. A request of a single write stays as it is."""
     match asked:
         case AddPartitions(counts=counts, assignments=assignments):
             return AddPartitions(counts=_only(counts, names), assignments=_only(assignments, names))
@@ -164,7 +165,7 @@ def _only(of: Mapping[str, Of], names: Collection[str]) -> dict[str, Of]:
 
 
 def moving(asked: Reassign) -> frozenset[TopicPartition]:
-    """The partitions that it names, as far as they can be ones."""
+    """The partitions that the request names, without names that can be no partition's."""
     found = set()
     for name in asked.targets:
         with suppress(ValueError):
@@ -173,7 +174,7 @@ def moving(asked: Reassign) -> frozenset[TopicPartition]:
 
 
 def _each(names: Iterable[str], plan_one: Callable[[str], Decision]) -> Decision:
-    """One plan of all that are allowed; of the others, why not."""
+    """One decision for all names that are allowed, with the errors of the others."""
     steps: list[Step] = []
     then: list[Cause] = []
     recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
@@ -238,7 +239,7 @@ def _create(cluster: ClusterState, creation: CreateTopic) -> Decision:
 
 
 def _delete(cluster: ClusterState, topic: str) -> Decision:
-    """Marked first, so that whoever is controller then goes on with it."""
+    """Mark the topic first: whoever is controller later goes on with its deletion."""
     existing(topic, cluster)
     return Decision(steps=(Step((DeletionMark(topic=topic),)),), then=(Delete(topic), Delete(topic, last=True)))
 
@@ -267,7 +268,7 @@ def _add(cluster: ClusterState, topic: str, asked: AddPartitions) -> Decision:
             raise unreadable_partition(partition)
         tombstone = cluster.partitions.get(partition)
         if tombstone is not None:
-            # In the same multi(): assigned, with the state of the one that was removed, it would be served from there.
+            # In the same multi(): else the partition would be assigned with the state of the removed one, and served.
             write = creating_write(cluster, partition, assigned, tombstone)
             if write is None:
                 raise InvalidReplicaAssignment(f"no broker of {partition} can keep it: {list(assigned)}")
@@ -306,7 +307,7 @@ def _remove(cluster: ClusterState, topic: str, partitions: tuple[int, ...]) -> D
 
 
 def _reassign(cluster: ClusterState, asked: Reassign) -> Decision:
-    """Those of one topic share its assignment, and so one multi()."""
+    """Begin reassignments. Those of one topic share its assignment, and so one multi()."""
     errors: dict[str, ReplicationError] = {}
     wanted: dict[str, dict[TopicPartition, tuple[int, ...]]] = {}
     for name, target in asked.targets.items():
@@ -321,7 +322,7 @@ def _reassign(cluster: ClusterState, asked: Reassign) -> Decision:
             errors[name] = refusal
     steps = [step for topic, targets in wanted.items() for step in _grow(cluster, topic, targets, errors)]
     moving = tuple(partition for targets in wanted.values() for partition in targets)
-    # One that has no leader may find one among those that are being added.
+    # A leaderless partition may find a leader among the replicas that are being added.
     then: tuple[Cause, ...] = (*(Elect(topic) for topic in wanted), Advance(moving))
     return Decision(steps=tuple(steps), then=then, reply=Reply(errors=errors))
 
@@ -329,7 +330,8 @@ def _reassign(cluster: ClusterState, asked: Reassign) -> Decision:
 def _check_planned(
     cluster: ClusterState, partition: TopicPartition, target: tuple[int, ...], planned_from: PlannedFrom
 ) -> None:
-    """One that goes there already is as planned: it may have been begun by a try that got no answer."""
+    """Raise StalePlan if the partition is not as it was planned from. One that has this target already is as planned:
+    an attempt whose answer was lost may have begun it."""
     topic = cluster.topics[partition.topic].state
     if topic.topic_id != planned_from.topic_id:
         raise StalePlan(f"topic {partition.topic} was made again since this was planned: plan again")
@@ -347,8 +349,8 @@ def _grow(
     targets: Mapping[TopicPartition, tuple[int, ...]],
     errors: dict[str, ReplicationError],
 ) -> Iterable[Step]:
-    """While they run, the topic's assignment tells of each where it goes and where it came from: no more begin than its
-    znode has room for."""
+    """The steps that begin these reassignments. While they run, the topic's assignment has the target and the origin of
+    each: no more begin than its znode has room for."""
     known = cluster.topics[topic]
     state, version = known.state, known.version
     ordered = sorted(targets)
@@ -364,7 +366,7 @@ def _grow(
             )
             errors.update((str(partition), full) for partition in together)
             continue
-        # The states are as they were: written again, since brokers take news by its version (E2).
+        # The states do not change. They are written again, since brokers order commands by their version (E2).
         writes = [
             write_of(cluster, partition, cluster.partitions[partition], cluster.partitions[partition].state)
             for partition in together
@@ -398,7 +400,7 @@ def _cancel(cluster: ClusterState, asked: CancelReassignment) -> Decision:
 
 
 def _requests_over(cluster: ClusterState, cancelled: Collection[str]) -> list[RequestRemoval]:
-    """The requests below /admin that asked for what is cancelled: left behind, they would begin it again."""
+    """Remove the requests below /admin for what is cancelled: left behind, they would begin it again."""
     return [
         RequestRemoval(path=path)
         for path, moved in sorted(cluster.open_requests.items())
@@ -407,7 +409,7 @@ def _requests_over(cluster: ClusterState, cancelled: Collection[str]) -> list[Re
 
 
 def _elect(cluster: ClusterState, asked: ElectLeaders) -> Decision:
-    """Without a list, all that this kind can do something about."""
+    """Elect by hand. A request without a list means all partitions for which this kind can do something."""
     if asked.partitions is None:
         names = [str(partition) for partition in candidates(cluster, asked)]
     else:

@@ -1,5 +1,5 @@
-"""The writes that bring partitions to what the state of brokers, settings and logs calls for: nothing of it depends on
-what happened, only on what is. So it does not matter who decided it, how often, or who crashed in between (C4).
+"""The writes that bring partitions to what the state of brokers, settings and logs calls for. They depend on what is,
+never on what happened. So it does not matter who decides them, how often, or who crashed in between (C4).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def settle(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> list[
 
 
 def is_settled_here(cluster: ClusterState, partition: TopicPartition) -> bool:
-    """Not one of a topic that is being deleted, no tombstone, and none that cannot be read (Z1)."""
+    """Whether anybody decides about it: not about a topic that is being deleted, a tombstone, or what cannot be read
+    (Z1)."""
     is_decided = partition.topic not in cluster.deleting and not cluster.unreadable.hides(partition)
     return is_decided and cluster.assigned(partition)
 
@@ -50,8 +51,8 @@ def settling_write(cluster: ClusterState, partition: TopicPartition) -> Partitio
 
 
 def min_isr_of(cluster: ClusterState, partition: TopicPartition) -> int:
-    """What leaderAndISR is to say: the setting, at most the replication factor (I5); what it says already while the
-    setting cannot be read."""
+    """The min ISR for leaderAndISR: the setting, at most the replication factor (I5). While the setting cannot be read,
+    the one in leaderAndISR stays."""
     stored = cluster.partitions.get(partition)
     if stored is not None and not knows_min_isr(cluster, partition.topic):
         return stored.state.min_isr
@@ -93,7 +94,7 @@ def write_of(
         partition=partition,
         state=replace(after, controller_epoch=cluster.controller_epoch),
         version=stored.version,
-        # The epoch of a member that counts as absent, since it cannot be read, is none that a decision relied on.
+        # A member whose epoch cannot be read counts as absent: no decision relied on it.
         relies_on={member: epochs[member] for member in sorted(after.isr) if member in epochs},
     )
 
@@ -102,7 +103,7 @@ def write_of(
 
 
 def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
-    """Why this partition has no leader; None if it has one, or is about to."""
+    """Why this partition has no leader; None if it has one, or is about to have one."""
     stored = cluster.partitions.get(partition)
     if stored is None or stored.state.leader is not None:
         return None
@@ -114,7 +115,7 @@ def waiting(cluster: ClusterState, partition: TopicPartition) -> Waiting | None:
 
 
 def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Decision:
-    """Ask whoever was not asked, elect where enough have answered."""
+    """Recover these partitions: ask replicas that were not asked yet, and elect where enough have answered."""
     steps: list[Step] = []
     recoveries: dict[TopicPartition, UncleanRecovery | None] = {}
     asks: dict[BrokerId, list[TopicPartition]] = {}
@@ -150,7 +151,7 @@ def recover(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> Deci
 
 
 def _recovery(cluster: ClusterState, partition: TopicPartition, state: PartitionState) -> UncleanRecovery | None:
-    """The one under way, or the one that begins; None: nothing is to be asked."""
+    """The recovery under way, or the one that begins; None if nobody is to be asked."""
     known = cluster.recoveries.get(partition)
     if known is not None and known.leader_epoch != state.leader_epoch:
         known = None
@@ -171,7 +172,7 @@ def began(state: PartitionState, required: frozenset[BrokerId], *, by_hand: bool
 
 
 def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tuple[Step, ...]:
-    """The next step of each. Those of a topic that complete do so together: they share its assignment."""
+    """The next step of each reassignment. Those of a topic complete together: they share its assignment."""
     steps: list[Step] = []
     completing: dict[str, dict[TopicPartition, Complete]] = {}
     for partition in partitions:
@@ -193,7 +194,8 @@ def advance(cluster: ClusterState, partitions: Iterable[TopicPartition]) -> tupl
 def complete_together(
     cluster: ClusterState, topic_name: str, completing: Mapping[TopicPartition, Complete]
 ) -> Iterable[Step]:
-    """One multi() for each so many: the final assignment, and leaderAndISR without the dropped (A1)."""
+    """One step for each COMPLETED_TOGETHER_MAX partitions: the final assignment, and leaderAndISR without the dropped
+    replicas, in one multi() (A1)."""
     stored = cluster.topics[topic_name]
     state, version = stored.state, stored.version
     ordered = sorted(completing)
@@ -222,7 +224,7 @@ def _completion(
     dropped = set(topic.partitions[partition.partition]) - set(complete.replicas)
     after = narrowed(stored.state, complete.replicas, complete.leader, drops=bool(dropped), min_isr=min_isr)
     write = write_of(cluster, partition, stored, after)
-    # One that is assigned again later has the same leader epoch, and a higher partition epoch: this is not for it.
+    # A replica that is assigned again may have the same leader epoch, but a higher partition epoch: it ignores this.
     stops = stops_of(cluster, partition, dropped, after.leader_epoch, partition_epoch=stored.version + 1)
     return write, stops
 
@@ -236,7 +238,7 @@ def stops_of(
     partition_epoch: int | None = None,
     delete: bool = True,
 ) -> list[Stop]:
-    """For those of the brokers that live; the others find out when they start (B1)."""
+    """The stops for the brokers that live; the others find out when they start (B1)."""
     stop = StopPartition(
         topic=partition.topic,
         partition=partition.partition,

@@ -1,4 +1,5 @@
-"""Which topics may be: names (T1), numbers of partitions, assignments. What is wrong is said, and nothing changes."""
+"""Which topics may exist: names (T1), numbers of partitions, assignments. These functions raise errors, and change
+nothing."""
 
 from __future__ import annotations
 
@@ -40,7 +41,7 @@ def check_name(name: str, existing: Iterable[str]) -> None:
 
 
 def assignment_for(creation: CreateTopic, cluster: ClusterState) -> dict[int, tuple[BrokerId, ...]]:
-    """What the new topic's replicas are, or the error that says why it cannot be made."""
+    """The replicas of the new topic. Raises the error that says why it cannot be made."""
     if creation.name in cluster.unreadable.topics:
         raise unreadable_topic(creation.name)
     check_name(creation.name, [*cluster.topics, *sorted(cluster.unreadable.topics)])
@@ -79,14 +80,14 @@ def check_assignment(assignment: Mapping[int, tuple[BrokerId, ...]], cluster: Cl
 
 
 def _check_new(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterState) -> None:
-    """A new partition must be led by somebody at once."""
+    """Check the replicas of a new partition: one of them must be able to lead at once."""
     check_replicas(what, replicas, cluster)
     if not cluster.brokers.electable.intersection(replicas):
         raise InvalidReplicaAssignment(f"no broker of {what} is alive: {list(replicas)}")
 
 
 def check_replicas(what: str, replicas: tuple[BrokerId, ...], cluster: ClusterState) -> None:
-    """Each once, each a broker that has registered at some time: it may be down."""
+    """Check that each replica occurs once, on a broker that has registered at some time: it may be down."""
     if not replicas:
         raise InvalidReplicaAssignment(f"{what} is given no replicas: it needs at least one")
     if len(set(replicas)) != len(replicas):
@@ -104,7 +105,7 @@ def unreadable_topic(topic: str) -> CorruptState:
 
 
 def existing(topic: str, cluster: ClusterState) -> TopicState:
-    """Of a topic that is there, and not on its way out."""
+    """The state of a topic that exists, and is not being deleted."""
     if topic in cluster.unreadable.topics:
         raise unreadable_topic(topic)
     found = cluster.topics.get(topic)
@@ -116,7 +117,7 @@ def existing(topic: str, cluster: ClusterState) -> TopicState:
 def added(
     topic: str, count: int | None, assignment: Mapping[int, tuple[BrokerId, ...]] | None, cluster: ClusterState
 ) -> dict[int, tuple[BrokerId, ...]]:
-    """The replicas of the partitions that make the topic `count` large, or that `assignment` gives it."""
+    """The replicas of the partitions that are added, up to `count`, or as `assignment` has them."""
     state = existing(topic, cluster)
     present = len(state.partitions)
     factor = max(reassignment.replication_factor(state, partition) for partition in state.partitions)
@@ -142,7 +143,7 @@ def added(
 
 
 def check_removed(topic: str, partitions: Iterable[int], cluster: ClusterState) -> None:
-    """From the tail only: any other partition's keys would move (T3)."""
+    """Check that partitions are removed from the tail only: else keys would move to other partitions (T3)."""
     state = existing(topic, cluster)
     leaving = set(partitions)
     unknown = sorted(leaving - state.partitions.keys())

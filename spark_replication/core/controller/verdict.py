@@ -1,4 +1,5 @@
-"""How a cluster is, in ten seconds: a verdict, and its reasons, of which thousands of partitions may share one."""
+"""The health of a cluster, to be read in ten seconds: a verdict, and its reasons. Thousands of partitions may share a
+reason."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
     what: str
     #: How many suffer from it.
     count: int
-    #: The first of them, by name.
+    #: The names of the first of these.
     subjects: tuple[str, ...]
     #: A command, or what to do.
     mend: str
-    #: What happened last to the first of them, and what set that off. Empty if no event tells it.
+    #: What happened last to the first of these, and what set that off. Empty if no event tells it.
     because: str = ""
     #: The id of that cause, for `mirror events --cause`.
     cause: str | None = None
@@ -46,8 +47,7 @@ class Reason(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Group(NamedTuple):
-    """first: of the problems that have this reason."""
-
+    #: The first of the problems that have this reason.
     first: Problem
     reason: Reason
 
@@ -58,7 +58,7 @@ def verdict_of(reasons: Iterable[Reason]) -> Verdict:
 
 
 def grouped(problems: Iterable[Problem]) -> list[Group]:
-    """The worst first, and of the same severity in the order in which they come."""
+    """The problems by reason, the worst first; those of the same severity keep their order."""
     together: dict[tuple[Severity, str, str], list[Problem]] = {}
     for each in problems:
         together.setdefault((each.severity, each.what, each.mend), []).append(each)
@@ -74,7 +74,7 @@ def _reason(same: Sequence[Problem]) -> Reason:
 
 
 def events_about(groups: Iterable[Group]) -> DescribeEvents | None:
-    """Those that may tell what brought it to this; None: there are no such events."""
+    """The request for the events that may explain these groups; None if there are no such events."""
     about = [group.first.about for group in groups][:EXPLAINED_MAX]
     partitions = tuple(each.topic_partition for each in about if isinstance(each, PartitionCommand))
     brokers = tuple(each for each in about if isinstance(each, int))
@@ -82,9 +82,8 @@ def events_about(groups: Iterable[Group]) -> DescribeEvents | None:
 
 
 def explained(group: Group, events: Iterable[ToldEvent]) -> Reason:
-    """With the newest of these events that is about the first problem, if it tells of the state that is the problem.
-    The mirror may lag behind: its newest event is then of an earlier state, and so is what set that off. events: the
-    oldest first."""
+    """The reason, with the newest of these events (the oldest comes first) that is about the first problem. The event
+    counts only if it led to the present state: the mirror may lag, and its newest event be of an earlier state."""
     about = group.first.about
     newest = None
     for event in events:
@@ -98,12 +97,12 @@ def explained(group: Group, events: Iterable[ToldEvent]) -> Reason:
 
 
 def _subject(event: ToldEvent) -> TopicPartition | BrokerId | None:
-    """None: it is about neither."""
+    """The partition or broker that the event is about; None if it is about neither."""
     if event.topic is not None and event.partition is not None:
         return TopicPartition(event.topic, event.partition)
     return event.broker
 
 
 def _face(about: PartitionCommand | BrokerId) -> dict[str, Any] | None:
-    """What the event must say that it became. A broker has a problem once it is gone."""
+    """The state that the event must have led to. It is None for a broker, whose problem is that it is gone."""
     return partition_face(about) if isinstance(about, PartitionCommand) else None

@@ -1,5 +1,5 @@
-"""Which schema a topic may have, and its versions: each has nullable columns after those of the one before, and nothing
-else changes."""
+"""The schema of a topic, and its versions: each adds nullable columns after those of the version before, and changes
+nothing else."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ COLUMNS_MAX = 4_096  # each read and write of a batch takes time for each of the
 
 
 class SchemaChange(msgspec.Struct, frozen=True, kw_only=True):
-    """How one schema follows another. difference: the first that is no nullable column at the end; "": all are."""
+    """How one schema follows another."""
 
     columns_before: int
     columns_after: int
+    #: The first difference that is no nullable column at the end; empty if there is none.
     difference: str = ""
 
 
-# Of a topic's schema and the one that it is to have. To core they are text: what is in them is Arrow's to say.
+# Compares a topic's schema with the one that it is to have. To core both are text: Arrow reads them.
 CompareSchemas = Callable[[str, str], SchemaChange]
 
 
 def incomparable(_before: str, _after: str) -> SchemaChange:
-    """Where nobody can read a schema, none is changed."""
+    """Refuse every change of a schema, where nobody can read one."""
     raise InvalidSchema("schemas cannot be read here: ask the controller")
 
 
 def check_schema(schema: str, compare: CompareSchemas) -> None:
-    """Of a topic that is to be made. One without a schema may be."""
+    """Check the schema of a new topic; it may have none."""
     if schema:
         _compared(schema, schema, compare)
 
 
 def _compared(before: str, after: str, compare: CompareSchemas) -> SchemaChange:
-    """Its size is looked at before anybody reads it."""
+    """Compare two schemas, after a check of the size of the new one."""
     if len(after) > SCHEMA_CHARACTERS_MAX:
         raise InvalidSchema(
             f"the schema takes {len(after)} characters, and at most {SCHEMA_CHARACTERS_MAX} fit: use fewer columns, or "
@@ -52,7 +53,7 @@ def _compared(before: str, after: str, compare: CompareSchemas) -> SchemaChange:
 
 
 def widened(topic: str, config: TopicConfig, schema: str, compare: CompareSchemas) -> TopicConfig:
-    """Its config with the next version; as it is, if that is the present one."""
+    """The topic's config with this schema as the next version; unchanged if it is the present one."""
     if schema == config.schema:
         return config
     if not config.schema:
