@@ -1,4 +1,4 @@
-"""A batch: from where to where is decided once, as the query is planned."""
+"""Reads of a batch: the range is decided once, when the query is planned."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from spark_replication.spark.datasource.topic import Topic
 
 
 class BatchReader(DataSourceReader):
-    """Spark pickles it for its tasks."""
+    """Plans and reads a batch. Spark pickles it for its tasks."""
 
     def __init__(self, options: LogOptions, schema: StructType) -> None:
         self._options = options
@@ -40,7 +40,7 @@ class BatchReader(DataSourceReader):
             late = topic.found(dict.fromkeys(numbers, after), topic_id=rows.topic_id)
             starts = {number: max(starts[number], late[number].start) for number in numbers}
         starts, ends = _within(self._pushed, starts, ends)
-        # A list of none would have Spark make one task, with a partition of its own.
+        # With an empty list, Spark would make one task with a partition of its own.
         return planned(topic, rows, starts, ends, self._options.min_partitions) or [Task((), rows)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -49,7 +49,7 @@ class BatchReader(DataSourceReader):
 
 
 class FilteringReader(BatchReader):
-    """Of a session whose Spark pushes conditions down: it refuses a reader that would take them where it does not."""
+    """The reader where Spark pushes conditions down. Where it does not, Spark refuses a reader that takes them."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802 (Spark's name)
         if not self._options.include_metadata:

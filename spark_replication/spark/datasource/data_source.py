@@ -1,4 +1,4 @@
-"""`format("replicated_log")`."""
+"""`format("replicated_log")`: the data source as Spark sees it."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ from spark_replication.spark.datasource.topic import Topic
 from spark_replication.spark.datasource.writing import BatchWriter, StreamWriter
 
 FORMAT = "replicated_log"
-# What asks for the reader where conditions are pushed down. Spark refuses a reader that would take them where they are
-# not (spark.sql.python.filterPushdown.enabled), and does not say which of the two it is.
+# The module that asks for the reader where Spark pushes conditions down. Where Spark does not
+# (spark.sql.python.filterPushdown.enabled), it refuses a reader that takes them, and it does not say which is the case.
 PUSHING_DOWN = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class ReplicatedLog(DataSource):
-    """Spark makes one for each question, in a process of its own. Subclasses have what `register` was told."""
+    """The data source. Spark makes one for each question, in a process of its own."""
 
+    #: The options that a query need not name: a subclass has those that `register` was given.
     defaults: ClassVar[Mapping[str, str]] = {}
 
     @classmethod

@@ -1,6 +1,6 @@
-"""Conditions on _partition, _offset and _timestamp that brokers and tasks carry out, so that Spark need not. Pure.
+"""Conditions on _partition, _offset and _timestamp that brokers and tasks apply, so that Spark need not. Pure.
 
-_timestamp is that of the stored batch, and the same for all of its rows: a batch is read, or left out, as a whole.
+All rows of a stored batch have its _timestamp: by time, a batch is read or left out as a whole.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MICROSECOND = timedelta(microseconds=1)
 
 
 class Pushed(msgspec.Struct, frozen=True, kw_only=True):
-    """What is read. Ends are exclusive; None: nothing is left out on that side."""
+    """What is read. Ends are exclusive. None means that nothing is left out on that side."""
 
     partitions: frozenset[int] | None = None
     offset_start: Offset = 0
@@ -39,7 +39,7 @@ class Pushed(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def time_start_ms(self) -> int | None:
-        """No batch before this time is wanted."""
+        """The time before which no batch is wanted; None if there is no such time."""
         return None if self.time_start_us is None else max(0, -(-self.time_start_us // 1_000))
 
 
@@ -47,7 +47,7 @@ EVERYTHING = Pushed()
 
 
 def pushed(filters: Iterable[Filter]) -> tuple[Pushed, list[Filter]]:
-    """What of them is carried out here, and those that Spark is to look at."""
+    """The conditions that are applied here, as one, and those that are left to Spark."""
     found, left = EVERYTHING, []
     for each in filters:
         taken = _taken(each)
@@ -82,7 +82,7 @@ def _within(column: str, values: Iterable[Any]) -> Pushed | None:
         return None
     if column == PARTITION:
         return Pushed(partitions=frozenset(known))
-    if len(set(known)) > 1:  # a gap between two offsets, or times, is for Spark to leave out
+    if len(set(known)) > 1:  # Spark has to leave out the gaps between offsets, or times
         return None
     return _both(_start(column, known[0]), _end(column, known[0] + 1))
 
@@ -98,7 +98,7 @@ def _below(column: str, value: Any, *, past: int) -> Pushed | None:
 
 
 def _number(column: str, value: Any) -> int | None:
-    """Of a partition, an offset, or a time in µs since 1970; None: that is none."""
+    """The number of a partition, an offset, or a time in µs since 1970; None if the value is none of these."""
     if column == TIMESTAMP and isinstance(value, datetime) and value.tzinfo is not None:
         return (value - _EPOCH) // _MICROSECOND
     if column in (PARTITION, OFFSET) and isinstance(value, int) and not isinstance(value, bool):

@@ -1,6 +1,6 @@
-"""What `.option(…)` says of `format("replicated_log")`, checked before anything is asked of a broker. Pure.
+"""The options of `format("replicated_log")`, checked before a broker is asked for anything. Pure.
 
-Spark has names of options in lower case; people may write them as they like.
+Spark gives the names of options in lower case; people may write them as they like.
 """
 
 from __future__ import annotations
@@ -22,41 +22,42 @@ SECURITY = "security."
 DEADLINE_MS = 30_000
 DEADLINE_MS_MAX = 3_600_000
 
-# Spark's own, and what belongs to a query and not to its source or sink.
+# Options that are Spark's own, or belong to a query rather than to its source or sink.
 _OF_SPARK = frozenset(("path", "checkpointlocation", "queryname", "outputmode"))
 
 Value = TypeVar("Value")
 
 
 class LogOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a source and of a sink."""
+    """The options of a source and of a sink."""
 
     topic: str
     bootstrap: str
-    #: Settings by name, of which those that are secret name files.
+    #: Settings by name. Secret ones name files.
     security: dict[str, Scalar]
     deadline_ms: int = DEADLINE_MS
 
-    #: Source: from where to where. `ending` is for batches alone.
+    #: Source: where a read begins.
     starting: Position = "earliest"
+    #: Source: where a read ends; for batches alone.
     ending: Position = "latest"
-    #: None: all of them.
+    #: Source: the columns that are read; None for all.
     columns: tuple[str, ...] | None = None
     include_metadata: bool = False
     fail_on_data_loss: bool = True
-    #: From replicas on a task's own host, and there from their files where it may read them.
+    #: Source: whether to read from replicas on a task's own host, and there from their files if it may read them.
     local_reads: bool = True
     min_partitions: int | None = None
     max_records_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
 
-    #: Sink: the columns whose text is the key; none: by task.
+    #: Sink: the columns whose text is the key. If empty, the task chooses the partition.
     partition_by: tuple[str, ...] = ()
     write_id: str | None = None
 
 
 def parse(given: Mapping[str, str], environment: Mapping[str, str], *, is_stream: bool) -> LogOptions:
-    """InvalidRequest names the option and what it may be."""
+    """The options of a query. Raises InvalidRequest, which names the option and what it may be."""
     options = {name.lower(): value for name, value in given.items()}
     _refuse_unknown(options)
     taken = _Taken(options)
@@ -116,7 +117,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
 
 
 class _Taken:
-    """Options by name, each read by what makes a value of its text."""
+    """Reads options by name, each with the function that makes a value of its text."""
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self._options = options
@@ -131,7 +132,7 @@ class _Taken:
             raise InvalidRequest(f"{name}={text!r}: {getattr(error, 'message', error)}") from error
 
     def position(self, end: str, *, default: Position) -> Position:
-        """Of startingOffsets and startingTimestamp, or of the two others."""
+        """The position by startingOffsets or startingTimestamp, or by the two options for `ending`."""
         offsets, time = f"{end}Offsets", f"{end}Timestamp"
         named = [name for name in (offsets, time) if name.lower() in self._options]
         if len(named) > 1:
@@ -154,7 +155,7 @@ def _bootstrap(taken: _Taken, environment: Mapping[str, str]) -> str:
 
 
 def _security(options: Mapping[str, str]) -> dict[str, Scalar]:
-    """InvalidConfig names a setting that there is not."""
+    """The security settings among the options. Raises InvalidConfig, which names a setting that does not exist."""
     told = [f"{name}={value}" for name, value in options.items() if name.startswith(SECURITY)]
     found: dict[str, Scalar] = {}
     for each in told:
@@ -190,14 +191,15 @@ def _count_to(most: int) -> Callable[[str], int]:
 
 
 def over(defaults: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
-    """A query that says where the cluster is, in whichever way, means no other."""
+    """The options given, and the defaults of the others. A query that names its cluster, in whichever way, gets no
+    default for that."""
     names = {name.lower() for name in given}
     left_out = {*names, *(_PLACES if names & _PLACES else ())}
     return {**{name: value for name, value in defaults.items() if name.lower() not in left_out}, **given}
 
 
 def as_options(given: Mapping[str, Scalar | None]) -> dict[str, str]:
-    """As text, which is what options are; None: it is not given."""
+    """The options as text, as Spark has them; one that is None is not given."""
     return {
         name: str(value).lower() if isinstance(value, bool) else str(value)
         for name, value in given.items()

@@ -1,5 +1,5 @@
 """Which offsets are read, and by which tasks. Pure, and the same for the same range: a repeated micro-batch has the
-same tasks with the same rows, which is what a sink needs to write them once.
+same tasks with the same rows, which a sink needs to write them once.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import msgspec
 from spark_replication.messages.ranges import FoundRange, Piece
 from spark_replication.model import Offset
 
-PIECE_BYTES = 128 << 20  # of a task, as Spark has it of files
-TOGETHER_BYTES = 64 << 10  # partitions with less than this, together, are read by one task
+PIECE_BYTES = 128 << 20  # of one task, as Spark's default for files
+TOGETHER_BYTES = 64 << 10  # one task reads partitions that have less than this together
 
 
 class Range(msgspec.Struct, frozen=True):
@@ -31,19 +31,20 @@ def piece_bytes(total_bytes: int, min_partitions: int | None) -> int:
 
 
 def pieces_of(partition: int, start: Offset, end: Offset, pieces: Sequence[Piece]) -> list[Range]:
-    """pieces: none, or up to `end`."""
+    """The ranges of a partition from `start` to `end`, a piece each. `pieces` may be empty, or end before `end`."""
     found = []
     for piece in pieces:
         if piece.end > start:
             found.append(Range(partition, start, min(piece.end, end), piece.bytes))
             start = piece.end
-    if start < end:  # what a leader did not tell of
+    if start < end:  # the leader's pieces end before that
         found.append(Range(partition, start, end, 0))
     return found
 
 
 def in_tasks(ranges: Iterable[Range], *, together_bytes: int = TOGETHER_BYTES) -> list[tuple[Range, ...]]:
-    """Small ones go together, as long as they stay small: a task costs more than they do."""
+    """The ranges of each task. Small ones share a task while they are small together: a task costs more than they
+    do."""
     tasks: list[tuple[Range, ...]] = []
     small: list[Range] = []
     for each in ranges:
@@ -58,15 +59,16 @@ def in_tasks(ranges: Iterable[Range], *, together_bytes: int = TOGETHER_BYTES) -
 
 
 def limited(starts: Mapping[int, Offset], ends: Mapping[int, Offset], rows_max: int) -> dict[int, Offset]:
-    """Where to end so that no more than so many rows are read: of each partition its share of what there is, and of
-    each that has any a row at least, as long as there are rows left to give."""
+    """The ends within which at most `rows_max` rows are read: of each partition its share of what there is, and of each
+    that has any at least one row, as long as rows are left to give."""
     behind = {partition: max(0, ends[partition] - starts[partition]) for partition in ends}
     total = sum(behind.values())
     if total <= rows_max:
         return dict(ends)
     shares = {partition: rows * rows_max // total for partition, rows in behind.items()}
     left = rows_max - sum(shares.values())
-    # What rounding has left goes to those with the fewest first: else a partition with one row might wait for ever.
+    # The rows left by rounding go first to the partitions with the smallest shares: else one with a single row might
+    # wait for ever.
     for partition in sorted(behind, key=lambda each: (shares[each], each)):
         if left and shares[partition] < behind[partition]:
             shares[partition] += 1
@@ -75,7 +77,8 @@ def limited(starts: Mapping[int, Offset], ends: Mapping[int, Offset], rows_max: 
 
 
 def limited_by_bytes(found: Mapping[int, FoundRange], bytes_max: int) -> dict[int, int]:
-    """What each partition may have of so many bytes: its share of what there is. Empty: everything is within them."""
+    """How many of these bytes each partition may have: its share of what there is. Empty if everything is within
+    them."""
     total = sum(each.bytes for each in found.values())
     if total <= bytes_max:
         return {}

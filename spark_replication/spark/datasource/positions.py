@@ -1,4 +1,4 @@
-"""Where in a topic a read begins and ends: a place or a time for all of its partitions, or for each its own. Pure.
+"""Where in a topic a read begins and ends: one place or time for all partitions, or a place for each. Pure.
 
 As text: `earliest`, `latest`, or JSON by partition: `{"0": 17, "1": "earliest"}`. Kafka's form is taken too:
 `{"orders": {"0": 17, "1": -2}}`, with -2 for earliest and -1 for latest.
@@ -16,7 +16,7 @@ from spark_replication.errors import InvalidRequest
 from spark_replication.model import AtTime, NamedOffset, Offset
 
 Place = Offset | NamedOffset
-#: Of a mapping, the partitions that it does not name begin at their earliest offset, and end at their latest.
+#: With a mapping, partitions that it does not name begin at their earliest offset, and end at their latest.
 Position = NamedOffset | AtTime | dict[int, Place]
 
 _NAMED = get_args(NamedOffset)
@@ -40,7 +40,7 @@ def parse_positions(text: str) -> Position:
 
 
 def parse_time(text: str) -> AtTime:
-    """Milliseconds since 1970, or ISO 8601 with a time zone."""
+    """The time of a text: milliseconds since 1970, or ISO 8601 with a time zone."""
     if text.strip().isdecimal():
         return AtTime(time_in_ms(int(text)))
     try:
@@ -55,7 +55,7 @@ def place_of(position: Position, partition: int, *, otherwise: NamedOffset) -> P
 
 
 def refuse_others(position: Position, partitions: Iterable[int], topic: str) -> None:
-    """InvalidRequest if it names partitions that the topic does not have."""
+    """Raise InvalidRequest if the position names partitions that the topic does not have."""
     known = sorted(partitions)
     others = sorted(set(position) - set(known)) if isinstance(position, Mapping) else []
     if others:

@@ -1,5 +1,5 @@
-"""A task: the rows of its ranges as Arrow batches of Spark's schema. Small stored batches are joined: one of Spark's
-costs more than a few rows.
+"""Reads in a task: the rows of its ranges, as Arrow batches of Spark's schema. Small stored batches are joined: a batch
+costs Spark more than a few rows.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ JOINED_BYTES = 4 << 20
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
-    """What of a topic is wanted."""
+    """What is wanted of the rows of a topic."""
 
     topic_id: str
-    #: The topic's columns that are read: one at least, since a batch without any would not say how many rows it has.
+    #: The columns that are read: at least one, since a batch without columns would not say how many rows it has.
     columns: tuple[str, ...]
-    #: Whether columns of METADATA's names are METADATA's.
+    #: Whether a column with a name of METADATA is METADATA's.
     include_metadata: bool
     pushed: Pushed = EVERYTHING
 
 
 def rows_of(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """schema: as Spark has the columns."""
+    """The rows of these ranges. `schema` has the columns as Spark has them."""
     for together in _joined(_batches(topic, rows, ranges, schema)):
         yield together[0] if len(together) == 1 else pa.concat_batches(together)
 

@@ -1,4 +1,4 @@
-"""Whether a DataFrame fits a topic, looked at before any task starts, and its batches as the topic has them."""
+"""The schema of a sink: whether a DataFrame fits a topic, checked before any task starts, and its batches as stored."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_replication.storage.batches import topic_schema
 
 @dataclass(frozen=True)
 class SinkSchema:
-    """Of a topic, as it was when the query was planned. partitions: those that it had."""
+    """The schema and the partitions of a topic when the query was planned."""
 
     topic: str
     columns: pa.Schema
@@ -24,7 +24,7 @@ class SinkSchema:
 
     @classmethod
     def of(cls, found: TopicMetadata, rows: StructType, partition_by: tuple[str, ...]) -> SinkSchema:
-        """SchemaMismatch names the first column that does not fit."""
+        """The sink's schema for these rows. Raises SchemaMismatch, which names the first column that does not fit."""
         columns = topic_schema(found.config).newest
         wanted = {field.name: field for field in spark_schema(found.name, columns, include_metadata=False)}
         there = {field.name: field.dataType for field in rows}
@@ -58,5 +58,5 @@ class SinkSchema:
 
 
 def _same(one: DataType, other: DataType) -> bool:
-    """Whether nulls may be within is the rows' business."""
+    """Whether two types are the same, apart from nulls within: these are checked with the rows."""
     return one.simpleString() == other.simpleString()

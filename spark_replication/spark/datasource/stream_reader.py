@@ -1,7 +1,7 @@
-"""A stream: micro-batches from offset to offset, each of which Spark keeps in its checkpoint before it is read.
+"""Reads of a stream: micro-batches from offset to offset, which Spark keeps in its checkpoint before it reads them.
 
-The offset of a stream is `{"topic_id": …, "offsets": {"0": 17, …}}`: the next one of each partition. A topic that was
-made again under its name has another id, and offsets of its own: a checkpoint of the one before is refused.
+The offset of a stream is `{"topic_id": …, "offsets": {"0": 17, …}}`: the next offset of each partition. A topic that
+was made again under its name has another id, and offsets of its own: a checkpoint of the topic before is refused.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ from spark_replication.spark.datasource.topic import Topic
 Offsets = dict[int, Offset]
 
 NO_END = -1
-LOOK_S = 0.02  # Spark asks every 10 ms whether there is something
-TOPIC_S = 1.0  # how often it is looked whether the topic has more partitions, or is another
+LOOK_S = 0.02  # between two looks at the ends: Spark asks every 10 ms
+TOPIC_S = 1.0  # between two looks whether the topic has more partitions, or is another
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Lives in a process of its own beside the driver, as long as the query; pickled for its tasks."""
+    """Plans and reads a stream. It lives in a process of its own beside the driver, as long as the query, and Spark
+    pickles it for its tasks."""
 
     def __init__(self, options: LogOptions, schema: StructType) -> None:
         self._options = options
@@ -49,9 +50,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._metadata_s = 0.0
         self._seen: dict[int, FoundRange] = {}
         self._seen_s = 0.0
-        self._short_s: dict[int, float] = {}  # since when a partition has had less than was read of it
-        self._ends: Offsets = {}  # of the newest micro-batch
-        self._last: Offsets | None = None  # of Trigger.AvailableNow: nothing beyond is read
+        #: Since when each of these partitions has had fewer records than were read of it.
+        self._short_s: dict[int, float] = {}
+        #: The ends of the newest micro-batch.
+        self._ends: Offsets = {}
+        #: The ends for Trigger.AvailableNow, beyond which nothing is read; None with another trigger.
+        self._last: Offsets | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return StreamReader, (self._options, self._schema)
@@ -81,7 +85,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         topic_id, read = _heard(start)
         ends = self._committed(topic_id, read)
         starts = {partition: read.get(partition, 0) for partition in ends}
-        # Of both limits of the options, Spark knows one.
+        # Spark knows only one of the two limits in the options.
         if not isinstance(limit, ReadAllAvailable) and self._options.max_bytes_per_trigger is not None:
             ends = self._within_bytes(topic_id, starts, ends, self._options.max_bytes_per_trigger)
         if isinstance(limit, ReadMaxRows):
@@ -90,7 +94,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return _told(topic_id, ends)
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
-        """`behind`: records of each partition that the newest micro-batch leaves for the next."""
+        """The newest offsets, and as `behind` the records of each partition that the newest micro-batch leaves for the
+        next."""
         if self._metadata is None or not self._seen:
             return None
         latest = {number: each.high_watermark for number, each in self._seen.items()}
@@ -115,14 +120,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # What there is
 
     def _found(self, topic_id: str | None = None) -> TopicMetadata:
-        """As it was a moment ago."""
+        """The topic's metadata, at most TOPIC_S old."""
         is_old = time.monotonic() - self._metadata_s > TOPIC_S
         if self._metadata is None or is_old or self._metadata.topic_id != (topic_id or self._metadata.topic_id):
             self._metadata, self._metadata_s = self._topic.metadata(topic_id), time.monotonic()
         return self._metadata
 
     def _committed(self, topic_id: str, read: Offsets) -> Offsets:
-        """The end of what may be read of each partition, which never falls. One that is gone stays where it was."""
+        """The end of what may be read of each partition. It never falls; that of a partition that is gone stays."""
         numbers = set(_numbers(self._found(topic_id)))
         if time.monotonic() - self._seen_s > LOOK_S or not numbers <= self._seen.keys():
             starts: dict[int, Place | AtTime] = {number: read.get(number, 0) for number in numbers}
@@ -134,8 +139,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**read, **{number: max(end, read.get(number, 0)) for number, end in ends.items()}}
 
     def _refuse_short(self, read: Offsets, ends: Offsets) -> None:
-        """A new leader may show a lower high watermark for a while, and a broker know too few partitions. What stays so
-        has lost records."""
+        """Raise OffsetOutOfRange if a partition has had fewer records than were read of it for longer than the
+        deadline: it has lost records. For a while, a new leader may show a lower high watermark, and a broker know too
+        few partitions."""
         now_s = time.monotonic()
         short = {number for number, offset in read.items() if ends.get(number, NO_END) < offset}
         self._short_s = {number: self._short_s.get(number, now_s) for number in short}
@@ -153,7 +159,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 )
 
     def _within_bytes(self, topic_id: str, starts: Offsets, ends: Offsets, bytes_max: int) -> Offsets:
-        """Whole stored batches: of each partition more than its share by less than one of them."""
+        """The ends within `bytes_max`. Stored batches stay whole: a partition exceeds its share by less than one."""
         there = {number: start for number, start in starts.items() if start < ends[number]}
         if not there:
             return ends

@@ -1,4 +1,4 @@
-"""What a reader gives to its tasks, and what all readers share: the topic's columns, and the planning of ranges."""
+"""The tasks of readers, and what all readers share: the topic's columns, and the planning of ranges."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_replication.storage.batches import projected, topic_schema
 
 @dataclass(frozen=True)
 class Task(InputPartition):
-    """Spark pickles it."""
+    """What one task reads. Spark pickles it."""
 
     ranges: tuple[Range, ...]
     rows: Rows
@@ -39,10 +39,11 @@ def topic_columns(found: TopicMetadata, options: LogOptions) -> StructType:
 
 
 def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, pushed: Pushed = EVERYTHING) -> Rows:
-    """schema: what Spark wants of it; InvalidRequest names what somebody has asked for that is not there."""
+    """What is wanted of the topic's rows, by the schema that Spark wants. Raises InvalidRequest, which names a column
+    that was asked for and is not there."""
     there = projected(_arrow_columns(found), options.columns)
     names = schema.fieldNames()
-    # Of a column that nobody asks for it does not matter whether Spark can have it.
+    # A column that nobody asks for may be of a type that Spark cannot have.
     asked = pa.schema([field for field in there if field.name in names])
     known = {field.name: field for field in spark_schema(found.name, asked, include_metadata=options.include_metadata)}
     for field in schema:
@@ -66,7 +67,8 @@ def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, p
 def planned(
     topic: Topic, rows: Rows, starts: Mapping[int, Offset], ends: Mapping[int, Offset], min_partitions: int | None
 ) -> list[InputPartition]:
-    """The same tasks for the same ends: the same stored batches are there, whoever leads."""
+    """The tasks that read from `starts` to `ends`. They are the same for the same ends: every leader has the same
+    stored batches."""
     there = {partition: start for partition, start in starts.items() if start < ends[partition]}
     if not there:
         return []

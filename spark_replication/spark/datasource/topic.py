@@ -1,4 +1,4 @@
-"""A topic as planners and tasks ask for it: one connection of this process to its cluster, kept for the next task."""
+"""A topic, for planners and tasks: the process has one connection to the cluster, and keeps it for the next task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 class Topic:
-    """Stateless but for the connection."""
+    """A topic of a cluster, stateless except for the connection."""
 
     def __init__(self, options: LogOptions) -> None:
         self.name = options.topic
@@ -35,7 +35,7 @@ class Topic:
         self._reader = _reader_of(options)
 
     def metadata(self, topic_id: str | None = None) -> TopicMetadata:
-        """topic_id: InvalidRequest if another topic has its name."""
+        """The topic's metadata. With `topic_id`, raises InvalidRequest if another topic has its name."""
         if topic_id is None:
             return self._reader.topic(self.name)
         return self._of(topic_id, lambda: self._reader.topic(self.name), lambda found: [found.topic_id])
@@ -48,8 +48,8 @@ class Topic:
         ends: Mapping[int, Offset] | None = None,
         piece_bytes: Mapping[int, int] | None = None,
     ) -> dict[int, FoundRange]:
-        """By partition, of [start, end); without an end, of what is committed now. InvalidRequest: another topic has
-        its name."""
+        """The ranges of these partitions, [start, end); without an end, up to what is committed. Raises InvalidRequest
+        if another topic has its name."""
         wanted = [
             WantedRange(
                 topic=self.name,
@@ -68,7 +68,8 @@ class Topic:
         return self._of(topic_id, ask, lambda found: [each.topic_id for each in found.values()])
 
     def _of(self, topic_id: str, ask: Callable[[], Answer], ids: Callable[[Answer], Iterable[str]]) -> Answer:
-        """Brokers hear of a topic that is made again at different times: what they all say after a while is so."""
+        """The answer, once it is about this topic. Raises InvalidRequest if a broker still answers about another one
+        after HEARD_BY_ALL_MS: until then, some may not have heard yet that a topic was made again."""
         deadline = Deadline(HEARD_BY_ALL_MS)
         while True:
             answer = ask()
@@ -83,7 +84,8 @@ class Topic:
             time.sleep(ASK_AGAIN_S)
 
     def kept_from(self, found: FoundRange) -> Offset:
-        """Where to begin in place of an offset that retention has removed. OffsetOutOfRange, if that is to fail."""
+        """The offset to begin at: the log's start, if retention has removed the one wanted. Raises OffsetOutOfRange
+        instead if failOnDataLoss is set."""
         if found.start >= found.log_start:
             return found.start
         name = found.topic_partition
@@ -104,8 +106,8 @@ class Topic:
     def read(
         self, partition: int, start: Offset, end: Offset, columns: Sequence[str], *, topic_id: str
     ) -> Iterator[LogBatch]:
-        """All of [start, end), which was committed when it was planned, whoever leads meanwhile. A leader that was
-        elected a moment ago may know of a lower high watermark, for a while."""
+        """Read all of [start, end), which was committed when the read was planned, whoever leads meanwhile. A new
+        leader may show a lower high watermark for a while."""
         offset, deadline, failures = start, Deadline(self._options.deadline_ms), 0
         while True:
             (found,) = self.found({partition: offset}, topic_id=topic_id).values()
@@ -114,7 +116,7 @@ class Topic:
                 for batch in self._reader.read(self.name, partition, offset, end, columns=columns, topic_id=topic_id):
                     offset = batch.last_offset + 1
                     yield batch
-            except OffsetOutOfRange:  # retention was faster: looked at with the next turn
+            except OffsetOutOfRange:  # retention was faster: the next turn finds out
                 pass
             if offset >= end:
                 return
@@ -134,8 +136,8 @@ _readers: dict[tuple[object, ...], Reader] = {}
 
 
 def _reader_of(options: LogOptions) -> Reader:
-    """Spark gives the next task to the same process: connecting anew would take longer than a small task. A fork makes
-    its own."""
+    """The process's reader for these options. Spark gives the next task to the same process, and to connect anew would
+    take longer than a small task. A forked process makes its own reader."""
     prefer: Preference = "near" if options.local_reads else "leader"
     key = (os.getpid(), options.bootstrap, prefer, options.deadline_ms, *sorted(options.security.items()))
     if key not in _readers:

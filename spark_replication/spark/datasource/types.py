@@ -1,4 +1,4 @@
-"""A topic's columns as Spark has them, and batches cast to that: what Spark's Arrow reader takes, and nothing else."""
+"""A topic's columns as Spark has them, and batches cast to those types: Spark's Arrow reader takes no others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pyspark.sql.types import StructField, StructType
 from spark_replication.client.placing import PARTITION
 from spark_replication.errors import InvalidRequest
 
-#: Types that Spark lacks, and what holds each of their values.
+#: Types that Spark lacks, and for each a type that holds all of its values.
 _HELD_BY = {
     pa.uint8(): pa.int16(),
     pa.uint16(): pa.int32(),
@@ -26,7 +26,7 @@ _HELD_BY = {
 
 TOPIC, OFFSET, TIMESTAMP, LEADER_EPOCH = "_topic", "_offset", "_timestamp", "_leader_epoch"
 _UTC_TIME = pa.timestamp("us", tz="UTC")
-#: What includeMetadata adds, behind the topic's columns.
+#: The columns that includeMetadata adds after the topic's own.
 METADATA = pa.schema(
     [
         pa.field(TOPIC, pa.string(), nullable=False),
@@ -39,7 +39,7 @@ METADATA = pa.schema(
 
 
 def spark_schema(topic: str, columns: pa.Schema, *, include_metadata: bool) -> StructType:
-    """InvalidRequest names the first column that Spark cannot have."""
+    """The schema of these columns in Spark. Raises InvalidRequest, which names the first that Spark cannot have."""
     fields = [StructField(field.name, _spark_type(topic, field), field.nullable) for field in columns]
     if not include_metadata:
         return StructType(fields)
@@ -62,12 +62,12 @@ def _spark_type(topic: str, field: pa.Field):  # type: ignore[no-untyped-def]
 
 
 def arrow_schema(schema: StructType) -> pa.Schema:
-    """As batches are to have it, on their way to Spark."""
+    """The schema of batches on their way to Spark."""
     return to_arrow_schema(schema, timezone="UTC")
 
 
 def as_schema(columns: Sequence[pa.Array], schema: pa.Schema) -> pa.RecordBatch:
-    """Columns that are of their types already are taken as they are."""
+    """A batch of these columns, cast to the schema's types where they differ."""
     cast = [_cast(column, field) for column, field in zip(columns, schema, strict=True)]
     return pa.RecordBatch.from_arrays(cast, schema=schema)
 

@@ -1,13 +1,15 @@
-"""A task writes its rows: under numbers that a second attempt of it would give them, too, so that they are stored once.
+"""Writes in a task: its rows get the numbers that a second attempt of the task would give them, too, so that they are
+stored once.
 
-A stream's task makes one append to each partition and micro-batch: all of its rows or none, and a second attempt may
-have them in another order. It is of a producer for each query and task, whose epoch is the micro-batch.
+A stream's task makes one append to each partition in a micro-batch: all of its rows or none, and a second attempt may
+have them in another order. Each query and task has its own producer, whose epoch is the micro-batch.
 
-A batch's task makes as many appends as its rows need, of a producer for each write and task. Where one is enough, a
-second attempt may have its rows in another order. Where it is not, they must come as they did, or the task fails.
+A batch's task makes as many appends as its rows need. Each write and task has its own producer. If one append is
+enough for a partition, a second attempt may have its rows in another order. If it is not, they must come in the same
+order, or the task fails.
 
-Numbers are a task's, so whatever is repeated under them must have the same tasks. Adaptive execution joins and splits
-tasks as it finds sizes of data and a number of processors: it is refused where it could do so.
+Numbers belong to a task, so a repetition must have the same tasks. Adaptive execution joins and splits tasks by the
+sizes of data and the number of processors that it finds: it is refused where it could do so.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ from spark_replication.messages.records import KEPT_PRODUCER, PRODUCER_ID_BITS
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.sink_schema import SinkSchema
 
-APPEND_BYTES = 1 << 20  # from so many on, what a batch's task has for a partition is sent
+APPEND_BYTES = 1 << 20  # a batch's task sends what it has for a partition once that would exceed this
 
-QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # of Spark's, in each task of a stream
+QUERY_ID, BATCH_ID = "sql.streaming.queryId", "streaming.sql.batchId"  # Spark's, in each task of a stream
 ADAPTIVE, ADAPTIVE_STREAMS = "spark.sql.adaptive.enabled", "spark.sql.adaptive.streaming.stateless.enabled"
 
 Parts = dict[int, list[pa.RecordBatch]]
@@ -41,13 +43,13 @@ Parts = dict[int, list[pa.RecordBatch]]
 
 @dataclass(frozen=True)
 class Written(WriterCommitMessage):
-    """By a task."""
+    """What a task has written."""
 
     rows: int
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
-    """Spark pickles it for its tasks."""
+    """Writes the micro-batches of a stream. Spark pickles it for its tasks."""
 
     def __init__(self, options: LogOptions, sink: SinkSchema) -> None:
         self._options = options
@@ -92,7 +94,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
 
 
 class BatchWriter(DataSourceArrowWriter):
-    """write_id: of this write, whichever attempt of whichever task. Spark pickles it."""
+    """Writes a batch. All attempts of all tasks of a write have one `write_id`. Spark pickles it."""
 
     def __init__(self, options: LogOptions, sink: SinkSchema, write_id: str) -> None:
         self._options = options
@@ -107,7 +109,7 @@ class BatchWriter(DataSourceArrowWriter):
             try:
                 self._send_all(iterator, producers, sent)
             except InvalidRequest:
-                _written(sent, self._why)  # behind a batch that has failed all are refused, and that one says why
+                _written(sent, self._why)  # after one that failed all are refused: the first error says why
                 raise
             return _written(sent, self._why)
 
@@ -116,7 +118,7 @@ class BatchWriter(DataSourceArrowWriter):
         number = producer_id(self._write_id, task)
         waiting: Parts = defaultdict(list)
         sizes: dict[int, int] = defaultdict(int)
-        several: set[int] = set()  # partitions that one append is not enough for
+        several: set[int] = set()  # partitions for which one append is not enough
         open_producer = _once(lambda: producers.enter_context(_producer(self._options, Identity(producer=number))))
         for target, part in _in_slices(_placed(iterator, self._sink, self._options, task)):
             if waiting[target] and sizes[target] + part.nbytes > APPEND_BYTES:
@@ -149,7 +151,8 @@ def producer_id(*named: object) -> int:
 
 
 def _require_same_tasks(task: TaskContext, setting: str, repeated: str, how: str) -> None:
-    """A task knows the settings of its session that somebody has set; these are on unless somebody has."""
+    """Raise InvalidRequest if adaptive execution could change the tasks. A task sees only the settings that somebody
+    has set in its session: these are on unless somebody has set them to false."""
     if all(task.getLocalProperty(name) != "false" for name in (ADAPTIVE, setting)):
         raise InvalidRequest(
             f"{repeated} may be repeated, and Spark's adaptive execution would give it other tasks then, so that rows "
@@ -166,7 +169,7 @@ def _placed(
 
 
 def _in_slices(placed: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """None that is larger than one append, but for a row that is."""
+    """The parts, cut so that none is larger than one append, except for a single row that is."""
     for target, part in placed:
         rows = max(1, part.num_rows * APPEND_BYTES // max(part.nbytes, APPEND_BYTES))
         for first in range(0, part.num_rows, rows):
