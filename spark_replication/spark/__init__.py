@@ -1,1 +1,1 @@
-"""On Spark: guardians as barrier tasks, the driver's cluster, sources and sinks."""
+"""What runs on Spark: guardians as barrier tasks, the driver's cluster, sources and sinks."""

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STOPPED = "Spark's context has been stopped"
-MASTER_LOOK_S = 10.0  # the question may wait for a Master that is away, for minutes
-BEYOND_LOOPBACK = "0.0.0.0"  # where a process may be that cannot be asked
+MASTER_LOOK_S = 10.0  # the question may wait for minutes for a Master that is away
+BEYOND_LOOPBACK = "0.0.0.0"  # the address that is assumed of a process that cannot be asked
 GUARDIANS_MAX = 10_000  # of one submission
 
 
@@ -35,10 +35,11 @@ def check_session(
     authenticates: bool,
     is_on_loopback: bool,
 ) -> None:
-    """What would make a fleet fail later, or open a door that security.mode closes, is refused now, naming the setting.
+    """Raise InvalidConfig, which names the setting, if a fleet would fail later, or if Spark would open a door that
+    security.mode closes.
 
-    Without spark.authenticate, whoever reaches the ports of a driver or an executor runs code there, and reads the
-    token. is_on_loopback: only this host reaches those ports."""
+    Without spark.authenticate, whoever reaches the ports of a driver or an executor can run code there, and read the
+    token. With `is_on_loopback`, only this host reaches those ports."""
     if security_mode != "none" and not authenticates and not is_on_loopback:
         advice = (
             "start Spark with SPARK_LOCAL_IP=127.0.0.1 in its environment, or set spark.authenticate=true"
@@ -54,7 +55,7 @@ def check_session(
         raise InvalidConfig(
             "spark.dynamicAllocation.enabled is true, and barrier stages need executors that stay: set it to false"
         )
-    # Elsewhere executors come and go: the fleet goes on with those that there are.
+    # With other masters executors come and go: the fleet goes on with those that there are.
     if (master == "local" or master.startswith("local[")) and slots < brokers:
         raise InvalidConfig(
             f"{master} has {slots} slots, and {brokers} guardians need {brokers}, with one more for each task of other "
@@ -63,13 +64,13 @@ def check_session(
 
 
 class BarrierJobs:
-    """`run` apart, nothing here waits for longer than a Jvm does."""
+    """The fleet's access to Spark. Except for `run`, nothing here waits for longer than a Jvm does."""
 
     def __init__(self, spark: SparkSession, security_mode: SecurityMode) -> None:
         self._context = context_of(spark)
         self._security_mode = security_mode
         self._jvm = Jvm()
-        self._asking_master = Jvm()  # it may be away for long, and this session's JVM is there
+        self._asking_master = Jvm()  # of its own: a Master may be away for long while this session's JVM answers
         self._master_asked_s = 0.0
 
     def close(self) -> None:
@@ -77,7 +78,7 @@ class BarrierJobs:
         self._asking_master.close()
 
     def check(self, brokers: int) -> None:
-        """InvalidConfig if this session cannot run a fleet."""
+        """Raise InvalidConfig if this session cannot run a fleet."""
         set_as = self._context.getConf().get
         check_session(
             str(self._context.master),
@@ -91,13 +92,13 @@ class BarrierJobs:
 
     @property
     def driver_host(self) -> str:
-        """By which executors know the driver."""
+        """The host by which executors know the driver."""
         return str(self._context.getConf().get("spark.driver.host", "localhost"))
 
     def _is_on_loopback(self) -> bool:
-        """A local master starts no process on another host, but by default it listens on this host's network address:
-        driver and executor in one process at spark.driver.bindAddress, those of local-cluster where Spark says that
-        this host is."""
+        """Whether only this host reaches Spark's ports. A local master starts no process on another host, but by
+        default it listens on this host's network address. Driver and executor in one process listen at
+        spark.driver.bindAddress, the executors of local-cluster at what Spark takes for this host's address."""
         master = str(self._context.master)
         if not master.startswith("local"):
             return False
@@ -112,7 +113,7 @@ class BarrierJobs:
         return str(jvm.org.apache.spark.util.Utils.localHostName())
 
     def why_gone(self) -> str:
-        """Why this session can run nothing any more; empty: it can."""
+        """Why this session can run nothing any more; empty if it can."""
         if self._context._jsc is None:
             return STOPPED
         try:
@@ -125,9 +126,9 @@ class BarrierJobs:
         return f"the Master at {self._context.master} does not know this application any more"
 
     def _master_has_given_it_up(self) -> bool:
-        """A standalone Master ends an application once the connection with its driver breaks, and one that is started
-        again without what it knew has none. It tells no driver of that: this one would wait for executors for ever. A
-        Master that is away may know it still."""
+        """Whether the Master that leads does not know this application. A standalone Master ends an application once
+        the connection with its driver breaks, and a Master that was restarted without its state has none. It tells no
+        driver of that: this one would wait for executors for ever. A Master that is away may still know it."""
         if self._master_asked_s + MASTER_LOOK_S > time.monotonic():
             return False
         self._master_asked_s = time.monotonic()
@@ -137,7 +138,8 @@ class BarrierJobs:
         return False in told and True not in told
 
     def _is_known_at(self, host: str, port: str) -> bool | None:
-        """Asked over a connection of its own, as the Master's page asks. None: it is not the one that leads."""
+        """Whether the Master there knows this application, asked over a connection of its own as the Master's page
+        does. None if this Master does not lead."""
         jvm, context = self._context._jvm, self._context._jsc.sc()
         assert jvm is not None
         question = jvm.java.lang.Class.forName("org.apache.spark.deploy.DeployMessages$RequestMasterState$")
@@ -148,7 +150,7 @@ class BarrierJobs:
         return context.applicationId() in [application.id() for application in state.activeApps()]
 
     def slots(self) -> int:
-        """The number that Spark itself compares a barrier stage with. 0 too when the session has ended."""
+        """The number that Spark itself compares a barrier stage with. 0, too, once the session has ended."""
 
         def count() -> int:
             context = self._context._jsc.sc()
@@ -157,7 +159,7 @@ class BarrierJobs:
         return self._jvm.answer(count, 0)
 
     def slots_by_host(self) -> dict[str, int]:
-        """As its listeners have heard: a moment later than `slots`."""
+        """The slots of each host, as Spark's listeners know them: a moment later than `slots`."""
 
         def count() -> dict[str, int]:
             found: Counter[str] = Counter()
@@ -168,11 +170,11 @@ class BarrierJobs:
         return self._jvm.answer(count, {})
 
     def hosts_of(self, group: str) -> dict[int, str]:
-        """By guardian of a submission that has begun, the host that it is on."""
+        """The host of each guardian of a submission that has begun."""
 
         def ask() -> dict[int, str]:
             store, hosts = self._context._jsc.sc().statusStore(), {}
-            # Not the task's own word: a local master has two names for itself.
+            # The executor's host comes first, before the task's own: a local master has two names for itself.
             host_of = {str(executor.id()): _host(executor) for executor in _executors(store)}
             for stage in self._stages(group):
                 for task in _each(store.taskList(stage, 0, GUARDIANS_MAX)):
@@ -182,8 +184,8 @@ class BarrierJobs:
         return self._jvm.answer(ask, {})
 
     def run(self, posting: Posting, guardians: int, group: str, hosts: Sequence[str]) -> None:
-        """Until all of them have left as they were told; raises why not. On a thread of its own: the group is the
-        thread's. hosts: where each had better be; empty: anywhere."""
+        """Run guardians until all of them have left as they were told; raise the reason if they do not. This needs a
+        thread of its own, which the group belongs to. `hosts` are the preferred ones, one a guardian; empty for any."""
         try:
             self._context.setJobGroup(group, f"{guardians} brokers' guardians")
             numbers = self._near(hosts) if hosts else self._context.parallelize(range(guardians), guardians)
@@ -192,8 +194,8 @@ class BarrierJobs:
             raise _failure(error) from error
 
     def _near(self, hosts: Sequence[str]) -> RDD[int]:
-        """The guardians' numbers, each a partition that Spark had better compute on that host. PySpark has no name for
-        what Scala's makeRDD does."""
+        """The guardians' numbers, each in a partition that Spark prefers to compute on its host. PySpark has no
+        counterpart of Scala's makeRDD."""
         from pyspark import RDD
         from pyspark.serializers import CPickleSerializer
 
@@ -206,7 +208,7 @@ class BarrierJobs:
         return RDD(numbers.toJavaRDD(), self._context, CPickleSerializer())
 
     def has_begun(self, group: str) -> bool:
-        """Tasks of it run. False too when the session has ended."""
+        """Whether tasks of the job run. False, too, once the session has ended."""
 
         def ask() -> bool:
             tracker = self._context.statusTracker()
@@ -216,7 +218,7 @@ class BarrierJobs:
         return self._jvm.answer(ask, False)
 
     def cancel(self, group: str) -> None:
-        """Also a job that still waits for Spark's check of slots, which cancelling the group alone would not find."""
+        """Cancel the job, even one that waits for Spark's check of slots: cancelling the group alone would miss it."""
         self._jvm.ask(lambda: self._context._jsc.sc().cancelJobGroupAndFutureJobs(group))
 
     def _stages(self, group: str) -> list[int]:
@@ -226,29 +228,29 @@ class BarrierJobs:
 
 
 def is_true(value: str) -> bool:
-    """As Spark reads a setting."""
+    """Whether Spark reads this setting as true."""
     return value.strip().lower() == "true"
 
 
 def _executors(store: Any) -> Iterator[Any]:
-    """Those that live."""
+    """The executors that live."""
     return _each(store.executorList(True))
 
 
 def _host(executor: Any) -> str:
-    """With a port once its block manager is there."""
+    """The host of an executor. Spark adds a port once its block manager is there."""
     named = str(executor.hostPort())
     host, _, port = named.rpartition(":")
     return host if host and port.isdigit() else named
 
 
 def _each(sequence: Any) -> Iterator[Any]:
-    """Of a Scala Seq."""
+    """Each element of a Scala Seq."""
     return (sequence.apply(place) for place in range(sequence.size()))
 
 
 def _failure(error: Exception) -> ReplicationError:
-    """A guardian's own error, if the job's text carries one."""
+    """A guardian's own error, if the text of the job's error carries one."""
     from spark_replication.spark.session import java_reason
 
     for line in str(error).splitlines():

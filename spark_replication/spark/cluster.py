@@ -1,7 +1,7 @@
 """A cluster on Spark: ZooKeeper if none is given, the controller and the mirror on the driver, guardians on executors.
 
-`start` takes over what lives already: brokers that serve headless are adopted, and the controller epoch rises. Leaving
-without `stop` leaves the brokers serving until their lease runs out.
+`start` takes over what lives already: brokers that serve headless are adopted, and the controller epoch rises. A driver
+that ends without `stop` leaves the brokers serving until their lease runs out.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ START_TIMEOUT_S = 120.0  # without any progress
 ZOOKEEPER_TIMEOUT_S = 60.0  # also for a port that another process has
 STANDING_BY = "another driver commands: this one stands by"
 NOT_YET = "this driver does not command yet"
-SLOTS_TIMEOUT_S = 30.0  # a start goes on with fewer slots than brokers once no more have come for so long
+SLOTS_TIMEOUT_S = 30.0  # a start goes on with fewer slots than brokers once their number has not changed for this long
 PAGE_WAIT_S = 10.0  # it takes a second to start
 POLL_S = 0.05
 
@@ -74,7 +74,7 @@ log = logging.getLogger(__name__)
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
-    """What the live table shows: as the controller, the fleet and the mirror see it at one moment."""
+    """What the live table shows, as the controller, the fleet and the mirror see it at one moment."""
 
     controller_epoch: int | None
     problems: tuple[str, ...]
@@ -88,7 +88,7 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SparkCluster:
-    """Use `start`. A context manager: leaving it stops everything."""
+    """A cluster on Spark, made by `start`. It is a context manager: leaving it stops everything."""
 
     def __init__(
         self, spark: SparkSession, settings: Settings, brokers: int, wanted: Callable[[], bool] = lambda: True
@@ -111,7 +111,7 @@ class SparkCluster:
         self._admin: Admin | None = None
         self._found_brokers = False
         self._registering = threading.Thread(target=self._register, name="register", daemon=True)
-        self.failure: SparkGone | None = None  # why this driver commands no more, and never will
+        self.failure: SparkGone | None = None  # why this driver does not command, and never will again
 
     @classmethod
     def start(
@@ -123,14 +123,13 @@ class SparkCluster:
         wanted: Callable[[], bool] = lambda: True,
         detach_brokers: bool = False,
     ) -> SparkCluster:
-        """Running, with this process as its controller; healthy, unless partitions of a cluster that was there before
-        are not. Waits while another driver commands. Where Spark has fewer slots than there are to be brokers, it goes
-        on with those; its status says so.
+        """Start a cluster, with this process as its controller; wait while another driver commands. The cluster is
+        healthy then, except for partitions that were there before and are not. If Spark has fewer slots than `brokers`,
+        the start goes on with those, and the status says so.
 
-        wanted: asked again and again; once it is False the start ends with StartGivenUp, and everything stops, unless
-        detach_brokers says to leave brokers to the next driver. After an error nothing is left of what was started;
-        brokers that had served before are left alone.
-        """
+        `wanted` is asked again and again. Once it is False, the start ends with StartGivenUp and everything stops,
+        unless `detach_brokers` leaves brokers to the next driver. After any other error nothing is left of what was
+        started; brokers that had served before are left alone."""
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
         settings = config if isinstance(config, Settings) else read_settings(config)
@@ -188,21 +187,21 @@ class SparkCluster:
         self._file.started(self.zookeeper)
 
     def _register(self) -> None:
-        """The session's queries know this cluster. Beside the start, which has other things to wait for."""
+        """Let the session's queries know this cluster. This runs beside the start, which waits for other things."""
         from spark_replication.spark.registering import register_format, security_options
         from spark_replication.spark.session import java_reason
 
         try:
             register_format(self._spark, {"bootstrap": self.zookeeper, **security_options(self.settings)})
         except jvm_errors() as error:
-            if self._wanted():  # else Spark may have ended before this driver: Ctrl-C goes to both
+            if self._wanted():  # else Spark may have ended before this driver: Ctrl-C reaches both
                 log.warning("%s: queries of this session must call sr.register themselves", java_reason(error))
         except Exception:
             log.exception("queries of this session must call sr.register(spark, bootstrap=…) themselves")
 
     def _look_around(self, address: str) -> None:
-        """What cannot work is an error now, not a driver that stands by, or guardians that fail: a ZooKeeper that does
-        not answer, brokers of another cluster where ours are to be."""
+        """Raise at once what cannot work: a ZooKeeper that does not answer, or brokers of another cluster in our
+        directories. Else the driver would stand by for ever, or guardians would fail."""
         with contextlib.closing(BrokerStore(lambda: self._connect(address))) as store:
             info = store.cluster_info()
             self._found_brokers = info is not None and bool(store.read_brokers().brokers)
@@ -216,8 +215,8 @@ class SparkCluster:
                 )
 
     def _wait_active(self, driver: ControllerHost) -> None:
-        """For as long as another driver commands, and ZooKeeper says so."""
-        candidate_s = 0.0  # as it has waited itself: its process may have been stopped in between
+        """Wait until this driver commands: for as long as another one does, and ZooKeeper says so."""
+        candidate_s = 0.0  # counted by its own waits: its process may have been stopped in between
         while not driver.active:
             self._require_wanted()
             candidate_s = 0.0 if driver.standing_by and not driver.zookeeper_silent_s() else candidate_s + POLL_S
@@ -232,8 +231,8 @@ class SparkCluster:
             raise StartGivenUp("the start was given up: start again")
 
     def _wait_started(self) -> None:
-        """Until every broker that can be guarded is, and is registered. What partitions wait for is no reason to refuse
-        a start: one that takes over may find a reassignment that goes on for hours, or what only a person can mend."""
+        """Wait until every broker that can be guarded is guarded and registered. Troubles of partitions do not hold up
+        a start: one that takes over may find a reassignment that takes hours, or what only a person can mend."""
         patience = Patience(START_TIMEOUT_S, time.monotonic())
         while problems := self._problems_of_brokers():
             self._require_wanted()
@@ -269,7 +268,7 @@ class SparkCluster:
     # Whoever cannot guard does not command
 
     def _spark_is_gone(self, reason: str) -> None:
-        """On the watch's thread. Brokers serve on: the next driver adopts them."""
+        """Give up the command, on the watch's thread. Brokers serve on: the next driver adopts them."""
         self.failure = SparkGone(f"{reason}: this driver commands no more, and brokers serve on. Start it again")
         log.error("%s", self.failure.message)
         driver = self._driver
@@ -277,7 +276,8 @@ class SparkCluster:
             driver.close()
 
     def _known_brokers(self) -> KnownBrokers:
-        """On the fleet's thread. Without slots for too long, leases run out: another driver may have some."""
+        """The brokers that need guardians, asked on the fleet's thread. A driver without slots for too long steps
+        aside: nobody renews its leases, and another driver may have slots."""
         driver = self._driver
         if driver is None:
             raise NotController("this driver has not begun: ask again")
@@ -287,10 +287,10 @@ class SparkCluster:
             driver.step_aside()
         return driver.ask(lambda cluster: cluster.needed_brokers(self._brokers))
 
-    # On the driver's thread, each time this process becomes the controller, or is it no longer
+    # On the driver's thread, each time this process becomes the controller, and each time it ceases to be
 
     def _took_over(self, zookeeper: str, cluster_id: str, controller_epoch: int, address: str) -> None:
-        """Perhaps while the start is given up: `_stood_down` comes after it, and dismisses whom it has mustered."""
+        """Muster the fleet, perhaps while the start is given up: `_stood_down` follows, and dismisses the fleet."""
         self._file.took_over(controller_epoch, now_ms())
         assignment = Assignment(
             log_directory=str(self._logs),
@@ -324,7 +324,7 @@ class SparkCluster:
 
     @property
     def zookeeper(self) -> str:
-        """As a bootstrap that outlives every broker."""
+        """A bootstrap that outlives every broker."""
         return f"zk://{self._address()}{self.settings.zookeeper_chroot}"
 
     def _address(self) -> str:
@@ -348,7 +348,7 @@ class SparkCluster:
 
     @property
     def page(self) -> str | None:
-        """Where this driver serves the page, once it is known; None: nowhere."""
+        """The URL at which this driver serves the page, once it is known; None if it serves none."""
         return None if self._page is None else self._page.wait_known(PAGE_WAIT_S)
 
     @property
@@ -361,7 +361,7 @@ class SparkCluster:
 
     @property
     def brokers(self) -> dict[BrokerId, BrokerInfo]:
-        """Whom guardians guard, as of their last word."""
+        """The brokers that guardians guard, by their last reports."""
         return {
             broker: BrokerInfo(
                 id=broker,
@@ -391,7 +391,7 @@ class SparkCluster:
         )
 
     def _seen(self) -> tuple[Metadata, int] | None:
-        """By the controller, which is this driver; None: it is not."""
+        """The metadata of the controller, and its epoch; None if this driver is not the controller."""
         if self._driver is not None and self._driver.active:
             with contextlib.suppress(ReplicationError):
                 cluster = self._driver.ask(ClusterState.snapshot)
@@ -436,7 +436,7 @@ class SparkCluster:
         )
 
     def wait_healthy(self, timeout_s: float = 60) -> None:
-        """Every broker is guarded and registered, every partition led, every replica in sync."""
+        """Wait until every broker is guarded and registered, every partition led, and every replica in sync."""
         deadline = time.monotonic() + timeout_s
         while problems := self._health(self._seen()):
             self._require_wanted()
@@ -453,14 +453,14 @@ class SparkCluster:
             self.stop()
 
     def leave(self) -> None:
-        """This driver goes; brokers and ZooKeeper stay for the next, the brokers until their lease runs out."""
+        """End this driver. Brokers and ZooKeeper stay for the next one, the brokers until their lease runs out."""
         self._end("leave")
         if self._zookeeper is not None:
             self._zookeeper.leave()
 
     def stop(self) -> None:
-        """A controlled stop of everything, if this driver commands. One that stood by, or whose Spark is gone, only
-        goes: brokers are another's. An embedded ZooKeeper stays while other drivers use it, or stand by."""
+        """Stop all in a controlled way, if this driver commands. One that stands by, or whose Spark is gone, ends only
+        itself: brokers are another's. An embedded ZooKeeper stays while other drivers use it, or stand by."""
         if self.failure is not None:
             self.leave()
             return

@@ -1,7 +1,7 @@
 """The data directory, and cluster.json in it: which driver of this directory commands a cluster that has started.
 
-The file is there from the end of a driver's start, and for as long as that driver commands. A driver that is killed
-leaves it behind, until the next start: its driver_pid is nobody's then.
+The file exists from the end of a driver's start, for as long as that driver commands. A driver that is killed leaves it
+behind until the next start: its driver_pid is nobody's then.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ def make_data_directory(settings: Settings) -> Path:
 
 
 class ClusterFile(Value, frozen=True, kw_only=True):
-    """Addresses of brokers are not in it, since those change: `zookeeper` is a bootstrap that outlives them."""
+    """The content of cluster.json. Addresses of brokers are not in it, since they change."""
 
+    #: A bootstrap that outlives the brokers.
     zookeeper: str
     controller_epoch: int
     driver_pid: int
@@ -47,7 +48,8 @@ class ClusterFile(Value, frozen=True, kw_only=True):
 
 
 class OwnClusterFile:
-    """cluster.json, as its driver writes it. Thread-safe. What the disk refuses is logged: no cluster depends on it."""
+    """cluster.json, as its driver writes it. Thread-safe. Errors of the disk are logged: no cluster depends on the
+    file."""
 
     def __init__(self, data_directory: Path) -> None:
         self._path = data_directory / CLUSTER_FILE

@@ -1,8 +1,8 @@
 """The barrier job of guardians: submitted, and submitted again with back-off for as long as the cluster is wanted.
 
-A barrier stage fails whole when one task does, and Spark never retries it: so this thread does. Brokers do not notice:
-the next guardians adopt them. Where Spark has fewer slots than there are brokers to guard, as many guardians are
-submitted as there are slots, and more when more can be had.
+A barrier stage fails as a whole when one task does, and Spark never retries it: so this thread does. Brokers do not
+notice: the next guardians adopt them. If Spark has fewer slots than there are brokers to guard, as many guardians are
+submitted as there are slots, and more once there are more slots.
 """
 
 from __future__ import annotations
@@ -36,21 +36,21 @@ BACKOFF_S_MIN, BACKOFF_S_MAX = 0.1, 10.0
 STEADY_S = 30.0  # a job that ran this long is followed by the next without back-off
 LOOK_S = 0.5  # at the slots that Spark has
 HOSTS_LOOK_S = 5.0  # at the hosts that have them, while their number stays
-# Executors come one by one. As long as this, fewer slots than brokers may become more; longer where the first took
-# longer to come.
+# How long to wait for more slots before submitting with fewer than brokers, since executors come one by one; longer if
+# the first was slow to come.
 SETTLE_S, SETTLE_S_MAX = 5.0, 40.0
 LEAVE_TIMEOUT_S = 40.0  # in which guardians end as they were told, and shut their brokers down
 CANCEL_TIMEOUT_S = 20.0
-DISMISS_TIMEOUT_S = LEAVE_TIMEOUT_S + CANCEL_TIMEOUT_S + 30.0  # and what Spark takes to answer
-PATIENCE_S_MAX = 300.0  # with guardians on hosts that are not those of the brokers
-BEGUN_S = 60.0  # in which a broker that a guardian has begun to start has registered
+DISMISS_TIMEOUT_S = LEAVE_TIMEOUT_S + CANCEL_TIMEOUT_S + 30.0  # and the time that Spark takes to answer
+PATIENCE_S_MAX = 300.0  # with guardians on other hosts than those of the brokers
+BEGUN_S = 60.0  # within this, a broker that a guardian has begun to start has registered
 REPORT_FRESH_S = 3.0
 
 log = logging.getLogger(__name__)
 
 
 class Jobs(Protocol):
-    """spark.barrier_jobs.BarrierJobs, or its stand-in in tests."""
+    """The part of spark.barrier_jobs.BarrierJobs that the fleet uses; tests have a stand-in."""
 
     def slots(self) -> int: ...
 
@@ -72,10 +72,11 @@ class _Submission:
     """One barrier job, on a thread of its own."""
 
     def __init__(self, jobs: Jobs, posting: Posting, guardians: int, hosts: Sequence[str]) -> None:
-        """hosts: where each guardian had better be; empty: anywhere."""
+        """`hosts` are the preferred ones, one a guardian; empty for any."""
         self.controller_epoch = posting.controller_epoch
         self.guardians = guardians
-        self.hosts: Mapping[int, str] = {}  # where they are, as far as Spark has said
+        #: The host of each guardian, as far as Spark has said.
+        self.hosts: Mapping[int, str] = {}
         self.began = time.monotonic()
         self.failure: ReplicationError | None = None
         self.group = f"spark_replication-fleet-{posting.controller_epoch}-{posting.submission}"
@@ -103,10 +104,10 @@ class _Submission:
 
 
 class Fleet:
-    """Runs between `muster` and `dismiss`, once at a time. known: the brokers that the controller knows of; it may
-    fail, and is asked again."""
+    """Keeps guardians submitted between `muster` and `dismiss`, one submission at a time."""
 
     def __init__(self, jobs: Jobs, brokers: int, known: Callable[[], KnownBrokers]) -> None:
+        """`known` returns the brokers that the controller knows of. It may fail, and is asked again then."""
         self._jobs = jobs
         self._brokers = brokers
         self._ask_known = known
@@ -117,8 +118,10 @@ class Fleet:
         self._worker: Worker | None = None
         self._known: KnownBrokers | None = None
         self._reports: dict[BrokerId, tuple[Guarding, float]] = {}
-        self._present: dict[int, tuple[Guarding, float]] = {}  # by guardian of the present submission
-        self._found: dict[str, frozenset[BrokerId]] = {}  # by host, the directories there
+        #: The last report of each guardian of the present submission, and when it came.
+        self._present: dict[int, tuple[Guarding, float]] = {}
+        #: The brokers whose directories are on each host.
+        self._found: dict[str, frozenset[BrokerId]] = {}
         self._keep: dict[int, tuple[Kept, ...]] = {}
         self._slots_by_host: Mapping[str, int] = {}
         self._hosts_asked = time.monotonic()
@@ -137,25 +140,25 @@ class Fleet:
 
     @property
     def refusal(self) -> InvalidConfig | None:
-        """Why guardians do not start however often they are submitted."""
+        """Why guardians do not start, however often they are submitted."""
         return self.failure if isinstance(self.failure, InvalidConfig) and not self.guarding_now() else None
 
     @property
     def guarded(self) -> dict[BrokerId, Guarding]:
-        """Whom guardians say they guard, as of their last word."""
+        """The brokers that guardians guard, by their last reports."""
         return {broker: report for broker, (report, _) in sorted(self._reports.copy().items())}
 
     def guarding_now(self) -> dict[BrokerId, Guarding]:
-        """Whom guardians of the present submission have said they guard a moment ago."""
+        """The brokers that guardians of the present submission guard, by fresh reports."""
         found = {each.broker_id: each for each in self._fresh().values()}
         return {broker: each for broker, each in sorted(found.items(), key=str) if broker is not None}
 
     def idle(self) -> int:
-        """How many guardians of the present submission have found no directory for them."""
+        """The number of guardians of the present submission that have found no directory for them."""
         return sum(each.broker_id is None for each in self._fresh().values())
 
     def silent(self) -> list[BrokerId]:
-        """Brokers whose guardian has said nothing for a while: theirs is being replaced, or gone."""
+        """The brokers whose guardian has not reported for a while: it is being replaced, or gone."""
         now = time.monotonic()
         return [broker for broker, (_, at) in sorted(self._reports.copy().items()) if now - at > REPORT_FRESH_S]
 
@@ -164,15 +167,15 @@ class Fleet:
 
     @property
     def known(self) -> list[BrokerId]:
-        """The brokers that the controller knows of, as it was last asked."""
+        """The brokers that the controller knew of when it was last asked."""
         return sorted(self._known or ())
 
     def dead_thread(self) -> str:
-        """The name of its thread, if that died: guardians that end are not submitted again."""
+        """The name of the fleet's thread if that has died: guardians that end are not submitted again then."""
         return "" if self._worker is None else name_of_dead([self._worker])
 
     def muster(self, posting: Posting) -> None:
-        """Guard, as the holder of this controller epoch."""
+        """Begin to guard, as the holder of this controller epoch."""
         with self._changed:
             self._order, self._epoch, self._known = "guard", posting.controller_epoch, None
         self.slots, self._slots_since = 0, time.monotonic()
@@ -181,7 +184,7 @@ class Fleet:
         self._worker.start()
 
     def dismiss(self, order: Order) -> None:
-        """Guard no longer: leave the brokers to the next driver, or shut them down."""
+        """Stop guarding: leave the brokers to the next driver, or shut them down."""
         with self._changed:
             self._order = order
             self._changed.notify_all()
@@ -199,7 +202,7 @@ class Fleet:
         if report.controller_epoch != self._epoch:
             raise NotController(f"guardians of controller epoch {report.controller_epoch} are not this driver's")
         if report.submission != self.submissions:
-            return GuardingAnswer(order="leave")  # it was thought to be gone: a later one has its broker
+            return GuardingAnswer(order="leave")  # it was taken for gone: a later guardian has its broker
         now = time.monotonic()
         self._present[report.guardian] = report, now
         if report.broker_id is not None:
@@ -212,7 +215,7 @@ class Fleet:
         while guardians := self._await_slots(posting.controller_epoch):
             placement = self._placement()
             hosts = preferred_hosts(placement, guardians) if len(placement.slots) > 1 else []
-            self.submissions += 1  # first: what an earlier one's guardians say from here on is not heard
+            self.submissions += 1  # first: reports of earlier guardians are ignored from here on
             self._present, self._keep = {}, {}
             posting = msgspec.structs.replace(posting, submission=self.submissions, known=tuple(self._ever_known()))
             submission = _Submission(self._jobs, posting, guardians, hosts if len(hosts) == guardians else [])
@@ -229,11 +232,11 @@ class Fleet:
             self._dismissed_within(delay_s)
 
     def _is_wanted(self, controller_epoch: int) -> bool:
-        """Not by a fleet of another epoch, after one that was left behind."""
+        """Whether guardians are wanted at this epoch: a fleet that was left behind at an earlier one must end."""
         return self._order == "guard" and self._epoch == controller_epoch
 
     def _await_slots(self, controller_epoch: int) -> int:
-        """How many guardians to submit, once it is clear how many there can be; 0: they are wanted no more."""
+        """The number of guardians to submit, once it is clear how many there can be; 0 if none are wanted any more."""
         began = time.monotonic()
         settle_s = SETTLE_S
         while self._is_wanted(controller_epoch):
@@ -252,7 +255,7 @@ class Fleet:
         slots = self._jobs.slots()
         if slots != self.slots:
             self.slots, self._slots_since = slots, time.monotonic()
-        # Asked executor by executor, and known a moment later than their sum.
+        # This asks executor by executor, and is up to date a moment later than their sum.
         if sum(self._slots_by_host.values()) != slots or time.monotonic() - self._hosts_asked > HOSTS_LOOK_S:
             self._slots_by_host, self._hosts_asked = self._jobs.slots_by_host(), time.monotonic()
         try:
@@ -263,16 +266,16 @@ class Fleet:
             self._forget_replaced(self._known)
 
     def _forget_replaced(self, known: KnownBrokers) -> None:
-        """Brokers that hold nothing any more, are not registered, and that no guardian has named for long enough to
-        register: otherwise the cluster would miss one that is gone for good for ever."""
+        """Forget brokers that hold nothing, are not registered, and that no guardian has named within the time that it
+        takes to register. Else the cluster would miss a broker that is gone for good for ever."""
         since = time.monotonic() - BEGUN_S
         for broker, (_, at) in self._reports.copy().items():
             if broker not in known and at < since:
                 self._reports.pop(broker, None)
 
     def _ever_known(self) -> list[BrokerId]:
-        """Those that the controller knows, and those that guardians have begun to start a moment ago: these may have
-        yet to register."""
+        """The brokers that the controller knows, and those that guardians have begun to start a moment ago, which may
+        not have registered yet."""
         since = time.monotonic() - BEGUN_S
         begun = {broker for broker, (_, at) in self._reports.copy().items() if at >= since}
         return sorted(begun | (self._known or {}).keys())
@@ -283,15 +286,16 @@ class Fleet:
         return Placement(total=self.slots, slots=self._slots_by_host, homes=homes, looked=frozenset(self._found))
 
     def _home(self, broker: BrokerId, registered: Registration | None) -> str:
-        """The host that has its directory, one that has an executor if there is any; empty: nobody knows."""
+        """The host that has the broker's directory, with an executor if there is such a host; empty if nobody knows."""
         hosts = [host for host, found in sorted(self._found.items()) if broker in found]
         if registered is not None:
             hosts.insert(0, registered.host)
         return next((host for host in hosts if host in self._slots_by_host), hosts[0] if hosts else "")
 
     def _look_after(self, submission: _Submission, patience_s: float) -> tuple[bool, float]:
-        """Until it has ended. True: so that others take its place. And for how long the next is borne with that is not
-        as it should be: twice as long each time, since Spark may be unable to do better."""
+        """Look after a submission until it has ended. Returns whether it ended so that another takes its place, and the
+        patience with the next one. Guardians gather again once something has been wrong for longer than the patience,
+        which doubles each time: Spark may be unable to place them better."""
         self._gathering_again = False
         if submission.guardians < self._brokers:
             log.warning("Spark has %d slots for the guardians of %d brokers", self.slots, self._brokers)
@@ -331,7 +335,7 @@ class Fleet:
         return why_gather_again(self._placement(), gathered, self._brokers)
 
     def _keep_unguarded(self, submission: _Submission) -> None:
-        """Once guardians have had the time to say whom they have."""
+        """Let guardians keep the brokers that have none, once all guardians have had the time to report."""
         if time.monotonic() - submission.began < SETTLE_S:
             return
         fresh = self._fresh()
@@ -347,8 +351,9 @@ class Fleet:
         }
 
     def _end(self, submission: _Submission) -> None:
-        """Guardians are told with their next report. A job that waits for slots, or that goes on, is cancelled; but one
-        whose guardians have yet to report may be starting brokers, which nobody else knows of."""
+        """End a submission. Guardians get the order with the answer to their next report. A job that waits for slots is
+        cancelled after SETTLE_S, and one that has begun only after LEAVE_TIMEOUT_S: guardians that have not reported
+        yet may be starting brokers, of which nobody else knows."""
         told_at = time.monotonic()
         while not submission.ended_within(LOOK_S):
             leave_s = LEAVE_TIMEOUT_S if self._jobs.has_begun(submission.group) else SETTLE_S

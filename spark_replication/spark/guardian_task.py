@@ -1,4 +1,4 @@
-"""What runs in each barrier task: find out which broker is ours, guard it, do as the driver says.
+"""The body of each barrier task: find out which broker is ours, guard it, and follow the driver's orders.
 
 The task lives in an executor's Python worker. Its broker does not: it outlives task, executor and driver.
 """
@@ -41,33 +41,36 @@ log = logging.getLogger(__name__)
 
 
 class Posting(msgspec.Struct, frozen=True, kw_only=True):
-    """What every guardian of one submission is told. driver: where the controller takes reports; loopback: the
-    driver's (`loopback_mark`). The assignment's host is each guardian's own to say. known: the brokers that are
-    registered, or assigned anything; wanted: how many there are to be."""
+    """What every guardian of one submission needs to know."""
 
+    #: The same for all guardians, except that each one puts in its own host.
     assignment: Assignment
     controller_epoch: int
+    #: The address at which the controller takes reports.
     driver: str
+    #: The driver's `loopback_mark`.
     loopback: str
     submission: int = 0
+    #: The brokers that are registered, or assigned anything.
     known: tuple[BrokerId, ...] = ()
+    #: How many brokers there are to be.
     wanted: int = 1
 
 
 def loopback_mark() -> str:
-    """Processes reach each other by 127.0.0.1 if theirs are the same: one kernel, and one network namespace of it."""
+    """A mark of this kernel and network namespace: processes with equal marks reach each other by 127.0.0.1."""
     return f"{boot_id()} {NETWORK_NAMESPACE.readlink()}"
 
 
 def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
-    """The body of a barrier task; ends when the driver says so, or with an error that ends the stage."""
+    """The body of a barrier task. It ends when the driver orders so, or with an error that ends the stage."""
     from pyspark import BarrierTaskContext
 
     (guardian_number,) = rows
     context = BarrierTaskContext.get()
     settings = settings_from(posting.assignment.overrides)
     cluster_id = posting.assignment.cluster_id
-    # Of this host's files: nothing secret travels with a task.
+    # Read from this host's files: nothing secret travels with a task.
     security = read_security(settings).of_cluster(lambda: cluster_id)
     found = found_directories(Path(posting.assignment.log_directory), cluster_id)
     sight = Sight(host=socket.gethostname(), directories=found, loopback=loopback_mark())
@@ -111,12 +114,13 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
 
 
 def host_to_serve(known_by: str, security: Security) -> str:
-    """The host by which Spark's processes know this one, if whoever comes from elsewhere must prove who he is."""
+    """The host by which Spark's processes know this one, if clients must prove who they are; else loopback."""
     return known_by if security.knows_clients else LOOPBACK
 
 
 def _executors_host(address: str) -> str:
-    """What the administrator told Spark to bind on this host; else from where the driver sees its executor come."""
+    """The address that the administrator told Spark to bind on this host, else the one of the executor as the driver
+    sees it."""
     return os.environ.get("SPARK_LOCAL_IP") or address.rpartition(":")[0]
 
 
@@ -141,8 +145,7 @@ def _report_death(driver: str, security: Security, died: BrokerDied) -> None:
 
 
 class _Orders:
-    """Says whom this task guards, and takes the driver's order; a driver that does not answer has given none.
-    guardian: None: it idles. found: the brokers whose directories are here."""
+    """Reports whom this task guards, and takes the driver's order. A driver that does not answer has given none."""
 
     def __init__(
         self,
@@ -155,8 +158,10 @@ class _Orders:
     ) -> None:
         self._posting = posting
         self._number = number
+        #: None if this task idles.
         self._guardian = guardian
         self._keeper = keeper
+        #: The brokers whose directories are here.
         self._found = found
         self._security = security
         self._order: Order = "guard"
@@ -165,7 +170,8 @@ class _Orders:
         self._thread.start()
 
     def finish(self) -> None:
-        """After `guard` has returned, or once an idle one is to leave: what the order asks beyond leaving."""
+        """Carry out what the order asks beyond leaving: after `guard` has returned, or, if this task idles, once it is
+        to leave."""
         if self._guardian is not None:
             self._ended.set()
         self._ended.wait()
@@ -207,7 +213,8 @@ class _Orders:
 
 
 def _serving(directory: Path) -> Serving | None:
-    """None too while its disk refuses: what the guardian says of that is to be heard."""
+    """Where the broker serves, by its file. None, too, while its disk refuses: the guardian's report of that trouble
+    must still be sent."""
     try:
         file = read_broker_file(directory)
     except OSError as error:

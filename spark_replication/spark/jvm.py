@@ -1,5 +1,5 @@
-"""Questions to Spark's JVM that have an end. py4j waits for ever for one that hangs, so they are asked on a thread of
-their own, which is abandoned when no answer comes."""
+"""Questions to Spark's JVM that end. py4j waits for ever for a JVM that hangs, so questions are asked on a thread of
+their own, which is abandoned if no answer comes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class _Failed:
 
 
 class Jvm:
-    """One thread, which asks in turn; another in its place once it was abandoned."""
+    """One thread, which asks questions in turn. Once it is abandoned, another takes its place."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # guards these two, and is held while a question is asked
@@ -38,7 +38,7 @@ class Jvm:
             self._end_thread()
 
     def ask(self, question: Callable[[], Answer]) -> Answer:
-        """StartFailed: it did not answer, or is gone, or refuses."""
+        """The JVM's answer. Raises StartFailed if it does not answer, is gone, or refuses."""
         answers: queue.SimpleQueue[Answer | _Failed] = queue.SimpleQueue()
 
         def run() -> None:
@@ -72,15 +72,15 @@ class Jvm:
             return otherwise
 
     def _end_thread(self) -> None:
-        """As soon as it has its answer."""
+        """Let the thread end as soon as it has its answer."""
         if self._asked is not None:
             self._asked.put(None)
         self._asked = None
 
 
 def jvm_errors() -> tuple[type[Exception], ...]:
-    """What asking may raise: PySpark gives some of Java's errors types of its own, and a context that was stopped has
-    lost what it asks."""
+    """The errors that a question may raise. PySpark gives some of Java's errors types of its own, and a stopped context
+    lacks the attributes that it would ask."""
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
@@ -88,7 +88,7 @@ def jvm_errors() -> tuple[type[Exception], ...]:
 
 
 def context_of(spark: SparkSession) -> SparkContext:
-    """InvalidConfig: a session of Spark Connect, whose driver is another process, has none."""
+    """The session's context. Raises InvalidConfig for a session of Spark Connect, whose driver is another process."""
     from pyspark.errors import PySparkAttributeError
 
     try:

@@ -1,4 +1,4 @@
-"""For each row its partition and that partition's leader, as Spark's own expressions and a broadcast join."""
+"""The partition of each row, and its leader, by Spark's own expressions and a broadcast join."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from spark_replication.spark.views import led_partitions, readable
 
 ADDED = ("_partition", "_leader", "_leader_host", "_leader_port", "_leader_epoch")
 
-_PLACE = "_place_of_partition"  # of a partition, among those of its topic in ascending order
+_PLACE = "_place_of_partition"  # its place among the partitions of its topic, in ascending order
 _AS_TEXT = (StringType, IntegralType, BooleanType, DateType, NullType)
 
 
 def with_leader(topic: str, *, key: str | Sequence[str], mirror: str | None = None) -> Callable[[DataFrame], DataFrame]:
-    """For `df.transform(sr.with_leader("orders", key=["id"], mirror=path))`: adds _partition, _leader, _leader_host,
-    _leader_port and _leader_epoch. No ZooKeeper is asked, and no row passes through Python.
+    """Add _partition, _leader, _leader_host, _leader_port and _leader_epoch to a DataFrame, by
+    `df.transform(sr.with_leader("orders", key=["id"], mirror=path))`. No ZooKeeper is asked, and no row passes through
+    Python.
 
     The partition is the one that Producer.send(key=...) chooses for the bytes of the key; mirror.routing says which
     those are. The columns of a leader are null until one has confirmed that it leads: wait, or send by any broker. Each
     query, and each micro-batch of a stream, reads the tables anew. Executors must reach them at the same path.
 
-    InvalidRequest: there are no tables, they do not have this topic, or no such key can be made of this DataFrame."""
+    Raises InvalidRequest if there are no tables, if they do not have this topic, or if this DataFrame has no such
+    key."""
     columns = [key] if isinstance(key, str) else list(key)
     path = mirror_path(mirror)
 
@@ -45,7 +47,7 @@ def with_leader(topic: str, *, key: str | Sequence[str], mirror: str | None = No
             count = partitions.agg(sql.count("*").alias("count")).scalar()
             place = sql.crc32(bytes_of_key) % sql.nullif(count, sql.lit(0))
             joined = rows.join(sql.broadcast(leaders), place == sql.col(_PLACE), "left").drop(_PLACE)
-            # Said of the column, not of the join: Spark evaluates no condition of a join with an empty table.
+            # An expression of the column, not of the join: Spark evaluates no condition of a join with an empty table.
             gone = sql.raise_error(sql.lit(f"the tables at {path} have no topic {topic!r} any more"))
             return joined.withColumn("_partition", sql.coalesce("_partition", gone.cast("int")))
 

@@ -1,4 +1,4 @@
-"""`sr.register`: a session that knows the format, and the tables as views."""
+"""`sr.register`: it gives a session the format, and the tables as views."""
 
 from __future__ import annotations
 
@@ -26,11 +26,12 @@ FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: SparkSession, bootstrap: str | None = None, *, mirror: str | None = None) -> None:
-    """`format("replicated_log")`, for queries that name no bootstrap and no mirror themselves; and, of the tables below
-    `mirror` (the mirror.path of a cluster), the views of `views.register_views`. Without either: the tables below the
-    default data directory.
+    """Register `format("replicated_log")`, for queries that name no bootstrap and no mirror themselves, and make the
+    views of `views.register_views` of the tables below `mirror` (the mirror.path of a cluster). With neither argument,
+    use the tables below the default data directory.
 
-    InvalidRequest: the session has no Delta, or there are no tables. InvalidConfig: this is no bootstrap."""
+    Raises InvalidRequest if the session has no Delta, or if there are no tables, and InvalidConfig if `bootstrap` is
+    none."""
     if bootstrap is not None:
         parse_bootstrap(bootstrap)
     path = mirror_path(mirror) if mirror is not None or bootstrap is None else None
@@ -40,13 +41,13 @@ def register(spark: SparkSession, bootstrap: str | None = None, *, mirror: str |
 
 
 def security_options(settings: Settings) -> dict[str, Scalar]:
-    """How queries speak to brokers of these settings: what is secret stays in the files that they name."""
+    """The options by which queries speak to brokers of these settings. Secrets stay in the files that they name."""
     return {name: value for name, value in overrides_of(settings).items() if name.startswith(SECURITY)}
 
 
 def require_our_python(command: str) -> None:
-    """InvalidRequest: the Python that Spark starts for tasks and plans does not have this package, so that every query
-    would fail, and not say why. command: as Spark starts it."""
+    """Raise InvalidRequest if the Python that Spark starts by `command`, for tasks and plans, does not have this
+    package: every query would fail, and not say why."""
     found = shutil.which(command)
     if found is None or Path(found).absolute().parent == Path(sys.executable).absolute().parent:
         return
@@ -59,7 +60,7 @@ def require_our_python(command: str) -> None:
 
 
 def register_format(spark: SparkSession, defaults: Mapping[str, Scalar | None]) -> None:
-    """defaults: options of queries that do not name them."""
+    """Register the format. `defaults` are the options of queries that do not name them."""
     require_our_python(context_of(spark).pythonExec)
     spark.conf.set(FILTER_PUSHDOWN, "true")
     spark.conf.set(ADAPTIVE_STREAMS, "false")

@@ -22,15 +22,15 @@ DELTA_EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 LOOPBACK = "127.0.0.1"
 GATEWAY = "PYSPARK_GATEWAY_PORT"  # set by spark-submit, whose JVM runs
 UNTOLD_MASTER = "local[*]"  # what spark-submit takes where nobody names one
-CLASSES = "spark-classes.jsa"  # in the virtual environment: what Spark loads, as Java has parsed it (`make setup`)
+CLASSES = "spark-classes.jsa"  # in the virtual environment: Spark's classes, as Java has parsed them (`make setup`)
 JVM_END_TIMEOUT_S = 20.0
 
 _WITHOUT_A_WORD = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 
 
 def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, str] = {}) -> SparkSession:
-    """`extra` is what Spark takes as settings, over those chosen here. A session of this process that has Delta is
-    given back as it is."""
+    """A session with Delta. `extra` are settings of Spark, over those chosen here. A session of this process that has
+    Delta already is returned as it is."""
     running = SparkSession.getActiveSession()
     if running is not None and DELTA_EXTENSION not in (running.conf.get("spark.sql.extensions", "") or ""):
         raise StartFailed("a Spark session without Delta runs in this process: stop it first, or build it here")
@@ -55,9 +55,9 @@ def build_session(app_name: str, master: str = "local[*]", extra: Mapping[str, s
 
 
 def end_session(spark: SparkSession, timeout_s: float = JVM_END_TIMEOUT_S) -> None:
-    """With its JVM, if this process started it: else that would outlive it for a while."""
+    """End a session, with its JVM if this process started that: else the JVM would outlive this process for a while."""
     gateway = spark.sparkContext._gateway
-    # Aside: py4j waits for ever for a JVM that hangs, and raises where there is none.
+    # On another thread: py4j waits for ever for a JVM that hangs, and raises where there is none.
     stopping = threading.Thread(target=_stop, args=(spark,), name="spark-stopping", daemon=True)
     stopping.start()
     stopping.join(timeout_s)
@@ -65,7 +65,7 @@ def end_session(spark: SparkSession, timeout_s: float = JVM_END_TIMEOUT_S) -> No
     if gateway is not None and jvm is not None:
         gateway.shutdown()
         with contextlib.suppress(BrokenPipeError):
-            jvm.stdin.close()  # what its JVM waits for
+            jvm.stdin.close()  # the JVM waits for this to end
         try:
             jvm.wait(timeout_s)
         except subprocess.TimeoutExpired:
@@ -79,7 +79,7 @@ def _stop(spark: SparkSession) -> None:
 
 
 def java_reason(error: Exception) -> str:
-    """py4j names its own call first, and behind it, after a colon, what Java has thrown."""
+    """The error that Java has thrown. py4j names its own call first, and Java's error behind it, after a colon."""
     lines = str(error).splitlines() or [""]
     thrown = next((line for line in lines if line.startswith(": ")), lines[0])
     return thrown.removeprefix(": ").rpartition("Exception: ")[2]
@@ -112,37 +112,38 @@ def _delta_settings() -> dict[str, str]:
 
 
 def java_options() -> str:
-    """Of a driver. Which collector it has is left to those who set extraJavaOptions: Java takes no two."""
+    """The Java options of a driver. They name no garbage collector: extraJavaOptions may, and Java takes only one."""
     return " ".join((COMPILE_QUICKLY, *kept_classes()))
 
 
 def kept_classes() -> tuple[str, ...]:
-    """Options of Spark's JVMs on this host. Java passes over an archive that another Java has made, or that is of other
-    jars."""
+    """The options by which Spark's JVMs on this host use the archive of classes. Java passes over an archive that
+    another Java has made, or that is of other jars."""
     archive = Path(sys.prefix) / CLASSES
     return (f'"-XX:SharedArchiveFile={archive}"', _WITHOUT_A_WORD) if archive.exists() else ()
 
 
 def recording_classes(archive: Path) -> dict[str, str]:
-    """For a session whose JVM is to write the archive as it ends."""
+    """The settings of a session whose JVM is to write the archive as it ends."""
     return _driver_settings(f'{COMPILE_QUICKLY} "-XX:ArchiveClassesAtExit={archive}" {_WITHOUT_A_WORD}')
 
 
 def _driver_settings(options: str) -> dict[str, str]:
-    """Whatever somebody sets as extraJavaOptions comes after them, and counts."""
+    """The settings that give the driver's JVM these options. Any extraJavaOptions come after them, and win."""
     return {"spark.driver.defaultJavaOptions": options}
 
 
 def _local_settings(master: str) -> dict[str, str]:
-    """On loopback while everything is on this host; executors elsewhere could not reach the driver there."""
+    """The settings of a local master: on loopback, since everything is on this host. Executors elsewhere could not
+    reach the driver there."""
     if not master.startswith("local"):
         return {}
     return {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
 
 
 def submitted_master() -> str | None:
-    """The master that spark-submit was told, by its options or a file of settings; None: it was told none, or this is a
-    plain Python process."""
+    """The master that spark-submit was given, by its options or a file of settings. None if it was given none, or if
+    this is a plain Python process."""
     if GATEWAY not in os.environ:
         return None
     SparkContext._ensure_initialized()  # until then a SparkConf knows nothing of what the JVM was told

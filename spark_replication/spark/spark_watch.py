@@ -1,4 +1,4 @@
-"""Finds out that a Spark session can run nothing any more."""
+"""Notices when a Spark session can run nothing any more."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ LOOK_S = 1.0
 
 
 class SparkWatch:
-    """Between `start` and `stop` asks why_gone() again and again. Once that says a reason it calls on_gone(reason) on
-    its thread, and asks no more."""
+    """Asks why_gone() again and again, between `start` and `stop`. Once that returns a reason, it calls on_gone(reason)
+    on its own thread, and ends."""
 
     def __init__(self, why_gone: Callable[[], str], on_gone: Callable[[str], None]) -> None:
         self._why_gone = why_gone
@@ -22,7 +22,7 @@ class SparkWatch:
         self._thread.start()
 
     def stop(self) -> None:
-        """It may be in the midst of on_gone, which is not waited for."""
+        """Stop asking, without waiting for an on_gone that is running."""
         self._stopping.set()
 
     def _run(self) -> None:

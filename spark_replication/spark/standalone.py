@@ -1,4 +1,4 @@
-"""A standalone Spark cluster on loopback, of processes from pyspark's own scripts: Master, Workers, their executors.
+"""A standalone Spark cluster on loopback, run by pyspark's own scripts: Master, Workers, and their executors.
 
 The drill and the live tests kill its executors; a driver that is killed finds the same Master again.
 """
@@ -33,8 +33,7 @@ Found = TypeVar("Found")
 
 
 class Standalone:
-    """Runs from its construction to `stop`. hosts: loopback addresses, one for each Worker, which has one core: an
-    executor, and one task in it. within(host): the command that runs a Worker's, which becomes it (exec)."""
+    """A cluster that runs from its construction to `stop`. Each Worker has one core, for one executor with one task."""
 
     def __init__(
         self,
@@ -43,7 +42,8 @@ class Standalone:
         within: Callable[[str], Sequence[str]] = lambda _host: (),
         settings: Mapping[str, str] = {},
     ) -> None:
-        """settings: Spark's, of the Master and the Workers."""
+        """`hosts` are loopback addresses, one a Worker. `within(host)` is a command that runs the Worker's command and
+        becomes it (exec). `settings` are Spark's, for the Master and the Workers."""
         self._conf = directory / "standalone-conf"
         self._conf.mkdir(exist_ok=True)
         write_defaults(self._conf, settings)
@@ -64,14 +64,14 @@ class Standalone:
             raise
 
     def restart_master(self) -> None:
-        """At its address, without what it knew."""
+        """Restart the Master at its address, without its state."""
         self._processes["master"].kill()
         self._processes["master"].wait()
         self._start("master", "master.Master", HOST, "--port", self.url.rpartition(":")[2])
         self._wait_for("master", self._url)
 
     def start_worker(self, number: int) -> None:
-        """Again, too, where it was."""
+        """Start this Worker; one that has ended is started again where it was."""
         name = _worker(number)
         options = ("--cores", "1", "--memory", "1g", "--work-dir", str(self._directory / name), self.url)
         self._start(name, "worker.Worker", self._hosts[number], *options, within=self._within(self._hosts[number]))
@@ -84,14 +84,14 @@ class Standalone:
         return self._processes[_worker(number)].pid
 
     def executors(self) -> dict[int, int]:
-        """By Worker, the pid of its executor that lives."""
+        """The pid of the live executor of each Worker."""
         numbers = {self.worker_pid(number): number for number in range(len(self._hosts))}
         pids = [int(path.name) for path in Path("/proc").glob("[0-9]*")]
         above = {pid: parent for pid in sorted(pids) if _is_executor(pid) and (parent := _parent(pid)) in numbers}
         return {numbers[parent]: pid for pid, parent in above.items()}
 
     def executor_above(self, pid: int) -> int | None:
-        """The executor whose task has started this process. None: that task, or the process, is gone."""
+        """The executor whose task has started this process. None if that task, or the process, is gone."""
         found: int | None = pid
         while found is not None and not _is_executor(found):
             found = _parent(found)
@@ -130,7 +130,7 @@ class Standalone:
             "JDK_JAVA_OPTIONS": " ".join((*QUICK_START, *kept_classes())),  # executors inherit it
         }
         with self._log_path(name).open("wb") as log:
-            # A session of its own: Ctrl-C is for who started it, and stops what runs on it first.
+            # A session of its own: Ctrl-C goes to the process that started this, which first stops what runs on it.
             self._processes[name] = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, start_new_session=True
             )
@@ -159,7 +159,7 @@ class Standalone:
 
 
 def write_defaults(conf: Path, settings: Mapping[str, str]) -> None:
-    """What Spark reads in SPARK_CONF_DIR. It may hold a secret."""
+    """Write the settings that Spark reads in SPARK_CONF_DIR. They may hold a secret."""
     path = conf / "spark-defaults.conf"
     path.touch(0o600)
     path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
@@ -176,7 +176,7 @@ def _is_executor(pid: int) -> bool:
 
 
 def _parent(pid: int) -> int | None:
-    """None: it is gone, or the first of all."""
+    """The parent's pid. None if the process is gone, or is the first of all."""
     with contextlib.suppress(OSError, IndexError):
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]) or None
     return None

@@ -1,4 +1,4 @@
-"""What a driver makes sure of before it orders an end, and how it ends brokers that no guardian ends."""
+"""What a driver checks before it orders brokers to end, and how it ends those that no guardian ends."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from spark_replication.zk.session import Session
 TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_MS = 2_000
 POLL_S = 0.05
-LAST_ATTEMPT = (1 << 62) - 1  # of a driver's own orders: after those of all of its guardians
+LAST_ATTEMPT = (1 << 62) - 1  # of a driver's own orders: later than those of all of its guardians
 
 log = logging.getLogger(__name__)
 
 
 def commanded_epoch(driver: ControllerHost) -> int | None:
-    """As the driver itself has it. None: it stands by."""
+    """The controller epoch, as the driver itself knows it. None if it stands by."""
     try:
         return driver.ask(lambda cluster: cluster.controller_epoch)
     except ReplicationError:
@@ -32,8 +32,9 @@ def commanded_epoch(driver: ControllerHost) -> int | None:
 
 
 def still_commands(epoch: int, connect: Callable[[], Session], *, dead: bool) -> bool:
-    """As ZooKeeper has it: a driver whose connection is gone takes itself for the controller until it hears of its
-    successor, whose brokers it must not stop. dead: nobody can have won by this ZooKeeper since."""
+    """Whether this driver still commands, by ZooKeeper. A driver that has lost its connection takes itself for the
+    controller until it hears of its successor, whose brokers it must not stop. With `dead`, this ZooKeeper does not
+    run, and nobody can have been elected by it since."""
     try:
         with contextlib.closing(BrokerStore(connect)) as store:
             there = store.controller()
@@ -48,7 +49,7 @@ def still_commands(epoch: int, connect: Callable[[], Session], *, dead: bool) ->
 
 
 def shut_down_unguarded(driver: ControllerHost, epoch: int) -> None:
-    """Brokers whose guardian was gone when it should have stopped them."""
+    """Shut down the brokers whose guardian was gone when it should have stopped them."""
     order = Shutdown(controller_epoch=epoch, attempt=LAST_ATTEMPT)
     deadline = time.monotonic() + TIMEOUT_S
     asked: set[str] = set()

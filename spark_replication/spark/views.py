@@ -1,4 +1,4 @@
-"""The mirror's tables as views of a Spark session: each query of one reads the newest version."""
+"""The mirror's tables as views of a Spark session. Each query of a view reads the newest version."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def register_views(spark: SparkSession, path: str) -> None:
     | partitions, topics | what exists |
     | brokers | those that are registered, and those that were: state 'gone' |
     | events | what happened, what set it off, and what became of it |
-    | leaderships | who led each partition from when until when (null: still), how elected, and because of what |
-    | status | one: up to where the tables are complete, and who writes them |
+    | leaderships | who led each partition, since when, until when (null if still), how elected, and because of what |
+    | status | one row: up to where the tables are complete, and who writes them |
     | routes | partitions whose leader has confirmed that it leads, and where it is reached |
     | leaderless | partitions without a leader, and what each waits for |
-    | under_min_isr | acks=all writes are refused there |
-    | under_replicated | some replicas are not in sync, which may be those that a reassignment is adding |
-    | not_preferred | another leads than the first replica |
+    | under_min_isr | partitions that refuse acks=all writes |
+    | under_replicated | partitions with replicas that are not in sync, which a reassignment may be adding |
+    | not_preferred | partitions led by another replica than the first |
 
-    InvalidRequest: the session has no Delta, or there are no tables."""
+    Raises InvalidRequest if the session has no Delta, or if there are no tables."""
     with readable(spark, path):
         partitions = load_partitions(spark, path)
         views = {
             "partitions": partitions,
-            # This table's tombstones are for readers, too.
+            # Readers see the tombstones of this table, too.
             "brokers": load_table(spark, BROKERS, path),
             "topics": load_table(spark, TOPICS, path).where("NOT deleted"),
             "events": load_table(spark, EVENTS, path),
@@ -64,7 +64,7 @@ def register_views(spark: SparkSession, path: str) -> None:
 
 
 def leaderships(spark: SparkSession, path: str) -> DataFrame:
-    """As far back as events are kept. leader null: from then on nobody led."""
+    """Who led each partition, as far back as events are kept. A null leader means that nobody led from then on."""
     of_partition = Window.partitionBy("topic", "partition").orderBy("number")
     leads = sql.struct("leader", "leader_epoch")
     changes = (
@@ -78,7 +78,7 @@ def leaderships(spark: SparkSession, path: str) -> DataFrame:
 
 
 def led_partitions(spark: SparkSession, path: str) -> DataFrame:
-    """All partitions, with nulls in place of a leader that has not confirmed that it leads, or is not registered."""
+    """All partitions. The columns of a leader are null if it has not confirmed that it leads, or is not registered."""
     brokers = load_table(spark, BROKERS, path).where("NOT deleted")
     partitions = load_partitions(spark, path)
     leads = (partitions["leader"] == brokers["broker"]) & (partitions["active_epoch"] == partitions["leader_epoch"])
@@ -95,7 +95,7 @@ def led_partitions(spark: SparkSession, path: str) -> DataFrame:
 
 
 def history(spark: SparkSession, topic: str, partition: int, *, mirror: str | None = None) -> DataFrame:
-    """Each value that the row of this partition took, the newest first, with _commit_version and _commit_timestamp: as
+    """Each value that the row of this partition took, the newest first, with _commit_version and _commit_timestamp, as
     far back as the table keeps its history."""
     path = mirror_path(mirror)
     with readable(spark, path):
@@ -106,13 +106,13 @@ def history(spark: SparkSession, topic: str, partition: int, *, mirror: str | No
 
 def changes_since(spark: SparkSession, version: int, *, mirror: str | None = None) -> DataFrame:
     """Each value that rows of `partitions` took after this version of the table, with _commit_version and
-    _commit_timestamp. The greatest _commit_version of the answer is what to ask with the next time.
+    _commit_timestamp. Ask the next time with the greatest _commit_version of the answer.
 
-    InvalidRequest: the table no longer keeps what followed that version."""
+    Raises InvalidRequest if the table no longer keeps the changes after that version."""
     path = mirror_path(mirror)
     with readable(spark, path):
         (last,) = DeltaTable.forPath(spark, PARTITIONS.path(path)).history(1).collect()
-    # Delta refuses to begin after the last version. Nothing new is no error.
+    # Delta refuses to begin after the last version, but it is no error if nothing is new.
     first = max(0, min(version + 1, last["version"]))
     with readable(
         spark, path, f"Its changes since version {version} are no longer kept: read it whole, and go on there"
@@ -123,7 +123,7 @@ def changes_since(spark: SparkSession, version: int, *, mirror: str | None = Non
 
 @contextmanager
 def readable(spark: SparkSession, path: str, advice: str = "Name the mirror.path of a cluster") -> Iterator[None]:
-    """InvalidRequest in place of what Spark raises when it looks at the tables below this path."""
+    """Raise InvalidRequest in place of Spark's errors about the tables below this path."""
     try:
         yield
     except (PySparkException, Py4JError) as error:
