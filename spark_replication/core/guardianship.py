@@ -8,8 +8,8 @@ Rules:
 - A new id is taken only while fewer brokers are known (registered, or assigned anything) than are wanted. A guardian
   whose host has no directory to take idles: another host has the directory.
 - Sets of brokers are compared, never counts: Spark places guardians on other hosts each time.
-- A registered broker without a guardian is kept: a guardian elsewhere renews its lease. A broker that holds nothing,
-  and of which there are more than are wanted, is not kept: it stops with its lease.
+- A registered broker without a guardian is kept: a guardian elsewhere renews its lease. A broker that holds nothing is
+  not kept while there are more brokers than wanted: it stops with its lease.
 """
 
 from __future__ import annotations

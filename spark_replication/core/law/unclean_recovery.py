@@ -38,7 +38,7 @@ class UncleanRecovery(msgspec.Struct, frozen=True, kw_only=True):
     leader_epoch: int
     #: Who must have answered; if empty, anybody will do.
     required: frozenset[BrokerId]
-    #: When the clock began: with the first question since somebody who was asked has lived. None while nobody does.
+    #: When the first question went to anybody who still lives; None if nobody who was asked lives.
     started_ms: int | None = None
     #: When the last question was asked.
     asked_ms: int = 0
