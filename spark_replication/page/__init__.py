@@ -1,1 +1,1 @@
-"""The page: how a cluster is, for whoever looks at it with a browser. Read-only, and a client like any other."""
+"""The page, which shows in a browser how a cluster is. It only reads, and is a client like any other."""

@@ -1,4 +1,4 @@
-"""What the page's server answers, as JSON. Times are milliseconds since 1970, sizes bytes; null: it is not known.
+"""The JSON answers of the page's server. Times are milliseconds since 1970, sizes are bytes, null means unknown.
 
 | path | answer |
 | --- | --- |
@@ -8,9 +8,10 @@
 | `/api/brokers/ID` | BrokerDetail |
 | `/api/events?partition=&topic=&broker=&cause=&last=` | Events |
 | `/metrics`, `/brokers/ID/metrics` | Prometheus' text, of the controller and of a broker |
-| `/healthz`, `/readyz` | text: 200 if the process lives; if the cluster has a controller, and was just asked |
+| `/healthz` | text: 200 if the process lives |
+| `/readyz` | text: 200 if the cluster has a controller, and has answered within the last 10 s; else 503 |
 
-Whatever of these fails is `{"error", "message"}` with a status of HTTP: 404 if there is no such thing.
+A failure is answered with `{"error", "message"}` and a status of HTTP: 404 if there is no such thing.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ Role = Literal["leader", "in sync", "eligible", "not in sync"]
 class Age(msgspec.Struct, frozen=True, kw_only=True):
     #: When the last answer came.
     as_of_ms: int | None = None
-    #: Why there was none since then; empty: there was.
+    #: Why the newest question has no answer; empty if it has one.
     error: str = ""
 
 
 class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
-    """A list in this order, since there may be 10,000."""
+    """Encoded as a list in this order, since there may be 10,000 rows."""
 
     partition: int
     condition: PartitionCondition
@@ -58,41 +59,40 @@ class PartitionRow(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class TopicRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     partitions: int
-    #: The most that a partition has.
+    #: The most replicas that one of its partitions has.
     replicas: int
     leaderless: int
     under_min_isr: int
     under_replicated: int
     moving: int
-    #: Of its leaders' logs, and how fast they grow.
+    #: The size of its leaders' logs.
     bytes: int | None = None
+    #: How fast these logs grow.
     bytes_per_s: float | None = None
     records_per_s: float | None = None
-    #: The most that a follower lacks.
+    #: The largest lag of a follower, in records.
     lag: int | None = None
 
 
 class BrokerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """gone: it has replicas, and is not registered."""
-
     id: BrokerId
+    #: `gone` if it has replicas and is not registered.
     condition: BrokerCondition
     address: str | None
     rack: str | None
     epoch: int | None
     leads: int
     hosts: int
-    #: Its replicas that are not in sync.
+    #: How many of its replicas are not in the ISR.
     lacking: int
     bytes: int | None = None
-    #: Why it does not say how large its logs are.
+    #: Why the broker did not tell the sizes of its logs; empty if it did.
     error: str = ""
 
 
 class View(msgspec.Struct, frozen=True, kw_only=True):
-    """whole: everything; else topics and partitions have only what has changed since the version that was asked for."""
-
     version: int
+    #: Whether this is everything; else topics and partitions have only what has changed since the viewer's version.
     whole: bool
     now_ms: int
     ages: dict[str, Age]
@@ -100,7 +100,7 @@ class View(msgspec.Struct, frozen=True, kw_only=True):
     brokers: tuple[BrokerRow, ...]
     moves: tuple[ReassignmentDescription, ...]
     topics: tuple[TopicRow, ...]
-    #: By topic.
+    #: The rows of each topic.
     partitions: dict[str, list[PartitionRow]]
 
 
@@ -111,7 +111,7 @@ class Unchanged(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
-    """Of the last ten minutes, as far as somebody was looking. Each list has a value for each of at_ms."""
+    """Measures of the last ten minutes, as far as somebody was looking. Each list has a value for each of at_ms."""
 
     at_ms: list[int]
     bytes: list[int | None]
@@ -130,10 +130,11 @@ class PartitionSize(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 class TopicDetail(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     topic_id: str
-    #: Those that it sets for itself.
+    #: The settings that the topic overrides.
     settings: dict[str, Scalar]
-    #: Name and type of each column; a sentence in its place if it cannot be read.
+    #: Name and type of each column.
     columns: list[tuple[str, str]]
+    #: Why the schema cannot be read; empty if it can.
     schema_error: str
     schema_version: int
     sizes: list[PartitionSize]
@@ -148,7 +149,7 @@ class ReplicaRow(msgspec.Struct, frozen=True, kw_only=True):
     is_adding: bool
     is_removing: bool
     bytes: int | None
-    #: Records that it lacks, as its leader sees it.
+    #: How many records it lacks, as its leader sees it.
     lag: int | None
     error: str
 
@@ -160,8 +161,9 @@ class PartitionDetail(msgspec.Struct, frozen=True, kw_only=True):
     last_known_leader: BrokerId | None
     last_known_elr: list[BrokerId]
     recovering: bool
-    #: What keeps it from health, and what mends that.
+    #: Why the partition is not healthy; empty if it is.
     trouble: str
+    #: What mends that trouble.
     mend: str
     move: ReassignmentDescription | None
     series: Series
@@ -177,14 +179,13 @@ class Hosted(msgspec.Struct, frozen=True, kw_only=True, array_like=True):
 
 class BrokerDetail(msgspec.Struct, frozen=True, kw_only=True):
     row: BrokerRow
-    #: The first of them, those that are not in sync before all others; row.hosts says how many there are.
+    #: At most HOSTED_MAX of its replicas, those that are not in sync first; row.hosts counts all of them.
     hosted: list[Hosted]
     series: Series
     age: Age
 
 
 class Events(msgspec.Struct, frozen=True, kw_only=True):
-    """The oldest first."""
-
+    #: The oldest first.
     events: tuple[ToldEvent, ...]
     age: Age

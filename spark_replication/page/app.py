@@ -1,4 +1,4 @@
-"""What is answered to which path (page.answers has the table). Reading what is kept, and waiting for what is new."""
+"""The handler of each path (page.answers has the table). Handlers read the kept answers, and wait for newer ones."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ from spark_replication.page.entry import refusal
 from spark_replication.page.watch import Watch, events_asked
 from spark_replication.process.clock import now_ms
 
-HOLD_S = 2.0  # how long a viewer that has everything waits for what is new
-FIRST_S = 5.0  # how long one that has nothing waits until the cluster was asked
+HOLD_S = 2.0  # how long a viewer that has the newest version waits for the next
+FIRST_S = 5.0  # how long a viewer that has nothing waits until the cluster was asked
 FRESH_MS = 10_000
 SINCE_MAX = 1 << 53  # what a browser can count to
 ZIPPED_FROM_BYTES = 1_000
-ZIP_LEVEL = 1  # 10,000 partitions in 5 ms
-ENCODED_MAX = 32  # answers of one version, each for those who have the same
+ZIP_LEVEL = 1  # zips 10,000 partitions in 5 ms
+ENCODED_MAX = 32  # answers of one version: one for each earlier version that viewers have
 
 JSON = "application/json"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Bell:
-    """Rung on any thread; whoever waits for it does so on the server's loop."""
+    """A bell that any thread may ring. Whoever waits for it waits on the server's event loop."""
 
     def __init__(self) -> None:
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -45,7 +45,7 @@ class Bell:
         self._ended = False
 
     def end(self) -> None:
-        """Nobody waits any longer."""
+        """End every wait, and let no other begin."""
         self._ended = True
         self.ring()
 
@@ -59,7 +59,7 @@ class Bell:
         self._rung = asyncio.Event()
 
     async def wait_for(self, is_true: Callable[[], bool], timeout_s: float) -> None:
-        """Until it is true, or time is over, or the server's is."""
+        """Wait until `is_true`, until the timeout, or until the server ends."""
         self._loop = asyncio.get_running_loop()
         deadline_s = self._loop.time() + timeout_s
         while not self._ended and not is_true() and (left_s := deadline_s - self._loop.time()) > 0:
@@ -161,10 +161,10 @@ class Pages:
 
 
 class _Encoded:
-    """An answer is encoded and zipped once for all that want the same."""
+    """Encodes and zips an answer once for all viewers that want the same."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()  # held while it is made: who wants the same waits for it
+        self._lock = threading.Lock()  # held while an answer is made: whoever wants the same one waits for it
         self._mark = ""
         self._found: dict[int | None, tuple[bytes, bytes | None]] = {}
 
@@ -196,7 +196,7 @@ def _zipped(request: Request, body: bytes, zipped: bytes | None, kind: str, mark
 
 
 def _same(request: Request, mark: str) -> Response | None:
-    """None: whoever asks has something else."""
+    """Answer 304 if the browser has what bears this mark. None if it has something else."""
     has = request.headers.get("if-none-match")
     return Response(status_code=304, headers={"ETag": f'"{mark}"'}) if has == f'"{mark}"' else None
 

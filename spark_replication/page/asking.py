@@ -1,4 +1,4 @@
-"""What the page asks of a cluster (client.admin.Admin is one), and what it makes of the answers about logs."""
+"""The questions that the page asks a cluster (client.admin.Admin is one), and the sizes of logs as it keeps them."""
 
 from __future__ import annotations
 
@@ -34,28 +34,28 @@ class Cluster(Protocol):
 
 
 class Replica(NamedTuple):
-    """lag: the records that it lacks, as its leader sees it. end: its log end. None: nobody tells."""
-
     leads: bool
     topic_id: str
     bytes: int
+    #: The log end; None if unknown.
     end: int | None = None
+    #: How many records it lacks, as its leader sees it; None if unknown.
     lag: int | None = None
 
 
 class Sizes(NamedTuple):
-    """told: what each broker that answered has. errors: of those that did not, why."""
-
     at_ms: int
+    #: The replicas of each broker that answered.
     told: Mapping[BrokerId, Mapping[TopicPartition, Replica]]
     leaders: Mapping[TopicPartition, ReplicaSize]
+    #: Why each of the others did not answer.
     errors: Mapping[BrokerId, str]
 
     def of(self, partition: TopicPartition, broker: BrokerId) -> Replica | None:
         return self.told.get(broker, {}).get(partition)
 
     def measures(self) -> dict[TopicPartition, Measure]:
-        """As the leader of each says; where none answered, whoever has most."""
+        """The measure of each partition, as its leader tells it; without one, as its largest replica does."""
         best: dict[TopicPartition, Replica] = {}
         for replicas in self.told.values():
             for partition, found in replicas.items():
@@ -68,7 +68,7 @@ class Sizes(NamedTuple):
         }
 
     def _largest_lag(self, partition: TopicPartition) -> int | None:
-        """Of its followers. None: nobody tells."""
+        """The largest lag of a follower, in records; None if unknown."""
         leader = self.leaders.get(partition)
         known = [] if leader is None else [lag.records for lag in leader.lags.values() if lag.records is not None]
         return max(known, default=None if leader is None or leader.lags else 0)
@@ -81,7 +81,7 @@ NO_SIZES = Sizes(0, {}, {}, {})
 
 
 def asked_sizes(cluster: Cluster, addresses: Mapping[BrokerId, str], at_ms: int) -> Sizes:
-    """Of all brokers at the same time: one that is silent keeps nobody waiting but for its own answer."""
+    """Ask brokers for their sizes, ASKED_AT_ONCE_MAX at a time, so that silent brokers are waited for together."""
 
     def ask(address: str) -> tuple[ReplicaSize, ...] | ReplicationError:
         try:

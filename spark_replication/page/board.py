@@ -1,6 +1,6 @@
-"""What is shown of a cluster, with a version: a viewer that has one of them needs only what has changed since.
+"""The shown state of a cluster, with a version: a viewer that has a version is sent only what has changed since.
 
-A version never comes again, not even from another process that serves the page: it begins with the time of day.
+No version is used twice, not even by another process that serves the page: the first one is the time of day.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from spark_replication.page.rows import broker_rows, partition_rows, topic_row, 
 
 
 class _Shown:
-    """A topic. since: the version since which each of `rows` is as it is."""
+    """A topic as it is shown."""
 
     def __init__(self, told: TopicMetadata, version: int) -> None:
         self.told = told
         self.rows = partition_rows(told)
+        #: For each of `rows`, the version that last changed it.
         self.since = [version] * len(self.rows)
         self.counted = topic_row(told.name, self.rows)
         self.row = self.counted
         self.row_since = version
 
     def take(self, told: TopicMetadata, version: int) -> bool:
-        """False: it has other partitions than before."""
+        """Take a newer description. False if it has other partitions than the last: then nothing is taken."""
         rows = partition_rows(told)
         if [row.partition for row in rows] != [row.partition for row in self.rows]:
             return False
@@ -43,7 +44,7 @@ class _Shown:
 
 
 class _Head(msgspec.Struct, frozen=True, kw_only=True):
-    """What is small, and shown whole."""
+    """The small parts of a view, which are always sent whole."""
 
     health: Health | None = None
     brokers: tuple[BrokerRow, ...] = ()
@@ -52,7 +53,7 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Board:
-    """For one thread at a time."""
+    """One thread at a time may use it."""
 
     def __init__(self, version: int) -> None:
         self.version = version
@@ -88,7 +89,8 @@ class Board:
         moves: Sequence[ReassignmentDescription] = (),
         errors: Sequence[str] = (),
     ) -> bool:
-        """Whether that is anything new. metadata None: as before. errors: of the questions that have no answer."""
+        """Show this state. Return whether anything is new. If `metadata` is None, the last one holds. `errors` are
+        those of questions without an answer."""
         version = self.version + 1
         changed = False
         if metadata is not None and metadata is not self.metadata:

@@ -1,4 +1,4 @@
-"""A topic, a partition, a broker as its own view shows it: what the board does not have of each."""
+"""The details of a topic, a partition or a broker, for the view of its own: what the board does not have."""
 
 from __future__ import annotations
 
@@ -34,11 +34,10 @@ TYPE_CHARACTERS_MAX = 200
 
 
 class Seen(NamedTuple):
-    """age: of the sizes."""
-
     board: Board
     sizes: Sizes
     history: History
+    #: The age of the sizes.
     age: Age
 
 
@@ -62,7 +61,7 @@ def topic_detail(seen: Seen, name: str) -> TopicDetail | None:
 
 
 def _columns(schema: str, topic: str) -> tuple[list[tuple[str, str]], str]:
-    """What of it cannot be read is said, and keeps nothing else from being shown."""
+    """The columns of a schema, or why it cannot be read: an error, which the view shows beside all else."""
     if not schema:
         return [], ""
     try:
@@ -85,7 +84,7 @@ def _size(seen: Seen, partition: TopicPartition, row: PartitionRow) -> Partition
 
 
 def partition_sizes(seen: Seen, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, PartitionSize]:
-    """Of those that there are."""
+    """The sizes of those of these partitions that exist."""
     found: dict[TopicPartition, PartitionSize] = {}
     for partition in partitions:
         _told, rows = seen.board.topic(partition.topic) or (None, [])

@@ -9,13 +9,13 @@ from html import escape
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "document"
-# In this order they are one script: each uses what those before it have.
+# Joined in this order into one script: each file uses those before it.
 SCRIPTS = ("elements.js", "words.js", "state.js", "charts.js", "grid.js", "tables.js", "views.js", "main.js")
 STYLE = "page.css"
 
 
 class Document:
-    """Read once. headers: of every answer; only this very script and this very style may run."""
+    """The document, read once from its files."""
 
     def __init__(self) -> None:
         style, script = _read(STYLE), "".join(_read(name) for name in SCRIPTS)
@@ -23,6 +23,7 @@ class Document:
         self.html = html.encode()
         self.zipped = gzip.compress(self.html, mtime=0)
         self._login = _read("login.html").replace("{{style}}", style)
+        #: The headers of every answer. They allow this very script and this very style alone.
         self.headers = {
             "Content-Security-Policy": "; ".join(
                 (

@@ -1,11 +1,11 @@
-"""Who may see the page, and what every answer says to browsers. Before anything else of a request is looked at.
+"""Who may see the page, and the headers of every answer. This is decided before anything else of a request is read.
 
 Rules:
-- Without a token: only whoever is on this host, by a name of loopback: a page of another site that has its own name
-  resolve to 127.0.0.1 sends that name (DNS rebinding).
-- With a token: the header `Authorization: Bearer TOKEN`, or the cookie that the form at /login gives for it. Both are
-  compared in constant time; the cookie holds no secret, and ends by itself.
-- GET and HEAD alone, but for that form.
+- Without a token, only this host is served, and only if the Host header is a name of loopback: another site that lets
+  its own name resolve to 127.0.0.1 sends that name (DNS rebinding).
+- With a token, a request needs the header `Authorization: Bearer TOKEN`, or the cookie that the form at /login gives
+  for the token. Both are compared in constant time. The cookie holds no secret, and expires.
+- Only GET and HEAD are served, but for the POST of that form.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ _READING = ("GET", "HEAD")
 
 
 class Entry:
-    """ASGI. token: None = only loopback is served. is_encrypted: then the cookie is for such connections alone."""
+    """An ASGI application that passes the requests it admits to the inner one."""
 
     def __init__(
         self, inner: ASGIApp, document: Document, token: Token | None, now_s: Callable[[], float], *, is_encrypted: bool
     ) -> None:
         self._inner = inner
         self._document = document
+        #: None if only loopback is served.
         self._token = token
         self._now_s = now_s
+        #: Whether browsers are to send the cookie over encrypted connections alone.
         self._is_encrypted = is_encrypted
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -59,7 +61,7 @@ class Entry:
         await answer(scope, receive, send_guarded)
 
     async def _refusal(self, scope: Scope, receive: Receive) -> ASGIApp | None:
-        """None: the request may go on."""
+        """The answer to a request that does not go on, as a refusal or the login. None if the request may go on."""
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
         if self._token is None:
             if not is_loopback(headers.get("host", "")):
@@ -121,7 +123,7 @@ def _said(ends: str) -> str:
 
 
 def is_loopback(host: str) -> bool:
-    """host: of the header of that name, with or without a port."""
+    """Whether a Host header, with or without a port, is a name of loopback."""
     name = host.rpartition(":")[0] if host.rpartition(":")[2].isdecimal() else host
     name = name.removeprefix("[").removesuffix("]")
     if name.lower() == "localhost":

@@ -1,7 +1,7 @@
-"""How large logs were in the last ten minutes, while somebody was looking: what the page's charts are drawn from.
+"""The sizes of logs in the last ten minutes, noted while somebody looks. The page's charts are drawn from them.
 
-Bounded: ROUNDS_MAX rounds, each with three numbers a partition at most (29 MB for 10,000 partitions), and none of
-partitions once there are more than PARTITIONS_MAX.
+Memory is bounded: ROUNDS_MAX rounds are kept, with three numbers for each partition (29 MB for 10,000 partitions), and
+only the first PARTITIONS_MAX partitions are noted.
 """
 
 from __future__ import annotations
@@ -18,23 +18,24 @@ from spark_replication.page.answers import Series
 ROUND_MS = 5_000
 ROUNDS_MAX = 120
 PARTITIONS_MAX = 20_000
-GAP_MS = 4 * ROUND_MS  # what grew over more than that has no rate: nobody was looking
+GAP_MS = 4 * ROUND_MS  # rounds further apart than this give no rate: nobody was looking in between
 _UNKNOWN = -1
 
 Number = TypeVar("Number", int, float)
 
 
 class Measure(NamedTuple):
-    """Of a partition, as its leader says, or whoever has most of it. end: its log end; lag: the most that an in-sync
-    or joining follower lacks, in records."""
+    """The measure of a partition, as its leader tells it; without one, as its largest replica does."""
 
     bytes: int
+    #: The log end.
     end: int | None = None
+    #: The largest lag of an in-sync or joining follower, in records.
     lag: int | None = None
 
 
 class Totals(NamedTuple):
-    """Of a topic, or of all. Rates are of those partitions that have one."""
+    """The totals of a topic. Rates are the sums over the partitions that have one."""
 
     bytes: int
     bytes_per_s: float | None
@@ -43,9 +44,8 @@ class Totals(NamedTuple):
 
 
 class _Round(NamedTuple):
-    """at: where in the arrays a partition is; the same object for as long as there are the same partitions."""
-
     at_ms: int
+    #: The place of each partition in the arrays; the same object for as long as the partitions are the same.
     at: dict[TopicPartition, int]
     bytes: array[int]
     ends: array[int]
@@ -55,7 +55,7 @@ class _Round(NamedTuple):
 
 
 class History:
-    """For one thread at a time."""
+    """One thread at a time may use it."""
 
     def __init__(self) -> None:
         self._rounds: deque[_Round] = deque(maxlen=ROUNDS_MAX)
@@ -66,11 +66,11 @@ class History:
 
     @property
     def totals(self) -> Mapping[str, Totals]:
-        """By topic, in the last round."""
+        """The totals of each topic in the last round."""
         return self._rounds[-1].topics if self._rounds else {}
 
     def is_due(self, at_ms: int) -> bool:
-        """Also once the clock was set back."""
+        """Whether a round is due; one is, too, if the clock was set back."""
         return self.newest_ms is None or not self.newest_ms <= at_ms < self.newest_ms + ROUND_MS
 
     def note(self, at_ms: int, measures: Mapping[TopicPartition, Measure], brokers: Mapping[BrokerId, int]) -> None:
@@ -118,7 +118,7 @@ class History:
         )
 
     def bytes_per_s(self, partition: TopicPartition) -> float | None:
-        """In the last round."""
+        """How fast the partition grew in the last round."""
         newest = [each for each in list(self._rounds)[-2:] if partition in each.at]
         sizes = [_known(each.bytes[each.at[partition]]) for each in newest]
         found = rates([each.at_ms for each in newest], sizes)
@@ -126,8 +126,8 @@ class History:
 
 
 def rates(at_ms: Sequence[int], values: Sequence[int | None]) -> list[float | None]:
-    """By how much each grew a second since the one before; None: not known, or nobody was looking. What retention
-    removes is no rate."""
+    """How much each value grew per second since the one before. None if that is not known, nobody was looking, or
+    retention has made the value smaller."""
     found: list[float | None] = [None] if values else []
     for (began_ms, before), (ended_ms, after) in pairwise(zip(at_ms, values, strict=True)):
         passed_ms = ended_ms - began_ms

@@ -1,4 +1,4 @@
-"""A question that is asked again and again, for as long as somebody wants to know, on a thread of its own."""
+"""A question that a thread of its own repeats for as long as somebody wants to know."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from spark_replication.errors import ReplicationError
 from spark_replication.page.answers import Age
 from spark_replication.process.clock import now_ms
 
-WANTED_S = 5.0  # since somebody wanted to know
-# Of the time, what this thread may keep a processor for: the controller and brokers may have no other.
+WANTED_S = 5.0  # how long a question is repeated after somebody wanted to know
+# The share of time for which this thread may occupy a processor: the controller and brokers may have no other.
 SHARE_MAX = 0.1
 STOP_S = 0.5
 
@@ -20,10 +20,10 @@ log = logging.getLogger(__name__)
 
 
 class Look:
-    """ask: asks, and hands the answer on. told: called after each try, on this thread."""
-
     def __init__(self, name: str, ask: Callable[[], None], told: Callable[[], None], every_s: float) -> None:
+        #: Ask once, and hand the answer on.
         self._ask = ask
+        #: Called after each try, on this thread.
         self._told = told
         self._every_s = every_s
         self._changed = threading.Condition()  # guards everything below
@@ -42,7 +42,7 @@ class Look:
             self._changed.notify_all()
 
     def stop(self) -> None:
-        """A question under way is not waited for beyond STOP_S: its answer interests nobody."""
+        """Stop. A question under way is waited for at most STOP_S: nobody needs its answer."""
         self.end()
         if self._thread.ident is not None:
             self._thread.join(STOP_S)
@@ -60,7 +60,7 @@ class Look:
 
     @property
     def tries(self) -> int:
-        """How often it was asked, with or without an answer."""
+        """How often the question was asked, with or without an answer."""
         return self._tries
 
     def _run(self) -> None:
@@ -75,7 +75,7 @@ class Look:
                 self._changed.wait_for(lambda: self._stopped, pause_s)
 
     def _await_wanted(self) -> bool:
-        """False: it is over."""
+        """Wait until somebody wants to know. False if this thread is to end."""
         with self._changed:
             self._changed.wait_for(lambda: self._stopped or time.monotonic() < self._wanted_until_s)
             return not self._stopped
@@ -86,7 +86,7 @@ class Look:
         except ReplicationError as error:
             return Age(as_of_ms=self._age.as_of_ms, error=str(error))
         except Exception as error:
-            # One answer that cannot be shown: whoever looks is told, and the next one may be another.
+            # One answer cannot be shown. The viewer is told why, and the next answer may do.
             log.exception("%s met an error that nobody expected: please report", self._thread.name)
             return Age(as_of_ms=self._age.as_of_ms, error=f"an error that nobody expected: {error!r}")
         return Age(as_of_ms=now_ms())

@@ -1,10 +1,10 @@
-"""The page as a process of its own: `python -m spark_replication.page.process`.
+"""The page in a process of its own: `python -m spark_replication.page.process`.
 
-Whoever runs a cluster starts it (`page.served`). Decoding what 10,000 partitions are, encoding it and zipping it holds
-Python's lock: in the controller's process elections would wait for it.
+The process that runs a cluster starts this one (`page.served`). Decoding, encoding and zipping the state of 10,000
+partitions holds Python's GIL: in the controller's process, elections would wait for it.
 
-It prints where it serves. It ends when its standard input does, and so with the process that started it, however that
-ends.
+This process prints the page's URL. It ends when its standard input ends, and so together with the process that started
+it, however that one ends.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from spark_replication.page.server import PageServer
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import Security, read_security
 
-DEADLINE_MS = 5_000  # of a question to the cluster: time for a controller that hangs, and then for a broker
-NICENESS = 10  # brokers and the controller come first, where they share processors with it
+DEADLINE_MS = 5_000  # of a question to the cluster: enough for a controller that hangs, and then a broker
+NICENESS = 10  # brokers and the controller come first where they share processors with the page
 
 
 def serve_page(
@@ -39,7 +39,7 @@ def serve_page(
     stopping: threading.Event,
     say: Callable[[str], None],
 ) -> None:
-    """Until `stopping` is set. say: told where it is served."""
+    """Serve the page until `stopping` is set. `say` is called with its URL."""
     with closing(Admin(bootstrap, security=security, deadline_ms=DEADLINE_MS)) as admin:
         served = PageServer.start(admin, host=host, port=port, security=security)
         try:
@@ -85,7 +85,8 @@ def _say(url: str) -> None:
 
 
 def _until_input_ends(ended: Callable[[], None]) -> None:
-    """Past sys.stdin, whose lock a thread that is left behind in it would keep from the interpreter's end."""
+    """Call `ended` once standard input ends. This reads the descriptor, not sys.stdin: a thread that is left behind in
+    sys.stdin holds a lock that the interpreter's end needs."""
     while os.read(sys.stdin.fileno(), 1):
         pass
     ended()
@@ -94,5 +95,5 @@ def _until_input_ends(ended: Callable[[], None]) -> None:
 if __name__ == "__main__":
     code = main()
     sys.stderr.flush()
-    # Not sys.exit: a question to a cluster that is silent is under way, and Python would end beneath it.
+    # Not sys.exit: a question to a silent cluster may be under way, and the interpreter would end beneath it.
     os._exit(code)

@@ -1,4 +1,4 @@
-"""Events that viewers ask for, remembered for a moment: twenty pages that show the same ask once."""
+"""Remembers for a moment the events that viewers ask for: twenty pages that show the same events ask once."""
 
 from __future__ import annotations
 
@@ -13,19 +13,20 @@ from spark_replication.page.asking import Cluster
 from spark_replication.process.clock import now_ms
 
 FRESH_S = 1.0
-SHARE_MAX = 0.1  # of the time, what asking for the same may take
+SHARE_MAX = 0.1  # the share of time that repeating one question may take
 REMEMBERED_MAX = 64  # questions
 ASKED_AT_ONCE_MAX = 2  # each reads a table
 TURN_S = 2.0
 
 
 class RecentEvents:
-    """Thread-safe. While there is no answer, the last one is told, and how old it is."""
+    """Thread-safe. While a question has no new answer, its last one is returned, with its age and the error."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._turns = threading.BoundedSemaphore(ASKED_AT_ONCE_MAX)
-        self._lock = threading.Lock()  # guards what follows: until when an answer is good enough, and the answer
+        self._lock = threading.Lock()  # guards what follows
+        #: The answer to each question, after the time until which it is fresh.
         self._found: OrderedDict[DescribeEvents, tuple[float, Events]] = OrderedDict()
 
     def about(self, asked: DescribeEvents) -> Events:

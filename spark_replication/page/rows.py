@@ -1,4 +1,4 @@
-"""What a description of the cluster comes to in rows: how each partition, topic and broker is. Pure."""
+"""The rows of partitions, topics and brokers, as functions of a description of the cluster. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_replication.page.history import Totals
 
 
 def condition_of(command: PartitionCommand) -> PartitionCondition:
-    """The worst that is true of it."""
+    """The worst condition that holds for the partition."""
     state = command.state
     if state.leader is None:
         return "leaderless"
@@ -45,7 +45,7 @@ def partition_row(command: PartitionCommand, awaited: Awaited | None) -> Partiti
 
 
 def partition_rows(topic: TopicMetadata) -> list[PartitionRow]:
-    """By number."""
+    """The rows of a topic's partitions, by number."""
     commands = sorted(topic.partitions, key=lambda each: each.partition)
     return [partition_row(each, topic.waiting.get(each.partition)) for each in commands]
 
@@ -76,7 +76,7 @@ def with_totals(row: TopicRow, totals: Totals | None) -> TopicRow:
 
 
 def broker_rows(metadata: Metadata) -> list[BrokerRow]:
-    """Those that live, and those that have replicas."""
+    """The rows of all brokers that are registered or have replicas."""
     leads: Counter[BrokerId] = Counter()
     hosts: Counter[BrokerId] = Counter()
     lacking: Counter[BrokerId] = Counter()

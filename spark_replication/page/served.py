@@ -1,4 +1,4 @@
-"""The page of whoever runs a cluster: a process of its own, guarded by a thread of this one. It loads nothing of it.
+"""Runs the page in a child process, which a thread of this process guards. This process loads none of the page's code.
 
 The cluster goes on whether or not the page can be served.
 """
@@ -31,25 +31,26 @@ FILE = "page"  # in the directory of the process that guards it
 LOG_FILE = "page.log"
 RESTART_S = 2.0
 STOP_S = 5.0
-PORT_WAIT_S = 3.0  # for the page of a guard that was killed, which ends by itself
+PORT_WAIT_S = 3.0  # for the port of a page whose guard was killed: that page ends by itself
 POLL_S = 0.05
-REFUSED = 1  # page.process's exit code: it cannot be served, and the last line of its log says why
+REFUSED = 1  # the exit code of page.process if the page cannot be served: the last line of its log says why
 
 log = logging.getLogger(__name__)
 
 
 class ServedPage:
-    """directory: its file `page` tells other processes where it is served, or that it is nowhere, and by whose word;
-    after a restart it is served there again. A page that is killed is started again."""
+    """A page that is served until `stop`. Its process is started again if it is killed."""
 
     def __init__(self, bootstrap: str, settings: Settings, *, host: str, directory: Path) -> None:
         self._bootstrap = bootstrap
         self._settings = settings
         # The page has no TLS or token of its own: without a token nobody beyond this host may see it.
         self._host = host if settings.security_token_file else LOOPBACK
+        #: Its file `page` tells other processes the page's URL (empty if it is not served), and the pid of its guard.
+        #: The next guard serves the page at the same port.
         self._directory = directory
         self._url: str | None = None
-        self._known = threading.Event()  # where it is served, or that it is not
+        self._known = threading.Event()  # set once it is known where the page is served, or that it is not
         self._lock = threading.Lock()  # guards what follows
         self._stopping = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
@@ -61,11 +62,11 @@ class ServedPage:
 
     @property
     def url(self) -> str | None:
-        """None: it is not served, or not yet."""
+        """The page's URL. None if it is not served, or not yet."""
         return self._url
 
     def wait_known(self, timeout_s: float) -> str | None:
-        """Its address, once it is known where it is served, or that it is not."""
+        """Wait until it is known where the page is served, or that it is not. Return its URL, or None."""
         self._known.wait(timeout_s)
         return self._url
 
@@ -104,7 +105,7 @@ class ServedPage:
         self._tell(None)
 
     def _serve(self) -> int:
-        """Until it ends; its exit code."""
+        """Run the page's process until it ends. Return its exit code."""
         port = self._settings.page_port or self._port_before()
         with self._lock:
             if self._stopping.is_set():
@@ -118,7 +119,7 @@ class ServedPage:
             return process.wait()
 
     def _port_before(self) -> int:
-        """0: there was none, or another has it."""
+        """The port that the page had before. 0 if there was none, or if it is taken after PORT_WAIT_S."""
         wanted = _port_of(read_url(self._directory))
         deadline_s = time.monotonic() + PORT_WAIT_S
         while (found := port_again(self._host, wanted)) != wanted and time.monotonic() < deadline_s:
@@ -131,8 +132,8 @@ class ServedPage:
         place = [f"--bootstrap={self._bootstrap}", f"--host={self._host}", f"--port={port}"]
         rotate_unused(self._directory / LOG_FILE)
         with (self._directory / LOG_FILE).open("ab") as log_file:
-            # In a process group of its own, since Ctrl-C is for whoever guards it; in the same session, since Linux
-            # weighs the niceness of a process against those of its session alone.
+            # A process group of its own, since Ctrl-C is for the guard. The same session, since Linux weighs the
+            # niceness of a process only against those of its session.
             process = subprocess.Popen(
                 [*command, *place],
                 stdin=subprocess.PIPE,
@@ -148,13 +149,14 @@ class ServedPage:
 
     def _tell(self, url: str | None) -> None:
         self._url = url
-        with contextlib.suppress(OSError):  # whoever asks this process hears it all the same
+        with contextlib.suppress(OSError):  # whoever asks this process by RPC is answered all the same
             (self._directory / FILE).write_text(f"{url or ''}\n{os.getpid()}\n", encoding="utf-8")
         self._known.set()
 
 
 def page_action(url: Callable[[], str | None]) -> Handled:
-    """Tells where the page is served. url: called for each request, since the page starts after the server of this."""
+    """The action that tells where the page is served. `url` is called for each request: the page starts later than the
+    server of this action."""
     return handled(DESCRIBE_PAGE, lambda _asked: PageDescription(url=url()))
 
 
@@ -164,12 +166,12 @@ def is_told(directory: Path, guard: int) -> bool:
 
 
 def read_url(directory: Path) -> str | None:
-    """Where the page was served last, by whichever guard; None: nowhere."""
+    """The last URL of the page, whoever guarded it; None if there is none."""
     return _told(directory)[0] or None
 
 
 def _told(directory: Path) -> tuple[str, str]:
-    """The address, and the guard's pid."""
+    """The page's URL and the guard's pid, each empty if unknown."""
     with contextlib.suppress(OSError, UnicodeDecodeError):
         lines = (directory / FILE).read_text(encoding="utf-8")[:FILE_CHARACTERS_MAX].splitlines()
         url, guard = [each.strip() for each in [*lines, "", ""][:2]]

@@ -1,4 +1,4 @@
-"""Serves the page: a thread of its own, a port of its own, and an end."""
+"""Serves the page on a thread and a port of its own."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_replication.page.watch import Watch
 from spark_replication.process.loopback import is_loopback, require_loopback
 from spark_replication.transport.security import Security
 
-CONNECTIONS_MAX = 256  # more are told to come later
+CONNECTIONS_MAX = 256  # beyond these, uvicorn answers 503
 BACKLOG = 64
 ENDING_S = 1  # for requests that are under way
 STOP_S = 5.0
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 
 
 class PageServer:
-    """Use `start`. The cluster is its caller's to close, after `stop`."""
+    """Use `start`. The caller closes the cluster, after `stop`."""
 
     def __init__(self, cluster: Cluster, listener: socket.socket, host: str, security: Security) -> None:
         bell = Bell()
         self._bell = bell
         self.watch = Watch(cluster, bell.ring)
-        # On its own host nobody listens in.
+        # On loopback nobody listens in: TLS is not needed.
         context = None if security.tls is None or is_loopback(host) else security.tls.as_server
         document = Document()
         entry = Entry(
@@ -61,13 +61,14 @@ class PageServer:
         config.ssl = context
         self._listener = listener
         self._server = uvicorn.Server(config)
-        # In a thread it leaves signals alone.
+        # uvicorn handles signals on the main thread only, so it leaves them alone here.
         self._thread = threading.Thread(target=self._serve, name="page-server", daemon=True)
         self.url = f"{'http' if context is None else 'https'}://{_named(host)}:{listener.getsockname()[1]}/"
 
     @classmethod
     def start(cls, cluster: Cluster, *, host: str, port: int, security: Security) -> PageServer:
-        """host: loopback, unless there is a token. port: 0 = any that is free. StartFailed: it cannot be had."""
+        """Serve the page at this host, which is loopback unless there is a token, and port, 0 for any that is free.
+        Raises StartFailed if that port cannot be had."""
         if security.token is None:
             require_loopback(host, "the page is for loopback alone without a token. Set security.token.file")
         family = socket.AF_INET6 if ":" in host else socket.AF_INET

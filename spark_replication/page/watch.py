@@ -1,7 +1,7 @@
-"""Looks at the cluster while somebody looks at the page: one question for all viewers together, and one answer kept.
+"""Watches the cluster while somebody looks at the page. All viewers share one question, and its answer is kept.
 
 Each kind of question has a thread and an age of its own, so that none waits for another: who leads what, how large logs
-are, and what set off what is wrong.
+are, and what caused the present trouble.
 """
 
 from __future__ import annotations
@@ -40,21 +40,22 @@ from spark_replication.process.clock import now_ms
 LOOK_S = 0.5  # what has happened is seen after half a second at most, if the cluster is not too large
 SIZES_S = 2.0
 CAUSES_S = 1.0
-CAUSES_KEPT_S = 2.0  # the mirror may tell a moment later
+CAUSES_KEPT_S = 2.0  # then the question is repeated: the mirror may learn of a cause a moment later
 REASONS_MAX = 100
 
 CLUSTER, SIZES = "cluster", "sizes"
 
 
 class Watch:
-    """Thread-safe. changed: called on a thread of its own whenever there is something new to show."""
+    """Thread-safe."""
 
     def __init__(self, cluster: Cluster, changed: Callable[[], None]) -> None:
         self._cluster = cluster
+        #: Called whenever there is something new to show, on the thread of a question.
         self._changed = changed
         self._events = RecentEvents(cluster)
         self._causes = _Causes(self._events)
-        self._showing = threading.Lock()  # one thread at a time: none shows what is older than what is shown
+        self._showing = threading.Lock()  # held while showing, so that nothing older replaces what is shown
         self._lock = threading.Lock()  # guards what follows; never held while the cluster is asked
         self._board = Board(version=now_ms())
         self._history = History()
@@ -77,7 +78,7 @@ class Watch:
             look.stop()
 
     def want(self) -> None:
-        """Somebody looks. Whom else to ask is known once the cluster has answered."""
+        """Note that somebody looks. Until the cluster has answered, it alone is asked: its answer names the brokers."""
         for look in self._looks if self._metadata is not None else (self._look,):
             look.want()
 
@@ -125,7 +126,7 @@ class Watch:
             self._changed()
 
     def _health_of(self, metadata: Metadata) -> Health:
-        """The same for as long as nothing of it is new: it costs a look at each partition."""
+        """The cluster's health, kept for as long as nothing of it is new: computing it looks at each partition."""
         told, known = self._causes.told, self._health
         if known is not None and known[0] is metadata and known[1] is told:
             return known[2]
@@ -150,7 +151,7 @@ class Watch:
 
     @property
     def tries(self) -> int:
-        """How often the cluster was asked how it is."""
+        """How often the cluster was asked for its metadata."""
         return self._look.tries
 
     @property
@@ -159,7 +160,7 @@ class Watch:
 
     @property
     def mark(self) -> str:
-        """Another one as soon as anything of the details may be another."""
+        """The ETag of details: it changes whenever one of them may have changed."""
         newest = self._history.newest_ms
         return f"{self._board.version}-{newest}-{self._sizes.at_ms}"
 
@@ -194,7 +195,7 @@ class Watch:
         return self._cluster.metrics(broker)
 
     def not_ready(self) -> str:
-        """Why the cluster cannot be said to be there; empty: it can."""
+        """Why the cluster is not ready; empty if it is."""
         age = self.age
         if age.error or age.as_of_ms is None:
             return age.error or "the cluster was not asked yet"
@@ -211,23 +212,23 @@ NOTHING_TOLD = _Told(None, ())
 
 
 class _Causes:
-    """wanted: of which events the reasons of the verdict are to be explained; None: of none."""
-
     def __init__(self, events: RecentEvents) -> None:
         self._events = events
+        #: The question for the events that explain the reasons of the verdict; None if nothing is to be explained.
         self.wanted: DescribeEvents | None = None
         self.told = NOTHING_TOLD
         self._asked_s = 0.0
 
     def remembered(self, asked: DescribeEvents) -> tuple[ToldEvent, ...]:
-        """At once: what was told to this very question. Its answer may be old: `explained` knows an earlier trouble."""
+        """Return at once the last answer to this very question. It may be old: `explained` knows an earlier trouble."""
         return self.told.events if self.told.asked == asked else ()
 
     def ask(self) -> None:
-        """On the thread of causes. That there is no answer is no news: the mirror's trouble is among the reasons."""
+        """Ask for the wanted events, on the thread of causes. A failure is not reported: the mirror's trouble is among
+        the reasons."""
         wanted = self.wanted
         if wanted is None:
-            self.told = NOTHING_TOLD  # the same trouble, if it comes again, has another cause
+            self.told = NOTHING_TOLD  # if the same trouble comes again, it has another cause
             return
         if wanted == self.told.asked and time.monotonic() < self._asked_s + CAUSES_KEPT_S:
             return
@@ -240,7 +241,7 @@ class _Causes:
 def events_asked(
     partition: str | None, topic: str | None, broker: int | None, cause: str | None, last: int
 ) -> DescribeEvents:
-    """InvalidRequest: there can be no such partition."""
+    """The question for these events. Raises InvalidRequest if `partition` is no name of a partition."""
     return DescribeEvents(
         partitions=() if partition is None else (named_partition(partition),),
         topics=() if topic is None else (topic,),
