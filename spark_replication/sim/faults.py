@@ -1,7 +1,7 @@
-"""The fault schedule of a run: values, made up front from the seed, so that a shrink can leave some out and run again.
+"""The fault schedule of a run: values made up front from the seed, so that a shrink can leave some out and run again.
 
-A fault names what happens and when; whom it hits is decided by `pick` at that moment (a number, taken modulo those that
-it can hit), so that a schedule with fewer faults still makes sense.
+A fault names what happens and when. Its `pick` decides at that moment whom it hits (a number, modulo how many it can
+hit), so that a schedule with fewer faults still makes sense.
 """
 
 from __future__ import annotations
@@ -18,18 +18,17 @@ GARBAGE_MS = (200, 1500)
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """for_ms: how long it lasts, for those that do."""
-
     at_ms: int
     kind: str
     pick: int = 0
+    #: How long it lasts, for the kinds that last.
     for_ms: int = 0
 
     def __str__(self) -> str:
         return f"{self.kind}({self.pick}) at {self.at_ms} ms" + (f" for {self.for_ms} ms" if self.for_ms else "")
 
 
-# How often each kind comes, against the others; and how long it lasts, in ms.
+# How often each kind comes beside the others. LASTING says how long it lasts, in ms.
 BROKERS = {
     "kill": 6,
     "kill_leader": 6,
@@ -75,7 +74,7 @@ ADMIN = {
     "recovery_enabled": 3,
 }
 KINDS: Mapping[str, int] = {**BROKERS, **NETWORK, **ZOOKEEPER, **CONTROLLER, **ADMIN}
-FAULTS = (*KINDS, GARBAGE)  # which comes in some runs of every mix
+FAULTS = (*KINDS, GARBAGE)  # garbage comes in some runs of every mix
 LASTING = {
     "kill": (20, 1200),
     "kill_leader": (20, 1200),
@@ -106,12 +105,14 @@ LASTING = {
 
 
 class Profile(msgspec.Struct, frozen=True):
-    """A mix: how often each kind comes beside the others, and how many there are in a run. queries: they write, and
-    nobody else."""
+    """A mix of faults."""
 
+    #: How often each kind comes beside the others.
     weights: Mapping[str, int]
+    #: The least and the most faults of a run.
     faults: tuple[int, int] = (9, 21)
     story_ms: int = 3_000
+    #: Whether only queries or jobs write.
     queries: bool = False
 
 
@@ -130,8 +131,8 @@ _RESTARTS = {name: BROKERS[name] for name in ("kill", "kill_leader", "torn_write
 PROFILES: Mapping[str, Profile] = {
     "mixed": Profile(KINDS),
     "power": _mix(_POWER),
-    "segments": _mix(_SEGMENTS, by=30),  # that had just begun as the power went
-    "cuts": _mix(_CUTS, by=30),  # of what parts from a new leader's log, as the power goes
+    "segments": _mix(_SEGMENTS, by=30),  # losses of power just after a segment has begun
+    "cuts": _mix(_CUTS, by=30),  # losses of power as a follower cuts what is not on a new leader's log
     "syncs": _mix(_SYNCS, by=30),
     "network": _mix(NETWORK),
     "zookeeper": _mix(ZOOKEEPER),
@@ -140,7 +141,7 @@ PROFILES: Mapping[str, Profile] = {
     "restarts": _mix(_RESTARTS, {"no_controller": 3, "late_write": 4}),
     "queries": Profile(KINDS, queries=True),
 }
-DRAWN = "drawn"  # a mix of each seed's own: what breaks may need faults to meet that nobody has thought of together
+DRAWN = "drawn"  # a mix drawn for each seed: a break may need kinds that nobody has thought of together
 MIXES = (*PROFILES, DRAWN)
 DEFAULT = "default"
 _TAKING_TURNS = (
@@ -150,7 +151,7 @@ _TAKING_TURNS = (
 
 
 def profile_of(name: str, seed: int) -> Profile:
-    """`default`: seeds take turns, so that any range of them has met every mix."""
+    """The mix of this name. For `default`, seeds take turns, so that any range of them meets every mix."""
     mix = _TAKING_TURNS[seed % len(_TAKING_TURNS)] if name == DEFAULT else name
     return _drawn(seed) if mix == DRAWN else PROFILES[mix]
 
@@ -161,7 +162,7 @@ def _drawn(seed: int) -> Profile:
 
 
 def _garbage(seed: int, profile: Profile) -> list[Fault]:
-    """In ZooKeeper, in some runs. Drawn by itself, so that it changes no other fault of a seed."""
+    """Faults that put garbage into ZooKeeper, in some runs. Drawing them apart changes no other fault of a seed."""
     rng = random.Random(f"{seed}/garbage")
     count = rng.randint(1, 3) if rng.random() < GARBAGE_SHARE else 0
     return [

@@ -16,7 +16,7 @@ from spark_replication.sim.world.zookeeper import Taken
 
 SLOW_MS = (4, 40)
 SKEW_MS = 700
-WRITTEN_BACK = (0.0, 0.0, 0.2, 0.5, 1.0)  # of a host's files and folders, as its power goes
+WRITTEN_BACK = (0.0, 0.0, 0.2, 0.5, 1.0)  # the share of a host's files and folders that is on disk as its power goes
 
 LOSE_ANSWERS = ("changes an ISR", "controller writes", "registers", "campaigns", "marks itself as shutting down")
 
@@ -40,7 +40,7 @@ class Injector:
             self._world.counts[f"fault_{fault.kind}"] += 1
 
     def _later(self, delay_ms: int, what: str, action: Callable[[], None]) -> None:
-        """Not once everything is being healed: that does it all at once."""
+        """Do this later, unless everything is healed by then: healing does it all at once."""
         self._world.after(delay_ms, what, lambda: None if self._healed else action())
 
     # Whom it hits
@@ -76,11 +76,11 @@ class Injector:
         return True
 
     def _flapping_leader(self, fault: Fault) -> bool:
-        """Killed and started again so soon that it leads on in the same leader epoch."""
+        """Kill a leader, and start it again so soon that it leads on in the same leader epoch."""
         return self._killed(self._leader(fault), fault.for_ms)
 
     def _torn_write(self, fault: Fault) -> bool:
-        """Killed in the midst of a change of its disk: between bytes and index entry, say, or within one of them."""
+        """Kill a broker in the midst of a change of its disk, such as between bytes and index entry or within one."""
         process = self._living(fault)
         if process is None:
             return False
@@ -101,7 +101,7 @@ class Injector:
         return self._lost_power(self._leader(fault), fault.for_ms)
 
     def _power_loss_all(self, fault: Fault) -> bool:
-        """Several hosts at once, back one after the other."""
+        """Cut the power of several hosts at once. They come back one after the other."""
         processes = self._cluster.living()
         for number, process in enumerate(processes):
             if (fault.pick >> number) % 4:
@@ -109,8 +109,8 @@ class Injector:
         return bool(processes)
 
     def _late_log_info(self, fault: Fault) -> bool:
-        """All are killed and trust no page cache, or lose power, and are asked for their logs; an answer stays on its
-        way while who gave it loses what it told of."""
+        """Delay an answer about logs, while its broker loses what it told of. Before that, all brokers lose power, or
+        are killed if they trust no page cache, so that they are asked for their logs."""
 
         def answered(source: str) -> None:
             process = next((process for process in self._cluster.living() if process.name == source), None)
@@ -126,7 +126,7 @@ class Injector:
         return True
 
     def _crash_host(self, process: BrokerProcess | None, down_ms: int) -> None:
-        """Its session ends at once, so that its next life is there before its late answer."""
+        """Cut a host's power, and end its session at once, so that its next life comes before its late answer."""
         if process is not None:
             self._lost_power(process, down_ms)
             self._cluster.zookeeper.expire(process.session)
@@ -177,7 +177,7 @@ class Injector:
         process.host.disk.files.full = True
 
         def empty() -> None:
-            """Its operator frees space, and may restart it: without that, too, it writes again."""
+            """Free space, and restart the broker in half of the cases: it writes again without a restart, too."""
             process.host.disk.files.full = False
             if fault.pick % 2:
                 self._killed(process.host.process, 20)
@@ -188,7 +188,8 @@ class Injector:
         return True
 
     def _failing_sync(self, fault: Fault) -> bool:
-        """What is on its disk nobody knows, and what it reads is all there; then it is killed, and starts again."""
+        """Fail the syncs of a broker: it can read all that it wrote, but any part may not be on its disk. Then it is
+        killed, and starts again."""
         process = self._living(fault)
         if process is None:
             return False
@@ -243,7 +244,7 @@ class Injector:
         return [*(f"b{broker}" for broker in self._cluster.hosts), *self._cluster.candidates]
 
     def _partition(self, fault: Fault) -> bool:
-        """One place from all others, both ways."""
+        """Cut one place off from all others, both ways."""
         places = self._places()
         alone = places[fault.pick % len(places)]
         return self._cut(
@@ -256,7 +257,7 @@ class Injector:
         return one != other and self._cut({(one, other)}, fault)
 
     def _cut_follower(self, fault: Fault) -> bool:
-        """A follower hears nothing of its leader for long enough to leave the ISR."""
+        """Keep the messages of a leader from one follower for long enough that the follower leaves the ISR."""
         leader = self._leader(fault)
         followers = [broker for broker in self._cluster.hosts if leader is not None and broker != leader.broker]
         follower = _picked(followers, fault.pick >> 5)
@@ -302,7 +303,7 @@ class Injector:
         return True
 
     def _late_write(self, fault: Fault) -> bool:
-        """The next ISR change stays on its way, and who sent it is killed, and back before it lands."""
+        """Delay the next ISR change. Its sender is killed, and is back before the change lands."""
 
         def sent(process: Process) -> None:
             if isinstance(process, BrokerProcess):
@@ -320,7 +321,7 @@ class Injector:
             self._killed(process, self._world.between(2, 15))
 
     def _registration_removed(self, fault: Fault) -> bool:
-        """Somebody suspects a broker that lives, or one that has just registered and reads its state."""
+        """Remove the registration of a suspect that lives, or has just registered and reads its state."""
         if fault.pick % 3 == 0:
             self._cluster.zookeeper.hold_next("reads its state", 20, self._remove_registration_of)
             return True
@@ -349,7 +350,7 @@ class Injector:
         self._later(fault.for_ms, "starts again", lambda: self._cluster.start_candidate(controller.name))
 
     def _controller_crash_writing(self, fault: Fault) -> bool:
-        """With a write on its way: it lands, and nothing after it is sent."""
+        """Kill a controller with a write on its way: the write lands, and no other is sent after it."""
 
         def sent(process: Process) -> None:
             self._world.after(0, "is killed", lambda: None if self._healed else self._crash(process, fault), on=process)
@@ -358,7 +359,7 @@ class Injector:
         return True
 
     def _controller_ousted(self, fault: Fault) -> bool:
-        """/controller is removed by hand: another wins, and the old one hears of it late, its session still alive."""
+        """Remove /controller by hand: another wins, and the old one learns of it late, with its session still alive."""
         controller = self._cluster.controller()
         if controller is None:
             return False
@@ -368,7 +369,7 @@ class Injector:
         return True
 
     def _garbage(self, fault: Fault) -> bool:
-        """Somebody writes what nobody can read into a leaderAndISR, or into a topic, and mends it later."""
+        """Write what nobody can read into a leaderAndISR or a topic, and mend it later."""
         store = self._cluster.store
         partitions = [p for p in self._cluster.partitions() if p in store.partitions and p.topic not in store.deleting]
         partition = _picked(partitions, fault.pick)
@@ -399,7 +400,7 @@ class Injector:
     # The end
 
     def heal(self) -> None:
-        """The network, the disks, the processes; and people who wait for nothing but what must come by itself."""
+        """Heal the network, ZooKeeper, the disks and the processes. All else must come by itself after that."""
         self._healed = True
         self._cluster.network.heal()
         self._cluster.zookeeper.disarm()

@@ -1,4 +1,4 @@
-"""Runs of the simulator: one seed, a range of them on several processes, and the shrink of one that failed."""
+"""Runs of the simulator: of one seed, of a range of seeds on several processes, and the shrink of a failed run."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class Result(msgspec.Struct, frozen=True):
-    """Of one run. counts: how often each fault, election and other occurrence came."""
+    """The result of one run."""
 
     seed: int
     events: int
     epochs: int
+    #: How often each fault, election and other occurrence came.
     counts: dict[str, int]
     failure: Failure | None = None
     faults: tuple[Fault, ...] = ()
@@ -54,7 +55,7 @@ class Result(msgspec.Struct, frozen=True):
 def run_seed(
     seed: int, profile: str = DEFAULT, *, faults: Sequence[Fault] | None = None, traced: bool = False
 ) -> Result:
-    """One run, of the seed's own schedule or of another."""
+    """Run one seed, with its own schedule or with `faults`."""
     mix = profile_of(profile, seed)
     planned = schedule(seed, mix) if faults is None else list(faults)
     world = World(seed, traced=traced)
@@ -85,7 +86,7 @@ def run_seed(
 
 def _settings(seed: int) -> dict[str, Scalar]:
     return {
-        # So small that each batch begins one, or ten of them.
+        # So small that each batch begins a segment, or every tenth does.
         "segment.bytes": 1 if seed // 5 % 3 == 0 else SETTINGS["segment.bytes"],
         "recovery.trust.page.cache": seed % 7 > 2,
         "unclean.recovery.enabled": seed % 3 != 0,
@@ -115,7 +116,7 @@ def _epochs(cluster: SimulatedCluster) -> int:
 
 
 def _lead_on(cluster: SimulatedCluster) -> None:
-    """Every run has at least three leader epochs: the leader of a calm one is restarted until it has."""
+    """Restart the leader of a calm run until the run has at least three leader epochs."""
     first = TopicPartition(TOPIC, 0)
     for _ in range(EPOCH_ATTEMPTS_MAX):
         if _epochs(cluster) >= EPOCHS_MIN:
@@ -132,7 +133,7 @@ def _lead_on(cluster: SimulatedCluster) -> None:
 
 
 class Report(msgspec.Struct):
-    """Of a range of seeds."""
+    """The results of a range of seeds."""
 
     seeds: int = 0
     events: int = 0
@@ -179,7 +180,7 @@ def _run_task(task: tuple[Sequence[int], str]) -> list[Result]:
 
 
 def shrink(result: Result, profile: str = DEFAULT) -> Result:
-    """The same invariant broken by fewer faults: halves are left out first, then single ones."""
+    """Break the same invariant with fewer faults: halves are left out first, single faults last."""
     assert result.failure is not None, "it failed"
     best = result
     size = max(1, len(best.faults) // 2)

@@ -1,4 +1,4 @@
-"""One simulated broker: the host with its disk, and the process that lives on it, as engine.broker_host has it."""
+"""A simulated broker: a host with its disk, and the process on it, which does what engine.broker_host says."""
 
 from __future__ import annotations
 
@@ -70,11 +70,12 @@ Of = TypeVar("Of")
 
 
 class Host:
-    """A machine with one broker's directory. boots: how often it has started; its processes share one boot."""
+    """A machine with one broker's directory."""
 
     def __init__(self, broker: BrokerId) -> None:
         self.broker = broker
         self.disk = Disk()
+        #: How often the machine has started. All processes between two starts share one boot id.
         self.boots = 0
         self.lives = 0
         self.process: BrokerProcess | None = None
@@ -85,17 +86,18 @@ class Host:
 
 
 class Told(NamedTuple):
-    """Who is to hear what of a process. respawn: its guardian is to start the next one."""
+    """Callbacks for what happens to a process."""
 
     failed: Callable[[BrokerProcess, ReplicaOf], None]
     died: Callable[[BrokerProcess], None]
+    #: The guardian is to start the next process.
     respawn: Callable[[], None]
     recovered: Callable[[], None]
     registered: Callable[[], None]
 
 
 class BrokerProcess(Process):
-    """From the lock on its directory to its end. `find`: the process that serves at a registration's address."""
+    """A broker's process, from the lock on its directory to its end."""
 
     def __init__(
         self,
@@ -119,6 +121,7 @@ class BrokerProcess(Process):
         self.life = host.lives
         self._zookeeper = zookeeper
         self._settings = settings
+        #: The process that serves at a registration's address.
         self._find = find
         self._told = told
         self._ticks = 0
@@ -158,7 +161,7 @@ class BrokerProcess(Process):
         self._told.died(self)
 
     def process_of(self, broker: BrokerId) -> BrokerProcess | None:
-        """ZooKeeper knows it best; without a connection, what was last heard."""
+        """The process of this broker, as ZooKeeper has it registered; without a connection, as last known here."""
         if self.connected:
             registered = self._zookeeper.store.registered.get(broker)
         else:
@@ -176,7 +179,7 @@ class BrokerProcess(Process):
         self.world.after(self.world.between(1, TICK_MS), "tick", self._tick, on=self)
 
     def stop(self, stopped: Callable[[], None]) -> None:
-        """stopped: called at the end of a controlled stop."""
+        """Begin a controlled stop. `stopped` is called at its end."""
         self._stopped = stopped
         self._happened(StopAsked("asked to stop"))
 
@@ -210,7 +213,7 @@ class BrokerProcess(Process):
         self.world.after(ms, "has waited", lambda: self._ended(step, Done), on=self)
 
     def _ask(self, what: str, operate: Callable[[], Any], found: Callable[[Any], Event]) -> None:
-        """found: what it means that ZooKeeper has answered so."""
+        """Ask ZooKeeper. `found` turns its answer into an event."""
         step = self._course.steps
 
         def answered(answer: object) -> None:
@@ -227,7 +230,8 @@ class BrokerProcess(Process):
         perform(self.session, what, wanted, ended)
 
     def _ended(self, step: int, how: Callable[[], Event]) -> None:
-        """Unless another step has begun since. In live/ one thread does them all, and none ends late."""
+        """Report the end of a step, unless another has begun since. In live/ one thread runs all steps: none ends
+        late."""
         if step == self._course.steps:
             self._happened(how())
 
@@ -292,7 +296,7 @@ class BrokerProcess(Process):
         return self._zookeeper.connect(self, self._gone)
 
     def _gone(self) -> None:
-        """The session has expired, or the registration is gone, of which this process has heard last."""
+        """Report that the session has expired: the last registration that this process knows of is gone."""
         if self.epoch is not None:
             self._happened(Gone(self.epoch))
 
@@ -360,7 +364,7 @@ class BrokerProcess(Process):
         self._happened(Done())
 
     def _tick(self) -> None:
-        """Once it serves, as live/ does. What it does more rarely there it does more often here: stories are short."""
+        """Perform the duties of live/, once the broker serves. Rare ones come more often here: stories are short."""
         if self._course.doing is not Do.SERVE and not self._ticks:
             self.world.after(TICK_MS, "tick", self._tick, on=self)
             return
@@ -473,7 +477,7 @@ class BrokerProcess(Process):
 
     @contextmanager
     def _leaving(self, unreadable: Unreadable) -> Iterator[None]:
-        """What this broker does by what it has read takes no folder of what nobody can read."""
+        """Check that what is done meanwhile gives up no folder of a partition that cannot be read."""
         before = {found for found in self._logs.found() if unreadable.hides(found[0])}
         yield
         gone = before.difference(self._logs.found()) if before else ()
@@ -481,14 +485,14 @@ class BrokerProcess(Process):
             raise InvariantBroken("unreadable_changes_nothing", f"{self.name} gave up {partition} of {topic_id}")
 
     def asked(self, life: int) -> BrokerLoop:
-        """Of this process, not of another that serves at its address now."""
+        """The loop of this process. Raises BrokerNotAvailable if another life is asked for, or this one is stopping."""
         if life != self.life or self.stopping:
             raise BrokerNotAvailable(f"{self.name} is not that process")
         return self.loop
 
 
 class _Flusher:
-    """ports.Flusher: a while later, if the process is still there."""
+    """ports.Flusher: a flush ends a while later, if the process still lives."""
 
     def __init__(self, process: BrokerProcess) -> None:
         self._process = process

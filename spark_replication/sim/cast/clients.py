@@ -1,6 +1,6 @@
 """Clients of the simulated cluster: producers that retry by the errors' flags, and readers that follow.
 
-They know what any client knows: metadata of some broker, routed by core.routing.
+They know what any client knows: metadata from some broker, routed by core.routing.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Client(Process):
         raise NotImplementedError
 
     def reload(self, topic: str) -> None:
-        """Ask any broker; what it answers is learned when it comes."""
+        """Ask any broker for metadata, and learn from its answer once that comes."""
         living = self.cluster.brokers()
         if not living:
             return
@@ -94,14 +94,14 @@ class Client(Process):
 
 
 class Producer(Client):
-    """One batch under way at a time; sent again until it is known to be stored, or can no longer be."""
+    """Sends one batch at a time, again and again until it is known to be stored, or can no longer be."""
 
     def __init__(self, number: int, cluster: Cluster, *, acks: int | str) -> None:
         super().__init__(f"p{number}", cluster)
         self._number = number
         self._acks = acks
         self._target: TopicPartition | None = None
-        self._life = 0  # somebody else, with the same id
+        self._life = 0  # rises when another producer begins with the same id
         self._epoch = -1
         self._sequence = 0
         self._attempt = 0
@@ -113,7 +113,7 @@ class Producer(Client):
         self.world.after(self.world.between(*delay_ms), what, action, on=self)
 
     def _choose(self) -> None:
-        """Another partition, or another epoch of this producer: its sequence starts anew."""
+        """Begin another epoch of this producer, perhaps on another partition: its sequence starts anew."""
         there = self.cluster.topics()
         if self._target not in there or self.world.chance(0.02):
             self._target = there[self._number % len(there)] if there and self.world.chance(0.7) else None
@@ -155,8 +155,8 @@ class Producer(Client):
     def _produce(
         self, leader: BrokerProcess, target: TopicPartition, content: bytes, place: tuple[int, int], attempt: int
     ) -> None:
-        """In the broker, which stores it in the version of the schema that it knows. place: the producer's epoch
-        and its sequence."""
+        """Append in the broker, which stores the batch in the schema version that it knows. `place` is the producer's
+        epoch and its sequence."""
 
         def acknowledge(outcome: Place | ReplicationError) -> None:
             if isinstance(outcome, Place) and self._acks == "all":
@@ -211,7 +211,7 @@ class Producer(Client):
 
 
 class Reader(Client):
-    """Follows one partition after another; what it is shown is compared with what is committed."""
+    """Reads one partition after another to its end. What it reads is compared with what is committed."""
 
     def __init__(self, number: int, cluster: Cluster) -> None:
         super().__init__(f"r{number}", cluster)
@@ -245,7 +245,7 @@ class Reader(Client):
         return living[self.world.between(0, len(living) - 1)] if living else None
 
     def _serve(self, broker: BrokerProcess, target: TopicPartition, *, any_replica: bool) -> None:
-        """In the broker."""
+        """Read in the broker."""
         try:
             with broker.loop.partition(target) as replica:
                 self._offset = max(self._offset, replica.log.log_start)

@@ -51,7 +51,7 @@ class SimulatedCluster:
         settings: dict[str, Scalar],
         queries: Literal["streams", "jobs"] | None = None,
     ) -> None:
-        """queries: they write, and nobody else."""
+        """Only `queries` write, which are streams or jobs. If it is None, ordinary producers write."""
         self.world = world
         self.network = Network(world)
         self.settings = settings_from(SETTINGS, settings, OF_STREAMS if queries == "streams" else {})
@@ -147,7 +147,7 @@ class SimulatedCluster:
         return [host.process for host in self.hosts.values() if host.process is not None]
 
     def controller(self) -> Candidate | None:
-        """Who holds /controller, whatever it knows of that."""
+        """The living candidate that holds /controller in ZooKeeper, and commands. None if there is none."""
         session = self.zookeeper.controller
         process = session.process if session is not None else None
         return process if isinstance(process, Candidate) and process.loop is not None and process.alive else None
@@ -160,7 +160,7 @@ class SimulatedCluster:
             )
 
     def _died(self, process: BrokerProcess) -> None:
-        """Its guardian saw it; as often as not there is one."""
+        """Let a guardian report the death, as often as one is there."""
         if process.epoch is not None and self.world.chance(0.6):
             self.tell_controller(BrokerDeathReported(process.broker, process.incarnation), "a guardian reports a death")
 

@@ -1,6 +1,6 @@
 """One commit of a simulated controller: its groups go out a few at a time, one multi() after the other.
 
-What a lost answer leaves open is found out by reading, as zk.controller.commit_pipeline does it (core.law.standing).
+After a lost answer, it reads what has become of the groups, as zk.controller.commit_pipeline does (core.law.standing).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ RETRY_MS = (10, 60)
 
 
 class Commit:
-    """Groups on their way, a few at a time. What a lost answer leaves open is found out by reading."""
+    """The groups of one commit, and their answers so far."""
 
     def __init__(self, term: Commanding, groups: Sequence[Group], then: Callable[[list[GroupAnswer]], None]) -> None:
         self._term = term
@@ -44,7 +44,8 @@ class Commit:
         self._request("controller writes", self._alone(self._waiting[:size]), self._store)
 
     def _alone(self, numbers: Sequence[int]) -> Sequence[int]:
-        """As far as none writes what one before it has written: of that, what shows is the later one's."""
+        """The first of these groups, up to one that writes what an earlier one writes: only the later write of the two
+        would show."""
         written: set[TopicPartition | str] = set()
         for place, number in enumerate(numbers):
             mine = _written(self._groups[number])
@@ -90,6 +91,6 @@ class Commit:
 
 
 def _written(group: Group) -> set[TopicPartition | str]:
-    """What it names a version of."""
+    """The partitions and topics that the group names a version of."""
     versioned = (write for write in group if isinstance(write, (PartitionWrite, TopicWrite)))
     return {write.partition if isinstance(write, PartitionWrite) else write.topic for write in versioned}

@@ -1,7 +1,7 @@
 """Simulated candidates for /controller: the winner runs the production ControllerLoop, as live/controller/host does.
 
-Its writes leave one multi() after the other, so that it can die between any two; one that was deposed goes on until it
-hears of it, and must change nothing.
+Its writes leave one multi() after the other, so that it can die between any two. A deposed controller goes on until it
+learns of that, and must change nothing.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ TIMEOUT_MS = 120
 RETRY_MS = (10, 60)
 CONNECT_MS = (1, 20)
 CAMPAIGN_MS = (10, 60)
-HOLDS = 0.5  # the lock of its directory, so that the next process there knows that this one is dead
-LATE_COMMAND = 0.1  # a command that was given up for lost is carried out all the same, later
+HOLDS = 0.5  # holds the lock of its directory, so that the next process there knows that this one is dead
+LATE_COMMAND = 0.1  # a command is applied late, too, as one may be that was given up for lost
 
 
 Answer = CommandAnswer | ReplicaLogInfos | ReplicationError
@@ -65,7 +65,7 @@ class Observer(Protocol):
 
 
 class Candidate(Process):
-    """One driver's process: `candidacy` says what it does, on a session of each candidacy's own."""
+    """A driver's process. engine.candidacy says what it does. Each candidacy has a session of its own."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class Candidate(Process):
 
     @property
     def session(self) -> Session:
-        """Of the present candidacy."""
+        """The session of the present candidacy."""
         assert self._session is not None
         return self._session
 
@@ -128,7 +128,7 @@ class Candidate(Process):
             case Instruction.CAMPAIGN:
                 self._campaign()
             case Instruction.STAND_BY:
-                self._marked("vacancy")  # it may have become vacant since
+                self._marked("vacancy")  # /controller may have become vacant meanwhile
             case Instruction.COMMAND:
                 self._command()
             case Instruction.RESIGN:
@@ -170,7 +170,7 @@ class Candidate(Process):
         session.request("loads", lambda: self.zookeeper.load(controller_epoch), answered)
 
     def lost(self, session: Session) -> None:
-        """This session, or what it had won."""
+        """Report that this session, or the /controller that it had won, is lost."""
         if session is self._session:
             commands = self._candidacy.instruction is Instruction.COMMAND
             self.happened(Happened.DEPOSED if commands else Happened.FAILED)
@@ -246,7 +246,7 @@ class Commanding:
         Commit(self, groups, then).send_next()
 
     def met_by(self, groups: Sequence[Group], answers: Sequence[GroupAnswer | None]) -> Unreadable:
-        """By writes of ours that were refused now."""
+        """The unreadable topics and partitions that our refused writes have met."""
         refused = [group for group, answer in zip(groups, answers, strict=True) if isinstance(answer, Refused)]
         writes = [write for group in refused for write in group]
         store = self.candidate.zookeeper.store
@@ -256,12 +256,12 @@ class Commanding:
         return garbage | Unreadable(reasons=dict.fromkeys(sorted(hidden), "garbage"), topics=hidden)
 
     def look_again(self) -> None:
-        """Whoever has met garbage, and hears of it once it is mended, finds out with the next look."""
+        """Find out that garbage is mended: this controller may learn that it met some only after that."""
         if not self._loads_anew and not self.candidate.zookeeper.store.unreadable.reasons:
             self.garbage_is_mended()
 
     def garbage_is_mended(self) -> None:
-        """What could not be read can be, or is gone: everything is loaded anew, a look later."""
+        """Load everything anew, a while later: what could not be read is readable, or gone."""
         loop, candidate = self.candidate.loop, self.candidate
         if self.over or loop is None:
             return
@@ -277,7 +277,7 @@ class Commanding:
     # Watches
 
     def read(self, what: str) -> None:
-        """A watch marked it; read once for all marks until then."""
+        """Read what a watch has marked, once for all marks until the reading."""
         if what in self._reading or self.over:
             return
         self._reading.add(what)
@@ -332,7 +332,7 @@ class Commanding:
 
 
 class Messenger:
-    """command_line.Messenger: delivers what is due over the network, and waits for the answer for `TIMEOUT_MS`."""
+    """command_line.Messenger: delivers due commands over the network, and waits `TIMEOUT_MS` for each answer."""
 
     def __init__(self, term: Commanding, line: CommandLine) -> None:
         self._term = term
@@ -404,7 +404,7 @@ class Messenger:
     def _answered(self, attempt: int, answer: Answer) -> None:
         if attempt != self._attempt or self._term.over:
             return
-        self._attempt += 1  # whatever else becomes of this attempt is nobody's
+        self._attempt += 1  # any later outcome of this attempt is ignored
         now_ms = self._term.candidate.world.now_ms
         if isinstance(answer, ReplicationError):
             news = self._line.failed(answer, now_ms)

@@ -1,7 +1,8 @@
 """The mirror of simulated drivers: the production rows and comparisons, over tables in memory.
 
-A write is made on one version of a table, and stored only if that is still the last, as mirror.delta_file does it; in
-between its process may be killed, stopped or deposed. One that was deposed goes on with what it had been told.
+A write is prepared for one version of a table, and stored only if that version is still the last, as in
+mirror.delta_file. In between, its process may be killed, stopped or deposed. A deposed process goes on with the news
+that it has.
 """
 
 from __future__ import annotations
@@ -33,21 +34,22 @@ WRITE_MS = (5, 60)
 LATE_MS = (200, 2_000)
 LATE = 0.05
 FAILS = 0.05
-STORED_ALL_THE_SAME = 0.5  # of what fails
+STORED_ALL_THE_SAME = 0.5  # of the writes of events that fail
 RETRY_MS = (100, 400)
-MUCH = 0  # rows beside those that leaders have confirmed: a thousand for the real one
+MUCH = 0  # so many rows may wait before confirmed leaders are written first: a thousand in the real mirror
 
 
 class MirrorTable:
-    """As a MERGE by the conditions of `table` leaves it. highest: the zxid of the newest row of each key that was ever
-    there. looked_at: each row that comes to be shown."""
+    """A table of the mirror, as a MERGE by the conditions of `table` leaves it."""
 
     def __init__(self, table: Table[Any], looked_at: Callable[[Table[Any], Any], None]) -> None:
         self.rows: dict[Key, Any] = {}
         self.version = 0
         self._table = table
+        #: Called with each row that comes to be shown.
         self._looked_at = looked_at
         self._low_water = -1
+        #: The zxid of the newest row that each key ever had.
         self._highest: dict[Key, int] = {}
 
     def existing(self) -> dict[Key, Any]:
@@ -94,15 +96,17 @@ class MirrorTable:
 
 
 class MirrorEvents:
-    """`events`: every row's chain is looked at as it grows. shown: as `event` of the status says it."""
+    """The table `events`. The chain of each row is checked as it grows."""
 
     def __init__(self) -> None:
         self.rows: list[EventRow] = []
         self.version = 0
         self.last = -1
+        #: The last event that the tables show, as `event` of the status says it.
         self.shown = -1
-        # What each row became last, and whatever it became.
+        #: What each row became last.
         self.became: dict[tuple[str, Key], str | None] = {}
+        #: Everything that each row ever became.
         self._all: dict[tuple[str, Key], set[str]] = {}
 
     def append(self, rows: list[EventRow]) -> None:
@@ -142,7 +146,7 @@ def _with_confirmed(told: Any, stored: Any) -> Any:
 class MirrorTables:
     def __init__(self, world: World) -> None:
         self.world = world
-        # Of its own, so that the stories of seeds are the same with a mirror and without.
+        #: A generator of its own, so that a seed's story is the same with a mirror and without one.
         self.rng = random.Random(f"{world.seed}/mirror")
         self.events = MirrorEvents()
         self.of = {table.name: MirrorTable(table, self.events.check_shown) for table in (BROKERS, TOPICS, PARTITIONS)}
@@ -162,7 +166,7 @@ class MirrorWriter:
         self._busy = False
 
     def tell(self, news: News) -> None:
-        """Brokers know it already, and one may confirm it sooner than the mirror is told."""
+        """Take news a while later: brokers know it already, and a leader may confirm it before the mirror has it."""
         self._news.append(news)
         self.wants_all = self.wants_all and news.complete is None
         self._after(TELL_MS, "tells the mirror", self._take_news)

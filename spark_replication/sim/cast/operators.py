@@ -52,7 +52,7 @@ class Operators:
         return OTHER in self._cluster.store.topics
 
     def remake_topic(self, fault: Fault) -> bool:
-        """Deleted, and made again under its name while some may not have heard of the one or the other."""
+        """Delete the topic, and create it again while some brokers may not know of the one or the other."""
         if OTHER not in self._cluster.store.topics:
             return self.create_topic(fault)
         self._cluster.ask(DeleteTopic(topic=OTHER))
@@ -62,7 +62,7 @@ class Operators:
         return True
 
     def widen_topic(self, fault: Fault) -> bool:
-        """To the next version or the one after it; to one that it has had, which is refused."""
+        """Widen a topic to its next version or the one after that, or to an earlier one, which is refused."""
         topic = OTHER if fault.pick & 1 and OTHER in self._cluster.store.topics else TOPIC
         self._cluster.ask(WidenTopic(topic=topic, schema=SCHEMAS[(fault.pick >> 1) % len(SCHEMAS)]))
         return topic in self._cluster.store.topics
@@ -80,7 +80,7 @@ class Operators:
         return count > 1
 
     def readd_partitions(self, fault: Fault) -> bool:
-        """Removed, and added again on the same brokers, some of which may not have heard of either."""
+        """Remove a partition, and add it again on the same brokers, some of which may not know of either."""
         if not self.remove_partitions(fault):
             return False
         count = self._count(TOPIC)
@@ -91,7 +91,7 @@ class Operators:
         return True
 
     def reassign(self, fault: Fault) -> bool:
-        """Of one partition, or of all of its topic at once."""
+        """Reassign one partition, or all of its topic at once."""
         partition = self._partition(fault)
         if partition is None:
             return False

@@ -1,7 +1,7 @@
-"""Pipelining producers: the window and the refusals that ship, over simulated streams.
+"""Pipelining producers: the production window and refusals, over simulated streams.
 
-As client.sender does it: all that the window gives goes out at once; an answer that is no acknowledgement ends the
-lane, and the next one sends again what is left, over the same stream if that still goes to the leader.
+As in client.sender, all that the window gives goes out at once. A refusal ends the lane. The next lane sends again what
+is left, over the same stream if that still goes to the leader.
 """
 
 from __future__ import annotations
@@ -38,22 +38,24 @@ DEADLINE_MS = 900
 SENDS_PROBABILITY = 0.1  # at a tick
 SENDS_TOGETHER_MAX = 4
 IN_FLIGHT_MAX = 6
-ANOTHER_PROBABILITY = 0.3  # once all is answered: brokers know nothing of the next
+ANOTHER_PROBABILITY = 0.3  # once all is answered, another producer begins, of which brokers know nothing
 TOO_LARGE_PROBABILITY = 0.05
 OVERLOADED_PROBABILITY = 0.01
 TOO_LARGE = b"too large"
-FIRST_ID = 1_000  # those of other producers are below it
+FIRST_ID = 1_000  # the ids of other producers are lower
 
 
 class PutStream:
-    """To one broker process, with what it has refused. open: nothing was lost on it."""
+    """A stream to one broker process."""
 
     def __init__(self, client: Client, leader: BrokerProcess) -> None:
         network = client.cluster.network
         self.leader = leader
         self.forth = Stream(client.world, network, client.name, leader.name, leader)
         self.back = Stream(client.world, network, leader.name, client.name, client)
+        #: What the broker has refused on this stream.
         self.refused = RefusedLanes()
+        #: Whether nothing was lost on this stream.
         self.open = True
 
 
@@ -68,9 +70,10 @@ class Lane:
 
 
 class Pipeline(Client):
-    """To one partition at a time, by one producer: whoever begins gives it a window, and looks at it again and again
-    (`_look`). any_order: as BatchMetadata has it."""
+    """One producer that writes to one partition at a time. A subclass gives it a window (`_begin`), and calls `_look`
+    again and again."""
 
+    #: As in BatchMetadata.
     any_order = False
     _target: TopicPartition | None = None
 
@@ -83,7 +86,7 @@ class Pipeline(Client):
         self._progress_ms = 0
 
     def _add(self, content: bytes) -> bool:
-        """False: there is no room for it."""
+        """Add a batch to the window. False if there is no room for it."""
         send: Send[None] = Send(
             batch=content,
             kind=None,
@@ -109,7 +112,7 @@ class Pipeline(Client):
             self._give_up()
 
     def _look_at_lane(self) -> None:
-        """Answers stay away: the stream has broken, the leader is gone, or is another."""
+        """Give a lane up if answers stay away because the stream has broken, or the leader is gone, or is another."""
         assert self._target is not None
         if self._lane is None or self.world.now_ms - self._progress_ms < STALL_MS:
             return
@@ -240,7 +243,7 @@ class Pipeline(Client):
 
 
 class PipelinedProducer(Pipeline):
-    """It becomes another producer once all that the last one has sent is answered."""
+    """Becomes another producer, at times, once everything that it has sent is answered."""
 
     def __init__(self, number: int, cluster: Cluster) -> None:
         super().__init__(f"w{number}", cluster)

@@ -1,10 +1,10 @@
-"""Queries and jobs that write as spark.datasource.writing does: what is repeated has the numbers that it had.
+"""Queries and jobs that write as spark.datasource.writing does: a repeated append has the numbers that it had before.
 
-A query has tasks, each with its partition. All of a micro-batch are through before the next begins. A task may be tried
-again, or beside another attempt of it, and the whole micro-batch once more by a driver that was started again: at once,
-or after longer than brokers remember other producers. Of attempts that nobody waits for some go on.
+A query has tasks, each with its partition. All tasks of a micro-batch finish before the next micro-batch begins. A task
+may be tried again, or beside another attempt of it. A restarted driver may repeat the whole micro-batch: at once, or
+after longer than brokers remember other producers. Some of the attempts that nobody waits for go on.
 
-A job's tasks make several appends each, in the same order each time; the next batch is another job.
+A job's tasks make several appends each, in the same order each time. The next batch is another job.
 """
 
 from __future__ import annotations
@@ -21,26 +21,27 @@ from spark_replication.sim.cast.pipelined import IN_FLIGHT_MAX, TICK_MS, Pipelin
 from spark_replication.sim.judges.story import ATTEMPT
 
 TASKS = 2
-APPENDS = 3  # of a job's task
+APPENDS = 3  # of each task of a job
 BATCHES_MAX = 10_000
 AGAIN_MS = (10, 120)
 NEXT_MS = (20, 200)
 LONG_MS = (800, 1_500)
 SPECULATES = 0.02  # at a tick
 STARTS_AGAIN = 0.02
-REPEATS = 0.3  # a micro-batch that was through
-STAYS_AWAY = 0.3  # for long, before that
+REPEATS = 0.3  # a finished micro-batch
+STAYS_AWAY = 0.3  # for long, before it repeats
 GOES_ON = 0.5
-EXPIRE_MS = 300  # of other producers, in the log's time
+EXPIRE_MS = 300  # when other producers are forgotten, in the log's time
 FIRST_ID = 1_000_000
 
 
 class Append(NamedTuple):
-    """What a task sends, and under which numbers. any_order: see BatchMetadata."""
+    """What a task sends, and under which numbers."""
 
     producer: int
     epoch: int
     contents: list[bytes]
+    #: As in BatchMetadata.
     any_order: bool
 
 
@@ -53,7 +54,7 @@ class Attempt(Pipeline):
         append: Append,
         done: Callable[[Attempt], None],
     ) -> None:
-        """done: called once, whatever came of it."""
+        """`done` is called once, whatever the outcome."""
         super().__init__(name, cluster)
         self._target = target
         self._done = done
@@ -91,7 +92,7 @@ class Attempt(Pipeline):
 
 
 class Query(Client):
-    """Whoever makes one after its topic is gone makes another, with a checkpoint of its own."""
+    """A query. Once its topic is gone, another query begins, with a checkpoint of its own."""
 
     def __init__(self, number: int, cluster: Cluster, *, are_jobs: bool) -> None:
         super().__init__(f"q{number}", cluster)
@@ -103,11 +104,11 @@ class Query(Client):
         self._repeats = False
         self._next_ms = 0
         self._targets: list[TopicPartition] = []
-        self._left: dict[int, list[Attempt]] = {}  # tasks that are not through, with what works at them
+        self._left: dict[int, list[Attempt]] = {}  # the unfinished tasks, with the attempts at each
 
     @property
     def is_through(self) -> bool:
-        """Nothing is begun and not done."""
+        """Whether everything that was begun is done."""
         return not self._left and not self._repeats
 
     def start(self) -> None:
@@ -140,10 +141,10 @@ class Query(Client):
             self._try(task)
 
     def _go_on(self) -> None:
-        """With a batch."""
+        """Go on with a batch: try again, speculate, or start the driver again."""
         if self.world.chance(STARTS_AGAIN):
             self.world.counts["query_started_again"] += 1
-            self._leave()  # and it will not know of any task that was through
+            self._leave()  # a new driver does not know which tasks had finished
             self._repeats, self._next_ms = True, self.world.now_ms + self.world.between(*AGAIN_MS)
             return
         for task, attempts in self._left.items():
@@ -151,7 +152,7 @@ class Query(Client):
                 self._try(task)
 
     def _leave(self) -> None:
-        """Those who work for it: some are not reached."""
+        """End the attempts. Some are not reached, and go on."""
         for attempts in self._left.values():
             for attempt in attempts:
                 if not self.world.chance(GOES_ON):
@@ -174,7 +175,7 @@ class Query(Client):
         attempt.start()
 
     def _append_of_stream(self, task: int) -> Append:
-        """What it holds comes in another order each time: other bytes."""
+        """The append of a task. Each attempt has the same rows in another order, and so other bytes."""
         producer = FIRST_ID * (self._number + 1) + TASKS * self._lives + task
         content = b"%s%s%d" % (self._content(task), ATTEMPT, self._attempts)
         return Append(producer | KEPT_PRODUCER, self._batch, [content], any_order=True)

@@ -1,6 +1,6 @@
-"""Replication between simulated brokers: connections that break, over which engine.fetch_session has both of its ends.
+"""Replication between simulated brokers: connections that break, with both ends of engine.fetch_session.
 
-Signs of life are left out: that a connection brings nothing any longer is noticed by BREAK_NOTICED_MS.
+Signs of life are left out: a broken connection is noticed after BREAK_NOTICED_MS.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GATHER_MS = 1
 
 
 class Connection:
-    """Of one life of a follower to one process of a leader."""
+    """A connection from one life of a follower to one process of a leader."""
 
     def __init__(self, follower: BrokerProcess, leader: BrokerProcess, broker_epoch: int) -> None:
         world, network = follower.world, follower.network
@@ -45,7 +45,7 @@ class Connection:
         self.back = Stream(world, network, leader.place, follower.place, follower)
 
     def break_off(self) -> None:
-        """Something was lost on it: the follower notices after a while."""
+        """Break the connection, on which something was lost. The follower notices after a while."""
         if self.open:
             self.open = False
             world = self.follower.world
@@ -67,12 +67,12 @@ class Links:
         self._accepted: list[Connection] = []
 
     def registered(self) -> None:
-        """Connections say which life of this broker they belong to: those of an earlier one end."""
+        """Close the connections of an earlier life: each is made under the broker epoch of one life."""
         for link in self._links.take_all():
             link.close()
 
     def hang_up(self) -> None:
-        """The process ends: its peers notice."""
+        """Break all accepted connections, so that followers notice the end of this process."""
         for connection in self._accepted:
             connection.break_off()
 
@@ -139,7 +139,7 @@ class Links:
 
 
 class LeaderLink:
-    """A follower's side of one connection, and what is made of it after it broke."""
+    """A follower's link to one leader, over one connection after another."""
 
     def __init__(self, me: BrokerProcess, leader: BrokerId) -> None:
         self._me = me
@@ -185,7 +185,7 @@ class LeaderLink:
             self._wake(self._end.ended())
             return
         if not connection.open:
-            return  # it is noticed soon, and begun anew
+            return  # the break is noticed soon, and the connection made anew
         due = self._end.take_due(self._me.world.now_ms)
         ask(self._end, due, self._me.loop.partition, self._wait)
         frame = self._end.frame()
@@ -202,7 +202,7 @@ class LeaderLink:
             self._wake(wait_ms)
 
     def _connect(self) -> Connection | None:
-        """Ask for everything that is followed, under the epoch of this life."""
+        """Connect under the epoch of this life, and ask for everything that is followed. None if that cannot be."""
         leader = self._me.process_of(self._leader)
         network = self._me.network
         if leader is None or self._me.epoch is None:
@@ -229,7 +229,7 @@ class LeaderLink:
             self._wait()
 
     def _take(self, connection: Connection, answer: Answer) -> bool:
-        """Whether its leader is another process by now."""
+        """Take one answer. Return whether it failed, and the leader is another process by now."""
         partition = answer.told.topic_partition
         fetch = self._end.received(answer.number, partition)
         if fetch is None:

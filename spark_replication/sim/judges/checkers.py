@@ -1,7 +1,7 @@
 """The invariants (section 11 of the design), checked after every event. Each is named where it is found broken.
 
-Nothing here is decided by production code: what is committed, who lost what, and who was told what is observed. Work is
-proportional to what an event touched: the replicas of its process, and the members of ISRs and ELRs.
+Production code decides nothing here: checkers observe what is committed, who lost what, and who was told what. Their
+work is proportional to what an event touched: the replicas of its process, and the members of ISRs and ELRs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_replication.sim.world.disk import LogImage
 from spark_replication.sim.world.watched_store import WatchedStore
 from spark_replication.sim.world.world import InvariantBroken, Process, World
 
-PROBED = 60  # of the newest committed batches, whenever somebody begins to lead
+PROBED = 60  # how many of the newest committed batches are probed, whenever a replica begins to lead
 
 
 class Seen:
@@ -50,21 +50,18 @@ class Seen:
 
 
 class Checkers:
-    """lost: brokers whose host lost power, until they register again: whoever lists them does not know it yet.
-
-    flushed: what counts is on the disk (flush=always), so that a loss of power is none of what was committed.
-    """
-
     def __init__(self, world: World, store: WatchedStore, hosts: Mapping[BrokerId, Host], *, flushed: bool) -> None:
         self._world = world
         self._store = store
         self._hosts = hosts
+        #: Whether all that counts is on the disk (flush=always), so that a loss of power loses nothing committed.
         self._flushed = flushed
         self._stories: dict[tuple[TopicPartition, str], Story] = {}
         self._seen: dict[ReplicaLoop, Seen] = {}
         self._commanded: dict[object, int] = {}
         self._acks: list[tuple[Story, int, bytes, int]] = []
         self._narrowed: list[tuple[Story, tuple[BrokerId, ...]]] = []
+        #: Brokers whose host lost power, until they register again: whoever lists them in an ISR cannot know it yet.
         self.lost: set[BrokerId] = set()
         store.partition_stored = self.stored
         store.topic_stored = self.topic_stored
@@ -77,7 +74,7 @@ class Checkers:
         return found
 
     def stories(self) -> Iterable[Story]:
-        """Of the partitions that are there, and not on their way out."""
+        """The stories of the partitions that exist, and whose topics are not being deleted."""
         for partition in self._store.partitions:
             topic = self._store.topics.get(partition.topic)
             if topic is None or partition.topic in self._store.deleting:
@@ -87,13 +84,14 @@ class Checkers:
                 yield story
 
     def _is_there(self, story: Story) -> bool:
-        """Not removed, nor of a topic that is."""
+        """Whether the partition exists, in a topic that exists."""
         topic = self._store.topics.get(story.partition.topic)
         assigned = topic is not None and story.partition.partition in topic.state.partitions
         return assigned and topic is not None and topic.state.topic_id == story.topic_id
 
     def recovered(self, broker: BrokerId) -> None:
-        """Raft's log matching: who has the record of an epoch and offset has the one before it that its leader had."""
+        """Check Raft's log matching: a log that has the record of an epoch and offset has the one before it that the
+        leader had."""
         for story in self._stories.values():
             image = self._hosts[broker].disk.image((story.partition, story.topic_id))
             offset = None if image is None else story.mismatch(image)
@@ -107,7 +105,7 @@ class Checkers:
     # After each event
 
     def after_event(self, process: Process | None) -> None:
-        # One that was killed in this event may have acknowledged before.
+        # A process that was killed in this event may have acknowledged before.
         if isinstance(process, BrokerProcess) and (process.alive or self._acks):
             for name, partition in process.loop.replicas.items():
                 self._check_replica(process, name, partition.unguarded)
@@ -175,7 +173,7 @@ class Checkers:
         self._check_knows_producers(process, replica, story)
 
     def _check_knows_producers(self, process: BrokerProcess, replica: ReplicaLoop, story: Story) -> None:
-        """What was committed of late would not be stored again, whether or not it still lies in the log."""
+        """Check that a new leader stores no recently committed batch again, whether or not its log still has it."""
         least = max(0, len(story.committed) - PROBED)
         for offset, record in enumerate(story.committed[least:], least):
             if record is None or record.producer < 0:
@@ -211,7 +209,7 @@ class Checkers:
                 "committed_prefixes_agree",
                 f"{story.partition} is committed up to {high_watermark}, on {process.name} it ends at {image.end}",
             )
-        # Another history may begin with a leader that knows less to be committed than retention has removed elsewhere.
+        # Another history may begin with a leader whose high watermark is below what retention has removed elsewhere.
         if 0 < len(story.committed) < image.start and not story.since:
             raise InvariantBroken(
                 "committed_prefixes_agree",
@@ -244,7 +242,7 @@ class Checkers:
         if image is not None and image.agreed >= len(story.committed):
             return False
         if (member in self.lost and not self._flushed) or self._store.broker_epochs[member].clean_since > joined:
-            return False  # void: it is listed, and counted by nobody
+            return False  # void: it is listed, and does not count
         return image is None or story.agreed(image) < len(story.committed)
 
     def _lacking(self, story: Story, member: BrokerId) -> str:
@@ -255,7 +253,7 @@ class Checkers:
     # Clients
 
     def acknowledged(self, replica: ReplicaLoop, offset: int, content: bytes) -> None:
-        """With acks=all, by a leader, in the present event."""
+        """Note that a leader acknowledged this batch with acks=all, in the present event."""
         leader_epoch = replica.part.state.leader_epoch if isinstance(replica.part, Leading) else -1
         self._acks.append((self.story(replica.partition, replica.topic_id), offset, content, leader_epoch))
 
@@ -271,7 +269,8 @@ class Checkers:
         story.acked_end = max(story.acked_end, offset + 1)
 
     def appended(self, broker: BrokerId, replica: ReplicaLoop, offset: int, head: bytes) -> None:
-        """By a leader: a batch that was serialised with the schema of this head; that it is there, others check."""
+        """Check that the batch that a leader appended lies below the schema that it was serialised with. Other checks
+        find out whether it is there."""
         image = self._hosts[broker].disk.image((replica.partition, replica.topic_id))
         found = None if image is None else image.at(offset)
         if image is not None:
@@ -338,7 +337,8 @@ class Checkers:
                 image.agreed = 0
 
     def _check_elected(self, story: Story, leader: BrokerId) -> None:
-        """From ISR or ELR: it holds what was committed, unless it lost that in a way nobody can know of yet."""
+        """Check that a leader elected from ISR or ELR holds all committed records, unless it lost some in a way that
+        nobody can know of yet."""
         held = self._held(story, leader)
         if held < len(story.committed) and leader not in self.lost:
             name = "acked_records_survive" if held < story.acked_end else "committed_prefixes_agree"
@@ -347,10 +347,10 @@ class Checkers:
             )
 
     def _check_recovered(self, story: Story, leader: BrokerId) -> None:
-        """Of those whose answers still hold, none had an acknowledged record that the elected one has not; but a log
-        that ends in an earlier epoch, or sooner in the same, gives way, whatever it holds (L4)."""
+        """Check that no broker whose answer still holds has an acknowledged record that the elected leader lacks. But a
+        log that ends in an earlier epoch, or sooner in the same, gives way, whatever it holds (L4)."""
         if leader in self.lost:
-            return  # since it answered, and nobody can know of it yet
+            return  # it lost power after its answer, and nobody can know of that yet
         held = self._held(story, leader)
         elected = story.decided_on.get(leader)
         for broker, told in sorted(story.decided_on.items()):
@@ -373,7 +373,7 @@ class Checkers:
                 )
 
     def _is_waited_for_no_longer(self, story: Story, told: Answered) -> bool:
-        """Who has answered, and whose disk refuses."""
+        """Whether a recovery no longer waits for a broker that has answered, and whose disk refuses."""
         settings = self._store.settings
         most_ms = settings.unclean_recovery_timeout_ms + settings.disk_retry_ms
         since_ms = story.asked_ms.get((told.controller_epoch, told.leader_epoch))
@@ -384,7 +384,7 @@ class Checkers:
         return 0 if image is None else story.agreed(image)
 
     def _holds_acked_from(self, story: Story, broker: BrokerId, offset: int) -> bool:
-        """One at least, from there on: of what lies below its log's start it has none."""
+        """Whether the broker holds an acknowledged record from `offset` on. It holds none below its log's start."""
         image = self._hosts[broker].disk.image((story.partition, story.topic_id))
         return image is not None and max(image.start, offset) < min(story.agreed(image), story.acked_end)
 
@@ -401,7 +401,8 @@ class Checkers:
                 self._world.counts["elected_preferred"] += 1
 
     def topic_stored(self, topic: str, before: TopicState | None, after: TopicState) -> None:
-        """A leaderAndISR of the same multi() is stored after it: what must hold of both is looked at then."""
+        """Note the assignments that became narrower. A leaderAndISR of the same multi() is stored later: what must hold
+        of both is checked after the multi()."""
         if before is None or before.topic_id != after.topic_id:
             return
         for number, replicas in before.partitions.items():
@@ -410,7 +411,7 @@ class Checkers:
                 self._narrowed.append((story, after.partitions[number]))
 
     def store_changed(self) -> None:
-        """After a whole multi()."""
+        """Check what must hold after a whole multi()."""
         writing = self._store.writing
         if writing is not None and writing != self._store.controller_epoch:
             raise InvariantBroken(
@@ -505,7 +506,8 @@ class Checkers:
         return self._store.loaded_without.get(controller_epoch, ALL_READ)
 
     def deciding(self, controller_epoch: int, groups: Sequence[Group]) -> None:
-        """Elections by unclean recovery are judged by what was answered until they were decided."""
+        """Check what a controller decides. An election by unclean recovery is judged by the answers before its
+        decision."""
         hidden = self._hidden_from(controller_epoch)
         for write in (write for group in groups for write in group):
             check_decided(write, controller_epoch, hidden)

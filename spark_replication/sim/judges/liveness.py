@@ -1,4 +1,4 @@
-"""What must come about once nothing fails any more (section 11): looked at again and again until it holds."""
+"""What must come about once nothing fails any more (section 11). It is checked again and again until it holds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from spark_replication.sim.world.world import InvariantBroken
 
 POLL_MS = 150
 POLLS_MAX = 60
-BY_HAND_POLLS = 10  # as many times, somebody looks whether a partition waits for a person
+BY_HAND_POLLS = 10  # after so many polls, a person looks for partitions that wait for one
 
 
 def settle(cluster: SimulatedCluster) -> None:
-    """Until all of it holds; InvariantBroken with the name of what does not.
+    """Run until everything holds. Raises InvariantBroken with the name of what does not.
 
-    A copy that is throttled may take as long as it needs, as long as it gets on: nobody produces any more, so it ends.
+    A throttled copy may take any time, as long as it gets on: nobody produces any more, so it ends.
     """
     missing: tuple[str, str] | None = None
     polls, copied = 0, _copied(cluster)
@@ -44,7 +44,7 @@ def settle(cluster: SimulatedCluster) -> None:
 
 
 def _copied(cluster: SimulatedCluster) -> dict[tuple[TopicPartition, BrokerId], int]:
-    """Of each replica that is being added, where its log ends."""
+    """The log end of each replica that is being added."""
     ends: dict[tuple[TopicPartition, BrokerId], int] = {}
     for name, topic in cluster.store.topics.items():
         for number, adding in topic.state.adding.items():
@@ -56,7 +56,7 @@ def _copied(cluster: SimulatedCluster) -> dict[tuple[TopicPartition, BrokerId], 
 
 
 def _help_by_hand(cluster: SimulatedCluster) -> None:
-    """`manual` waits for a person: here he comes."""
+    """Elect by hand, as a person does for partitions that wait for one under the strategy `manual`."""
     names = []
     for partition in cluster.partitions():
         if _leader(cluster, partition) is None and _waits_for_person(cluster, partition):
@@ -161,7 +161,7 @@ def _routes(cluster: SimulatedCluster) -> tuple[str, str] | None:
 
 
 def _mirrored(cluster: SimulatedCluster) -> tuple[str, str] | None:
-    """The tables show what ZooKeeper has, all of it, and that leaders have confirmed it: a pipeline routes by them."""
+    """Check that the tables show all that ZooKeeper has, as confirmed by leaders: pipelines route by these tables."""
     store = cluster.store
     wanted: dict[str, dict[Key, Any]] = {
         BROKERS.name: {(broker,): found for broker, found in store.registered.items()},
@@ -181,7 +181,7 @@ def _mirrored(cluster: SimulatedCluster) -> tuple[str, str] | None:
     for key, row in sorted(shown[PARTITIONS.name].items()):
         partition = TopicPartition(*key)
         stored = store.partitions[partition]
-        # Who mends what is garbage writes the same again, of which nobody hears: the zxid may be behind.
+        # Mending garbage writes the same again, of which nobody is told: the zxid may be behind.
         if row.zxid > stored.zxid or row.command.state != stored.state:
             return "mirror_converges", f"{partition} is shown as of zxid {row.zxid}, and is {stored}"
         if row.active_epoch != stored.state.leader_epoch:
@@ -190,7 +190,7 @@ def _mirrored(cluster: SimulatedCluster) -> tuple[str, str] | None:
 
 
 def _told(cluster: SimulatedCluster) -> tuple[str, str] | None:
-    """What the last event of each row says that it became is what the tables show."""
+    """Check that the tables show each row as its last event says that it became."""
     became = {row: face for row, face in cluster.mirror.events.became.items() if face is not None}
     for name, table in cluster.mirror.of.items():
         for key, face in table.faces().items():

@@ -1,8 +1,8 @@
-"""What one partition has been through, as somebody sees it who sees everything.
+"""What one partition has been through, for an observer that sees everything.
 
-committed: the records below the highest high watermark of any leader, in their order. An election from outside ISR and
-ELR begins another history (acknowledged records may be gone, and that is on record), and so does a partition that was
-removed and is added again: what leaders of earlier epochs still commit belongs to no history.
+Its history is the committed records: those below the highest high watermark of any leader, in their order. An election
+from outside ISR and ELR begins another history: acknowledged records may be gone, and that is on record. Adding a
+removed partition again begins another one, too. What leaders of earlier epochs still commit belongs to no history.
 """
 
 from __future__ import annotations
@@ -18,52 +18,51 @@ FROM_OUTSIDE = frozenset({"last_known_leader", "unclean", "unclean_recovery", "d
 
 
 class Answered(NamedTuple):
-    """log_end: its last written epoch, and where its log ends."""
+    """A broker's answer to an unclean recovery."""
 
     controller_epoch: int
     leader_epoch: int
     broker_epoch: int
+    #: The last written epoch, and where the log ends.
     log_end: tuple[int, int]
 
 
 class Story:
-    """since: the leader epoch that the present history began with. states: by partition epoch, everything ever stored.
-
-    acked: the offsets below `committed` that were acknowledged with acks=all are those up to here.
-    """
-
     def __init__(self, partition: TopicPartition, topic_id: str) -> None:
         self.partition = partition
         self.topic_id = topic_id
         self.stored: StoredPartition | None = None
+        #: Everything ever stored, by partition epoch.
         self.states: dict[int, StoredPartition] = {}
         self.leaders: dict[int, BrokerId] = {}
-        self.committed: list[Record | None] = []  # None: trimmed before this history began
-        self.seen: dict[bytes, int] = {}  # the batches of idempotent producers, by what is in them
+        self.committed: list[Record | None] = []  # None for a record trimmed before this history began
+        self.seen: dict[bytes, int] = {}  # the offset of each batch of an idempotent producer, by its content
+        #: All offsets that were acknowledged with acks=all in this history are below.
         self.acked_end = 0
+        #: The leader epoch that the present history began with.
         self.since = 0
         self.created = 0
-        # What the leader of an epoch wrote at an offset, and the record that it had before it.
+        #: What the leader of an epoch wrote at an offset, and the record that it had before it.
         self.written: dict[tuple[int, int], tuple[Record, Record | None]] = {}
-        # Who has answered an unclean recovery of which controller epoch, and who had when the latest election by such a
-        # recovery was decided.
+        #: The answers to unclean recoveries, by controller epoch and broker.
         self.answers: dict[tuple[int, BrokerId], Answered] = {}
+        #: The answers that had come when the latest election by an unclean recovery was decided.
         self.decided_on: dict[BrokerId, Answered] = {}
-        # When a controller first asked somebody at a leader epoch.
+        #: When a controller epoch first asked somebody at a leader epoch.
         self.asked_ms: dict[tuple[int, int], int] = {}
-        # Whose disk has refused, in which life.
+        #: The brokers whose disk has refused, with the broker epoch of that life.
         self.refused: set[tuple[BrokerId, int]] = set()
 
     def begin(self, leader_epoch: int) -> None:
-        """Another history."""
+        """Begin another history."""
         self.committed = []
         self.seen = {}
         self.acked_end = 0
         self.since = leader_epoch
 
     def commit(self, image: LogImage, end: int) -> Record | None:
-        """Everything below `end` is committed. The batch that is committed twice, if there is one, wherever retention
-        has put the first."""
+        """Commit everything below `end`. Return a batch that is committed twice, if there is one, even if retention has
+        removed the first."""
         self.committed += [None] * (image.start - len(self.committed))
         for offset in range(len(self.committed), end):
             record = image.records[offset - image.start]
@@ -73,14 +72,14 @@ class Story:
         return None
 
     def wrote(self, image: LogImage, offset: int) -> None:
-        """A leader, at the end of its log."""
+        """Note what a leader wrote at the end of its log."""
         record = image.at(offset)
         if record is not None:
             self.written[record.epoch, offset] = record, image.at(offset - 1)
 
     def holds(self, offset: int, content: bytes) -> bool:
-        """It is committed there. Below what this history knows, some leader wrote it there: a retry is recognised after
-        retention, too."""
+        """Whether this batch is committed there. Where this history knows no record, whether a leader wrote the batch
+        there: a retry is recognised after retention, too."""
         if offset >= len(self.committed):
             return False
         found = self.committed[offset]
@@ -90,7 +89,7 @@ class Story:
         return any(each is not None and _rows(each[0].content) == _rows(content) for each in written)
 
     def mismatch(self, image: LogImage) -> int | None:
-        """The first offset whose record is not what its epoch's leader wrote there, or follows another than it did."""
+        """The first offset whose record, or the record before it, is not what the leader of its epoch had there."""
         before: Record | None = None
         for offset, record in enumerate(image.records, image.start):
             written, followed = self.written.get((record.epoch, offset), (record, before))
@@ -100,7 +99,7 @@ class Story:
         return None
 
     def agreed(self, image: LogImage) -> int:
-        """Up to which offset the records of this log are the committed ones, as far as it goes back."""
+        """Up to which offset the records of this log, from its start on, are the committed ones."""
         records, start, committed = image.records, image.start, self.committed
         agreed, most = max(image.agreed, start), min(len(committed), image.end)
         while agreed < most and committed[agreed] in (records[agreed - start], None):
@@ -114,7 +113,7 @@ def _rows(content: bytes) -> bytes:
 
 
 def led_from_outside(before: PartitionState | None, after: PartitionState) -> bool:
-    """This change is an election from outside ISR and ELR, and no later change of what it led to."""
+    """Whether this change is an election from outside ISR and ELR, and not a later change of its outcome."""
     if before is None or after.leader is None or after.elected not in FROM_OUTSIDE:
         return False
     if after.leader_epoch == before.leader_epoch:

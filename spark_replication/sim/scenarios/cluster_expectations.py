@@ -1,4 +1,4 @@
-"""What a cluster scenario may say of the state after a step, and how it is found."""
+"""What a cluster scenario may expect of the state after a step, and how that is found."""
 
 from __future__ import annotations
 
@@ -46,12 +46,13 @@ class Found(msgspec.Struct):
 
 
 class ClusterExpectations:
-    """names: the topics that expectations may speak of. Partitions are read from the store, not from a controller's
-    memory: what counts is what is persisted."""
+    """The expectations of a cluster scenario. Partitions are read from the store, not from a controller's memory: what
+    is persisted counts."""
 
     def __init__(self, store: MemoryStore, racks: Mapping[BrokerId, str | None], names: set[str]) -> None:
         self._store = store
         self._racks = racks
+        #: The topics that expectations may name.
         self._names = names
 
     def partition_named(self, name: str) -> TopicPartition:
@@ -141,7 +142,7 @@ class ClusterExpectations:
 
 
 def _expect_error(wanted: Any, found: Found) -> None:
-    """As a whole, or, where it is given by name, of each partition or topic that is named."""
+    """Check the error of the whole request or, if errors are given by name, of each named partition or topic."""
     whole = "none" if found.reply.error is None else found.reply.error.code
     codes = {name: error.code for name, error in found.reply.errors.items()}
     if isinstance(wanted, dict) and "one_of" not in wanted and "not" not in wanted:
@@ -180,7 +181,7 @@ def _expect_not_sent(wanted: Any, found: Found) -> None:
 
 
 def _reached(wanted: dict[str, Any], sent: Sequence[tuple[BrokerId, Command]]) -> set[str] | None:
-    """The partitions of all such commands; None: there was none."""
+    """The partitions of all such commands. None if there was no such command."""
     reached: set[str] = set()
     found = False
     for broker, command in sent:

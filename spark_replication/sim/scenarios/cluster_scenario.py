@@ -179,13 +179,13 @@ class ClusterScenario:
         )
 
     def send(self, broker: BrokerId, registration: Registration, command: Command) -> None:
-        """ports.CommandSender: kept, for `sent`."""
+        """ports.CommandSender: keep the command, for the expectation `sent`."""
         self._sent.append((broker, command))
         if isinstance(command, LeaderAndIsr):
             self._told.update({(broker, partition.topic_partition): command for partition in command.partitions})
 
     def gone(self, broker: BrokerId) -> None:
-        """What was sent in this step stays told."""
+        """Do nothing: what was sent in this step stays in `sent`."""
 
     def _answered(self, request: int, reply: Reply) -> None:
         self._reply = reply
@@ -287,7 +287,7 @@ class ClusterScenario:
         leader_epoch: int | None = None,
     ) -> None:
         state = self._store.partitions[partition].state
-        # A leader of another epoch knows nothing of the present one.
+        # A leader of another epoch knows nothing of the present epoch.
         is_stale = leader_epoch not in (None, state.leader_epoch)
         writer = min(isr, default=None) if is_stale and state.leader not in isr else state.leader
         if writer is None:
@@ -339,8 +339,8 @@ class ClusterScenario:
         self._tell(LogInfoRead(broker, ReplicaLogInfos(broker_epoch=epoch, partitions=tuple(infos))))
 
     def _refuse(self, argument: Any) -> None:
-        """What a command sender makes of it: a retriable error is answered by the command again; a disk that fails is
-        told to the controller."""
+        """Refuse a command, and do what a command sender does: send it again after a retriable error, and report a
+        failed disk to the controller."""
         keys = expect_keys(argument, "refuse", {"broker", "partitions"}, {"broker", "partitions"})
         broker = self._known(keys["broker"])
         for name, code in expect_mapping(keys["partitions"], "partitions of refuse").items():
@@ -377,7 +377,7 @@ class ClusterScenario:
 
 
 def _names(document: dict[str, Any], store: MemoryStore) -> set[str]:
-    """The topics that there are, and those that a step asks for: expectations may name no other."""
+    """The topics that exist, and those that a step creates: expectations may name no other."""
     steps = document["steps"] if isinstance(document["steps"], list) else []
     made = (step["create_topic"] for step in steps if isinstance(step, dict) and "create_topic" in step)
     return {*store.topics, *(str(found["name"]) for found in made if isinstance(found, dict) and "name" in found)}

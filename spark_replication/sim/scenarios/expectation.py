@@ -58,7 +58,7 @@ def expect_ints(value: Any, where: str) -> list[int]:
 
 
 def milliseconds(value: Any, where: str) -> int:
-    """`10s`, `500ms`, `1.5s`, `2m`, or a whole number of milliseconds."""
+    """Read a duration: `10s`, `500ms`, `1.5s`, `2m`, or a whole number of milliseconds."""
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     for unit, factor in (("ms", 1), ("s", 1_000), ("m", 60_000)):
@@ -84,7 +84,8 @@ _LISTS = {"one_of", "set", "within", "has"}
 
 
 def same(expected: Any, found: Any) -> bool:
-    """A set found is matched in any order, a list in its own; a matcher stands for several values."""
+    """Whether a value is as expected. A set matches in any order, a list in its own. A matcher stands for several
+    values."""
     if isinstance(expected, dict) and len(expected) == 1 and next(iter(expected)) in _MATCHERS:
         name, wanted = next(iter(expected.items()))
         if name in _LISTS and not isinstance(wanted, list):
@@ -104,14 +105,14 @@ def same(expected: Any, found: Any) -> bool:
 
 
 def check_fields(where: str, expected: Any, found: Mapping[str, Any]) -> None:
-    """Each field that is named holds; one that does not exist is an error of the file."""
+    """Check each named field. A field that does not exist is an error of the file."""
     for field, wanted in expect_keys(expected, where, set(found)).items():
         if not same(wanted, found[field]):
             raise Mismatch(f"{where}: {field}", wanted, _shown(found[field]))
 
 
 def check_error(expected: Any, found: Any) -> None:
-    """A code, `none`, or `any`: refused, whatever the code."""
+    """Check an error. Expected is a code, `none`, or `any`: a refusal with whatever code."""
     holds = found != "none" if expected == "any" else same(expected, found)
     if not holds:
         raise Mismatch("error", expected, found)

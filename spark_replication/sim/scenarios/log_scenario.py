@@ -52,7 +52,7 @@ _KEYS = {"leader", "leader_epoch", "replicas", "isr", "config", "logs", "high_wa
 
 
 class _Links:
-    """ports.FollowerLinks: whose waiting fetch has something to be answered with."""
+    """ports.FollowerLinks: notes the followers whose waiting fetch can be answered."""
 
     def __init__(self) -> None:
         self.waiting: set[BrokerId] = set()
@@ -90,7 +90,7 @@ class LogScenario:
         self._error = "none"
         isr = expect_ints(keys.get("isr", list(self._replicas)), "isr")
         leader = self._known(keys["leader"])
-        # What ZooKeeper holds, as far as the file has told.
+        #: What ZooKeeper holds, as far as the file says.
         self._stored = StoredPartition(self._state(leader, expect_int(keys["leader_epoch"], "leader_epoch"), isr), 0)
         self._loops = {replica: self._loop(replica) for replica in self._replicas}
         for replica in self._replicas:
@@ -110,7 +110,7 @@ class LogScenario:
         }
 
     def change_isr(self, write: IsrWrite, then: Callable[[IsrAnswer], None]) -> None:
-        """ports.IsrStore: kept until the file says what ZooKeeper answered."""
+        """ports.IsrStore: keep the write until the file says what ZooKeeper answers."""
         self._writes.append((write, then))
 
     def failed(self, replica: ReplicaOf, error: StorageFailed) -> None:
@@ -160,7 +160,7 @@ class LogScenario:
 
     @property
     def _leader(self) -> BrokerId:
-        """Of the highest epoch, among those that believe they lead."""
+        """The replica of the highest leader epoch among those that believe they lead."""
         leading = {r: loop.part.state.leader_epoch for r, loop in self._loops.items() if isinstance(loop.part, Leading)}
         if not leading:
             raise BadScenario("no replica leads here: name the replica that this step is about")
@@ -208,7 +208,7 @@ class LogScenario:
             self._answer = self._duplicate(loop, batch)
 
     def _duplicate(self, loop: ReplicaLoop, batch: PreparedBatch) -> dict[str, Any]:
-        """Nothing was stored: which append this one repeats."""
+        """The answer to a batch that was not stored again: it names the append that the batch repeats."""
         found = [
             (place.base_offset, name)
             for name, place in self._appends.items()
@@ -256,7 +256,7 @@ class LogScenario:
         return current - 1 if given == "old" else expect_int(given, "an epoch")
 
     def _give(self, by: BrokerId, end: int) -> None:
-        """What the follower's log lacks below `end` has come from the leader before."""
+        """Give the follower what its log lacks below `end`, as if it had come from the leader before."""
         log, source = self._logs[by], self._logs[self._leader]
         missing = source.find(log.log_end, bytes_max=end, end=end) if log.log_end < min(end, source.log_end) else None
         if missing is not None:
@@ -265,7 +265,7 @@ class LogScenario:
     def _exchange(
         self, leader: ReplicaLoop, fetch: FetchPartition, by: BrokerId, broker_epoch: int
     ) -> tuple[FetchedPartition | None, LogSlice | None]:
-        """The follower's fetch, and what it is answered with at once; None: it waits."""
+        """Send the follower's fetch, and return its immediate answer. None if the fetch waits."""
         self._links.waiting.discard(by)
         leader.fetch(fetch, by=by, broker_epoch=broker_epoch, now_ms=self._now_ms)
         if by not in self._links.waiting:
@@ -293,7 +293,7 @@ class LogScenario:
         if argument not in ("committed", "refused", "lost"):
             raise BadScenario(f"isr_answer is committed, refused or lost, not {argument!r}")
         if not self._writes:
-            # An unanswered change is asked again by the timer.
+            # The timer repeats an unanswered change.
             self._tick()
         if not self._writes:
             raise BadScenario("no ISR change is in flight")

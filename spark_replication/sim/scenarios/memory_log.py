@@ -1,6 +1,6 @@
 """A replica's log as a list of records: what storage/ promises (ports.ReplicaLog), without a disk.
 
-A record is one byte and stands for itself: two logs that hold the same bytes compare equal. It can be cut anywhere.
+Each record counts as one byte, and logs with the same records compare equal. A log can be cut at any record.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from spark_replication.sim.world.faulty_files import InMemory
 
 
 class Record(msgspec.Struct, frozen=True):
-    """content tells records apart; place is that of its batch, if an idempotent producer sent it."""
-
     epoch: int
+    #: Tells records apart.
     content: str
+    #: The place of its batch, if an idempotent producer sent it.
     place: BatchPlace | None = None
     timestamp_ms: int = 0
 
@@ -42,7 +42,8 @@ class MemoryLog:
 
     @classmethod
     def of_runs(cls, runs: list[tuple[int, int, int]], high_watermark: Offset) -> MemoryLog:
-        """Runs are [first offset, last offset, leader epoch]; equal places in equal epochs hold equal records."""
+        """The log of these runs [first offset, last offset, leader epoch]. Equal offsets of equal epochs hold equal
+        records."""
         records = [Record(epoch, f"{epoch}:{o}") for first, last, epoch in runs for o in range(first, last + 1)]
         epochs = EpochHistory.of([(epoch, first) for first, _, epoch in runs])
         return cls(runs[0][0] if runs else 0, records, epochs, high_watermark)
@@ -74,7 +75,7 @@ class MemoryLog:
 
     def append_slice(self, records: LogSlice) -> Iterable[BatchPlace]:
         new = from_msgpack(records.data, list[Record])
-        self.epochs = self.epochs.truncated(self.log_end)  # one that was begun, and never written, never was
+        self.epochs = self.epochs.truncated(self.log_end)  # an epoch that was begun and never written does not count
         for offset, record in enumerate(new, self.log_end):
             if record.epoch != self.epochs.last_epoch:
                 self.epochs = self.epochs.begun(record.epoch, offset)
@@ -115,7 +116,7 @@ class MemoryLog:
         self.high_watermark = min(self.high_watermark, self.log_end)
 
     def segments(self) -> Sequence[SegmentSize]:
-        """Of `rows_per_segment` each, at time 0."""
+        """Segments of `rows_per_segment` records each, at time 0."""
         bounds = [*range(self.log_start, self.log_end, self.rows_per_segment), self.log_end]
         return [SegmentSize(base, end, end - base, 0) for base, end in pairwise(bounds)]
 
@@ -146,14 +147,14 @@ class MemoryLog:
 
     @property
     def flushed_end(self) -> Offset:
-        """Nothing lies between this log and its disk."""
+        """The log end: everything here counts as flushed."""
         return self.log_end
 
     def begin_flush(self) -> Flush | None:
         return None
 
     def end_flush(self, failed: StorageFailed | None) -> None:
-        """None was begun."""
+        """Do nothing: no flush was begun."""
 
     def flush(self) -> None:
         """There is nothing to do."""
@@ -163,5 +164,5 @@ class MemoryLog:
 
 
 def _places(records: list[Record]) -> list[BatchPlace]:
-    """Of each batch once, oldest first."""
+    """The place of each batch once, oldest first."""
     return list(dict.fromkeys(record.place for record in records if record.place is not None))

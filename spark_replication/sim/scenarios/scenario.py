@@ -1,4 +1,4 @@
-"""Scenario files, run: each document of a file is a world, and its steps are told to it one after the other."""
+"""Runs scenario files. Each document of a file is a world, in which its steps happen one after the other."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def run_file(path: Path) -> Iterator[Result]:
-    """Each scenario of the file, run to its first expectation that does not hold."""
+    """Run each scenario of the file up to its first expectation that does not hold."""
     try:
         documents = [found for found in yaml.load_all(path.read_text(), Loader=_Loader) if found is not None]
     except (yaml.YAMLError, UnicodeDecodeError) as error:
@@ -82,7 +82,7 @@ def _run(path: Path, document: Any) -> Result:
 
 
 class World(Protocol):
-    """A cluster or a log. check_names: each expectation of a step is one that exists, whatever it says."""
+    """A cluster or a log. `check_names` refuses a step with an expectation that does not exist, whatever it says."""
 
     events: dict[str, Callable[[Any], None]]
 
@@ -113,7 +113,7 @@ def _step(world: World, step: Any, number: int) -> None:
 
 
 class _Loader(yaml.SafeLoader):
-    """A key given twice is an error: the first would silently hold nothing."""
+    """Refuses a key that is given twice: the first would silently be ignored."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002
         keys = [self.construct_object(key, deep=True) for key, _ in node.value]

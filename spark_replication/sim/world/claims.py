@@ -18,7 +18,7 @@ Claimed = TypeVar("Claimed")
 def perform(
     session: Session, what: str, wanted: Claim[Claimed], ended: Callable[[Claimed | ReplicationError], None]
 ) -> None:
-    """what: the name of its multi(), whose answer may be lost."""
+    """Perform a claim, and call `ended` with what came of it. `what` names its multi(), whose answer may be lost."""
     _Performing(session, what, wanted, ended).read()
 
 
@@ -34,7 +34,7 @@ class _Performing(Generic[Claimed]):
         self._nodes: dict[Place, Seen[Any] | None] = {}
 
     def read(self) -> None:
-        """One node after the other: others write between."""
+        """Read the nodes one after the other: others may write in between."""
         session, place = self._session, self._reads[len(self._nodes)]
 
         def found(answer: Seen[Any] | Lost | None) -> None:

@@ -1,6 +1,6 @@
-"""A simulated host's disk: the production logs over faulty files, the proofs of a clean start, and what lies in a log.
+"""A simulated host's disk: the production logs over faulty files, the proofs of a clean start, and images of logs.
 
-What a log holds is read from its files, by whoever sees everything: of a host that is down, too.
+Checkers read what a log holds from its files, of a host that is down, too.
 """
 
 from __future__ import annotations
@@ -36,23 +36,24 @@ def _schema(columns: int, padding: int = 0) -> pa.Schema:
 
 
 def _as_long_as_the_widest(columns: int) -> bytes:
-    """So that segments of every version roll after as many records."""
+    """The schema of so many columns, padded so that segments of every version roll after as many records."""
     wanted = _schema(VERSIONS_MAX).serialize().size
     padded = (bytes(_schema(columns, padding).serialize()) for padding in range(wanted))
     return next(head for head in padded if len(head) == wanted)
 
 
-# Of each version, the message that its segments begin with.
+# The schema of each version, as the message that its segments begin with.
 HEADS = tuple(_as_long_as_the_widest(columns) for columns in range(1, VERSIONS_MAX + 1))
 SCHEMAS = tuple(base64.b64encode(head).decode() for head in HEADS)
 
 
 class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A batch of one row. content: who wrote it as what, so that a lost, doubled or resurrected one is seen. head: the
-    checksum of what its segment begins with."""
+    """A batch of one row."""
 
     epoch: int
+    #: The checksum of the schema that its segment begins with.
     head: int
+    #: Who wrote it as what, so that a lost, doubled or resurrected record shows.
     content: bytes
     producer: int
     producer_epoch: int
@@ -60,10 +61,7 @@ class Record(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class LogImage:
-    """The records of one replica's files from offset `start` on, as the kernel has them; a torn or cut tail has none.
-
-    agreed: up to which offset they are known to be the committed ones: checkers raise it, a cut undoes it.
-    """
+    """The records in one replica's files from offset `start` on, as the kernel has them, without a torn or cut tail."""
 
     def __init__(self, files: FaultyFiles, path: Path, folder: Folder) -> None:
         self.folder = folder
@@ -71,12 +69,13 @@ class LogImage:
         self._path = path
         self.start = 0
         self.records: list[Record] = []
+        #: Up to which offset the records are known to be the committed ones. Checkers raise it, a cut undoes it.
         self.agreed = 0
         self._changes = -1
         self._segments: list[tuple[File, File]] = []  # index and data
         self._cuts: list[int] = []
-        self._last = 0  # the segment that is read to its end, as far as it goes
-        self._read = 0  # bytes of its index
+        self._last = 0  # the segment that is read as far as it goes; those before it are read whole
+        self._read = 0  # how many bytes of its index are read
         self._head = 0  # the checksum of its schema
 
     @property
@@ -84,14 +83,14 @@ class LogImage:
         return self.start + len(self.records)
 
     def since(self, offset: int) -> list[Record]:
-        """From one of its offsets on."""
+        """The records from `offset` on, which is not below `start`."""
         return self.records[offset - self.start :]
 
     def at(self, offset: int) -> Record | None:
         return self.records[offset - self.start] if self.start <= offset < self.end else None
 
     def refresh(self) -> None:
-        """Read what was appended; all of it again after anything else."""
+        """Read what was appended. After any other change, read everything again."""
         start, segments = self.start, self._segments
         if self._changes != self.folder.changes:
             self._changes = self.folder.changes
@@ -109,7 +108,7 @@ class LogImage:
             self._last, self._read = self._last + 1, 0
 
     def _append(self, index: File, data: File) -> bool:
-        """False: something in it does not hold, so that whatever comes after it is no part of the log."""
+        """Read the rest of a segment. False if an entry does not hold: what comes after it is no part of the log."""
         while self._read + ENTRY_BYTES <= len(index.content):
             stored = bytes(index.content[self._read : self._read + ENTRY_BYTES])
             entry = entry_at(stored, 0)
@@ -126,7 +125,7 @@ class LogImage:
 
 
 def _segments(folder: Folder, start: int) -> list[tuple[File, File]]:
-    """Index and data of those that are whole, and not below `start`: they are on their way out."""
+    """Index and data of each segment that has both. Segments below `start` are left out: they are being removed."""
     pairs = []
     for base in segment_bases(folder.names):
         index, data = (folder.names.get(f"{base:020}{suffix}") for suffix in (INDEX, DATA))
@@ -136,18 +135,19 @@ def _segments(folder: Folder, start: int) -> list[tuple[File, File]]:
 
 
 class Disk:
-    """started: the start record, boot id and epoch. Both proofs are written so that a loss of power keeps them."""
+    """The disk of a host. A loss of power keeps both of its proofs."""
 
     def __init__(self) -> None:
         self.files = FaultyFiles()
         self.files.make_folder(LOGS)
         self.files.write_back()
+        #: The start record: boot id and broker epoch.
         self.started: tuple[str, int] | None = None
         self.clean_shutdown: int | None = None
-        self._images: dict[Replica, tuple[int, LogImage | None]] = {}  # as after so many changes
+        self._images: dict[Replica, tuple[int, LogImage | None]] = {}  # each as of so many changes of the files
 
     def logs(self, now_ms: Callable[[], int]) -> LocalLogs:
-        """As one process has them."""
+        """The logs as one process opens them."""
         memory = SegmentMemory(index_bytes_max=INDEX_CACHE_BYTES, batch_bytes_max=BATCH_CACHE_BYTES)
         return LocalLogs(
             LOGS,
@@ -162,7 +162,7 @@ class Disk:
         self.started = self.clean_shutdown = None
 
     def image(self, replica: Replica) -> LogImage | None:
-        """None: there is no such log."""
+        """The present records of a replica. None if there is no such log."""
         changes, image = self._images.get(replica, (-1, None))
         if changes == self.files.changes:
             return image
@@ -179,7 +179,7 @@ class Disk:
 
 
 def contents_of(found: LogSlice) -> list[bytes]:
-    """What clients wrote, a batch each."""
+    """The bytes that clients wrote, a batch each."""
     entries = list(decode_entries(found.entries))
     start = entries[0].position
     return [bytes(found.data[each.position - start : each.position - start + each.bytes]) for each in entries]

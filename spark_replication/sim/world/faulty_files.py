@@ -1,10 +1,10 @@
 """storage.files.Files of one simulated host: in memory, and as bad as that port allows a disk to be.
 
-A process that dies loses nothing that was written. A host that loses power keeps what was synced, and of the rest any
-part: of a file its first writes and half of the next one, or any of its blocks; of a folder any of the names that came,
-went or were replaced. A full disk takes half of what does not fit, and has the room that something left since. A sync
-that fails loses any of the blocks, which are read as they were written until the power goes; later syncs know nothing
-of them.
+A process that dies loses nothing that was written. A host that loses power keeps what was synced, and any part of the
+rest: of a file, its first writes and a part of the next one, or any of its blocks; of a folder, any of the names that
+came, went or were replaced. A full disk takes half of a write that does not fit, and has only the room that was freed
+since it is full. A failed sync loses any of the blocks: they are read as they were written until the power goes, and
+later syncs do not write them.
 """
 
 from __future__ import annotations
@@ -20,14 +20,15 @@ from spark_replication.sim.world.world import Killed
 from spark_replication.storage.index import Buffer
 from spark_replication.storage.reserve import with_reserve
 
-BLOCK_BYTES = 48  # small, since everything here is: an entry of the index may lie in two
-NAME_BYTES = BLOCK_BYTES  # what a name takes of the disk
+BLOCK_BYTES = 48  # small, as everything here is: an entry of the index may lie in two blocks
+NAME_BYTES = BLOCK_BYTES  # the room that a name takes
 RESERVE_BYTES, RESERVE_PART_BYTES = 4096, 512
-ALL_KEPT, FIRST_KEPT = 0.3, 0.85  # of the losses of power: those that keep all, and those that keep what came first
+# A loss of power that draws less than ALL_KEPT keeps all writes; less than FIRST_KEPT, the first ones; else any blocks.
+ALL_KEPT, FIRST_KEPT = 0.3, 0.85
 
 
 class InMemory(bytes):
-    """ports.StoredBytes of what was read when it was asked for."""
+    """ports.StoredBytes, read when they were asked for."""
 
     def read(self) -> bytes:
         return self
@@ -37,23 +38,24 @@ class InMemory(bytes):
         return True
 
     def warm(self) -> None:
-        """There is nothing to wait for."""
+        """Do nothing: the bytes are in memory."""
 
     def send_to(self, connection: int, position: int) -> int:
         return os.write(connection, self[position:])
 
 
 class File:
-    """content: as every process sees it. cuts: how often it was changed otherwise than at its end."""
-
     __slots__ = ("_doubtful", "_steps", "_synced", "content", "cuts")
 
     def __init__(self) -> None:
+        #: The bytes as every process sees them.
         self.content = bytearray()
+        #: How often it was changed elsewhere than at its end.
         self.cuts = 0
         self._synced = b""
-        self._doubtful = False  # a sync has failed: content is not what the steps make of what was synced
-        self._steps: list[tuple[int, bytes | None]] = []  # since: what was written where, or None: cut to this size
+        self._doubtful = False  # a sync has failed: the steps after what is synced do not make the content
+        #: The changes since the last sync: a position and the bytes written there, or a size and None for a cut.
+        self._steps: list[tuple[int, bytes | None]] = []
 
     def write(self, data: bytes, position: int) -> None:
         if position < len(self.content):
@@ -73,7 +75,7 @@ class File:
             self._steps.clear()
 
     def fail_sync(self, rng: random.Random) -> bool:
-        """False: there is nothing to sync."""
+        """Lose any of the blocks, as a sync does that fails. False if there is nothing to sync."""
         if not self._steps:
             return False
         whole = self._written_back()
@@ -121,7 +123,7 @@ def _step(content: bytearray, position: int, data: bytes | None) -> None:
 
 
 def _mixed(old: bytes, new: bytes, rng: random.Random) -> bytearray:
-    """Of each block the old or the new, zeros where there was none, and any size between the two."""
+    """Mix two contents: each block is the old or the new one, or zeros without one; the size is any between the two."""
     size = rng.randint(min(len(old), len(new)), max(len(old), len(new)))
     mixed = bytearray()
     while len(mixed) < size:
@@ -132,12 +134,12 @@ def _mixed(old: bytes, new: bytes, rng: random.Random) -> bytearray:
 
 
 class Folder:
-    """names: as every process sees them. changes: how often one of them came, went or was replaced."""
-
     __slots__ = ("_synced", "changes", "names")
 
     def __init__(self) -> None:
+        #: The names as every process sees them.
         self.names: dict[str, File | Folder] = {}
+        #: How often a name came, went or was replaced.
         self.changes = 0
         self._synced: dict[str, File | Folder] = {}
 
@@ -167,20 +169,20 @@ class Folder:
 
 
 class FaultyFiles:
-    """full: what fits is what something has left since. failing: every sync of a file fails, and loses what this says.
-    dies_in: the process is killed in the midst of the change after so many; None: in none. slowed: called before each
-    change."""
-
     def __init__(self) -> None:
         self.root = Folder()
+        #: Whether only `_room` is left, which is what was freed since.
         self._full = False
         self._room = 0  # while it is full
         self._reserved = RESERVE_BYTES
+        #: If set, every sync of a file fails, and this chooses what is lost.
         self.failing: random.Random | None = None
+        #: The process is killed in the midst of the change after so many; None if in none.
         self.dies_in: int | None = None
+        #: Called before each change.
         self.slowed: Callable[[], None] = lambda: None
-        self.changes = 0  # of anything here, up to now
-        self._found: dict[Path, File] = {}  # what was looked up, until a name changes
+        self.changes = 0  # how many there were of anything here
+        self._found: dict[Path, File] = {}  # files that were looked up, until a name changes
 
     # What befalls the host
 
@@ -198,7 +200,7 @@ class FaultyFiles:
         self._found.clear()
 
     def write_back(self, keeps: Callable[[], bool] = lambda: True) -> None:
-        """The kernel does, now and then: what it keeps, files and folders, is as if it had been synced."""
+        """Write back what `keeps` chooses, as the kernel does now and then: such files and folders count as synced."""
         for folder in _folders(self.root):
             if keeps():
                 folder.sync()
@@ -291,7 +293,7 @@ class FaultyFiles:
             self._found.clear()
 
     def release(self, path: Path) -> None:
-        """Nothing is held."""
+        """Do nothing: no file is held open."""
 
     def file_names(self, folder: Path) -> list[str]:
         return [name for name, found in self._folder(folder).names.items() if isinstance(found, File)]
@@ -369,7 +371,7 @@ class FaultyFiles:
         return found
 
     def _change(self) -> None:
-        """Of names and sizes: done whole, or not at all."""
+        """Begin a change of names or sizes, which is done whole or not at all."""
         if self._dies():
             raise Killed
 

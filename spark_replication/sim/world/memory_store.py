@@ -57,19 +57,19 @@ class MemoryStore:
         self.partitions: dict[TopicPartition, StoredPartition] = {}
         self.registered: dict[BrokerId, Registration] = {}
         self.registrations_made: dict[BrokerId, Made] = {}
-        self._registered_zxid = 0  # when one last came or went
+        self._registered_zxid = 0  # when a registration last came or went
         self.broker_epochs: dict[BrokerId, BrokerEpoch] = {}
         self.stored_settings = ClusterSettings()
         self.deleting: set[str] = set()
         self.requests: dict[str, Requested] = {}
         self.unreadable = ALL_READ
-        self.loaded_without: dict[int, Unreadable] = {}  # by controller epoch, what could not be read then
+        self.loaded_without: dict[int, Unreadable] = {}  # what a controller epoch could not read as it took over
         self.round_trips = 0
         self.dies_after: int | None = None
         self.zxid = 0
 
     def load(self) -> LoadedCluster:
-        """What a controller reads that has just won: the epoch rises with it (C1)."""
+        """Raise the controller epoch (C1), and return what the controller that has just won reads."""
         self.controller_epoch += 1
         return self.loaded(self.controller_epoch)
 
@@ -97,12 +97,11 @@ class MemoryStore:
         return {found: stored for found, stored in self.partitions.items() if not self.unreadable.hides(found)}
 
     def readable_partition(self, partition: TopicPartition) -> StoredPartition | None:
-        """By who knows its topic already."""
+        """A partition, for whoever knows its topic already. None if it cannot be read, or is not there."""
         return None if partition in self.unreadable.partitions else self.partitions.get(partition)
 
     def spoil(self, *partitions: TopicPartition, topics: Iterable[str] = ()) -> None:
-        """Somebody wrote garbage there: nobody can read it, and its version has risen. What it was is kept, for who
-        mends it."""
+        """Write garbage there: nobody can read it, and its version rises. The value before is kept for `mend`."""
         self.unreadable |= Unreadable(
             reasons={str(found): "garbage" for found in (*partitions, *topics)},
             topics=frozenset(topics),
@@ -111,12 +110,12 @@ class MemoryStore:
         self._raise_versions(partitions, topics)
 
     def mend(self) -> None:
-        """Everything is written again as it was."""
+        """Write everything that is garbage again as it was."""
         self._raise_versions(self.unreadable.partitions, self.unreadable.topics)
         self.unreadable = ALL_READ
 
     def _is_gone(self, partitions: frozenset[TopicPartition] = frozenset(), topic: str = "") -> None:
-        """Garbage goes with its node."""
+        """Forget the garbage of nodes that are removed."""
         self.unreadable = replace(
             self.unreadable,
             partitions=self.unreadable.partitions - partitions,
@@ -159,25 +158,25 @@ class MemoryStore:
         )
 
     def put_registration(self, broker: BrokerId, registration: Registration, version: int = 0) -> None:
-        """version 0: in a node of its own; one that is there makes room."""
+        """Store a registration. Version 0 is a new node, which takes the place of one that is there."""
         self.registered[broker] = registration
         self.registrations_made[broker] = Made(version, self._next_zxid())
         if version == 0:
             self._registered_zxid = self.zxid
 
     def remove_registration(self, broker: BrokerId) -> bool:
-        """False: there is none."""
+        """Remove a registration. False if there is none."""
         if self.registered.pop(broker, None) is None:
             return False
         self._registered_zxid = self._next_zxid()
         return True
 
     def shut_down(self, broker: BrokerId) -> None:
-        """The broker marks itself: it is not to be elected or let into an ISR any more (L2)."""
+        """Mark the broker as shutting down: it is not to be elected, or to join an ISR (L2)."""
         self.put_registration(broker, replace(self.registered[broker], shutting_down=True), 1)
 
     def change_isr(self, write: IsrWrite) -> ReplicationError | None:
-        """A leader's write: stored, or the condition that failed."""
+        """Store a leader's write. None if it is stored, else the condition that failed."""
         stored = self.partitions.get(write.partition)
         topic = self.topics.get(write.partition.topic)
         if stored is None or topic is None or topic.state.topic_id != write.topic_id:
@@ -202,7 +201,7 @@ class MemoryStore:
         return Refused(current, {w.topic: self._assignment(w.topic) for w in group if isinstance(w, TopicWrite)})
 
     def found(self, group: Group) -> Stored | Refused | None:
-        """What became of a group whose answer was lost. None: it can be sent again."""
+        """What became of a group whose answer was lost. None if it can be sent again."""
         looks = [self._look(write) for write in group]
         match standing(looks, is_lost=True):
             case Standing.STORED:
@@ -221,7 +220,7 @@ class MemoryStore:
         return Look(write, self._version(write), shows=self._shows(write), holds=self._holds(write))
 
     def _version(self, write: Write) -> int:
-        """Of what names one."""
+        """The stored version of what the write names; ABSENT if there is none, or the write names no version."""
         match write:
             case PartitionWrite(partition=partition) if partition in self.partitions:
                 return self.partitions[partition].version

@@ -11,17 +11,18 @@ LATE_MS = (20, 160)
 
 
 class Network:
-    """loss, late: how probable it is for a message. cut: pairs (from, to) between which nothing arrives."""
-
     def __init__(self, world: World) -> None:
         self._world = world
+        #: The probability that a message is lost.
         self.loss = 0.0
+        #: The probability that a message is late.
         self.late = 0.0
+        #: Pairs (from, to) between which nothing arrives.
         self.cut: set[tuple[str, str]] = set()
         self._held: tuple[str, int, Callable[[str], None]] | None = None
 
     def hold_next(self, what: str, for_ms: int, then: Callable[[str], None]) -> None:
-        """The next message of this kind comes so much later; `then` is told who sent it."""
+        """Delay the next message of this kind by `for_ms`. `then` is called with its sender."""
         self._held = what, for_ms, then
 
     def heal(self) -> None:
@@ -45,7 +46,7 @@ class Network:
         return self._world.between(*DELAY_MS)
 
     def send(self, source: str, target: str, what: str, action: Action, *, to: Process, about: object = "") -> bool:
-        """A message on its own: it may overtake others. False: it will not arrive."""
+        """Send a message on its own, which may overtake others. False if it will not arrive."""
         if self.lost(source, target):
             self._world.note(f"lost: {what} from {source} to {target} {about}")
             return False
@@ -60,7 +61,7 @@ class Network:
 
 
 class Stream:
-    """One direction of a connection: what is sent arrives, in the order in which it was sent, or it breaks."""
+    """One direction of a connection: messages arrive in the order in which they were sent, or the connection breaks."""
 
     def __init__(self, world: World, network: Network, source: str, target: str, to: Process) -> None:
         self._world = world
@@ -69,7 +70,7 @@ class Stream:
         self._last_ms = 0
 
     def send(self, what: str, action: Action, about: object = "") -> bool:
-        """False: it will not arrive, and the connection is broken."""
+        """Send a message. False if it will not arrive: the connection is broken."""
         if self._network.lost(self._source, self._target):
             self._world.note(f"lost: {what} from {self._source} to {self._target} {about}")
             return False

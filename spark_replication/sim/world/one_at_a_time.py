@@ -1,4 +1,4 @@
-"""A lock for a world of one thread: who would wait for it would wait for ever."""
+"""A lock for a world of one thread, in which a wait for it would never end."""
 
 from __future__ import annotations
 

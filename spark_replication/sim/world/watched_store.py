@@ -1,4 +1,4 @@
-"""MemoryStore that tells of every change, for the checkers."""
+"""A MemoryStore that reports every change to the checkers."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from spark_replication.sim.world.memory_store import MemoryStore
 
 
 class WatchedStore(MemoryStore):
-    """writing: the controller epoch that the present write claims; None: a leader's."""
-
+    #: The controller epoch that the present write claims; None for a leader's write.
     writing: int | None = None
     partition_stored: Callable[[TopicPartition, str, StoredPartition], None]
     topic_stored: Callable[[str, TopicState | None, TopicState], None]

@@ -1,8 +1,8 @@
 """The simulated world's clock and events: one heap ordered by (time, number), one source of randomness.
 
 Rules:
-- Whatever happens is an event of `after`; nothing reads a real clock. The same seed gives the same events.
-- An event of a process that ended never happens; one of a process that is stopped happens when it goes on.
+- Everything that happens is an event of `after`. Nothing reads a real clock. The same seed gives the same events.
+- An event of a process that has ended never happens. An event of a stopped process happens when the process goes on.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Event = tuple[int, int, "Process | None", str, object, Action]
 
 
 class Killed(Exception):
-    """The process that this event runs in ends here, in the middle of what it does."""
+    """Raised to end the process that this event runs in, in the middle of what it does."""
 
 
 class InvariantBroken(Exception):
@@ -30,22 +30,21 @@ class InvariantBroken(Exception):
 
 
 class Process:
-    """Something that runs, can be stopped for a while, and ends for good. skew_ms: how wrong its clock is."""
+    """Something that runs, can be stopped for a while, and ends for good."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self.alive = True
         self.stopped_until_ms = 0
+        #: How wrong its clock is.
         self.skew_ms = 0
 
     def ended(self) -> None:
-        """It was killed from within an event."""
+        """End for good, as a process does that is killed within an event."""
         self.alive = False
 
 
 class World:
-    """`check` is called after every event with the process that it ran in."""
-
     def __init__(self, seed: int, *, traced: bool = False) -> None:
         self.seed = seed
         self.rng = random.Random(f"{seed}/world")
@@ -53,6 +52,7 @@ class World:
         self.step = 0
         self.counts: Counter[str] = Counter()
         self.trace: list[str] | None = [] if traced else None
+        #: Called after every event, with the process that it ran in.
         self.check: Callable[[Process | None], None] = lambda _process: None
         self._events: list[Event] = []
         self._number = 0
@@ -67,7 +67,7 @@ class World:
         self.now_ms = until_ms
 
     def note(self, what: str) -> None:
-        """A line of the trace that is no event of its own."""
+        """Add a line to the trace that is no event of its own."""
         if self.trace is not None:
             self.trace.append(f"{self.step:6} {self.now_ms:6} ms   {what}")
 
@@ -85,7 +85,7 @@ class World:
             if not process.alive:
                 return
             if process.stopped_until_ms > at_ms:
-                # Under its number: what came to it in an order waits for it in that order.
+                # The number stays: events that came in an order wait in that order.
                 heapq.heappush(self._events, (process.stopped_until_ms, number, process, what, about, action))
                 return
         self.step += 1

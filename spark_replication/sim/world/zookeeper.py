@@ -1,10 +1,10 @@
 """ZooKeeper as processes meet it: sessions that expire, requests that take time, answers that are lost, watches that
-only mark what is to be read. What it holds, and under which conditions it changes, is WatchedStore's.
+only mark what is to be read. WatchedStore has the data, and the conditions under which they change.
 
 Rules:
-- A session's requests arrive in the order in which they were sent, and whether or not who sent them still lives.
-- Nothing of an expired session is carried out; what it registered goes with it.
-- A client hears that its session has expired only once it is connected again.
+- A session's requests arrive in the order in which they were sent, whether or not their sender still lives.
+- No request of an expired session is carried out. What the session registered is removed.
+- A client learns that its session has expired only once it is connected again.
 """
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ NOTICE_MS = (2, 15)
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """The connection went before the answer came: the request may have been carried out. expired: the session, too."""
+    """The connection broke before the answer came: the request may have been carried out."""
 
+    #: Whether the session has expired, too.
     expired: bool = False
 
 
 class Taken(Enum):
-    """What of a request is lost. Who asked cannot tell which."""
+    """The part of a request that is lost. The client cannot tell which one it is."""
 
     REQUEST = "it is not carried out"
     ANSWER = "it is carried out"
@@ -49,13 +50,15 @@ Then = Callable[[Any], None]
 
 
 class Session:
-    """One client's. expired: of that ZooKeeper is sure; `on_expired`: what the client does when it hears of it."""
+    """The session of one client."""
 
     def __init__(self, zookeeper: ZooKeeper, process: Process, on_expired: Callable[[], None]) -> None:
         self.process = process
         self.connected = True
+        #: Whether it has expired in ZooKeeper. The client may not know it yet.
         self.expired = False
         self.zookeeper = zookeeper
+        #: What the client does when it learns that its session has expired.
         self._on_expired = on_expired
         self._arrives_ms = 0
         self._told = False
@@ -87,7 +90,7 @@ class Session:
         world.after(at_ms - world.now_ms, what, arrived, about=about)
 
     def disconnect(self, for_ms: int) -> None:
-        """The client is cut off, and connected again after a while; by then its session may have expired."""
+        """Cut the client off, and connect it again after a while. Its session may have expired by then."""
         world = self.zookeeper.world
         self.connected = False
         self.zookeeper.silent(self, for_ms)
@@ -117,15 +120,15 @@ class Session:
 
 
 class ZooKeeper:
-    """controller: the session that holds /controller. notifications: the partitions that leaders changed."""
-
     def __init__(self, world: World, store: WatchedStore, session_ms: int) -> None:
         self.world = world
         self.store = store
         self.session_ms = session_ms
+        #: The session that holds /controller.
         self.controller: Session | None = None
+        #: The partitions that leaders changed.
         self.notifications: dict[int, TopicPartition] = {}
-        self.notified = 0  # how many there were ever: the number of the last
+        self.notified = 0  # how many notifications there ever were: the number of the last
         self.owners: dict[BrokerId, Session] = {}
         self._broker_watches: dict[BrokerId, tuple[Session, Callable[[], None]]] = {}
         self._watches: dict[Session, Callable[[str], None]] = {}
@@ -136,11 +139,11 @@ class ZooKeeper:
     # Faults
 
     def hold_next(self, what: str, for_ms: int, then: Callable[[Process], None] | None = None) -> None:
-        """The next request of this kind arrives so much later; `then` is told who sent it."""
+        """Delay the next request of this kind by `for_ms`. `then` is called with its sender."""
         self._held = what, for_ms, then
 
     def take_next(self, what: str, taken: Taken) -> None:
-        """Of the next request of this kind."""
+        """Lose this part of the next request of this kind."""
         self._taken = what, taken
 
     def disarm(self) -> None:
@@ -163,7 +166,7 @@ class ZooKeeper:
         return taken
 
     def deafen(self, session: Session, for_ms: int) -> None:
-        """Its watches are late: it hears of nothing for so long."""
+        """Keep watches from this session for `for_ms`, and deliver them then."""
         marked = self._watches.pop(session, None)
 
         def hear() -> None:
@@ -181,7 +184,7 @@ class ZooKeeper:
         return Session(self, process, on_expired)
 
     def silent(self, session: Session, for_ms: int) -> None:
-        """Nothing is heard of this client for so long."""
+        """Expire the session if ZooKeeper hears nothing of its client for `for_ms`, and that is too long."""
         if for_ms >= self.session_ms:
             self.world.after(
                 self.session_ms, "a session expires", lambda: self.expire(session), about=session.process.name
@@ -202,14 +205,14 @@ class ZooKeeper:
     # Watches
 
     def watch(self, session: Session, marked: Callable[[str], None]) -> None:
-        """marked("brokers" | "changes" | "vacancy") in the client, each time there is something to be read."""
+        """Call `marked("brokers" | "changes" | "vacancy")` in the client, each time that there is something to read."""
         self._watches[session] = marked
 
     def watch_registration(self, broker: BrokerId, session: Session, gone: Callable[[], None]) -> None:
         self._broker_watches[broker] = session, gone
 
     def connected_again(self, session: Session) -> None:
-        """What happened meanwhile is seen now."""
+        """Let the client see what happened while it was not connected."""
         for broker, (watching, _) in sorted(self._broker_watches.items(), key=lambda item: item[0]):
             if watching is session and self.owners.get(broker) is not session:
                 self._tell_gone(broker)
@@ -243,7 +246,7 @@ class ZooKeeper:
         return None
 
     def multi(self, session: Session, operations: Sequence[Operation]) -> bool:
-        """Whether every condition holds, so that it is stored."""
+        """Store these operations if every condition holds. Return whether they are stored."""
         versions: dict[Place, int] = {}
         for operation in operations:
             place = operation.place
@@ -278,7 +281,8 @@ class ZooKeeper:
     # Controllers
 
     def load(self, controller_epoch: int) -> LoadedCluster | None:
-        """For who has won that. None: /controller is gone again. Whose it is its watch finds out."""
+        """Load the cluster for the winner of this epoch. None if /controller is gone again. If somebody else holds it,
+        the winner's watch finds out."""
         return None if self.controller is None else self.store.loaded(controller_epoch)
 
     def vacate(self) -> None:
@@ -298,14 +302,14 @@ class ZooKeeper:
         return answer
 
     def read_changes(self) -> PartitionsRead:
-        """What the notifications name."""
+        """The partitions that the notifications name."""
         named = sorted(set(self.notifications.values()))
         read = {partition: self.store.readable_partition(partition) for partition in named}
         there = {partition: stored for partition, stored in read.items() if stored is not None}
         return PartitionsRead(there, self.garbage_in(named))
 
     def delete_changes(self, controller_epoch: int, up_to: int) -> None:
-        """Those that were read and handed on; a deposed controller's deletion is refused."""
+        """Delete the notifications that were read and handed on. A deposed controller's deletion is refused."""
         if controller_epoch == self.store.controller_epoch:
             self.notifications = {number: of for number, of in self.notifications.items() if number > up_to}
 
