@@ -1,1 +1,1 @@
-"""For people: the command line, the helpers of notebooks, the page."""
+"""The tools for people: the command line, helpers for notebooks, jobs, the drill and benchmarks."""

@@ -1,7 +1,7 @@
-"""One archive with what somebody needs who is to find out what is wrong, and was not there.
+"""One archive for somebody who is to find out what is wrong, and was not there.
 
-It holds names, numbers and log lines, no records of any topic and no secret: of settings that name a secret's file it
-says that they are set.
+It holds names, numbers and log lines, but no records of any topic and no secret: settings that name a secret's file are
+shown as set.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ _OF_BROKERS = ("*/broker-*/*.json",)
 
 
 def write_bundle(target: Path, admin: Admin, settings: Settings, told: Callable[[str], None]) -> list[str]:
-    """Returns what could not be collected, and why; it is in the archive, too. told: of each part, as it is taken."""
+    """Write the archive. Return what could not be collected, and why: the archive has that, too. `told` is called with
+    each part as it is added."""
     errors: list[str] = []
     top = target.name.removesuffix(".tar.gz")
     with tarfile.open(target, "x:gz") as archive:
@@ -60,7 +61,8 @@ def write_bundle(target: Path, admin: Admin, settings: Settings, told: Callable[
 
 
 def _parts(admin: Admin, settings: Settings) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Each is to be collected before the next is asked for: the cluster's description says which brokers to ask."""
+    """The parts of the archive. Collect each before asking for the next: the cluster's description says which brokers
+    there are."""
     brokers: list[BrokerId] = []
 
     def cluster() -> bytes:

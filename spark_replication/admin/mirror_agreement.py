@@ -1,4 +1,4 @@
-"""Whether the mirror's tables are as ZooKeeper is, and having them made so: for the command line and for jobs."""
+"""Compares the mirror's tables with ZooKeeper, and has them rebuilt: for the command line and for jobs."""
 
 from __future__ import annotations
 
@@ -28,12 +28,11 @@ from spark_replication.zk.session import Session
 
 TIMEOUT_MS = 30_000
 LOOK_S = 0.2
-READ_TOGETHER = 1_000  # partitions, between two that are told
+READ_TOGETHER = 1_000  # partitions, between two reports of progress
 
 
 class Agreement(msgspec.Struct, frozen=True):
-    """rows: as many as there should be."""
-
+    #: How many rows there should be.
     rows: int
     differences: tuple[Difference, ...]
 
@@ -42,16 +41,16 @@ class Agreement(msgspec.Struct, frozen=True):
 
 
 class Comparison(msgspec.Struct, frozen=True, kw_only=True):
-    """How far one look at everything is: first all partitions are read from ZooKeeper, then all rows are compared."""
+    """The progress of one comparison: first all partitions are read from ZooKeeper, then all rows are compared."""
 
-    #: Of `partitions`.
+    #: How many of `partitions` are read.
     read: int
     partitions: int
-    #: Of `rows`.
+    #: How many of `rows` are compared.
     compared: int
-    #: As many as there should be; 0 until all partitions are read.
+    #: How many rows there should be; 0 until all partitions are read.
     rows: int
-    #: Among the rows that were compared.
+    #: How many were found among the compared rows.
     differences: int
 
     def __str__(self) -> str:
@@ -64,7 +63,7 @@ Tell = Callable[[Comparison], None]
 
 
 def verified(bootstrap: str, path: str, wait_s: float, tell: Tell = lambda _comparison: None) -> Agreement:
-    """Looked at until they agree, or the time is over: what goes on meanwhile is no difference."""
+    """Compare until mirror and ZooKeeper agree, or the time is over: a change on its way is no difference."""
     with _zookeeper(bootstrap) as session:
         return _agreed(session, path, wait_s, tell)
 
@@ -72,14 +71,14 @@ def verified(bootstrap: str, path: str, wait_s: float, tell: Tell = lambda _comp
 def rebuilt(
     bootstrap: str, path: str, wait_s: float, security: Security, tell: Tell = lambda _comparison: None
 ) -> Agreement:
-    """By the controller, which alone knows what leaders have confirmed; and then looked at."""
+    """Let the controller rebuild the mirror, and compare it then. It alone knows what leaders have confirmed."""
     with _zookeeper(bootstrap) as session, closing(Admin(bootstrap, security=security)) as admin:
         admin.rebuild_mirror()
         return _agreed(session, path, wait_s, tell)
 
 
 def told(found: Difference) -> tuple[Any, ...]:
-    """As DIFFERENCE names it."""
+    """The cells of a difference, in the columns of DIFFERENCE."""
     row = "-".join(str(each) for each in found.key)
     return found.table, row, found.column or "(row)", found.stored, found.shown
 
@@ -97,7 +96,7 @@ def _agreed(session: Session, path: str, wait_s: float, tell: Tell) -> Agreement
 
 
 def _compared(session: Session, path: str, tell: Tell) -> Agreement:
-    """What cannot be read in ZooKeeper is left as it is there, and here."""
+    """Compare once. What cannot be read in ZooKeeper is left out."""
     reading = Reading(session)
     stored = _stored(reading, tell)
     partitions, rows = len(stored[PARTITIONS.name]), sum(map(len, stored.values()))
@@ -112,7 +111,7 @@ def _compared(session: Session, path: str, tell: Tell) -> Agreement:
 
 
 def _stored(reading: Reading, tell: Tell) -> dict[str, list[Any]]:
-    """The rows of each table, as they are to be."""
+    """The rows that each table should have."""
     topics = reading.topics()
     named = [TopicPartition(name, number) for name, topic in topics.items() for number in topic.state.partitions]
     partitions: dict[TopicPartition, StoredPartition] = {}

@@ -1,4 +1,4 @@
-"""A schema as people write it: `id:int64,at:timestamp[us]`, or a file that has one."""
+"""Schemas as people write them: `id:int64,at:timestamp[us]`, or a file that has a schema."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _JSON_FORMATS = {"date-time": pa.timestamp("us", "UTC"), "date": pa.date32()}
 
 
 def schema_from(text: str) -> pa.Schema:
-    """text: columns, or the path of a Parquet, Arrow or JSON file: JSON Schema, or a Spark schema's own JSON."""
+    """The schema of `text`, which is columns, or the path of a Parquet, Arrow or JSON file. A JSON file holds a JSON
+    Schema, or a Spark schema's own JSON."""
     reader = _READERS.get(Path(text).suffix)
     if reader is None:
         return _of_columns(text)
@@ -39,7 +40,7 @@ def schema_from(text: str) -> pa.Schema:
 
 
 def with_columns(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
-    """One that is there already counts."""
+    """Append these columns to the schema. One that it has already is not appended again."""
     for text in columns:
         field = column_from(text)
         schema = schema if field in list(schema) else schema.append(field)
@@ -47,7 +48,7 @@ def with_columns(schema: pa.Schema, columns: tuple[str, ...]) -> pa.Schema:
 
 
 def column_from(text: str) -> pa.Field:
-    """A name may have colons; a type has them in brackets only, as in timestamp[us, tz=+02:00]."""
+    """Parse NAME:TYPE. A name may have colons; a type has them in brackets only, as in timestamp[us, tz=+02:00]."""
     head, bracket, parameters = text.partition("[")
     name, colon, kind = head.rpartition(":")
     try:
@@ -72,7 +73,7 @@ def _of_columns(text: str) -> pa.Schema:
 
 
 def _columns_of(text: str) -> Iterator[str]:
-    """Divided at the commas that are in no brackets."""
+    """Divide `text` at the commas that are in no brackets."""
     depth, column = 0, ""
     for character in text:
         depth += (character in "[(<") - (character in "])>")

@@ -27,7 +27,7 @@ READ_ONCE = (
     *("engine", "transport", "live/broker", "live/controller", "live/guarding", "zk", "mirror"),
     *("zookeeper_server", "process", "storage"),
     *("core/claims", "core/law/standing.py"),
-    *("page", "sim"),
+    *("page", "sim", "admin"),
 )
 _NAMED = re.compile(rf"(?<![\w./@-])(?:spark_replication\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)")
 _MEMBER = re.compile(r"`([A-Z]\w+)\.(\w+)")

@@ -1,8 +1,8 @@
 """The bare loop: client → leader, which writes a file and sends to two followers, which write files; answers go back.
 
-The same bytes on the same way as acks=all, with plain sockets, and nothing else: no log, no index, no checksum, no
-batches even. What replication costs beside it is what it does. `python -m spark_replication.admin.bench.bare` is one of
-its processes; it ends with its connections.
+It moves the same bytes on the same way as acks=all, with plain sockets, and does nothing else: no log, no index, no
+checksum, not even batches. The cost of replication is what it takes beyond this loop. `python -m
+spark_replication.admin.bench.bare` is one of the loop's processes, which ends with its connections.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from spark_replication.transport.frames import hang_up
 
 HOST = "127.0.0.1"
 RECEIVE_BYTES = 1 << 20
-RECENT_BYTES = 64 << 20  # what a file holds at most: then it begins anew
+RECENT_BYTES = 64 << 20  # the most that a file holds before it begins anew
 END_TIMEOUT_S = 10.0
 _POSITION = struct.Struct("!Q")  # an answer: everything below this is written
 
 
 class BareLoop:
-    """A load.Target of one stream. A context manager: its processes, and their files, end with it."""
+    """A load.Target of one stream. A context manager, with which its processes and their files end."""
 
     streams = 1
 
@@ -66,7 +66,7 @@ class BareLoop:
             self._connection.close()
         for process in self.processes:
             if self._connection is None:
-                process.kill()  # nobody has ever been connected: it waits for ever
+                process.kill()  # nobody has connected to it: it would wait for ever
             process.wait(END_TIMEOUT_S)
         self._temporary.cleanup()
 
@@ -77,7 +77,7 @@ class BareLoop:
         self.close()
 
     def _start(self, path: Path, *arguments: str) -> int:
-        """The port that it listens on."""
+        """Start a process. Return the port that it listens on."""
         command = [sys.executable, "-m", "spark_replication.admin.bench.bare", f"--file={path}", *arguments]
         process = subprocess.Popen(command, stdout=subprocess.PIPE)
         self.processes.append(process)
@@ -102,7 +102,7 @@ def _connected(port: int) -> socket.socket:
 
 
 def _receive_position(connection: socket.socket) -> int | None:
-    """The last one of those that are there; None: the peer has closed."""
+    """The last of the positions that have come. None if the peer has closed."""
     data = connection.recv(_POSITION.size * 1_024)
     while len(data) % _POSITION.size:
         data += connection.recv(_POSITION.size - len(data) % _POSITION.size)
@@ -125,7 +125,7 @@ def main() -> None:
 
 
 def serve(upstream: socket.socket, followers: list[socket.socket], handle: int) -> None:
-    """Until upstream closes. One thread: what is ready is done, in turn."""
+    """Serve until upstream closes. One thread serves all connections, as they become ready."""
     waiting = select.poll()
     for connection in (upstream, *followers):
         waiting.register(connection, select.POLLIN)

@@ -1,7 +1,7 @@
-"""Flight alone: a process that gives one batch from its memory, as often as its client's ticket says.
+"""Flight alone: a process that serves one batch from its memory, as often as its client's ticket says.
 
-What a read takes beside it is what a broker does. `python -m spark_replication.admin.bench.bare_flight` is that
-process, which has the batch from its standard input; it ends with it.
+The time that a read takes beyond this is the broker's. `python -m spark_replication.admin.bench.bare_flight` is that
+process. It reads the batch from its standard input, and ends with that.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark_replication.transport.security import NO_SECURITY
 
 
 class BareFlight:
-    """A context manager: its process ends with it."""
+    """A context manager, with which its process ends."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
         command = [sys.executable, "-m", "spark_replication.admin.bench.bare_flight"]

@@ -1,5 +1,5 @@
-"""A cluster of many partitions to measure, and what can be seen of it without asking those that are measured:
-ZooKeeper's nodes with the times of their writes, the controller's log."""
+"""A cluster of many partitions to measure, and what it shows without asking the processes that are measured:
+ZooKeeper's nodes with the times of their writes, and the controller's log."""
 
 from __future__ import annotations
 
@@ -41,23 +41,24 @@ _LOADED = re.compile(r"^(?P<at>\S+ \S+) INFO \S+ controller at epoch \d+, \d+ pa
 
 
 class Told(NamedTuple):
-    """A broker has answered a LeaderAndIsr: it leads so many of its partitions."""
+    """A broker's answer to a LeaderAndIsr."""
 
     at_s: float
     broker: BrokerId
+    #: How many of the command's partitions it leads.
     leads: int
     init: bool
 
 
 class Stored(NamedTuple):
-    """A leaderAndISR as it is in ZooKeeper, and when it was written."""
+    """A leaderAndISR in ZooKeeper, and when it was written."""
 
     state: PartitionState
     at_s: float
 
 
 def make_topic(cluster: LocalCluster, partitions: int, progress: Progress) -> None:
-    """Of so many partitions, with a replica of each on every broker, and a record in each."""
+    """Create a topic of so many partitions, with a replica of each on every broker, and a record in each."""
     began = time.perf_counter()
     with Admin(cluster.zookeeper, security=cluster.security, deadline_ms=CREATE_TIMEOUT_MS) as admin:
         admin.create_topic(TOPIC, SCHEMA, partitions=partitions, replication_factor=len(cluster.brokers))
@@ -93,7 +94,7 @@ def stored(session: Session) -> dict[TopicPartition, Stored]:
 
 
 def write_to_each(cluster: LocalCluster, partitions: Mapping[TopicPartition, PartitionState]) -> None:
-    """One batch each, acks=all, by a stream to each of their leaders. What is refused raises: they are led."""
+    """Write a batch to each partition, acks=all, over a stream to each leader. A refusal raises: all have leaders."""
     led: dict[BrokerId, list[int]] = {}
     for partition, state in partitions.items():
         assert state.leader is not None, f"{partition} has no leader"
@@ -122,7 +123,7 @@ def eventually(holds: Callable[[], bool], what: str, timeout_s: float = SEEN_TIM
 
 
 class FirstSeen:
-    """When the node was first seen so, by a watch: it is looked at once now, and whenever it changes."""
+    """When a node was first seen to be so. It is read at once, and by a watch whenever it changes."""
 
     def __init__(self, session: Session, path: str, is_so: Callable[[Node | None], bool]) -> None:
         self.at_s: float | None = None
@@ -143,7 +144,7 @@ class FirstSeen:
 
 
 class ControllerLog:
-    """What a controller's process writes from now on, or has written."""
+    """The log of a controller's process, from its start or from the present end on."""
 
     def __init__(self, path: Path, *, from_start: bool = False) -> None:
         self._path = path
@@ -171,12 +172,13 @@ class ControllerLog:
 
 
 def _at_s(text: str) -> float:
-    """As `logging` writes it: local time, to the millisecond."""
+    """The time of a log line as `logging` writes it: local time, to the millisecond."""
     return datetime.strptime(text, "%Y-%m-%d %H:%M:%S,%f").astimezone().timestamp()
 
 
 def sequential_write_s(session: Session, data: bytes, writes: int) -> float:
-    """One conditional write after the other, each waiting for its answer, to a node of its own."""
+    """How long so many conditional writes take, one after the other, each of which waits for its answer. They go to a
+    node of their own."""
     path = "/bench"
     session.commit_now((Create(path, data),))
     began = time.perf_counter()

@@ -1,4 +1,4 @@
-"""What a broker's failure costs the controller before anything leaves it: plan, apply, announce, on a real core."""
+"""The cost of a broker's failure in the controller before anything leaves it: plan, apply, announce, on a real core."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """The bare time by ours: 1 would be the limit."""
+        """The bare time divided by ours: 1 would be the limit."""
         return round(self.bare_ms / self.total_ms, 2)
 
 
 def decide(partitions: int, rounds: int) -> Figures:
-    """The best of `rounds`, each on a cluster of its own: what else the machine does only adds to it."""
+    """The best of `rounds`, each on a cluster of its own: other work of the machine can only add time."""
     return min((_round(partitions) for _ in range(rounds)), key=lambda figures: figures.total_ms)
 
 
@@ -94,7 +94,7 @@ def _timed(work: Callable[[], Found]) -> tuple[Found, float]:
 
 
 def _apply(cluster: ClusterState, steps: tuple[Step, ...]) -> list[TopicPartition]:
-    """As the engine does with what ZooKeeper has accepted."""
+    """Apply what is decided, as the engine does once ZooKeeper has accepted it."""
     written = []
     for step in steps:
         for write in step.writes:
@@ -105,7 +105,7 @@ def _apply(cluster: ClusterState, steps: tuple[Step, ...]) -> list[TopicPartitio
 
 
 def _bare(cluster: ClusterState, written: list[TopicPartition]) -> list[object]:
-    """A state, a write and a command a partition, made of values that are there already."""
+    """A state, a write and a command for each partition, made of values that exist already."""
     made: list[object] = []
     for partition in written:
         stored = cluster.partitions[partition]
@@ -126,7 +126,7 @@ def _bare(cluster: ClusterState, written: list[TopicPartition]) -> list[object]:
 
 
 def _cluster(partitions: int) -> ClusterState:
-    """Each broker holds everything, and leads a third."""
+    """A cluster in which each broker holds everything, and leads a third."""
     topics: dict[str, StoredTopic] = {}
     stored: dict[TopicPartition, StoredPartition] = {}
     for first in range(0, partitions, PARTITIONS_MAX):

@@ -1,9 +1,9 @@
-"""A broker that leads a third of all partitions is killed: until every change is stored, every new leader has
-confirmed, every one of them has acknowledged a write, and the Delta tables show all of them as leaders.
+"""Measures the failover of a broker that leads a third of all partitions: from its kill until every change is stored,
+every new leader has confirmed, each of them has acknowledged a write, and the Delta tables show them all as leaders.
 
-Nobody who is measured is asked anything meanwhile. ZooKeeper tells afterwards when each leaderAndISR was written; the
-controller's log when each broker's answer came; the table's own history what it showed since when. The first writes
-begin when the last answer has come: as many files are made then as there are partitions, beside the tables.
+No measured process is asked anything meanwhile. Afterwards ZooKeeper tells when each leaderAndISR was written, the
+controller's log when each broker's answer came, and the table's own history what it showed since when. The first writes
+begin when the last answer has come: they create as many files as there are partitions, beside the tables.
 """
 
 from __future__ import annotations
@@ -43,26 +43,31 @@ from spark_replication.zk.session import Session
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds since the kill. gone: its registration; elected: the last new leader is stored, for all that the
-    dead one `led`; active: the last of these has confirmed; shown: the table says so of each; written: each has
-    acknowledged a write to all replicas in sync; stored: the last of the `changed` leaderAndISRs, shrunken ISRs of
-    living leaders, too. rejoined_s: of the broker, once started again.
-
-    sequential_ms: as many conditional writes one at a time; ratio: of that and what storing took.
-    """
+    """Milliseconds are those since the kill, but for sequential_ms."""
 
     partitions: int
     told_by: str
+    #: How many partitions the dead broker led.
     led: int
+    #: How many leaderAndISRs changed.
     changed: int
+    #: The broker's registration is gone.
     gone_ms: int
+    #: The last new leader of what the dead broker led is stored.
     elected_ms: int
+    #: The last new leader has confirmed.
     active_ms: int
+    #: The table shows every new leader as confirmed.
     shown_ms: int
+    #: Every new leader has acknowledged a write to all replicas in sync.
     written_ms: int | None
+    #: The last changed leaderAndISR is stored, with the shrunken ISRs of living leaders, too.
     stored_ms: int
+    #: How long as many conditional writes take, one at a time.
     sequential_ms: int
+    #: sequential_ms divided by what storing took.
     ratio: float
+    #: How long the broker took to be back, once it was started again.
     rejoined_s: float
 
 
@@ -72,10 +77,10 @@ COLUMNS = Figures.__struct_fields__
 def failover(
     partitions: int, session_ms: int, progress: Progress, *, writes: bool = True, pages: int = 0
 ) -> Iterator[Figures]:
-    """With a death report, then with the session timeout alone; each time it is the leader of partition 0.
+    """Lose the leader of partition 0, first with a death report, then with the session timeout alone.
 
-    For the latter it is stopped, not killed, as if its host were lost: its guardian sees nothing, and no connection is
-    reset or refused, which the controller would take for a death as well. pages: so many are open meanwhile.
+    For the latter the broker is stopped, not killed, as if its host were lost: its guardian sees nothing, and no
+    connection is reset or refused, which the controller would take for a death, too. `pages` are open meanwhile.
     """
     config = {**PATIENT, "zookeeper.session.ms": session_ms}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
@@ -149,14 +154,14 @@ def _is_led_by_another(partition: TopicPartition, victim: BrokerId, node: Node |
 
 
 def first_told(log: ControllerLog, since_s: float) -> dict[BrokerId, float]:
-    """Each that lives is told of what it leads now, before anything else. What it was told before the election it may
-    answer at any time until then."""
+    """When each broker first answered after the election. A living broker is told of what it leads by the election
+    before anything else. Its answers to earlier commands may come at any time before that."""
     log.read()
     return {told.broker: told.at_s for told in reversed(log.told) if told.at_s >= since_s}
 
 
 def confirmed_in_table_s(mirror_path: str, leader_epochs: Mapping[TopicPartition, Epoch]) -> float:
-    """When the table came to show that the leader of each at this epoch has confirmed."""
+    """When the table came to show that the leader of each partition has confirmed at this epoch."""
     table = DeltaTable(PARTITIONS.path(mirror_path))
 
     def shows_all() -> bool:

@@ -1,4 +1,4 @@
-"""What partitions cost that nobody writes to: CPU of brokers and controller, memory, threads, open files."""
+"""The cost of partitions that nobody writes to: CPU of brokers and controller, memory, threads, open files."""
 
 from __future__ import annotations
 
@@ -13,16 +13,18 @@ from spark_replication.admin.bench.load import cpu_s_of
 from spark_replication.admin.bench.replicate import BROKERS, Progress
 from spark_replication.live.local_cluster import LocalCluster
 
-SETTLE_S = 3.0  # what follows from the first writes is over
+SETTLE_S = 3.0  # until the work that follows the first writes is over
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one process. cpu_percent: of one core; kb_per_partition: of what its memory grew by, 1,024 bytes each."""
+    """The figures of one process."""
 
     process: str
     partitions: int
+    #: Percent of one core.
     cpu_percent: float
     memory_mb: int
+    #: By how much its memory grew for each partition, in units of 1,024 bytes.
     kb_per_partition: float
     threads: int
     open_files: int
@@ -61,6 +63,6 @@ def _processes(cluster: LocalCluster) -> dict[str, int]:
 
 
 def _memory_kb(pid: int) -> int:
-    """Resident."""
+    """The resident memory of a process."""
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))

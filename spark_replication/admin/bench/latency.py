@@ -23,7 +23,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """The bare loop's median by ours: 1 would be the limit."""
+        """The bare loop's median divided by ours: 1 would be the limit."""
         return round(self.bare_p50_ms / self.p50_ms, 2)
 
 

@@ -1,6 +1,6 @@
 """The load of a measurement: the same batch again and again, as fast as answers come, or so many a second.
 
-What takes the load is a Target; two that are measured by the same code can be compared.
+A Target takes the load. Two targets that are measured by the same code can be compared.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from spark_replication.errors import ReplicationError, RequestTimedOut
 IN_FLIGHT_BYTES = 16 << 20
 IN_FLIGHT_BATCHES_MAX = 2_000
 ANSWERS_TIMEOUT_S = 60.0
-WARM_UP_SHARE = 0.25  # of a measurement's time, before it begins
-_TICKS_PER_S = 100.0  # of /proc/<pid>/stat: Linux shows hundredths of seconds, whatever it counts in
+WARM_UP_SHARE = 0.25  # of a measurement's time, spent before it begins
+_TICKS_PER_S = 100.0  # of /proc/<pid>/stat: Linux shows hundredths of seconds, whatever its clock
 
 
 class Target(Protocol):
-    """Something that takes batches on several streams, and says of each when it has been acknowledged."""
+    """Takes batches on several streams, and reports when each is acknowledged."""
 
     streams: int
     batch_bytes: int
-    pids: tuple[int, ...]  # of the processes that serve it
+    pids: tuple[int, ...]  # the processes that serve it
 
     def begin(self, answers: AnswerReader) -> None: ...
     def send(self, stream: int) -> None: ...
@@ -48,7 +48,7 @@ class Latency(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class AnswerReader:
-    """Counts what is in flight. A stream's answers come in the order of its batches."""
+    """Counts the batches in flight. A stream's answers come in the order of its batches."""
 
     def __init__(self, streams: int) -> None:
         self._changed = threading.Condition(threading.Lock())
@@ -84,7 +84,7 @@ class AnswerReader:
             self._changed.notify()
 
     def wait_below(self, in_flight: int) -> None:
-        """Until fewer than so many are in flight."""
+        """Wait until fewer than so many batches are in flight."""
         with self._changed:
             self._waits_below = in_flight
             while self._in_flight >= in_flight and self._error is None:
@@ -96,7 +96,7 @@ class AnswerReader:
 
 
 def fill(target: Target, batches: int) -> None:
-    """So many batches, all of them acknowledged, over its streams in turn."""
+    """Send so many batches over the target's streams in turn, until all are acknowledged."""
     answers = AnswerReader(target.streams)
     target.begin(answers)
     window = _window(target)
@@ -107,7 +107,7 @@ def fill(target: Target, batches: int) -> None:
 
 
 def rate(target: Target, seconds: float) -> Rate:
-    """As fast as it goes, with so much in flight that nobody waits for the client; until all of it is acknowledged."""
+    """Send as fast as possible until all is acknowledged, with so much in flight that nobody waits for the client."""
     answers = AnswerReader(target.streams)
     target.begin(answers)
     window = _window(target)
@@ -123,7 +123,7 @@ def rate(target: Target, seconds: float) -> Rate:
 
 
 def _once_each(target: Target, answers: AnswerReader) -> None:
-    """A stream's first batch makes files: that is no rate."""
+    """Send a batch on each stream, unmeasured: the first batch of a stream makes files."""
     for stream in range(target.streams):
         _send(target, answers, stream, time.perf_counter())
     answers.wait_below(1)
@@ -139,19 +139,19 @@ def _send_for(target: Target, answers: AnswerReader, window: int, seconds: float
 
 
 def _window(target: Target) -> int:
-    """How many batches are in flight."""
+    """How many batches may be in flight."""
     return max(1, min(IN_FLIGHT_BATCHES_MAX, IN_FLIGHT_BYTES // target.batch_bytes))
 
 
 def _send(target: Target, answers: AnswerReader, number: int, at_s: float) -> None:
-    """To the streams in turn."""
+    """Send a batch on the stream whose turn it is."""
     stream = number % target.streams
     answers.sent(stream, at_s)
     target.send(stream)
 
 
 def latency(target: Target, seconds: float, batches_per_s: int) -> Latency:
-    """From when a batch was due to its answer, so that a wait of one counts for those behind it, too."""
+    """Measure from when a batch was due until its answer, so that one batch's wait counts for those behind it, too."""
     answers = AnswerReader(target.streams)
     target.begin(answers)
     first_s = time.perf_counter()
@@ -174,14 +174,14 @@ def _percentiles(latencies_s: list[float]) -> Latency:
 
 
 def _cpu_s(target: Target) -> float:
-    """Of the processes that serve, and of the client, which is this one."""
+    """The CPU time of the processes that serve, and of the client, which is this process."""
     return time.process_time() + cpu_s_of(target.pids)
 
 
 def cpu_s_of(pids: Iterable[int]) -> float:
     total = 0.0
     for pid in pids:
-        # The name of the program, in parentheses, may hold anything.
+        # The program's name, in parentheses, may contain anything.
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         total += (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
     return total

@@ -1,7 +1,7 @@
-"""How far the Delta tables are behind: from what the controller tells to a committed table, by the shipping thread.
+"""How far the Delta tables are behind: from the controller's news to a committed table, by the production thread.
 
-Beside it, in the same run: the same rows appended to a table that nobody reads, with no condition and no change feed,
-which is the least that a table can cost.
+Beside it, the same run appends the same rows to a table that nobody reads, with no condition and no change feed, which
+is the least that a table can cost.
 """
 
 from __future__ import annotations
@@ -33,25 +33,27 @@ SAMPLE = 100
 
 
 class Lag(msgspec.Struct, frozen=True, kw_only=True):
-    """changed: partitions, at one time. ratio: what the append took, by ours."""
-
     partitions: int
+    #: How many partitions change at one time.
     changed: int
     writes: int
     p50_ms: float
     p99_ms: float
     append_ms: float
+    #: append_ms divided by p50_ms.
     ratio: float
 
 
 class Commits(msgspec.Struct, frozen=True, kw_only=True):
-    """One partition changed in each. first_ms, last_ms: the median of the first and of the last hundred."""
+    """The figures of many commits, each of which changes one partition."""
 
     partitions: int
     commits: int
     mb: float
     files: int
+    #: The median of the first hundred.
     first_ms: float
+    #: The median of the last hundred.
     last_ms: float
     ratio: float
 
@@ -121,7 +123,7 @@ class _Told:
         self._mirror.close()
 
     def change(self, numbers: Sequence[int]) -> float:
-        """Another leader for each. The milliseconds until the table shows it."""
+        """Change the leader of each partition. Return the milliseconds until the table shows it."""
         self._zxid += 1
         now_ms = int(time.time() * 1_000)
         news = News(partitions=tuple(PartitionNews(_command(each, self._zxid), self._zxid, now_ms) for each in numbers))
@@ -161,6 +163,6 @@ def _append_ms(directory: Path, count: int, number: int) -> float:
 
 
 def _size(path: str) -> tuple[float, int]:
-    """Of all the tables, and how many files they are."""
+    """The megabytes of all tables, and how many files they have."""
     sizes = [file.stat().st_size for file in Path(path).rglob("*") if file.is_file()]
     return round(sum(sizes) / 1e6, 1), len(sizes)

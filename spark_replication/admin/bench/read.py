@@ -1,7 +1,7 @@
-"""DoGet of a partition from end to end, beside Flight alone, and LocalReader of its files, beside pyarrow reading them
-through a memory map.
+"""Reads of a whole partition: by DoGet, beside Flight alone; and of its files by LocalReader, beside pyarrow with a
+memory map.
 
-All touch every byte (its CRC-32C): a map that nobody looks into would cost nothing.
+All of them touch every byte (for its CRC-32C): a map that nobody looks into would cost nothing.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def _figures(
     ours, bare, mapped, local = (float("inf"),) * 4
     used_s = 0.0
     with BareFlight(batch) as flight_alone:
-        for _ in range(rounds):  # one after the other: whatever else the machine does falls on both
+        for _ in range(rounds):  # in turn: other work of the machine falls on both
             cpu_s = cpu_s_of(streams.pids)
             ours = min(ours, _timed(lambda: _look(_batches(streams.client.do_get(ticket))), expected))
             used_s += cpu_s_of(streams.pids) - cpu_s
@@ -86,7 +86,7 @@ def _figures(
 
 
 def _segments(cluster: LocalCluster, topic: str) -> list[Path]:
-    """Of one replica: all are the same."""
+    """The segments of one replica: those of all replicas are the same."""
     log_dir = Path(next(iter(cluster.brokers.values())).log_dir)
     return sorted(log_dir.glob(f"{topic}-0.*/*.arrow"))
 
@@ -102,12 +102,12 @@ def _mapped(files: Sequence[Path]) -> Iterator[pa.RecordBatch]:
 
 
 def _local(folder: Path) -> Iterator[pa.RecordBatch]:
-    """All of it is committed; not all of it may have been checkpointed."""
+    """The batches of a replica's files, also above the checkpoint: all are committed, but may not be checkpointed."""
     return (found.batch for found in LocalReader(folder).read(uncommitted=True))
 
 
 def _look(batches: Iterator[pa.RecordBatch]) -> tuple[int, int]:
-    """The checksum that all of them have, and how many there are."""
+    """The checksum of the batches, which all have the same, and how many there are."""
     checksum = count = 0
     for batch in batches:
         checksum = crc32c(batch.column(0).buffers()[1])

@@ -1,4 +1,4 @@
-"""acks=all through real brokers: a leader, two followers, and the bare loop beside them, in turn."""
+"""Measures acks=all through real brokers, a leader and two followers, and in turn with them the bare loop."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ BROKERS = 3
 BATCHES_PER_S = 200  # when latency is measured
 OPEN_MS = 30_000  # until a broker serves what it was just told to lead
 SCHEMA = pa.schema([("number", pa.int64())])
-# Logs, and the files of the bare loop, keep what was written last. Memory that a virtual machine has never used is slow
-# at its first use (a write into it took six times as long): a measurement that goes on growing measures that.
+# Logs, and the files of the bare loop, keep only what was written last. A virtual machine is slow at the first use of
+# memory (a write into it took six times as long): a measurement whose files go on growing would measure that.
 RECENT: Mapping[str, Scalar] = {"segment.bytes": RECENT_BYTES // 4, "retention.bytes": RECENT_BYTES}
 WHOLE: Mapping[str, Scalar] = {}
 
@@ -35,8 +35,6 @@ Progress = Callable[[str], None]
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """ratio: ours by the bare loop's. of_one_partition: by our own rate with one partition, where that was measured."""
-
     batch_bytes: int
     partitions: int
     mb_per_s: float
@@ -47,7 +45,9 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     bare_cpu_s_per_gb: float
     bare_p50_ms: float
     bare_p99_ms: float
+    #: Our rate divided by the bare loop's.
     ratio: float
+    #: Our rate divided by our own with one partition, if that was measured.
     of_one_partition: float | None = None
 
 
@@ -71,7 +71,7 @@ def replicate(
 
 
 def _figures(size: int, partitions: int, ours: Target, bare: Target, *, seconds: float, rounds: int) -> Figures:
-    """In turn, so that what else the machine does meets both; the best of each."""
+    """The best of each, measured in turn, so that other work of the machine meets both."""
     rates = [(rate(bare, seconds), rate(ours, seconds)) for _ in range(rounds)]
     bare_rate: Rate = max((each for each, _ in rates), key=lambda found: found.mb_per_s)
     our_rate: Rate = max((each for _, each in rates), key=lambda found: found.mb_per_s)
@@ -93,13 +93,13 @@ def _figures(size: int, partitions: int, ours: Target, bare: Target, *, seconds:
 
 
 def _figure(measured: float) -> float:
-    """As it is read: four digits, and never 0 of what was little."""
+    """Round to four digits, so that a small figure never becomes 0."""
     return float(f"{measured:.4g}")
 
 
 @contextmanager
 def started() -> Iterator[LocalCluster]:
-    """Three brokers; what a measurement wrote is deleted when its topic is, or while it runs."""
+    """Three brokers. The records of a measurement are deleted while it runs, and with its topic."""
     config = {"log.delete.delay.ms": 0, "log.retention.check.interval.ms": 100}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster:
         yield cluster
@@ -109,7 +109,7 @@ Connect = Callable[[], flight.FlightClient]
 
 
 def batch_of(size: int) -> pa.RecordBatch:
-    """Of about so many bytes."""
+    """A batch of about so many bytes."""
     return pa.record_batch([pa.array(range(max(1, size // 8)), pa.int64())], schema=SCHEMA)
 
 
@@ -117,7 +117,7 @@ def batch_of(size: int) -> pa.RecordBatch:
 def streams_to(
     cluster: LocalCluster, partitions: int, batch: pa.RecordBatch, config: Mapping[str, Scalar] = RECENT
 ) -> Iterator[FlightStreams]:
-    """Of a new topic, whose partitions are all led by one broker and lie on the same three."""
+    """Streams to a new topic, whose partitions are all led by one broker and lie on the same three."""
     topic = f"bench-{partitions}-{batch.nbytes}"
     created = cluster.admin.create_topic(topic, batch.schema, partitions=1, replication_factor=BROKERS, config=config)
     first = created.partitions[0]
@@ -127,7 +127,7 @@ def streams_to(
     leader = brokers[first.replicas[0]]
     connect = partial(cluster.security.client, f"{leader.host}:{leader.port}")
     for partition in range(partitions):
-        # It is led in ZooKeeper; the broker may not have opened it yet.
+        # The partition is led in ZooKeeper, but the broker may not have opened it yet.
         persistently(partial(_look_into, connect, topic, partition), Deadline(OPEN_MS))
     streams = FlightStreams(
         connect,
@@ -144,7 +144,7 @@ def streams_to(
 
 
 def _look_into(connect: Connect, topic: str, partition: int) -> None:
-    """Asks for nothing: the refusal of a partition that is not led there."""
+    """Read nothing of the partition. Raises the refusal if it is not led there."""
     ticket = to_json(ReadTicket(topic=topic, partition=partition, to=0))
     with connect() as client:
         try:

@@ -1,7 +1,7 @@
 """Rows through Spark: read from a topic and written to one, beside Parquet files of the same rows in the same session,
-and beside Kafka by its own connector where one runs.
+and beside Kafka by its own connector if one runs.
 
-What is read goes to Spark's `noop`, which takes every column of every row and keeps none.
+Rows that are read go to Spark's `noop`, which takes every column of every row and keeps none.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ COLUMNS = "id long, at_ms long, amount double, text string"
 TEXT = "sha1(CAST(id AS STRING))"  # 40 characters that no compression takes away
 ROW_BYTES = 8 + 8 + 8 + 4 + 40
 LOOK_S = 0.02
-# As a user's session that goes on for long: ours compile quickly, which is for short ones.
+# As in a user's long session: our own sessions compile quickly, which suits short ones.
 COMPILED = {"spark.driver.defaultJavaOptions": "-XX:+TieredCompilation"}
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """mb: of the rows as Arrow has them, 10^6. ratio: of the rate, to that of Parquet at the same."""
-
     what: str
     rows_per_s: int
+    #: In 10^6 bytes of the rows as Arrow has them.
     mb_per_s: float
+    #: The rate divided by that of Parquet at the same.
     ratio: float
 
 
@@ -49,14 +49,16 @@ COLUMNS_SHOWN = Figures.__struct_fields__
 
 
 class Trigger(msgspec.Struct, frozen=True, kw_only=True):
-    """Micro-batches of one row into a Delta table: what Spark takes for all of one, and of that for asking how far the
-    source is and for planning it. ratio: of the median, Kafka's to ours."""
+    """The times of micro-batches of one row into a Delta table."""
 
     what: str
     p50_ms: float
     worst_ms: float
+    #: The part in which Spark asks how far the source is.
     asked_ms: float
+    #: The part in which Spark plans.
     planned_ms: float
+    #: The median divided by ours.
     ratio: float
 
 
@@ -65,14 +67,15 @@ TIME_COLUMNS = ReadTime.__struct_fields__
 
 
 class Kafka(msgspec.Struct, frozen=True):
-    """bootstrap: of one that runs. jars: of its connector, separated by commas."""
+    """A Kafka that runs."""
 
     bootstrap: str
+    #: The jars of its connector, separated by commas.
     jars: str
 
 
 def measure(*, master: str, kafka: Kafka | None, progress: Progress, **sizes: int) -> Iterator[Figures]:
-    """sizes: rows, partitions and rounds, as _Bench has them."""
+    """Measure writes, reads and streams. `sizes` are the rows, partitions and rounds of _Bench."""
     with _started(master=master, kafka=kafka, progress=progress, **sizes) as bench:
         yield from bench.run()
 
@@ -140,7 +143,7 @@ class _Bench:
         rows.write.format(FORMAT).options(topic=topic).mode("append").save()
 
     def _in_turn(self, what: str, ways: dict[str, Callable[[int], Any]]) -> Iterator[Figures]:
-        """Each way as often as the others, after one that does not count; the median of each."""
+        """The median of each way. All ways run in turn, after one round that does not count."""
         took: dict[str, list[float]] = {way: [] for way in ways}
         for number in range(self.rounds + 1):
             for way, do in ways.items():
@@ -238,7 +241,7 @@ class _Bench:
         return self.spark.readStream.format(FORMAT).options(topic="triggers", startingOffsets="earliest").load()
 
     def _triggered(self, rows: DataFrame, send: Callable[[], None], count: int) -> list[dict[str, int]]:
-        """What Spark says of each micro-batch, after two that do not count."""
+        """The durations that Spark reports of each micro-batch, after two that do not count."""
         table = f"{self.folder}/table-{time.monotonic_ns()}"
         writer = rows.writeStream.format("delta").option("checkpointLocation", f"{table}-checkpoint")
         query = writer.start(table)

@@ -1,4 +1,4 @@
-"""Where the time of a read goes: until its tasks read, in reading, and in Spark, which takes what was read."""
+"""Where the time of a read goes: before its tasks read, in reading, and in Spark, which takes what was read."""
 
 from __future__ import annotations
 
@@ -21,30 +21,29 @@ TIMED = "replicated_log_timed"
 
 
 class ReadTime(msgspec.Struct, frozen=True, kw_only=True):
-    """Of one job, the median of the rounds. Of tasks, the share of one slot."""
+    """The times of one job, as medians of the rounds. Times of tasks are the share of one slot."""
 
     what: str
     whole_s: float
-    #: Planning, and starting what runs the first task.
+    #: Planning, and the start of the first task.
     begin_s: float
-    #: By our code in tasks: files or network, checksums, decoding.
+    #: Our code in tasks: files or network, checksums, decoding.
     reading_s: float
-    #: By Spark, while a task waits: Arrow into the JVM, and rows of it.
+    #: Spark, while a task waits: Arrow into the JVM, and into rows.
     taking_s: float
-    #: By Spark, between tasks and after the last batch of each.
+    #: Spark, between tasks and after the last batch of each.
     rest_s: float
 
 
 class _TaskTime(msgspec.Struct, frozen=True):
-    """When it began, by the clock of all processes here, and for how long it was in what."""
-
+    #: By the clock of all processes on this machine.
     began_s: float
     reading_s: float
     taking_s: float
 
 
 def timed_source(defaults: dict[str, str], folder: Path) -> type[ReplicatedLog]:
-    """As register_format has it, and each task leaves a file in `folder`."""
+    """The data source of register_format, with tasks that each leave their times in a file in `folder`."""
 
     class Timed(BatchReader):
         def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -81,16 +80,15 @@ class _Round(NamedTuple):
 
 
 class Timer:
-    """slots: of the session, all of which a read has."""
-
     def __init__(self, spark: SparkSession, defaults: dict[str, str], folder: Path, slots: int) -> None:
         spark.dataSource.register(timed_source(defaults, folder))
         self._spark = spark
         self._folder = folder
+        #: The slots of the session, all of which a read has.
         self._slots = slots
 
     def measure(self, what: str, rounds: int, **options: str) -> ReadTime:
-        """After one round that does not count."""
+        """Measure `rounds` reads, after one that does not count."""
         found = [self._round(self._spark.read.format(TIMED).options(**options).load()) for _ in range(rounds + 1)][1:]
         medians: dict[str, Any] = {
             name: round(statistics.median(getattr(each, name) for each in found), 2) for name in _Round._fields

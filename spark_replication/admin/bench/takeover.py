@@ -1,9 +1,9 @@
-"""The controller is killed: until its node in ZooKeeper is another's, until that one has loaded everything, and until
-every broker has answered its INIT.
+"""Measures the take-over from a killed controller: until a successor holds /controller, until the successor has loaded
+everything, and until every broker has answered its INIT.
 
-Two successors: the process that LocalCluster starts in place of the dead one, which knows by the lock on its directory
-that its predecessor is dead; and one that stood by already, as the driver of another Spark application does, which has
-ZooKeeper's session timeout to tell it.
+There are two successors. One is the process that LocalCluster starts in place of the dead one: it knows by the lock on
+its directory that its predecessor is dead. The other stood by already, as the driver of another Spark application does:
+only ZooKeeper's session timeout tells it.
 """
 
 from __future__ import annotations
@@ -38,14 +38,16 @@ END_TIMEOUT_S = 30.0
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds since the kill. won: /controller is the successor's; loaded: it has read everything; told: every
-    broker has answered its INIT. The session timeout is part of a standby's."""
+    """Milliseconds are those since the kill. For a standby they include the session timeout, session_ms."""
 
     partitions: int
     successor: str
     session_ms: int
+    #: The successor holds /controller.
     won_ms: int
+    #: The successor has read everything.
     loaded_ms: int
+    #: Every broker has answered the successor's INIT.
     told_ms: int
 
 
@@ -101,7 +103,7 @@ def _wait_told(log: ControllerLog) -> None:
 
 @contextmanager
 def _other_controller(cluster: LocalCluster, config: dict[str, int]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """Of the same cluster, in a directory of its own."""
+    """Another controller of the same cluster, in a directory of its own."""
     directory = cluster.directory / "standby"
     directory.mkdir()
     command = (

@@ -1,4 +1,4 @@
-"""Pages that are open while something is measured: each asks as the page's script does, and draws nothing."""
+"""Viewers of the page while something is measured: each asks as the page's script does, and draws nothing."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ END_S = 10.0
 
 @contextmanager
 def viewers(url: str | None, count: int) -> Iterator[None]:
-    """Begun with the first answer to each of them. url: where the page is; None: then there can be none."""
+    """Keep so many pages open; each has its first answer when the block begins. `url` may be None only for 0 pages."""
     if not count:
         yield
         return
@@ -39,7 +39,7 @@ def viewers(url: str | None, count: int) -> Iterator[None]:
 
 
 def _look(host: str, stopping: threading.Event, begun: threading.Semaphore) -> None:
-    """A connection that fails is made anew, as a browser's is."""
+    """Ask again and again. A connection that fails is made anew, as a browser does."""
     version, told_s = "", 0.0
     while not stopping.is_set():
         connection = http.client.HTTPConnection(host, timeout=TIMEOUT_S)
@@ -58,7 +58,7 @@ def _look(host: str, stopping: threading.Event, begun: threading.Semaphore) -> N
 
 
 def _ask(connection: http.client.HTTPConnection, path: str) -> str:
-    """What this is, as its server calls it."""
+    """Ask for this path, and return the answer's ETag."""
     connection.request("GET", path, headers={"Accept-Encoding": "gzip"})
     answer = connection.getresponse()
     answer.read()

@@ -237,7 +237,7 @@ def _progress(line: str) -> None:
 
 
 def _told(found: Iterable[Any]) -> Iterator[Any]:
-    """What takes minutes says what it has as it comes."""
+    """Tell each of the figures as it comes: all of them take minutes."""
     for figures in found:
         _progress(f"{figures}")
         yield figures

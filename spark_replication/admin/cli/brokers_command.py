@@ -1,4 +1,4 @@
-"""`spark-replication brokers`: who lives and what each has, and `brokers drain`, after which one may go."""
+"""`spark-replication brokers`: which brokers live, what each has, and `brokers drain`, after which one may stop."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`spark-replication completion`: what a shell needs to complete commands and options."""
+"""`spark-replication completion`: the script by which a shell completes commands and options."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ ROWS_SHOWN = 10
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):
-    """Which rows: as Reader.read takes it."""
+    """Which rows to read, in the terms of Reader.read."""
 
     start: Offset | NamedOffset
     start_time: int | None

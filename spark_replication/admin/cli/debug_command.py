@@ -15,7 +15,7 @@ from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
 from spark_replication.transport.security import read_security
 
-DEADLINE_MS = 10_000  # of each part: a cluster that does not answer has logs all the same
+DEADLINE_MS = 10_000  # for each part: the logs of a cluster that does not answer are collected all the same
 
 
 @click.group()

@@ -1,4 +1,4 @@
-"""`spark-replication topics describe`: who leads each partition and how far the others are, and what happened last."""
+"""`spark-replication topics describe`: the leader of each partition, the lag of its followers, and its last event."""
 
 from __future__ import annotations
 
@@ -110,7 +110,7 @@ def _cell(name: str, value: Any) -> Any:
 
 
 def _last_events(admin: Admin, names: Sequence[str]) -> dict[str, ToldEvent]:
-    """By partition, as far as the newest events tell. Without the mirror nothing is known of them."""
+    """The last event of each partition, as far as the newest events tell. Empty without the mirror."""
     try:
         return {each.subject: each for each in admin.events(topics=names, last=1_000) if each.subject is not None}
     except ReplicationError:

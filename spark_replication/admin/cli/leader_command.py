@@ -1,4 +1,4 @@
-"""`spark-replication leader elect`: who is to lead, by hand (L5)."""
+"""`spark-replication leader elect`: elections by hand (L5)."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from spark_replication.messages.requests import ElectionKind
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.transport.security import Security
 
-ANSWERS_S = 5.0  # in which logs that are asked for have come, of brokers that answer
+ANSWERS_S = 5.0  # within this, brokers that answer at all have told of their logs
 LOOK_S = 0.2
 
 _COLUMNS = ("partition", "leader_before", "leader", "leader_epoch", "elected", "error")
@@ -111,12 +111,12 @@ def _read(file: Path) -> dict[str, BrokerId | None]:
 
 
 def _topics_of(names: Iterable[str]) -> list[str]:
-    """names: of partitions."""
+    """The topics of the partitions of these names."""
     return sorted({name.rpartition("-")[0] for name in names})
 
 
 def _known(admin: Admin, topics: Sequence[str] | None) -> dict[str, PartitionDescription]:
-    """The partitions of those of these topics that exist. None: of all topics."""
+    """The partitions of these topics, as far as they exist. None stands for all topics."""
     found = map(described, admin.metadata(topics).topics)
     return {f"{topic.name}-{each.partition}": each for topic in found for each in topic.partitions}
 
@@ -130,7 +130,7 @@ def _electable(kind: ElectionKind, known: Mapping[str, PartitionDescription]) ->
 def _elect(
     admin: Admin, kind: ElectionKind, named: Sequence[str], desired: Mapping[str, BrokerId]
 ) -> dict[str, ReplicationError]:
-    """A request takes few topics: one for each of them."""
+    """Elect with one request for each topic: a request takes few topics."""
     refused: dict[str, ReplicationError] = {}
     for topic in _topics_of(named):
         together = [name for name in named if name.rpartition("-")[0] == topic]
@@ -139,8 +139,8 @@ def _elect(
 
 
 def _settled(admin: Admin, named: Sequence[str], refused: Collection[str]) -> dict[str, PartitionDescription]:
-    """Once all that are elected have a leader: an election by logs takes until they are told. Who has none by then is
-    shown without."""
+    """The partitions, once each that was not refused has a leader, or after ANSWERS_S: an election by logs waits for
+    brokers to tell of theirs."""
     deadline_s = time.monotonic() + ANSWERS_S
     while True:
         known = _known(admin, _topics_of(named))
@@ -168,7 +168,7 @@ def _row(
 
 
 def _ask(admin: Admin, named: Sequence[str], known: Mapping[str, PartitionDescription]) -> None:
-    """What each replica has, before somebody decides which of them counts."""
+    """Show what each replica has, and ask whether to elect all the same."""
     topics = _topics_of(name for name in named if name in known)
     found = admin.replicas(topics) if topics else []
     rows = [

@@ -1,7 +1,6 @@
-"""A listing, for people as a table, for programs as JSON: the same rows, and the same names but for `_`.
+"""Listings: a table for people and JSON for programs, with the same rows, and the same names but for `_`.
 
-The options that commands share are here, too: where the brokers are, how to speak to them, and which of the two a
-listing is to be.
+The options that commands share are here, too: the addresses of brokers, security, and the format of a listing.
 """
 
 from __future__ import annotations
@@ -62,7 +61,7 @@ _watch = click.option(
 
 
 def watched(command: Callable[..., None]) -> Callable[..., None]:
-    """With --watch the command is run again and again. What goes wrong, or an exit code, does not end it."""
+    """Add --watch, which runs the command again and again. Neither an error nor an exit code ends it."""
 
     @_watch
     @wraps(command)
@@ -72,7 +71,7 @@ def watched(command: Callable[..., None]) -> Callable[..., None]:
             return
         with suppress(KeyboardInterrupt):
             while True:
-                click.clear()  # nothing, where it is no terminal
+                click.clear()  # does nothing if this is no terminal
                 try:
                     command(*arguments, **others)
                 except click.exceptions.Exit:
@@ -85,7 +84,7 @@ def watched(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def settings_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Passes `settings`, of --config, the environment and --set."""
+    """Pass `settings` to the command, from --config, the environment and --set."""
 
     @_config
     @_set
@@ -97,7 +96,7 @@ def settings_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def security(command: Callable[..., None]) -> Callable[..., None]:
-    """Passes `security`, of the same."""
+    """Pass `security` to the command, from the same options as `settings`."""
 
     @settings_options
     @wraps(command)
@@ -107,12 +106,13 @@ def security(command: Callable[..., None]) -> Callable[..., None]:
     return secured
 
 
-# What is not a terminal has no width: nothing is broken in two that somebody may grep for.
+# The width if the output is no terminal: nothing that somebody may grep for is broken in two.
 WIDE = 10_000
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format, err: bool = False) -> None:
-    """JSON: a list of objects. Table: nothing is shown as an empty cell, a list by its members. err: on stderr."""
+    """Show rows as a JSON list of objects, or as a table, where None is an empty cell, and a list shows its members.
+    With `err`, the table goes to stderr."""
     found = [list(row) for row in rows]
     if output == "json":
         named = [dict(zip(columns, row, strict=True)) for row in found]
@@ -136,7 +136,8 @@ def tell_error(error: ReplicationError | str) -> None:
 
 
 def own_bootstrap(context: click.Context, given: str | None) -> str | None:
-    """Of a group that is a listing where no command follows; None: one does, and gets what was given to the group."""
+    """The bootstrap of a group that is a listing if no command follows. None if a command follows, which then gets what
+    was given to the group."""
     if context.invoked_subcommand is None:
         if given is None:
             raise click.MissingParameter(ctx=context, param_hint="'--bootstrap' / '-b'", param_type="option")
@@ -147,7 +148,7 @@ def own_bootstrap(context: click.Context, given: str | None) -> str | None:
 
 
 def tell_refused(refused: Mapping[str, ReplicationError]) -> None:
-    """What of a request was refused: a line each on stderr, and exit 1, if there is any."""
+    """Tell each refusal of a request in a line on stderr, and exit with 1 if there is any."""
     for name, error in refused.items():
         tell_error(f"{name}: {error}")
     if refused:
@@ -155,7 +156,7 @@ def tell_refused(refused: Mapping[str, ReplicationError]) -> None:
 
 
 def _cell(value: Any) -> Text:
-    """Not as rich's markup: a name may look like it."""
+    """The text of a cell. It is no markup of rich, since a name may look like that."""
     if value is None:
         return Text()
     if isinstance(value, (list, tuple)):

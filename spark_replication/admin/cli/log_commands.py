@@ -1,4 +1,4 @@
-"""`spark-replication log dump|verify`: what lies in a log's files, and whether it is sound. Nothing is changed."""
+"""`spark-replication log dump|verify`: the contents of a log's files, and whether they are sound. Both only read."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""The files of a replica's log: which there are, and whether they hold. Read as storage.stored_log has it, but without
-a map: a disk that fails is to be reported, and would end a process that has mapped it.
+"""The files of a replica's log, and whether they hold. They are read by storage.stored_log, but without a memory map:
+a failing disk is to be reported, and would end a process that has mapped it.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ _FILES = LocalFiles(open_files_max=1)
 
 
 class Verified(msgspec.Struct, kw_only=True):
-    """One partition's folder. start, end: of what is sound from the log's start on. problems: where, and what."""
+    """The findings about one partition's folder."""
 
     folder: str
     segments: int = 0
     batches: int = 0
+    #: The start of the log.
     start: Offset = 0
+    #: Up to which offset the log is sound.
     end: Offset = 0
     bytes: int = 0
+    #: Where each problem is, and what it is.
     problems: list[str] = []
 
 
@@ -41,7 +44,7 @@ def is_broker_directory(path: Path) -> bool:
 
 
 def partition_folders(path: Path) -> list[Path]:
-    """Those of a broker's directory, or the one that `path` is; none if it is neither."""
+    """The partition folders of a broker's directory, or `path` itself if it is one; none if it is neither."""
     if is_broker_directory(path):
         return sorted(folder for folder in path.iterdir() if folder.is_dir() and _holds_log(folder))
     return [path] if _holds_log(path) else []
@@ -52,21 +55,21 @@ def _holds_log(folder: Path) -> bool:
 
 
 def entries_of(folder: Path, base: Offset) -> Iterator[IndexEntry]:
-    """As they lie there, whole ones only: `verify` says whether they hold."""
+    """The whole entries of a segment's index, unchecked: `verify` says whether they hold."""
     index = index_path(folder, base).read_bytes()
     return decode_entries(index[: len(index) // ENTRY_BYTES * ENTRY_BYTES])
 
 
 def batches_in(folder: Path, base: Offset) -> Iterator[tuple[IndexEntry, pa.RecordBatch]]:
-    """CorruptLog at the first that is not what its entry says."""
+    """The batches of a segment. Raises CorruptLog at the first that is not what its entry says."""
     segment = StoredSegment(folder, base, epoch=NO_EPOCH, mapped=False)
     yield from segment.batches(verify=True)
     segment.check_whole()
 
 
 def verify(folders: Sequence[Path]) -> Iterator[Verified]:
-    """Of folders in one directory: every entry and its place, every checksum, every batch, and what the small files say
-    of them."""
+    """Verify folders of one directory: every entry and its place, every checksum, every batch, and what the small files
+    say of them."""
     committed: Mapping[str, Offset] = {}
     damage = ""
     try:
@@ -85,11 +88,11 @@ def _verified(folder: Path, committed: Offset) -> Verified:
     epochs: list[tuple[int, Offset]] = []
     try:
         found.start = found.end = StoredLog(folder, mapped=False).log_start
-        places = [base for base in bases_in(folder) if base >= found.start]  # those below are on their way out
+        places = [base for base in bases_in(folder) if base >= found.start]  # segments below are being removed
         for segment in segments_in(folder, places, found.start, mapped=False):
             _verify_segment(segment, found, epochs, is_last=segment.base == places[-1])
     except (CorruptLog, CorruptState, StorageFailed) as error:
-        found.problems.append(error.message)  # nothing after it continues a sound log
+        found.problems.append(error.message)  # nothing after this continues a sound log
         return found
     _verify_state(folder, found, epochs, committed)
     return found

@@ -1,4 +1,4 @@
-"""`spark-replication metrics`: what a process tells of itself, as Prometheus reads it."""
+"""`spark-replication metrics`: the metrics of a process, as Prometheus reads them."""
 
 from __future__ import annotations
 

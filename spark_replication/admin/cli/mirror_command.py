@@ -1,4 +1,4 @@
-"""`spark-replication mirror`: what the Delta tables say, and whether that is so."""
+"""`spark-replication mirror`: the contents of the Delta tables, and whether they are right."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ COLUMNS = {
     "topics": ("topic", "topic_id", "partitions", "schema_version", "settings", "zxid", "changed_at"),
 }
 EVENT_COLUMNS = ("at", "kind", "topic", "partition", "broker", "changes", "why", "because", "cause")
-# Of the table's columns those that the controller tells.
+# Those of the table's columns that the controller tells.
 TOLD_COLUMNS = tuple(name for name in EVENTS.schema.names if name in ("at", *ToldEvent.__struct_fields__))
 STATUS_COLUMNS = (*STATUS.schema.names, "fresh")
 
@@ -131,12 +131,12 @@ def _column(event: ToldEvent, name: str) -> Any:
 
 
 def _is_named(context: click.Context, option: str) -> bool:
-    """On the command line: neither a default nor the environment."""
+    """Whether the option was given on the command line, and not by a default or the environment."""
     return context.get_parameter_source(option) is ParameterSource.COMMANDLINE
 
 
 def _asked(broker: int | None, cause: str | None, names: tuple[str, ...]) -> DescribeEvents:
-    """A topic's name may end as a partition's does: then it is both."""
+    """The question for these events. A name that ends as a partition's does stands for a topic, too."""
     return DescribeEvents(
         partitions=tuple(found for name in names if (found := _partition_named(name)) is not None),
         topics=names,

@@ -1,4 +1,4 @@
-"""`spark-replication page`: the page of any cluster, also of one that no driver looks after."""
+"""`spark-replication page`: the page of any cluster, also of one without a driver."""
 
 from __future__ import annotations
 

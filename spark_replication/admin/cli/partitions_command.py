@@ -1,4 +1,4 @@
-"""`spark-replication partitions`: who leads which, the worst first."""
+"""`spark-replication partitions`: the leader of each partition, the worst partitions first."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _OF_A_PARTITION = (
 )
 _COLUMNS = ("topic", *_OF_A_PARTITION)
 
-# What may be wrong with one, the worst first.
+# What may be wrong with a partition, the worst first.
 _TROUBLES: dict[str, Callable[[PartitionDescription], bool]] = {
     "leaderless": lambda each: each.leader is None,
     "under_min_isr": lambda each: len(each.isr) < each.min_isr,

@@ -1,4 +1,4 @@
-"""`spark-replication produce`: a file, or lines of JSON, in large batches that are pipelined."""
+"""`spark-replication produce`: sends a file, or lines of JSON, in large batches that are pipelined."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WAITING_MAX = 64  # batches without an answer
 
 
 class Acknowledged:
-    """What brokers have answered for, so far, of one partition. Offsets between its first and its last may be other
+    """The acknowledged rows of one partition so far. Some offsets between its first and its last may be other
     producers'."""
 
     def __init__(self) -> None:
@@ -46,7 +46,7 @@ class Acknowledged:
 
 
 class Progress:
-    """Of all partitions."""
+    """What is acknowledged of all partitions."""
 
     def __init__(self) -> None:
         self.of: dict[int | None, Acknowledged] = {}
@@ -135,7 +135,7 @@ def _placed(
 
 
 def _send(producer: Producer, topic: str, batches: Iterator[tuple[int, pa.RecordBatch]], progress: Progress) -> None:
-    """Until the first that fails; those in flight behind it are counted, too, if they are there."""
+    """Send batches until the first that fails. Those in flight behind it count, too, if they are stored."""
     waiting: deque[Future[Ack]] = deque()
     with ProgressLine() as line:
         try:
@@ -163,7 +163,7 @@ def _opened(file: Path | None) -> Iterator[BinaryIO]:
 
 
 def _described(bootstrap: str, security: Security, topic: str) -> tuple[pa.Schema, list[int]]:
-    """Its schema, and its partitions."""
+    """The schema and the partitions of a topic."""
     with closing(Admin(bootstrap, security=security)) as admin:
         (found,) = admin.describe_topics([topic])
     if not found.schema:

@@ -1,6 +1,6 @@
-"""How far a long command is, on stderr: one line that is rewritten on a terminal, and now and then a line elsewhere.
+"""The progress of a long command, on stderr: a line that is rewritten on a terminal, and now and then a line elsewhere.
 
-Whatever reads a pipe or a file gets whole lines without control characters; the longer a command takes, the fewer.
+A pipe or a file gets whole lines without control characters, ever fewer the longer a command takes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WIDTH = 80  # of a terminal that does not tell its own
 
 
 class ProgressLine:
-    """A context manager: at its end the line is gone from the terminal, and what follows begins on an empty one."""
+    """A context manager. At its end the line is gone from the terminal, and what follows begins on an empty line."""
 
     def __init__(self, stream: TextIO | None = None, clock: Callable[[], float] = time.monotonic) -> None:
         self._stream = sys.stderr if stream is None else stream
@@ -32,7 +32,7 @@ class ProgressLine:
         self._due_s = clock() if self._is_terminal else clock() + LINE_FIRST_S
 
     def tell(self, progress: object) -> None:
-        """progress: becomes text only when it is shown, so telling often is cheap."""
+        """Show this progress, if it is time to. It becomes text only then, so telling often is cheap."""
         now_s = self._clock()
         if now_s < self._due_s:
             return

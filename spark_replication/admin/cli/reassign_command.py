@@ -23,7 +23,7 @@ wait = click.option("--wait", "wait_s", type=click.FloatRange(min=0), metavar="S
 
 
 class Brokers(click.ParamType[tuple[int, ...]]):
-    """1,2,3"""
+    """Ids of brokers, such as 1,2,3."""
 
     name = "brokers"
 
@@ -35,7 +35,7 @@ class Brokers(click.ParamType[tuple[int, ...]]):
 
 
 class Target(click.ParamType[tuple[str, tuple[int, ...]]]):
-    """orders-3=1,2,3"""
+    """A partition and its replicas, such as orders-3=1,2,3."""
 
     name = "target"
 
@@ -49,7 +49,7 @@ class Target(click.ParamType[tuple[str, tuple[int, ...]]]):
 
 
 class Successor(click.ParamType[tuple[int, int]]):
-    """3=4"""
+    """A broker and the one in its place, such as 3=4."""
 
     name = "successor"
 
@@ -147,7 +147,8 @@ def apply(bootstrap: str, security: Security, file: TextIO, wait_s: float | None
 
 
 def apply_and_wait(admin: Admin, plan: Plan, wait_s: float | None) -> None:
-    """Exit 1 with what was refused, if anything was. None: nothing is waited for; else how far it is goes to stderr."""
+    """Apply a plan, and wait until all moves have ended; the progress goes to stderr. If `wait_s` is None, do not wait.
+    Exit with 1 and the refusals if there are any."""
     refused = admin.apply(plan)
     click.echo(f"{len(plan.moves) - len(refused)} of {len(plan.moves)} partitions have begun to move")
     if wait_s is not None:

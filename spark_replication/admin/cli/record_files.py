@@ -1,4 +1,4 @@
-"""Rows of Parquet, Arrow, CSV and JSON-lines files as batches of a topic's schema. No value is touched in Python."""
+"""Rows of Parquet, Arrow, CSV and JSON-lines files as batches of a topic's schema. Python touches no value."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def format_of(path: Path) -> FileFormat:
 def read_batches(
     file: BinaryIO, kind: FileFormat, schema: pa.Schema, *, rows_max: int, name: str
 ) -> Iterator[pa.RecordBatch]:
-    """At most `rows_max` rows each, none without rows. InvalidRequest, naming `name`, if it does not fit the schema."""
+    """Batches of 1 to `rows_max` rows. Raises InvalidRequest, naming `name`, if the file does not fit the schema."""
     try:
         for found in _batches(file, kind, schema, rows_max):
             batch = _conformed(found, schema)
@@ -58,7 +58,7 @@ def _batches(file: BinaryIO, kind: FileFormat, schema: pa.Schema, rows_max: int)
             types = csv.ConvertOptions(column_types={field.name: field.type for field in schema})
             yield from csv.open_csv(file, convert_options=types)
         case "jsonl":
-            # What a column lacks is null; a field that is no column is an error.
+            # A column that a line lacks is null; a field that is no column is an error.
             parse = json.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error")
             while lines := list(islice(file, rows_max)):
                 data = b"".join(lines)
@@ -79,7 +79,7 @@ def _arrow_batches(file: BinaryIO) -> Iterator[pa.RecordBatch]:
 
 
 def _conformed(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Columns in the topic's order, and cast where no value is lost by it."""
+    """The batch with its columns in the topic's order, cast if no value is lost by that."""
     for missing in sorted(set(schema.names) - set(batch.schema.names)):
         raise pa.ArrowInvalid(f"column {missing!r} is missing")
     for more in sorted(set(batch.schema.names) - set(schema.names)):

@@ -1,4 +1,4 @@
-"""`spark-replication scenario`: files that say what the rules are to do, run through the core."""
+"""`spark-replication scenario`: runs files that say what the rules must do through the core."""
 
 from __future__ import annotations
 

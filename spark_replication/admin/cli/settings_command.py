@@ -1,4 +1,4 @@
-"""`spark-replication settings`: what can be set, and what it means."""
+"""`spark-replication settings`: all settings, and what they mean."""
 
 from __future__ import annotations
 

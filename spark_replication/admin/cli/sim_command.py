@@ -1,4 +1,4 @@
-"""`spark-replication sim`: the simulator over seeds; what is found is told in one line that replays it."""
+"""`spark-replication sim`: runs the simulator over seeds, and tells each failure in one line that replays it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ELECTIONS = ("isr", "elr", "last_known_leader", "unclean", "unclean_recovery", "
 
 
 class _Seeds(click.ParamType[range]):
-    """A..B, both ends included, or one number."""
+    """A range of seeds A..B, both ends included, or one number."""
 
     name = "A..B"
 

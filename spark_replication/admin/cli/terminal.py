@@ -1,15 +1,15 @@
-"""What comes from data, names or errors on its way to a terminal: it is shown, and steers nothing."""
+"""Text from data, names or errors on its way to a terminal: it is shown, and steers nothing."""
 
 from __future__ import annotations
 
 import re
 
-# Control characters (C0 but newline, DEL, C1), and those that reorder or hide what stands around them.
+# Control characters (C0 but newline, DEL, C1), and characters that reorder or hide the text around them.
 _STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff]")
 
 
 def harmless(text: str) -> str:
-    r"""An escape sequence becomes the text \x1b[…"""
+    r"""The text with each escape sequence shown as the text \x1b[…"""
     return _STEERING.sub(lambda found: _escaped(ord(found[0])), text)
 
 

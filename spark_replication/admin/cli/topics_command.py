@@ -1,4 +1,4 @@
-"""`spark-replication topics`: what there is, and what makes, changes and ends a topic."""
+"""`spark-replication topics`: lists topics, and creates, changes and deletes them."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def widen(bootstrap: str, security: Security, topic: str, columns: tuple[str, ..
     """Add nullable columns, such as region:string, at the end of a topic's schema; one that is there already counts."""
     with closing(Admin(bootstrap, security=security)) as admin:
         (found,) = admin.describe_topics([topic])
-        # What has no schema has nothing to widen, and the controller says so.
+        # A topic without a schema has nothing to widen, and the controller says so.
         before = topic_schema(TopicConfig(schema=found.schema)).newest if found.schema else pa.schema([])
         schema = with_columns(before, columns)
         version = admin.widen_topic(topic, schema).schema_version

@@ -1,4 +1,4 @@
-"""`spark-replication zookeeper`: the embedded one, run by itself. `status` and `stop` find it by its directory."""
+"""`spark-replication zookeeper`: runs the embedded ZooKeeper alone. `status` and `stop` find it by its directory."""
 
 from __future__ import annotations
 

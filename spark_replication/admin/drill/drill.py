@@ -1,8 +1,8 @@
-"""The failover drill: kill -9 of a leader's broker, of an executor, of the driver, under load; then all is counted.
+"""The failover drill: kill -9 of a leader's broker, of an executor and of the driver, under load; then all is counted.
 
-It runs on a standalone Spark cluster of its own, ends by itself, and returns 0 only if every acknowledged row is read
-once, at its offset, brokers were adopted and not started anew, the controller epoch rose by one, and the Delta table
-shows the leaders that ZooKeeper has.
+It runs on a standalone Spark cluster of its own, and ends by itself. It returns 0 only if every acknowledged row is
+read once, at its offset; brokers were adopted and not started anew; the controller epoch rose by one; and the Delta
+table shows the leaders that ZooKeeper has.
 """
 
 from __future__ import annotations
@@ -72,10 +72,11 @@ ZOOKEEPER_MS = 10_000
 
 
 class Lease(msgspec.Struct, frozen=True, order=True):
-    """Of a broker: whose it is, and when that one took it."""
+    """The lease of a broker, by its guardian's controller epoch and attempt."""
 
     controller_epoch: int
     attempt: int
+    #: When the guardian took it.
     taken_at: float
 
 
@@ -207,7 +208,7 @@ class Drill:
     # The kills
 
     def _stay_quiet(self) -> None:
-        """To compare with: what this machine makes anybody wait for."""
+        """Kill nothing for a while, to learn which waits this machine causes without a failure."""
         at = time.time()
         time.sleep(QUIET_S)
         self._kills.append(Kill(what="nothing", at=at, until=time.time()))
@@ -223,13 +224,14 @@ class Drill:
         self._watched(f"broker {broker}", at, led=led, aim_ms=BROKER_AIM_MS)
 
     def _all_in_sync(self, admin: sr.Admin, broker: BrokerId, before: dict[int, BrokerId | None]) -> bool:
-        """Once others lead what it led: what the controller tells until it has heard of the death is no answer."""
+        """Whether every replica is in sync, and others lead what the broker led: before that, the controller may not
+        know of the death."""
         (topic,) = admin.describe_topics([TOPIC])
         moved = all(p.leader_epoch > 0 for p in topic.partitions if before[p.partition] == broker)
         return moved and all(len(p.isr) == len(p.replicas) for p in topic.partitions)
 
     def _kill_executor(self, spark: Standalone, cluster: ClusterFile) -> None:
-        """One whose task guards a leader's broker: the barrier job ends, and so do all guardians."""
+        """Kill an executor whose task guards a leader's broker: the barrier job ends, and so do all guardians."""
         pids, leases = self._broker_pids(), self._leases()
         leader = self._leaders_by_partition(cluster)[0]
         assert leader is not None
@@ -272,7 +274,7 @@ class Drill:
         self._kills.append(Kill(what=what, at=at, until=time.time(), led=led, aim_ms=aim_ms))
 
     def _wait_adopted(self, what: str, before: dict[BrokerId, Lease], since: float) -> None:
-        """Every broker's lease is a later guardian's."""
+        """Wait until a later guardian holds the lease of every broker."""
 
         def taken() -> bool:
             now = self._leases()
@@ -313,7 +315,8 @@ class Drill:
         return list(lines_of(path.read_text())) if path.exists() else []
 
     def _histories(self, cluster: ClusterFile, acknowledged: list[Line]) -> tuple[History, History]:
-        """Every acknowledged row is read once, at its offset: by who followed, and by who reads from the start."""
+        """Check that every acknowledged row is read once, at its offset: by the follower, and by a new reader from the
+        start."""
         with sr.Reader(cluster.zookeeper, security=self._security) as reader:
             again = [
                 Line(partition, number, offset, 0.0)
@@ -331,7 +334,7 @@ class Drill:
         return {found.partition: leader for found, (leader, _) in self._leaders(cluster).items()}
 
     def _leaders(self, cluster: ClusterFile) -> Leaders:
-        """As ZooKeeper has them."""
+        """The leaders, as ZooKeeper has them."""
         address, slash, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
         store = BrokerStore(
             lambda: Session.connect(
@@ -350,8 +353,8 @@ class Drill:
         self._say("driver, brokers and ZooKeeper have stopped")
 
     def _check_mirror(self, cluster: ClusterFile) -> None:
-        """The table may lag (M4), and leaders may move meanwhile: it is read each time that the driver says it does
-        not."""
+        """Check the leaders in the table. It may lag (M4), and leaders may move meanwhile: the table is read each time
+        that the driver says that it is up to date."""
         began = time.monotonic()
         self._say("waiting for the Delta table to be up to date")
         self._wait("the mirror", self._mirror_up_to_date, MIRROR_TIMEOUT_S)
@@ -375,11 +378,11 @@ class Drill:
         self._facts["processes left"] = str(len(left))
 
     def _left(self) -> list[int]:
-        """Whose command line names the drill's directory: nobody else's does."""
+        """The processes whose command line names the drill's directory: no others do."""
         return [pid for pid in _pids() if os.fsencode(self._directory) in _command_line(pid)]
 
     def _end_what_is_left(self) -> None:
-        """After a drill that broke off, with the driver dead perhaps: brokers and ZooKeeper outlive it by design."""
+        """End the processes of a drill that broke off: by design, brokers and ZooKeeper outlive a dead driver."""
         for number in (signal.SIGTERM, signal.SIGKILL):
             for pid in self._left():
                 with contextlib.suppress(ProcessLookupError):
@@ -389,7 +392,7 @@ class Drill:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Only what this drill started, by its own handle."""
+    """End a process that this drill has started, by its handle."""
     if process.poll() is None:
         process.terminate()
         try:
@@ -422,7 +425,8 @@ def _command_line(pid: int) -> bytes:
 
 
 def run(start_cluster: Path, config: str, output: Literal["table", "json"]) -> int:
-    """What is in the drill's directory stays if it fails. json: on standard output, and progress on standard error."""
+    """Run the drill, and keep its directory if it fails. JSON goes to standard output, and progress to standard error
+    then."""
     progress = Console(stderr=output == "json")
     directory = Path(tempfile.mkdtemp(prefix="spark_replication-drill-"))
     try:

@@ -1,4 +1,4 @@
-"""What a drill has measured: of each kill, how long each partition answered nobody; and what was lost or doubled.
+"""The measurements of a drill: for each kill, how long each partition answered nobody; and what was lost or doubled.
 
 Pure: lines of acknowledgements and reads in, figures out, as tables for people and as one value for programs.
 """
@@ -16,29 +16,30 @@ from spark_replication.model import BrokerId
 
 
 class Line(msgspec.Struct, frozen=True):
-    """An acknowledgement, or a row that was read. at: seconds since 1970."""
+    """An acknowledgement, or a row that was read."""
 
     partition: int
     number: int
     offset: int
+    #: Seconds since 1970.
     at: float
 
 
 class Kill(msgspec.Struct, frozen=True, kw_only=True):
-    """Or a quiet while, to compare with: then nothing was killed.
-
-    until: the first moment at which all was as before. led: what the killed broker led. aim_ms: None = there is none.
-    """
+    """A kill; or a quiet while, in which nothing was killed, to compare with."""
 
     what: str
     at: float
+    #: The first moment at which all was as before.
     until: float
+    #: The partitions that the killed broker led.
     led: tuple[int, ...] = ()
+    #: None if there is no aim.
     aim_ms: int | None = None
 
 
 class Waits(msgspec.Struct, frozen=True, kw_only=True):
-    """The longest, by partition, for an acknowledgement and for the next row of a reader that follows, in ms."""
+    """The longest waits of each partition, in ms: for an acknowledgement, and for the next row of a reader."""
 
     kill: Kill
     produce_ms: dict[int, float]
@@ -46,7 +47,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class History(msgspec.Struct, frozen=True, kw_only=True):
-    """Of acknowledged rows, as somebody read them."""
+    """How acknowledged rows were read."""
 
     read: int
     lost: int
@@ -54,15 +55,17 @@ class History(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a drill tells. seconds, facts: by what they are."""
+    """The whole result of a drill."""
 
     passed: bool
     problems: tuple[str, ...]
     waits: tuple[Waits, ...]
+    #: Durations, by what took them.
     seconds: dict[str, float]
     acknowledged: int
     followed: History
     read_again: History
+    #: Other findings, by what they are about.
     facts: dict[str, str]
 
 
@@ -75,8 +78,9 @@ def waits(kill: Kill, partitions: int, produced: Sequence[Line], followed: Seque
 
 
 def longest_wait_ms(times: Sequence[float], since: float, until: float) -> float:
-    """Between two of these, of which a part lies within the window: what began before a kill, or goes on after all was
-    well again, counts whole. Nothing since, or until then, is a wait as well."""
+    """The longest time between two of these moments, of which a part lies within the window. A wait that began before
+    a kill, or goes on after all was well again, counts whole. With no moment before or after the window, the window's
+    bound takes its place."""
     moments = sorted(times)
     if not moments or moments[0] > since:
         moments.insert(0, since)
@@ -86,7 +90,8 @@ def longest_wait_ms(times: Sequence[float], since: float, until: float) -> float
 
 
 def history(acknowledged: Iterable[Line], read: Sequence[Line]) -> History:
-    """lost: not read at its offset. doubled: read more than once."""
+    """Compare what was read with what was acknowledged. A row is lost if it was not read at its offset. It is doubled
+    if it was read more than once."""
     at = {(line.partition, line.offset): line.number for line in read}
     return History(
         read=len(read),
@@ -96,7 +101,8 @@ def history(acknowledged: Iterable[Line], read: Sequence[Line]) -> History:
 
 
 def summary(found: Iterable[Waits]) -> Table:
-    """p50 and max over partitions; of a broker's kill over those that it led, and over the others."""
+    """A table of p50 and max over partitions. For the kill of a broker, the partitions that it led stand apart from the
+    others."""
     table = Table(title="longest wait of a partition, in ms", title_justify="left")
     for column in ("kill -9 of", "partitions"):
         table.add_column(column)

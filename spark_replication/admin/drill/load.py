@@ -1,7 +1,7 @@
 """The drill's load, each a process of its own: `produce` numbered rows with acks=all, or `follow` them as they come.
 
-What was acknowledged, or read, goes to a file, a line each as it happens: `partition number offset seconds`. SIGTERM
-ends either of them, after what is in flight.
+Each acknowledged or read row goes to a file as it happens, in a line: `partition number offset seconds`. SIGTERM ends
+either process, after what is in flight.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Record:
 
 
 def lines_of(recorded: str) -> Iterator[Line]:
-    """What a Record has written, also while it writes."""
+    """The lines that a Record has written. It may be writing meanwhile."""
     for text in recorded.splitlines():
         words = text.split(" ")
         if len(words) == 4 and words[3]:

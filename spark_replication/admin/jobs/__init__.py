@@ -1,1 +1,1 @@
-"""What the programs in jobs/ are made of."""
+"""The parts of the programs in jobs/."""

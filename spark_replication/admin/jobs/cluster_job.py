@@ -1,7 +1,7 @@
-"""The main job: Spark, the cluster, a little load and a live status, from the start to a signal; in order both ways.
+"""The main job: Spark, the cluster, a little load and a live status, until a signal. It starts and stops all in order.
 
-Signals set an event that every step looks at, so nothing is ever left half done: what has begun is stopped by whoever
-began it. Log lines go to <data.dir>/driver.log; warnings to standard error, too.
+A signal sets an event that every step looks at, so nothing is left half done: each step stops what it began. Log lines
+go to <data.dir>/driver.log, and warnings to standard error, too.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 
 
 def run_cluster(options: argparse.Namespace, stopping: threading.Event) -> None:
-    """StartGivenUp: `stopping` was set before there was a cluster."""
+    """Run the cluster until `stopping` is set. Raises StartGivenUp if it is set before there is a cluster."""
     settings = settings_of(options)
     log_to_file(make_data_directory(settings) / LOG_FILE, process="driver")
     log.info("this is driver %d", os.getpid())
@@ -67,7 +67,8 @@ def run_cluster(options: argparse.Namespace, stopping: threading.Event) -> None:
 
 @contextlib.contextmanager
 def _session(options: argparse.Namespace, stopping: threading.Event) -> Iterator[SparkSession]:
-    """Made aside: on the main thread Spark would take Ctrl-C, and cancel the guardians that are to stop the brokers."""
+    """Build the Spark session on another thread: on the main thread Spark would take Ctrl-C, and cancel the guardians
+    that are to stop the brokers."""
     if stopping.is_set():
         raise StartGivenUp("it was stopped before Spark was started")
     master = options.master or submitted_master() or f"local[{options.brokers + 1}]"
@@ -118,7 +119,7 @@ Ctrl-C stops everything.
 
 
 def _produce(cluster: sr.SparkCluster, stopping: threading.Event) -> None:
-    """A little load, so that there is something to see. Whatever ends it, the cluster goes on."""
+    """Produce a little load, so that there is something to see. The cluster goes on, whatever ends the load."""
     try:
         partitions = topic_partitions(cluster.admin, TOPIC, PARTITIONS)
         with sr.Producer(cluster.zookeeper, security=cluster.security) as producer:
@@ -160,13 +161,13 @@ def _log(cluster: sr.SparkCluster, traffic: TrafficWatch, console: Console, stop
 
 
 def _require_spark(cluster: sr.SparkCluster) -> None:
-    """SparkGone: whoever supervises this job starts it again, with a session that can guard."""
+    """Raise the cluster's failure, such as SparkGone: a supervisor restarts this job, with a session that can guard."""
     if cluster.failure is not None:
         raise cluster.failure
 
 
 def _say(console: Console, text: str) -> None:
-    """Whoever reads it may be gone (on Ctrl-C spark-submit's JVM goes first), which rich makes a SystemExit: what
-    follows is done all the same."""
+    """Print a line. Its reader may be gone (on Ctrl-C spark-submit's JVM goes first), which rich turns into SystemExit:
+    this job must go on all the same."""
     with contextlib.suppress(BrokenPipeError, SystemExit):
         console.print(text, markup=False, highlight=False, soft_wrap=True)

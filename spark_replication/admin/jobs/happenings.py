@@ -1,4 +1,4 @@
-"""Events for a terminal: what one thing set off stands together, since a broker's death may tell of thousands."""
+"""Events for a terminal: those of one cause stand together, since a broker's death may set off thousands."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from spark_replication.messages.mirroring import ToldEvent
 class Happening(NamedTuple):
     """Events that followed each other, and have one cause."""
 
-    #: When the first of them was, UTC.
+    #: When the first event was, UTC.
     at: str
-    #: For each kind of them the first one, and how many more there are.
+    #: The first event of each kind, and how many more there are.
     what: str
-    #: What set them off; empty: it is not known.
+    #: What set them off; empty if unknown.
     because: str
-    #: The id of that, for `mirror events --cause`; empty: it has none.
+    #: The id of the cause, for `mirror events --cause`; empty if there is none.
     cause: str
-    #: Of the last of them.
+    #: The number of the last event.
     number: int
 
     def __str__(self) -> str:
@@ -30,7 +30,7 @@ class Happening(NamedTuple):
 
 
 def happenings(events: Iterable[ToldEvent]) -> list[Happening]:
-    """In the order of the events."""
+    """The happenings that these events make up, in the order of the events."""
     groups: list[list[ToldEvent]] = []
     for event in events:
         if groups and event.cause is not None and groups[-1][0].cause == event.cause:

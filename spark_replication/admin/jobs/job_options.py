@@ -1,4 +1,4 @@
-"""Options that the jobs share: settings, where the brokers are, how to speak to them."""
+"""Options that the jobs share: settings, the addresses of brokers, and security."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ def security_of(options: argparse.Namespace) -> Security:
 
 
 def count(text: str) -> int:
-    """Of an option: 1 or more."""
+    """Parse an option that is 1 or more."""
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 1 on")
     return int(text)
 
 
 def rate(text: str) -> int:
-    """Of an option: 0 or more."""
+    """Parse an option that is 0 or more."""
     if not text.isdecimal():
         raise argparse.ArgumentTypeError(f"{text!r} is not a number from 0 on")
     return int(text)

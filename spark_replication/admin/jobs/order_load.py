@@ -1,4 +1,4 @@
-"""The example's orders: batches with ids in order, at a steady rate to all partitions in turn, and their answers."""
+"""Produces the example's orders: batches with ids in order, at a steady rate, to all partitions in turn."""
 
 from __future__ import annotations
 
@@ -26,22 +26,25 @@ PENNIES = 10_000  # amounts go from 0 to 99.99, and begin again
 
 
 class Rate(msgspec.Struct, frozen=True, kw_only=True):
-    """rows: None = without end. seconds: None = until all rows are sent. rows_per_s: 0 = as fast as they are taken."""
-
+    #: None if the load is without end.
     rows: int | None
+    #: None if the load ends only once all rows are sent.
     seconds: float | None
+    #: 0 for as fast as the brokers take them.
     rows_per_s: int
     batch_rows: int
 
 
 class Produced(msgspec.Struct, kw_only=True):
-    """Of the batches that have an answer. slowest_ms: of those since it was last told. error: the first refusal."""
+    """The sums of the batches that have an answer."""
 
     rows: int = 0
     batches: int = 0
     refused_rows: int = 0
     seconds: float = 0.0
+    #: The slowest answer since the sums were last told.
     slowest_ms: float = 0.0
+    #: The first refusal.
     error: ReplicationError | None = None
 
     @property
@@ -56,7 +59,7 @@ def order_batch(first_id: int, rows: int, at_ms: int) -> pa.RecordBatch:
 
 
 def topic_partitions(admin: Admin, topic: str, partitions: int) -> int:
-    """How many there are: the topic is made if there is none."""
+    """How many partitions the topic has. It is created if it is not there."""
     with suppress(TopicAlreadyExists):
         if topic not in {found.name for found in admin.describe_topics()}:
             return len(admin.create_topic(topic, SCHEMA, partitions=partitions).partitions)
@@ -65,7 +68,8 @@ def topic_partitions(admin: Admin, topic: str, partitions: int) -> int:
 
 
 class OrderLoad:
-    """`run` returns after the last answer. A refused batch ends the load: the rows behind it may be there already."""
+    """Sends orders. `run` returns after the last answer. A refused batch ends the load: the rows behind it may be
+    stored already."""
 
     def __init__(self, producer: Producer, topic: str, partitions: int, rate: Rate) -> None:
         self._producer = producer
@@ -110,7 +114,7 @@ class OrderLoad:
         self._waiting.append((future, rows, time.monotonic()))
 
     def _take_answers(self, waiting_max: int) -> None:
-        """Those that are there; and the oldest are waited for, until no more than so many are without one."""
+        """Take the answers that have come. Wait for the oldest until at most `waiting_max` batches have none."""
         while self._waiting and (len(self._waiting) > waiting_max or self._waiting[0][0].done()):
             future, rows, sent_at = self._waiting.popleft()
             error = future.exception()

@@ -1,4 +1,4 @@
-"""Orders through Spark: a batch of them into a topic, and a stream of them from it into a Delta table."""
+"""Orders through Spark: a batch of orders into a topic, and a stream of orders from the topic into a Delta table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TOLD_EVERY_S = 1
 
 @contextmanager
 def session(name: str, bootstrap: str, settings: Settings) -> Iterator[SparkSession]:
-    """That of spark-submit, or one of this machine, which knows the cluster."""
+    """A Spark session that knows the cluster: that of spark-submit, or one on this machine."""
     before = signal.getsignal(signal.SIGINT)
     spark = build_session(name, submitted_master() or "local[*]")
     signal.signal(signal.SIGINT, before)  # Spark has taken Ctrl-C for itself
@@ -37,7 +37,8 @@ def session(name: str, bootstrap: str, settings: Settings) -> Iterator[SparkSess
 
 
 def load_orders(spark: SparkSession, topic: str, rows: int) -> None:
-    """As many tasks as there are slots write them, each order to the partition of its id. At once, with acks=all."""
+    """Write so many orders at once, with acks=all. One task for each slot writes, each order to the partition of its
+    id."""
     orders = spark.range(rows).select(
         "id",
         sql.expr("unix_millis(current_timestamp())").alias("at_ms"),
@@ -52,7 +53,7 @@ def orders_into(spark: SparkSession, table: str, *, topic: str, options: dict[st
 
 
 class OrderStream:
-    """Each order is in the table once: where it was stopped, or killed, it goes on from its checkpoint there."""
+    """A stream that puts each order into a table once. After a stop or a kill, it goes on from its checkpoint there."""
 
     def __init__(self, orders: DataFrame, table: str, *, follow: bool) -> None:
         writer = orders.writeStream.format("delta").option("checkpointLocation", f"{table}/_checkpoints/orders")
@@ -60,7 +61,7 @@ class OrderStream:
         self.rows = 0
 
     def run(self, stopping: Event, tell: Callable[[int, int], None]) -> None:
-        """Until its end, or until it is to stop. tell: how many rows it has read, and how many it is behind."""
+        """Run until the stream's end, or until `stopping`. `tell` is called with the rows read and the rows behind."""
         told = -1
         while not with_our_errors(lambda: self._query.awaitTermination(TOLD_EVERY_S)) and not stopping.is_set():
             told = self._tell(told, tell)
@@ -80,11 +81,11 @@ class OrderStream:
 
 
 def with_our_errors(do: Callable[[], Any]) -> Any:
-    """What a broker or our source says is ours again, and what Spark says is one sentence."""
+    """Run `do`. An error of a broker or of our source is raised as ours again, one of Spark as a single sentence."""
     try:
         return do()
     except PySparkException as error:
-        # What a task or a planner raised is the last line but for Spark's SQLSTATE, below where it was raised.
+        # An error of a task or a planner stands in the last line but for Spark's SQLSTATE, below its traceback.
         lines = str(error).splitlines() or [type(error).__name__]
         ours = next((found for line in lines if (found := error_of_text(line)) is not None), None)
         raise ours or InvalidRequest(lines[0]) from error

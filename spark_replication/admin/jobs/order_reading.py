@@ -1,4 +1,4 @@
-"""Reads orders of several partitions at one time, and adds them up: how many, from where to where, how far behind."""
+"""Reads orders of several partitions at one time, and sums up their rows, amounts, offsets and lag."""
 
 from __future__ import annotations
 
@@ -19,21 +19,23 @@ TOLD_EVERY_S = 1.0
 
 
 class Start(msgspec.Struct, frozen=True):
-    """An offset or a named place; or a time, in ms since 1970."""
+    """Where to begin: at an offset or a named place; or at a time, in ms since 1970."""
 
     offset: Offset | NamedOffset = 0
     time_ms: int | None = None
 
 
 class Sum(msgspec.Struct, kw_only=True):
-    """Of one partition. behind: committed rows that were not read yet. newest_ms: the latest at_ms of an order."""
+    """The sums of one partition."""
 
     partition: int
     rows: int = 0
     amount: float = 0.0
     first_offset: Offset | None = None
     last_offset: Offset | None = None
+    #: Committed rows that are not read yet.
     behind: int = 0
+    #: The latest at_ms of an order.
     newest_ms: int | None = None
 
     def add(self, found: LogBatch) -> None:
@@ -48,7 +50,7 @@ class Sum(msgspec.Struct, kw_only=True):
 
 
 class OrderReading:
-    """A thread for each partition. `run` returns at their ends; with follow, once it is to stop."""
+    """Reads with a thread for each partition. `run` returns at their ends; with `follow`, once it is to stop."""
 
     def __init__(self, reader: Reader, topic: str, partitions: Sequence[int], start: Start) -> None:
         self._reader = reader
@@ -58,7 +60,7 @@ class OrderReading:
         self._sums = [Sum(partition=number) for number in partitions]
 
     def run(self, stopping: threading.Event, tell: Callable[[Sequence[Sum]], None], *, follow: bool) -> Sequence[Sum]:
-        """The first error of any partition is raised, after the others were stopped."""
+        """Read all partitions. The first error of any of them is raised, after the others have stopped."""
         threads = [
             threading.Thread(target=partial(self._read, found, stopping, follow=follow), name=f"read-{found.partition}")
             for found in self._sums

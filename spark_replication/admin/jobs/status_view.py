@@ -1,6 +1,6 @@
-"""The status of a cluster for a terminal: what is wrong first, then what comes in, who lives, what happened, who leads.
+"""The status of a cluster for a terminal: problems first, then traffic, brokers, events and leaders.
 
-What a name or an error says is shown, and steers nothing: each text passes `harmless`, and none is rich's markup.
+Names and errors are shown, and steer nothing: each text passes `harmless`, and none is rich's markup.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def status_view(status: Status, traffic: Traffic) -> RenderableType:
 
 
 def status_line(status: Status, traffic: Traffic) -> str:
-    """For a log, where nothing can be redrawn."""
+    """The status in one line, for a log, where nothing can be redrawn."""
     brokers = 0 if status.metadata is None else len(status.metadata.brokers)
     state = "healthy" if not status.problems else f"NOT HEALTHY: {'; '.join(status.problems[:3])}"
     found = [state, f"controller epoch {status.controller_epoch}", f"{brokers} brokers", _mirror(status)]
@@ -58,7 +58,7 @@ def says_up_to_date(log: str) -> bool:
 
 
 def event_lines(traffic: Traffic, after: int) -> tuple[list[str], int]:
-    """For a log: the newest of what happened after the event of that number, and the number to go on after."""
+    """The lines for a log of the newest happenings after the event `after`, and the number to go on after."""
     found = happenings(event for event in traffic.events.events if event.number > after)
     left = len(found) - HAPPENINGS_LOGGED
     lines = [f"{EVENT}{harmless(str(each))}" for each in found[-HAPPENINGS_LOGGED:]]
@@ -84,7 +84,7 @@ def _mirror(status: Status) -> str:
 
 
 def _coming_in(traffic: Traffic) -> str:
-    """A rate takes two looks at the logs, some seconds apart."""
+    """The traffic in words. A rate is known only after two looks at the logs, some seconds apart."""
     rows, lag = traffic.rows_per_s, traffic.lag
     coming_in = "in: not known yet" if rows is None else f"in: {rows:,.0f} rows/s, {_byte_rate(traffic.bytes_per_s)}"
     return coming_in if lag is None else f"{coming_in}; slowest follower {lag:,} rows behind"
@@ -125,7 +125,7 @@ def _brokers(status: Status, metadata: Metadata) -> Table:
 
 
 def _happenings(traffic: Traffic) -> RenderableType:
-    """The newest first: what does not fit a terminal is cut at its end."""
+    """The happenings, the newest first: a terminal cuts off the end of what does not fit."""
     found: list[Happening] = happenings(traffic.events.events)[-HAPPENINGS_SHOWN:]
     if traffic.events.age.error and not found:
         return Text(f"\nno events: {harmless(traffic.events.age.error)}")
@@ -163,7 +163,8 @@ def _lag(size: PartitionSize | None) -> str:
 
 
 def _table(*columns: str) -> Table:
-    """Without lines: all of it fits a terminal of 24 lines and 80 columns. The empty line before it is its title's."""
+    """A table without lines, so that everything fits a terminal of 24 lines and 80 columns. Its title is the empty line
+    before it."""
     table = Table(*columns, title=" ", box=None, padding=(0, 2, 0, 0), header_style="bold")
     for column in table.columns:
         column.overflow = "fold"

@@ -1,4 +1,4 @@
-"""What the page knows of a cluster besides its status, for a terminal: how much comes in, who lags, what happened."""
+"""What the page knows of a cluster besides its status, for a terminal: traffic, lag and events."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ EVENTS_ASKED = 100  # one death may set off many
 
 
 class Traffic(msgspec.Struct, frozen=True, kw_only=True):
-    #: With the rates of each.
+    #: The topics, with the rates of each.
     topics: tuple[TopicRow, ...] = ()
-    #: Of the partitions that were asked for, as far as they are known.
+    #: The sizes of the partitions that were asked for, as far as they are known.
     sizes: Mapping[TopicPartition, PartitionSize] = {}
     events: Events = Events(events=(), age=Age())
 
     @property
     def rows_per_s(self) -> float | None:
-        """None: it is not known of any topic yet."""
+        """The sum of all topics. None if no topic has a rate yet."""
         return _sum([topic.records_per_s for topic in self.topics])
 
     @property
     def bytes_per_s(self) -> float | None:
-        """None: it is not known of any topic yet."""
+        """The sum of all topics. None if no topic has a rate yet."""
         return _sum([topic.bytes_per_s for topic in self.topics])
 
     @property
     def lag(self) -> int | None:
-        """The most rows that a follower lacks; None: nobody tells."""
+        """The most rows that a follower lacks; None if unknown."""
         return max((topic.lag for topic in self.topics if topic.lag is not None), default=None)
 
 
@@ -52,11 +52,11 @@ class TrafficWatch:
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
         self._events = Traffic().events
-        # On a thread of its own: the table of events may be slow, and the status must not be.
+        # A thread of its own: the table of events may be slow, and the status must not be.
         self._look = Look("status-events", self._ask_events, lambda: None, EVENTS_S)
 
     def now(self, partitions: Sequence[TopicPartition]) -> Traffic:
-        """What was answered last, and so at once. The cluster is asked for as long as somebody calls this."""
+        """Return the last answers, at once. The cluster is asked for as long as somebody calls this."""
         self._watch.want()
         self._look.want()
         view = self._watch.view(None)

@@ -1,1 +1,1 @@
-"""For notebooks: a cluster as tables, charts and plans (`sr.connect`)."""
+"""A cluster in a notebook, as tables, charts and plans (`sr.connect`)."""

@@ -1,4 +1,4 @@
-"""Where each partition of a cluster has its cell, so that 200 can be read, and 10,000 be seen at once."""
+"""The cell of each partition of a cluster in a grid, so that 200 can be read, and 10,000 be seen at once."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import msgspec
 from spark_replication.admin.notebook.frames import CONDITIONS, condition_of
 from spark_replication.client.descriptions import PartitionDescription, TopicDescription
 
-#: Of the worst, where there are more partitions.
+#: If there are more partitions, the worst have a cell.
 CELLS_MAX = 20_000
-#: With more topics than this they follow each other without a line of their own.
+#: If there are more topics, they follow each other without a line of their own.
 NAMED_TOPICS_MAX = 40
 
-# Up to so many cells: how many stand in a row, and how many pixels each has.
+# (up to so many cells, cells in a row, pixels of each)
 _SIZES = ((250, 25, 26), (2_500, 50, 14), (CELLS_MAX, 100, 8))
 READABLE_PX = 26
 
@@ -29,12 +29,12 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True):
 
 class Grid(msgspec.Struct, frozen=True, kw_only=True):
     cells: tuple[Cell, ...]
-    #: By the row in which each topic begins; none, if there are too many.
+    #: The topic that begins in each row; empty if there are too many topics.
     topics: dict[int, str]
     rows: int
     columns: int
     cell_px: int
-    #: How many partitions there are of each condition, also of those without a cell.
+    #: How many partitions have each condition, with or without a cell.
     counts: dict[str, int]
 
 

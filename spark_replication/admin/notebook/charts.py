@@ -1,7 +1,7 @@
 """The timeline of a topic and the grid of a cluster, as altair's charts.
 
-They show without a network and on light and dark pages. Colours are Paul Tol's, which colour-blind people tell apart,
-and no colour is the only sign of anything. Only who draws imports this module: altair is an extra.
+They show without a network, on light and dark pages. Colours are Paul Tol's, which colour-blind people tell apart, and
+no colour is the only sign of anything. Import this module only to draw: altair is an extra.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ _LIGHT = "#ffffff"
 _RED = "#cc3311"
 _LEADERS = ("#77aadd", "#ee8866", "#eedd88", "#99ddff", "#44bb99", "#ffaabb", "#bbcc33", "#aaaa00", "#dddddd")
 _CONDITION_COLOURS = {LEADERLESS: _RED, UNDER_MIN_ISR: "#ee7733", UNDER_REPLICATED: "#eecc66", IN_SYNC: "#4477aa"}
-# In a cell that is too small for a number.
+# The signs in cells that are too small for a number.
 _SIGNS = {LEADERLESS: "×", UNDER_MIN_ISR: "!", UNDER_REPLICATED: "", IN_SYNC: ""}
 _NOBODY = "nobody"
-_BAR_LABEL_SHARE = 0.03  # of the time that is shown: a shorter bar has no room for who led
+_BAR_LABEL_SHARE = 0.03  # of the time that is shown: a shorter bar has no room for the leader's name
 _DAY_MS = 24 * 3_600_000
 _WIDTH_PX = 720
 _STEP_PX = 26
@@ -47,24 +47,23 @@ _HTML = """<div id="{name}"></div>
 vegaEmbed("#{name}", {spec}, {options}).catch(console.error);
 }})();
 </script>"""
-# Nothing that leads to a page elsewhere.
+# No action leads to a page elsewhere.
 _EMBED = {"mode": "vega-lite", "actions": {"export": True, "source": False, "compiled": False, "editor": False}}
 
 
 @cache
 def _bundle() -> str:
-    """Seconds, once a process."""
+    """Vega's JavaScript. It takes seconds, once a process."""
     return javascript_bundle("window.vegaEmbed = vegaEmbed;")
 
 
 class OfflineChart(alt.LayerChart):
-    """Brings Vega's JavaScript along (0.9 MB), since altair's own default fetches it. A renderer that somebody has
-    chosen is used: `alt.renderers.enable("svg")` makes small pictures, without what is shown of a mark below the
-    mouse."""
+    """A chart that brings Vega's JavaScript along (0.9 MB), since altair's own default fetches it. If a renderer is
+    chosen, the chart uses that: `alt.renderers.enable("svg")` makes small pictures, without tooltips."""
 
     def offline_html(self) -> str:
-        # Its parts were validated as they were made. Again, with its data, takes a second for 10,000 cells.
-        # Events tell what others have written, and a script ends at its first `</script>`.
+        # The parts were validated as they were made. To validate all again, with the data, takes a second for 10,000
+        # cells. Events repeat what others have written, and a script ends at its first `</script>`.
         spec = json.dumps(self.to_dict(validate=False)).replace("<", "\\u003c")
         return _HTML.format(name=f"chart-{uuid4().hex}", bundle=_bundle(), spec=spec, options=json.dumps(_EMBED))
 
@@ -92,7 +91,7 @@ def timeline_chart(told: Timeline) -> OfflineChart:
 
 
 def _bar_layers(told: Timeline, y: alt.Y, time: alt.Scale) -> list[alt.Chart]:
-    """The bars, and the names in those that have room for one."""
+    """The bars, and the leaders' names in the bars that have room for one."""
     leaders = sorted({each.leader for each in told.leaderships if each.leader is not None})
     colours = {_named(leader): colour for leader, colour in zip(leaders, cycle(_LEADERS), strict=False)}
     if any(each.leader is None for each in told.leaderships):
@@ -123,7 +122,7 @@ def _bar_layers(told: Timeline, y: alt.Y, time: alt.Scale) -> list[alt.Chart]:
 
 
 def _mark_layer(y: alt.Y, time: alt.Scale) -> alt.Chart:
-    """Also of what was too short for a bar that can be seen. By this layer the chart is moved and zoomed."""
+    """The marks of all events, also of leaderships too short for a visible bar. This layer moves and zooms a chart."""
     shapes = alt.Scale(domain=["leader", "replicas"], range=["triangle-up", "diamond"])
     marks: alt.Chart = (
         alt.Chart(alt.NamedData("marks"))
@@ -142,7 +141,7 @@ def _mark_layer(y: alt.Y, time: alt.Scale) -> alt.Chart:
 
 
 def grid_chart(told: Grid) -> OfflineChart:
-    """Every partition as a cell, coloured by how it is."""
+    """Every partition as a cell, coloured by its condition."""
     present = [name for name in CONDITIONS if told.counts[name]]
     colours = alt.Scale(domain=present, range=[_CONDITION_COLOURS[name] for name in present])
     # A topic's name stands beside its first row.
@@ -190,7 +189,8 @@ def _cells(told: Grid) -> Rows:
 
 
 def _chart(layers: list[alt.Chart], datasets: dict[str, Rows], title: str, subtitle: str) -> OfflineChart:
-    """Of named data: altair looks at each row of other data once for each layer, and refuses more than 5,000."""
+    """A chart of named data: of other data, altair looks at each row once for each layer, and refuses more than 5,000
+    rows."""
     heading = alt.TitleParams(_plain(title), subtitle=_plain(subtitle), anchor="start", offset=12)
     chart = OfflineChart(layer=layers, datasets=datasets, title=heading, background="transparent")
     text: dict[str, Any] = {"labelColor": _GREY, "titleColor": _GREY, "labelFontSize": 12, "titleFontSize": 12}
@@ -251,7 +251,7 @@ def _listed(brokers: tuple[BrokerId, ...]) -> str:
 
 
 def _plain(text: str | None) -> str:
-    """altair's own HTML puts it into a script as it is: no tag can begin in it."""
+    """The text, in which no tag can begin: altair's own HTML puts it into a script as it is."""
     return (text or "").replace("<", "‹")
 
 

@@ -1,9 +1,9 @@
-"""`sr.connect`: a cluster as a notebook has it. It works in a kernel without Spark, and draws where altair is.
+"""`sr.connect`: a cluster in a notebook. It works in a kernel without Spark, and draws charts if altair is installed.
 
 Tables come from the controller, and have the columns that `frames` documents. With a Spark session they are Spark's
-DataFrames of the same columns: partitions, brokers and events from the mirror's tables, if the session has Delta and it
-is known where they lie. Each query of those reads the newest version, also of more events than a controller tells. Of
-topics and lag the tables do not tell all: these are always what was told when they were asked for.
+DataFrames of the same columns. If the session has Delta, and the mirror's path is known, partitions, brokers and events
+come from the mirror's tables: each query reads the newest version, and finds more events than a controller tells. The
+mirror does not have all of topics and lag: these are always as the controller told them when they were asked for.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from spark_replication.live.local_cluster import LocalCluster
     from spark_replication.spark.cluster import SparkCluster
 
-#: pandas' DataFrame, or Spark's with a session.
+#: A DataFrame of pandas, or of Spark if there is a session.
 DataFrame: TypeAlias = Any
 
 DRAWING = ("altair", "vl_convert")
@@ -66,9 +66,11 @@ def connect(
     security: Security | Mapping[str, Any] | None = None,
     deadline_ms: int = DEADLINE_MS,
 ) -> ConnectedCluster:
-    """bootstrap: None = $SPARK_REPLICATION_BOOTSTRAP. mirror: the mirror.path of the cluster, for a Spark session with
-    Delta; None: what follows `delta:` in the bootstrap. page: the address of the cluster's page, for links; None: the
-    controller is asked. The others are Admin's. Nothing is asked of the cluster yet."""
+    """A cluster for a notebook. Nothing is asked of the cluster yet.
+
+    `bootstrap` is $SPARK_REPLICATION_BOOTSTRAP if None. `mirror` is the mirror.path of the cluster, for a Spark session
+    with Delta; if None, what follows `delta:` in the bootstrap. `page` is the address of the cluster's page, for links;
+    if None, the controller is asked. The other parameters are Admin's."""
     where = bootstrap or os.environ.get(BOOTSTRAP_VARIABLE)
     if not where:
         raise InvalidRequest(f"it is not said where the cluster is: name {FORMS}, or set ${BOOTSTRAP_VARIABLE}")
@@ -99,7 +101,7 @@ class ConnectedCluster:
         return f"ConnectedCluster({self.bootstrap!r})"
 
     def _repr_html_(self) -> str:
-        """What is wrong, also if that is that nobody answers."""
+        """The health, brokers and links of the cluster; the error if nobody answers."""
         try:
             health, cluster, topics = self.admin.health(), self.admin.describe_cluster(), self.admin.describe_topics()
         except ReplicationError as error:
@@ -108,7 +110,7 @@ class ConnectedCluster:
 
     @property
     def page(self) -> str | None:
-        """The address of the cluster's page: as `connect` was told, or as the controller tells. None: it is unknown."""
+        """The address of the cluster's page, from `connect` or else from the controller. None if it is unknown."""
         return self._page or self.admin.page_address()
 
     def _links(self) -> Markup:
@@ -121,20 +123,20 @@ class ConnectedCluster:
     # Tables
 
     def partitions(self, topics: Sequence[str] | None = None) -> DataFrame:
-        """A row each, of these topics (None: of all). Columns: frames.PARTITION_COLUMNS."""
+        """A row for each partition of these topics, or of all if None. Columns: frames.PARTITION_COLUMNS."""
         if self._spark is not None and self._mirror is not None:
             rows = _spark_frames().mirrored_partitions(self._spark, self._mirror)
             return rows if topics is None else rows.where(rows.topic.isin(*topics))
         return self._rows(partition_frame(self.admin.describe_topics(topics)))
 
     def brokers(self) -> DataFrame:
-        """A row for each that is registered. Columns: frames.BROKER_COLUMNS."""
+        """A row for each registered broker. Columns: frames.BROKER_COLUMNS."""
         if self._spark is not None and self._mirror is not None:
             return _spark_frames().mirrored_brokers(self._spark, self._mirror)
         return self._rows(broker_frame(self.admin.describe_cluster()))
 
     def topics(self) -> DataFrame:
-        """A row each. Columns: frames.TOPIC_COLUMNS."""
+        """A row for each topic. Columns: frames.TOPIC_COLUMNS."""
         return self._rows(topic_frame(self.admin.describe_topics()))
 
     def events(
@@ -146,10 +148,10 @@ class ConnectedCluster:
         cause: str | None = None,
         last: int | None = None,
     ) -> DataFrame:
-        """What happened to any of these, or to anything. Columns: frames.EVENT_COLUMNS.
+        """The events of any of these, or of everything. Columns: frames.EVENT_COLUMNS.
 
-        last: so many of the newest; None: 1,000 from the controller, the oldest first, or all of the mirror's table,
-        in no order."""
+        `last` is how many of the newest to return. If it is None, the controller returns 1,000, the oldest first; the
+        mirror's table returns all, in no order."""
         if self._spark is not None and self._mirror is not None:
             asked = DescribeEvents(
                 partitions=tuple(map(named_partition, partitions)),
@@ -172,9 +174,10 @@ class ConnectedCluster:
     # Charts
 
     def timeline(self, topic: str, *, since: datetime | int | None = None) -> OfflineChart:
-        """Who led each partition when, of the newest 1,000 events of the topic. Drag it, or zoom by the mouse wheel.
+        """Who led each partition when, by the newest 1,000 events of the topic. Drag the chart, or zoom by the mouse
+        wheel.
 
-        since: a time with its zone, or ms since 1970; None: the first of them."""
+        `since` is a time with its zone, or ms since 1970. If it is None, the chart begins with the first event."""
         charts = _charts()
         since_ms = None if since is None else time_in_ms(since)
         (described,) = self.admin.describe_topics([topic])
@@ -183,7 +186,7 @@ class ConnectedCluster:
         return chart
 
     def grid(self, topics: Sequence[str] | None = None) -> OfflineChart:
-        """Every partition of these topics (None: of all) as a cell, coloured by its condition."""
+        """Every partition of these topics, or of all if None, as a cell, coloured by its condition."""
         charts = _charts()
         chart: OfflineChart = charts.grid_chart(grid_of(self.admin.describe_topics(topics)))
         return chart
@@ -203,8 +206,8 @@ class ConnectedCluster:
         topics: Collection[str] | None = None,
         bytes_per_second: int = BYTES_PER_SECOND,
     ) -> PlannedMoves:
-        """As Admin.plan_reassignment. Nothing moves before its `apply`. bytes_per_second: what a broker is expected to
-        send, for the time that is told."""
+        """Plan moves as Admin.plan_reassignment does. Nothing moves before the plan's `apply`. The estimate of time
+        expects each broker to send `bytes_per_second`."""
         if bytes_per_second < 1:
             raise InvalidRequest(f"{bytes_per_second} bytes a second copy nothing: name 1 or more")
         found = self.admin.plan_reassignment(
@@ -220,10 +223,10 @@ class ConnectedCluster:
         return PlannedMoves(self.admin, found, bytes_per_second)
 
     def drill(self, cluster: LocalCluster | SparkCluster) -> DrillResult:
-        """kill -9 of a broker that leads partitions of a topic of its own, under load: about 10 s.
+        """Kill a broker (kill -9) that leads partitions of the drill's own topic, under load. It takes about 10 s.
 
-        cluster: who has started this cluster in this process; only a broker of that is killed. `make drill` kills an
-        executor and the driver as well, on a Spark cluster that it starts itself."""
+        `cluster` is what has started this cluster, in this process: only one of its brokers is killed. `make drill`
+        kills an executor and the driver as well, on a Spark cluster that it starts itself."""
         from spark_replication.admin.notebook.drill import Drill
 
         return Drill(self.admin, cluster).run()

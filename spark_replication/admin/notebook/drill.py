@@ -1,6 +1,6 @@
-"""A small drill: kill -9 of a leader's broker under load, of a cluster that this process has started.
+"""A small drill: kill -9 of a leader's broker under load, in a cluster that this process has started.
 
-admin.drill kills executors and drivers, too, and so starts a Spark cluster of its own, for minutes. This one takes
+admin.drill kills executors and drivers, too, and so starts a Spark cluster of its own, for minutes. This drill takes
 seconds, and ends no process but a broker of the LocalCluster or SparkCluster that it is given.
 """
 
@@ -48,12 +48,13 @@ class DrillResult(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     #: The partitions of the drill's topic that it led.
     led: tuple[PartitionNumber, ...]
-    #: The longest wait for an acknowledgement, by partition: while all was quiet, and from the kill on.
+    #: The longest wait of each partition for an acknowledgement, while all was quiet.
     quiet_ms: dict[PartitionNumber, float]
+    #: The same from the kill on.
     killed_ms: dict[PartitionNumber, float]
     #: From the kill until every replica was in sync again.
     in_sync_s: float
-    #: Of a row each.
+    #: How many rows were acknowledged.
     acknowledged: int
     #: What was read after the end, compared with what was acknowledged.
     read: History
@@ -93,7 +94,7 @@ def _longest(waits: Mapping[PartitionNumber, float], of: Sequence[PartitionNumbe
 
 
 def chosen(leaders: Mapping[PartitionNumber, BrokerId | None], owned: Collection[BrokerId]) -> BrokerId:
-    """A leader whose process the cluster that is drilled has started."""
+    """A leader whose process belongs to the cluster that is drilled."""
     found = next((leader for leader in leaders.values() if leader in owned), None)
     if found is None:
         raise InvalidRequest(f"no broker of {sorted(owned)} leads a partition of the drill: wait until it is healthy")
@@ -101,8 +102,6 @@ def chosen(leaders: Mapping[PartitionNumber, BrokerId | None], owned: Collection
 
 
 class Drill:
-    """admin: of the connection that asks for it. cluster: whose broker is killed."""
-
     def __init__(self, admin: Admin, cluster: LocalCluster | SparkCluster) -> None:
         if admin.describe_cluster().cluster_id != cluster.admin.describe_cluster().cluster_id:
             raise InvalidRequest(f"{cluster!r} is another cluster than this one: connect to its bootstrap")
@@ -111,12 +110,14 @@ class Drill:
             raise InvalidRequest("a drill kills one broker of several: start a cluster with brokers=3")
         for host in sorted(hosts):
             require_loopback(host, "a drill ends a process of this host")
+        #: The connection that asks for the drill.
         self._admin = admin
+        #: The cluster whose broker is killed.
         self._cluster = cluster
         self._topic = f"drill-{uuid4().hex[:8]}"
 
     def run(self) -> DrillResult:
-        """With a topic of its own, which it deletes."""
+        """Run the drill, on a topic of its own, which it deletes."""
         replicas = min(REPLICAS_MAX, len(self._cluster.brokers))
         config = {"min.insync.replicas": replicas - 1}
         self._admin.create_topic(self._topic, SCHEMA, PARTITIONS, replicas, config)
@@ -172,7 +173,8 @@ class Drill:
         return topic.partitions
 
     def _is_in_sync(self, led: tuple[PartitionNumber, ...]) -> bool:
-        """Once others lead what it led: before, the controller may not have heard of the death."""
+        """Whether every replica is in sync, and others lead what the broker led: before that, the controller may not
+        know of the death."""
         found = self._partitions()
         moved = all(each.leader_epoch > 0 for each in found if each.partition in led)
         return moved and all(len(each.isr) == len(each.replicas) for each in found)

@@ -1,6 +1,6 @@
-"""The rows of partitions, brokers, topics, events and lag, whatever kind of table they become.
+"""The rows of partitions, brokers, topics, events and lag, for any kind of table.
 
-A column that the mirror's tables have as well has its name, type and comment from there.
+A column that the mirror's tables have, too, takes its name, type and comment from there.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CONDITIONS = (LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, IN_SYNC)
 
 
 def condition_of(partition: PartitionDescription) -> str:
-    """The worst that holds of it."""
+    """The worst condition that holds for the partition."""
     if partition.leader is None:
         return LEADERLESS
     if len(partition.isr) < partition.min_isr:
@@ -84,13 +84,13 @@ LAG_COLUMNS = pa.schema(
 
 
 class Frame(NamedTuple):
-    """columns: of each field of the schema its values; times in ms since 1970, lists as tuples."""
-
     schema: pa.Schema
+    #: The values of each field of the schema. Times are in ms since 1970, lists are tuples.
     columns: Mapping[str, Sequence[Any]]
 
     def to_pandas(self) -> pd.DataFrame:
-        """Integers that may be null stay integers (Int32, Int64), times have a zone (UTC), lists are tuples."""
+        """A frame of pandas. Integers that may be null stay integers (Int32, Int64), times have a zone (UTC), lists are
+        tuples."""
         import pandas as pd
 
         return pd.DataFrame({field.name: _series(field.type, self.columns[field.name]) for field in self.schema})
@@ -123,7 +123,7 @@ def partition_frame(topics: Iterable[TopicDescription]) -> Frame:
         "topic": [name for name, _ in found],
         "condition": [condition_of(each) for _, each in found],
         "elected_how": [each.elected for _, each in found],
-        # As the mirror has them.
+        # Sorted, as the mirror has them.
         "isr": [tuple(sorted(each.isr)) for _, each in found],
         "elr": [tuple(sorted(each.elr)) for _, each in found],
     }
@@ -162,7 +162,7 @@ def _columns(schema: pa.Schema) -> str:
 
 
 def event_frame(events: Sequence[ToldEvent]) -> Frame:
-    """In their order."""
+    """A row for each event, in their order."""
     columns: dict[str, Sequence[Any]] = {
         "at": [each.at_ms for each in events],
         "was": [text_of(each.was) for each in events],
@@ -175,7 +175,7 @@ def event_frame(events: Sequence[ToldEvent]) -> Frame:
 
 
 def lag_frame(topics: Iterable[TopicDescription], replicas: Iterable[ReplicaDescription]) -> Frame:
-    """A row for each replica that does not lead, also where nobody tells how far it is."""
+    """A row for each replica that does not lead, also if its lag is unknown."""
     told = {(each.topic, each.partition, each.broker): each.lags for each in replicas if each.leads}
     rows = []
     for topic in topics:

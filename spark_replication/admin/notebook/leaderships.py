@@ -1,4 +1,4 @@
-"""Who led the partitions of a topic from when until when, as its events tell it."""
+"""Who led the partitions of a topic from when until when, according to its events."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from spark_replication.client.descriptions import TopicDescription
 from spark_replication.messages.mirroring import ToldEvent
 from spark_replication.model import BrokerId, PartitionNumber, TimeMs
 
-#: Partitions that are shown: those that changed last.
+#: How many partitions are shown: those that changed last.
 PARTITIONS_MAX = 50
-#: What is shown of a topic of which no event is known, and what is shown at least.
+#: The time that is shown of a topic without known events.
 QUIET_MS = 3_600_000
+#: The least time that is shown.
 SHOWN_MS_MIN = 1_000
 
 
 class Leadership(msgspec.Struct, frozen=True, kw_only=True):
-    """leader: None = nobody led. event: what began it; None: it began before the first event that is known."""
-
     partition: PartitionNumber
+    #: None if nobody led.
     leader: BrokerId | None
     leader_epoch: int
     since_ms: TimeMs
     until_ms: TimeMs
+    #: The event that began it; None if it began before the first known event.
     event: ToldEvent | None
 
 
@@ -33,18 +34,19 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     topic: str
     since_ms: TimeMs
     until_ms: TimeMs
-    #: By number: those that are shown, and how many the topic has.
+    #: The partitions that are shown, by number.
     partitions: tuple[PartitionNumber, ...]
+    #: How many partitions the topic has.
     of: int
     leaderships: tuple[Leadership, ...]
-    #: What happened to these partitions, and changed no leader.
+    #: The events of these partitions that changed no leader.
     others: tuple[ToldEvent, ...]
 
 
 def timeline_of(
     topic: TopicDescription, events: Iterable[ToldEvent], now_ms: TimeMs, since_ms: TimeMs | None = None
 ) -> Timeline:
-    """events: the oldest first. since_ms: None = the first of them."""
+    """The timeline of a topic. `events` come the oldest first. It begins with the first if `since_ms` is None."""
     told = [event for event in events if event.topic == topic.name and event.partition is not None]
     until_ms = max([now_ms, *(event.at_ms for event in told)])
     first_ms = min([event.at_ms for event in told], default=until_ms - QUIET_MS)
@@ -77,7 +79,7 @@ def timeline_of(
 
 
 def _begins(event: ToldEvent) -> bool:
-    """Another leadership, or the time without one."""
+    """Whether the event begins another leadership, or a time without a leader."""
     was = _lead(event.was)
     return was is None or event.became is None or was != _lead(event.became)
 
@@ -89,7 +91,7 @@ def _lead(face: dict[str, Any] | None) -> tuple[BrokerId | None, int] | None:
 def _before(
     events: Sequence[ToldEvent], leader: BrokerId | None, leader_epoch: int
 ) -> tuple[BrokerId | None, int] | None:
-    """Who led before these events; None: there was no such partition. Without events, who leads."""
+    """Who led before these events; without events, who leads. None if the partition did not exist."""
     return _lead(events[0].was) if events else (leader, leader_epoch)
 
 

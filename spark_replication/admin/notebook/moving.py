@@ -1,4 +1,4 @@
-"""A plan of moves as a notebook shows it, and carries it out: nothing moves before `apply`."""
+"""A plan of moves that a notebook shows and carries out. Nothing moves before `apply`."""
 
 from __future__ import annotations
 
@@ -23,16 +23,15 @@ def _tell(text: str) -> None:
 
 
 class PlannedMoves:
-    """plan: what `Admin.apply` takes, and a file keeps (`plan.to_json()`)."""
-
     def __init__(self, admin: Admin, plan: Plan, bytes_per_second: int = BYTES_PER_SECOND) -> None:
+        #: What `Admin.apply` takes, and a file keeps (`plan.to_json()`).
         self.plan = plan
         self._admin = admin
         self._bytes_per_second = bytes_per_second
 
     @property
     def estimate_s(self) -> float | None:
-        """None: nobody knows."""
+        """How long the moves take; None if unknown."""
         return self.plan.estimate_s(self._bytes_per_second)
 
     def __repr__(self) -> str:
@@ -64,9 +63,9 @@ class PlannedMoves:
     def apply(
         self, *, wait_s: float | None = WAIT_S, tell: Callable[[str], None] = _tell
     ) -> dict[str, ReplicationError]:
-        """Begin every move, and tell how far they are until all have ended; they go on without this process, too.
+        """Begin every move, and tell the progress until all have ended. The moves go on without this process, too.
 
-        Returns which were refused, and why. wait_s: RequestTimedOut after so long; None: nothing is waited for."""
+        Return which moves were refused, and why. Raises RequestTimedOut after `wait_s`. None waits for nothing."""
         refused = self._admin.apply(self.plan)
         count = len(self.plan.moves)
         tell(f"{count - len(refused)} of {count} partitions have begun to move")
@@ -77,7 +76,7 @@ class PlannedMoves:
 
 
 def _changes(tell: Callable[[str], None]) -> Callable[[Progress], None]:
-    """Tells what differs from what it told last."""
+    """A function that tells a progress only if it differs from the last one."""
     told = ""
 
     def tell_change(progress: Progress) -> None:

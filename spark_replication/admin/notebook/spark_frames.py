@@ -1,6 +1,6 @@
-"""The same rows as Spark's DataFrames: of the mirror's tables where a session can read them, else as they were told.
+"""The rows of `frames` as Spark's DataFrames: from the mirror's tables if a session can read them, else as told.
 
-Only who has a Spark session imports this module.
+Import this module only with a Spark session.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from spark_replication.mirror.load import load_partitions, load_table
 from spark_replication.spark.session import DELTA_EXTENSION
 from spark_replication.spark.views import readable
 
-# As frames.condition_of has it.
+# The same as frames.condition_of.
 _CONDITION = f"""CASE
     WHEN leader IS NULL THEN '{LEADERLESS}'
     WHEN size(isr) < min_isr THEN '{UNDER_MIN_ISR}'
@@ -42,12 +42,12 @@ def has_delta(spark: SparkSession) -> bool:
 
 
 def as_told(spark: SparkSession, frame: Frame) -> DataFrame:
-    """These rows, whatever becomes of the cluster."""
+    """A DataFrame of these very rows, whatever becomes of the cluster."""
     return spark.createDataFrame(frame.to_arrow())
 
 
 def mirrored_partitions(spark: SparkSession, path: str) -> DataFrame:
-    """Each query reads the newest version of the table, as of the others below."""
+    """The rows of partitions. Each query reads the newest version of the table, here and below."""
     with readable(spark, path):
         rows = load_partitions(spark, path).withColumn("condition", sql.expr(_CONDITION))
         return rows.select(*PARTITION_COLUMNS.names)
@@ -59,7 +59,7 @@ def mirrored_brokers(spark: SparkSession, path: str) -> DataFrame:
 
 
 def mirrored_events(spark: SparkSession, path: str, asked: DescribeEvents, last: int | None) -> DataFrame:
-    """In no order, as tables are. last: of the newest; None: all that the table keeps."""
+    """The rows of events, in no order. `last` is how many of the newest; if it is None, all that the table keeps."""
     with readable(spark, path):
         rows = load_table(spark, EVENTS, path)
         about = _about(asked)
@@ -73,7 +73,7 @@ def mirrored_events(spark: SparkSession, path: str, asked: DescribeEvents, last:
 
 
 def _about(asked: DescribeEvents) -> list[Column]:
-    """Any of these: as mirror.told_events has it."""
+    """The conditions of which any holds for an event that was asked for, as in mirror.told_events."""
     topic, partition = sql.col("topic"), sql.col("partition")
     about = [(topic == each.topic) & (partition == each.partition) for each in asked.partitions]
     about += [topic.isin(*asked.topics)] if asked.topics else []
