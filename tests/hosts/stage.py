@@ -83,6 +83,12 @@ class Stage:
         self.zookeeper = self.driver.wait_started().zookeeper
         self.driver.wait_healthy()
 
+    def guarded_at_home(self) -> int | None:
+        """A broker that has an executor beside it, and so its guardian. An executor that went with its Worker comes back
+        anywhere: there is always one such broker while the driver has more slots than hosts without brokers."""
+        brokers = self.brokers.pids()
+        return next((broker for broker in brokers if self.spark.executors(self.brokers.host(broker))), None)
+
     @contextmanager
     def loaded(self, topic: str) -> Iterator[Load]:
         """What is acknowledged while the block runs, and before and after it, is read once, at its offset, also by

@@ -67,12 +67,13 @@ def test_a_broker_whose_worker_is_gone_is_kept_from_elsewhere(stage: Stage) -> N
 
 def test_a_decommissioned_worker_strands_no_broker(stage: Stage) -> None:
     """Its executor goes, with the guardian in it; its broker stays, and is kept from another host."""
-    first, host, before = stage.brokers.pids(), stage.brokers.host(2), stage.brokers.lease(2)
+    first, broker = stage.brokers.pids(), wait_for("a broker with an executor on its host", stage.guarded_at_home)
+    host, before = stage.brokers.host(broker), stage.brokers.lease(broker)
     with stage.loaded("decommission") as load:
         began = time.monotonic()
         stage.spark.process(host).signal(signal.SIGPWR)
         wait_for("its executor to go", lambda: not stage.spark.executors(host))
-        wait_for("another to keep it", lambda: stage.brokers.lease(2) != before)
+        wait_for("another to keep it", lambda: stage.brokers.lease(broker) != before)
         assert load.longest_wait_s(began) < UNNOTICED_S
         stage.spark.process(host).kill()
         stage.spark.start_worker(host)

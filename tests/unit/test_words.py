@@ -22,13 +22,6 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 ROOMS = sorted({path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").exists()})
 # Settings have dots in their names, too: mirror.path, or page.*, which stands for several.
 SETTINGS = [each.name for each in described()]
-# The rooms whose docstrings an outside engineer reads once. The others follow.
-READ_ONCE = (
-    *("engine", "transport", "live/broker", "live/controller", "live/guarding", "zk", "mirror"),
-    *("zookeeper_server", "process", "storage"),
-    *("core/claims", "core/law/standing.py"),
-    *("page", "sim", "admin"),
-)
 _NAMED = re.compile(rf"(?<![\w./@-])(?:spark_replication\.)?((?:{'|'.join(ROOMS)})(?:\.\w+)+)")
 _MEMBER = re.compile(r"`([A-Z]\w+)\.(\w+)")
 _PATH = re.compile(r"`(\w[\w.-]*/[\w./-]*)`")
@@ -44,7 +37,7 @@ _OF_OTHERS = ("spark.sql", "spark.authenticate", "spark.driver", "client.chroot"
 
 @pytest.mark.parametrize("room", ["", *ROOMS])
 def test_what_a_docstring_or_a_comment_names_is_there(room: str) -> None:
-    paths = [path for path in MODULES if _room(path) == room]
+    paths = _modules(room)
     named = {(str(path.relative_to(PACKAGE)), name) for path in paths for name in _named_in(_words(path.read_text()))}
     assert [each for each in sorted(named) if not _is_there(each[1])] == []
 
@@ -120,23 +113,22 @@ def _is_tool(path: Path) -> bool:
     return path.relative_to(PACKAGE).parts[:2] in (("admin", "bench"), ("admin", "drill"), ("admin", "notebook"))
 
 
-@pytest.mark.parametrize("room", READ_ONCE)
+@pytest.mark.parametrize("room", ["", *ROOMS])
 def test_a_docstring_does_not_open_without_its_noun(room: str) -> None:
-    opened = [(where, text.split()[0]) for path in _read_once(room) for where, text in _told(path)]
+    opened = [(where, text.split()[0]) for path in _modules(room) for where, text in _told(path)]
     assert [(where, word) for where, word in opened if word in _FRAGMENTS] == []
 
 
-@pytest.mark.parametrize("room", READ_ONCE)
+@pytest.mark.parametrize("room", ["", *ROOMS])
 def test_fields_are_told_where_they_are_declared(room: str) -> None:
     """One a line, above the field: not together in the docstring of their class."""
-    classes = [node for path in _read_once(room) for node in _nodes(path) if isinstance(node, ast.ClassDef)]
+    classes = [node for path in _modules(room) for node in _nodes(path) if isinstance(node, ast.ClassDef)]
     told = [(each.name, name) for each in classes for name in _ASIDE.findall(ast.get_docstring(each) or "")]
     assert [f"{each.name}.{name}" for each in classes for name in _fields(each) if (each.name, name) in told] == []
 
 
-def _read_once(room: str) -> list[Path]:
-    named = PACKAGE / room
-    return sorted(named.rglob("*.py")) if named.is_dir() else [named]
+def _modules(room: str) -> list[Path]:
+    return [path for path in MODULES if _room(path) == room]
 
 
 def _told(path: Path) -> Iterator[tuple[str, str]]:
