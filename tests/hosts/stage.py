@@ -84,8 +84,8 @@ class Stage:
         self.driver.wait_healthy()
 
     def guarded_at_home(self) -> int | None:
-        """A broker that has an executor beside it, and so its guardian. An executor that went with its Worker comes back
-        anywhere: there is always one such broker while the driver has more slots than hosts without brokers."""
+        """A broker that has an executor beside it, and so its guardian. An executor that went with its Worker comes
+        back anywhere: there is such a broker as long as the driver has more slots than there are hosts without one."""
         brokers = self.brokers.pids()
         return next((broker for broker in brokers if self.spark.executors(self.brokers.host(broker))), None)
 

@@ -89,9 +89,10 @@ def test_a_restarted_master_costs_nothing(stage: Stage) -> None:
         stage.spark.process(stage.bed[CENTRE]).kill()
         load.wait_for_more(ROWS)
         stage.spark.start_master()
-        before, host = stage.brokers.lease(3), stage.brokers.host(3)
-        stage.spark.kill_executors(host)
-        wait_for("its next guardian", lambda: stage.brokers.lease(3) != before)
+        broker = wait_for("a broker with an executor on its host", stage.guarded_at_home)
+        before = stage.brokers.lease(broker)
+        stage.spark.kill_executors(stage.brokers.host(broker))
+        wait_for("its next guardian", lambda: stage.brokers.lease(broker) != before)
         assert load.longest_wait_s(began) < UNNOTICED_S
     assert stage.brokers.pids() == first
 
