@@ -47,8 +47,11 @@ def test_a_broker_whose_worker_is_gone_is_kept_from_elsewhere(stage: Stage) -> N
     first = stage.brokers.pids()
     with stage.loaded("workers") as load:
         began = time.monotonic()
-        for broker in (1, 2):
+        gone = []
+        for _ in range(2):
+            broker = wait_for("a broker with an executor on its host", stage.guarded_at_home)
             host, before = stage.brokers.host(broker), stage.brokers.lease(broker)
+            gone.append(host)
             stage.spark.process(host).kill()
             stage.spark.kill_executors(host)
             wait_for(
@@ -58,9 +61,9 @@ def test_a_broker_whose_worker_is_gone_is_kept_from_elsewhere(stage: Stage) -> N
             said = f"broker {broker} has no guardian on its host"
             wait_for("it to be said", lambda said=said: said in stage.driver.status()[-1])  # type: ignore[misc]
         assert load.longest_wait_s(began) < UNNOTICED_S
-        for broker in (1, 2):
-            stage.spark.start_worker(stage.brokers.host(broker))
-            stage.spark.wait_registered(stage.brokers.host(broker))
+        for host in gone:
+            stage.spark.start_worker(host)
+            stage.spark.wait_registered(host)
     assert stage.brokers.pids() == first
     assert sorted(stage.brokers.directories()) == [1, 2, 3]
 
