@@ -9,7 +9,8 @@ The follower's end, for one leader, over all connections to it:
 | connected                     | every followed partition is due; no earlier fetch counts                            |
 | asked                         | an answer counts with the number of the partition's last fetch on this connection   |
 | received, and it was taken    | the partition is due again                                                          |
-| received, and its disk waits  | another thread takes it: it may cut the log, or the disk was slow just before       |
+| received, and its disk waits  | another thread takes it: it may cut the log, or the disk was slow just before, and  |
+|                               | has not been fast FAST_AGAIN times since                                            |
 | received, and it failed       | the partition is due after BACKOFF_MS, doubled with each failure in a row           |
 | nothing was received for long | the connection is given up, if the leader has sent a sign of life before            |
 | ended                         | a rest, doubled each time until something is received again                         |
@@ -36,7 +37,8 @@ import heapq
 import math
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import Generic, Protocol, TypeVar
+from functools import partial
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -53,6 +55,7 @@ BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1_000
 SLOW_MS = 50  # a disk that took so long for one answer may take as long for the next
 SLOW_FOR_MS = 5_000
+FAST_AGAIN = 8  # a disk that was fast so many times in a row is slow no longer
 ADDRESS_LOOK_MS = 1_000  # between two look-ups of a leader that refuses, whatever the number of partitions
 FETCHES_PER_FRAME_MAX = 1_000
 ANSWERS_PER_SEND_MAX = 128
@@ -81,6 +84,8 @@ class FollowerEnd:
         #: For the next frame.
         self._asks: list[FetchPartition] = []
         self._slow_until_ms: dict[TopicPartition, float] = {}
+        #: How many answers in a row a slow disk has taken fast.
+        self._fast: dict[TopicPartition, int] = {}
         #: The last fetch of each partition that has no answer yet, with the number of its frame.
         self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._number = 0
@@ -184,9 +189,14 @@ class FollowerEnd:
         return may_cut or self._slow_until_ms.get(fetch.topic_partition, 0.0) > now_ms
 
     def took(self, partition: TopicPartition, took_ms: float, now_ms: float) -> None:
-        """Notes how long an answer took to be taken."""
+        """Notes how long an answer took to be taken, without the time in which it waited for its turn."""
         if took_ms >= SLOW_MS:
             self._slow_until_ms[partition] = now_ms + SLOW_FOR_MS
+            self._fast[partition] = 0
+        elif partition in self._fast:
+            self._fast[partition] += 1
+            if self._fast[partition] == FAST_AGAIN:
+                del self._fast[partition], self._slow_until_ms[partition]
 
     def answered(self, partition: TopicPartition) -> None:
         self._failures.pop(partition, None)
@@ -284,7 +294,18 @@ class Cut(msgspec.Struct, frozen=True):
     committed: int
 
 
-Taken = Cut | ReplicationError | None  # None: the answer was taken, and cut nothing
+Outcome = Cut | ReplicationError | None  # None: the answer was taken, and cut nothing
+
+
+class Taken(NamedTuple):
+    """What became of an answer."""
+
+    outcome: Outcome
+    #: Without the time in which it waited for its turn.
+    took_ms: float
+
+
+Clock = Callable[[], float]
 
 
 def take(
@@ -294,30 +315,43 @@ def take(
     records: LogSlice | None,
     find: FindPartition,
     then: Callable[[Taken], None],
+    *,
+    clock_ms: Clock,
 ) -> None:
     """Takes the leader's answer into the replica: now, or from a copy once another thread gives the partition back."""
 
     def taking(records: LogSlice | None) -> Callable[[ReplicaLoop], None]:
-        return lambda replica: then(_taken(end, fetch, answer, records, replica))
+        return lambda replica: then(_timed(clock_ms, partial(_taken, end, fetch, answer, records, replica)))
 
     try:
         partition = find(fetch.topic_partition)
     except ReplicationError as error:
-        then(error)
+        then(Taken(error, 0.0))
         return
     if not partition.try_do(taking(records)):
         partition.do(taking(None if records is None else records.kept()))
 
 
 def take_and_wait(
-    end: FollowerEnd, fetch: FetchPartition, answer: FetchedPartition, records: LogSlice | None, find: FindPartition
+    end: FollowerEnd,
+    fetch: FetchPartition,
+    answer: FetchedPartition,
+    records: LogSlice | None,
+    find: FindPartition,
+    clock_ms: Clock,
 ) -> Taken:
     """As `take`, for an answer that `may_wait`. Not on the broker's loop."""
     try:
         with find(fetch.topic_partition) as replica:
-            return _taken(end, fetch, answer, records, replica)
+            return _timed(clock_ms, partial(_taken, end, fetch, answer, records, replica))
     except ReplicationError as error:
-        return error
+        return Taken(error, 0.0)
+
+
+def _timed(clock_ms: Clock, take: Callable[[], Outcome]) -> Taken:
+    began_ms = clock_ms()
+    outcome = take()
+    return Taken(outcome, clock_ms() - began_ms)
 
 
 def _taken(
@@ -326,7 +360,7 @@ def _taken(
     answer: FetchedPartition,
     records: LogSlice | None,
     replica: ReplicaLoop,
-) -> Taken:
+) -> Outcome:
     if answer.error != NONE:
         return error_of(answer.error, answer.message)
     # The topic ids differ if the topic was made again under its old name meanwhile.

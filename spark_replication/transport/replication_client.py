@@ -299,24 +299,23 @@ class LeaderConnection(Connected):
         except ReplicationError as error:
             self._failed(partition, error)
             return
-        began_ms = _now_ms()
-        then = partial(self._taken, partition, records, began_ms)
-        if self._end.may_wait(fetch, answer, began_ms):
+        then = partial(self._taken, partition, records)
+        if self._end.may_wait(fetch, answer, _now_ms()):
             kept = None if records is None else records.kept()
-            take_it = partial(take_and_wait, self._end, fetch, answer, kept, self._client.find)
+            take_it = partial(take_and_wait, self._end, fetch, answer, kept, self._client.find, _now_ms)
             self._client.aside.do(take_it, then)
         else:
-            take(self._end, fetch, answer, records, self._client.find, then)
+            take(self._end, fetch, answer, records, self._client.find, then, clock_ms=_now_ms)
 
-    def _taken(self, partition: TopicPartition, records: LogSlice | None, began_ms: float, taken: Taken) -> None:
-        now_ms = _now_ms()
-        self._end.took(partition, now_ms - began_ms, now_ms)
+    def _taken(self, partition: TopicPartition, records: LogSlice | None, taken: Taken) -> None:
+        self._end.took(partition, taken.took_ms, _now_ms())
         self._wake()  # this may not be within its turn
-        if isinstance(taken, ReplicationError):
-            self._failed(partition, taken)
+        outcome = taken.outcome
+        if isinstance(outcome, ReplicationError):
+            self._failed(partition, outcome)
             return
-        if taken is not None:
-            self._tell_cut(partition, taken)
+        if outcome is not None:
+            self._tell_cut(partition, outcome)
         if records is not None:
             self._client.received.carried(records)
         self._end.answered(partition)

@@ -228,6 +228,9 @@ class LeaderLink:
         else:
             self._wait()
 
+    def _clock_ms(self) -> float:
+        return self._me.world.now_ms
+
     def _take(self, connection: Connection, answer: Answer) -> bool:
         """Take one answer. Return whether it failed, and the leader is another process by now."""
         partition = answer.told.topic_partition
@@ -236,8 +239,8 @@ class LeaderLink:
             return False
         records = answer.records.loaded() if answer.records is not None else None
         taken: list[Taken] = []
-        take(self._end, fetch, answer.told, records, self._me.loop.partition, taken.append)
-        for outcome in taken:
+        take(self._end, fetch, answer.told, records, self._me.loop.partition, taken.append, clock_ms=self._clock_ms)
+        for outcome, _ in taken:
             if isinstance(outcome, ReplicationError):
                 is_to_be_looked_up = self._end.failed(partition, outcome, self._me.world.now_ms)
                 return is_to_be_looked_up and self._me.process_of(self._leader) is not connection.leader

@@ -13,6 +13,7 @@ from spark_replication.engine.fetch_session import (
     ALIVE_MS,
     BACKOFF_MS,
     BACKOFF_MS_MAX,
+    FAST_AGAIN,
     SILENCE_MS_MIN,
     SLOW_FOR_MS,
     SLOW_MS,
@@ -22,6 +23,7 @@ from spark_replication.engine.fetch_session import (
     FollowerEnd,
     LeaderEnd,
     LeaderLinks,
+    Outcome,
     Taken,
     ask,
     loaded,
@@ -157,11 +159,22 @@ def asked(end: FollowerEnd, *partitions: TopicPartition) -> FetchFrame | None:
     return end.frame()
 
 
-def taken(end: FollowerEnd, answer: FetchedPartition, find: FindPartition) -> list[Taken]:
+class Clock:
+    """Each look at it is a millisecond after the one before."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0.0
+
+    def __call__(self) -> float:
+        self.now_ms += 1
+        return self.now_ms
+
+
+def taken(end: FollowerEnd, answer: FetchedPartition, find: FindPartition) -> list[Outcome]:
     """What comes of it, at once."""
-    outcomes: list[Taken] = []
-    take(end, fetch_of(A), answer, None, find, outcomes.append)
-    return outcomes
+    found: list[Taken] = []
+    take(end, fetch_of(A), answer, None, find, found.append, clock_ms=Clock())
+    return [each.outcome for each in found]
 
 
 def fetched(
@@ -382,21 +395,22 @@ def test_an_answer_is_taken_by_its_replica(end: FollowerEnd) -> None:
 
 
 def test_an_answer_for_a_partition_that_is_not_free_is_taken_later_from_a_copy(end: FollowerEnd) -> None:
-    held, outcomes = Held(Replica()), list[Taken]()
+    held, outcomes, clock = Held(Replica()), list[Taken](), Clock()
     held.waiting = []
     buffer = bytearray(b"abc")
     records = LogSlice(0, 1, 0, memoryview(buffer)[:1], memoryview(buffer)[1:])
-    take(end, fetch_of(A), answer_of(A), records, finding((A, held)), outcomes.append)
+    take(end, fetch_of(A), answer_of(A), records, finding((A, held)), outcomes.append, clock_ms=clock)
     buffer[:] = b"xyz"  # the next bytes of the connection
     assert (outcomes, held.replica.taken) == ([], [])
+    clock.now_ms += SLOW_MS
     held.becomes_free()
-    assert (outcomes, held.replica.taken) == ([None], [answer_of(A)])
+    assert (outcomes, held.replica.taken) == ([Taken(None, took_ms=1)], [answer_of(A)]), "to wait is not to be slow"
     assert held.replica.records == [LogSlice(0, 1, 0, b"a", b"bc")]
 
 
 @pytest.mark.parametrize(("to", "committed"), [(9, 0), (8, 0), (5, 3)])
 def test_what_is_cut_is_told_with_how_much_of_it_was_committed(end: FollowerEnd, to: int, committed: int) -> None:
-    for once in (taken, lambda *given: [take_and_wait(end, fetch_of(A), given[1], None, given[2])]):
+    for once in (taken, lambda *given: [take_and_wait(end, fetch_of(A), given[1], None, given[2], Clock()).outcome]):
         replica = Replica()
         replica.cut_to = to
         assert once(end, answer_of(A), finding((A, replica))) == [Cut(10, to, committed)]
@@ -415,7 +429,8 @@ def test_a_refusal_is_told_whoever_refuses(end: FollowerEnd) -> None:
     assert isinstance(refused, NotLeader)
     (unknown,) = taken(end, answer_of(A), finding())
     assert isinstance(unknown, UnknownTopicOrPartition)
-    assert isinstance(take_and_wait(end, fetch_of(A), answer_of(A), None, finding()), UnknownTopicOrPartition)
+    waited = take_and_wait(end, fetch_of(A), answer_of(A), None, finding(), Clock())
+    assert isinstance(waited.outcome, UnknownTopicOrPartition)
     replica = Replica()
     replica.refuses = LATER
     assert taken(end, answer_of(A), finding((A, replica))) == [LATER]
@@ -559,3 +574,21 @@ def test_a_disk_that_was_slow_may_be_slow_again_for_a_while(end: FollowerEnd) ->
     assert end.may_wait(fetch_of(A), answer_of(A), 99 + SLOW_FOR_MS)
     assert not end.may_wait(fetch_of(B), answer_of(B), 100), "others are not"
     assert not end.may_wait(fetch_of(A), answer_of(A), 100 + SLOW_FOR_MS)
+
+
+def test_a_disk_that_is_fast_again_and_again_is_slow_no_longer(end: FollowerEnd) -> None:
+    def is_slow() -> bool:
+        return end.may_wait(fetch_of(A), answer_of(A), 100)
+
+    end.took(A, SLOW_MS, 100)
+    for _ in range(FAST_AGAIN - 1):
+        end.took(A, SLOW_MS - 1, 100)
+    end.took(A, SLOW_MS, 100)
+    for _ in range(FAST_AGAIN - 1):
+        end.took(A, SLOW_MS - 1, 100)
+        assert is_slow(), "in a row"
+    end.took(A, SLOW_MS - 1, 100)
+    assert not is_slow()
+    end.took(A, SLOW_MS - 1, 100)
+    end.took(A, SLOW_MS, 100)
+    assert is_slow()

@@ -15,7 +15,7 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.engine import fetch_session
-from spark_replication.engine.fetch_session import SLOW_MS
+from spark_replication.engine.fetch_session import SLOW_MS, Taken
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import InvalidConfig, NotLeader
@@ -319,7 +319,7 @@ def test_a_refusal_that_comes_to_a_link_at_rest_looks_nobody_up(brokers: Brokers
     brokers.addresses[1] = ("127.0.0.1", 1)  # where nobody is
     leader.close()
     eventually(lambda: link._connection is None, "its connection has ended")
-    refused = partial(connection._taken, ORDERS, None, 0.0, NotLeader("another leads"))
+    refused = partial(connection._taken, ORDERS, None, Taken(NotLeader("another leads"), 0.0))
     assert follower.sockets.call(refused, TIMEOUT_S)
     eventually(
         lambda: not [each for each in threading.enumerate() if each.name == "replication-look-up"], "it has looked"
