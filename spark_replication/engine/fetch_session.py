@@ -188,12 +188,13 @@ class FollowerEnd:
         may_cut = answer.diverging is not None or answer.log_start > fetch.offset
         return may_cut or self._slow_until_ms.get(fetch.topic_partition, 0.0) > now_ms
 
-    def took(self, partition: TopicPartition, took_ms: float, now_ms: float) -> None:
-        """Notes how long an answer took to be taken, without the time in which it waited for its turn."""
+    def took(self, partition: TopicPartition, took_ms: float, now_ms: float, *, wrote: bool) -> None:
+        """Notes how long an answer took to be taken, without the time in which it waited for its turn. An answer that
+        wrote nothing does not show that the disk is fast."""
         if took_ms >= SLOW_MS:
             self._slow_until_ms[partition] = now_ms + SLOW_FOR_MS
             self._fast[partition] = 0
-        elif partition in self._fast:
+        elif wrote and partition in self._fast:
             self._fast[partition] += 1
             if self._fast[partition] == FAST_AGAIN:
                 del self._fast[partition], self._slow_until_ms[partition]

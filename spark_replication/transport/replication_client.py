@@ -308,7 +308,7 @@ class LeaderConnection(Connected):
             take(self._end, fetch, answer, records, self._client.find, then, clock_ms=_now_ms)
 
     def _taken(self, partition: TopicPartition, records: LogSlice | None, taken: Taken) -> None:
-        self._end.took(partition, taken.took_ms, _now_ms())
+        self._end.took(partition, taken.took_ms, _now_ms(), wrote=records is not None)
         self._wake()  # this may not be within its turn
         outcome = taken.outcome
         if isinstance(outcome, ReplicationError):

@@ -568,9 +568,9 @@ def test_what_may_wait_for_the_followers_disk_is_told_before(end: FollowerEnd) -
 
 
 def test_a_disk_that_was_slow_may_be_slow_again_for_a_while(end: FollowerEnd) -> None:
-    end.took(A, SLOW_MS - 1, 100)
+    end.took(A, SLOW_MS - 1, 100, wrote=True)
     assert not end.may_wait(fetch_of(A), answer_of(A), 100)
-    end.took(A, SLOW_MS, 100)
+    end.took(A, SLOW_MS, 100, wrote=True)
     assert end.may_wait(fetch_of(A), answer_of(A), 99 + SLOW_FOR_MS)
     assert not end.may_wait(fetch_of(B), answer_of(B), 100), "others are not"
     assert not end.may_wait(fetch_of(A), answer_of(A), 100 + SLOW_FOR_MS)
@@ -580,15 +580,17 @@ def test_a_disk_that_is_fast_again_and_again_is_slow_no_longer(end: FollowerEnd)
     def is_slow() -> bool:
         return end.may_wait(fetch_of(A), answer_of(A), 100)
 
-    end.took(A, SLOW_MS, 100)
+    end.took(A, SLOW_MS, 100, wrote=True)
     for _ in range(FAST_AGAIN - 1):
-        end.took(A, SLOW_MS - 1, 100)
-    end.took(A, SLOW_MS, 100)
+        end.took(A, SLOW_MS - 1, 100, wrote=True)
+    end.took(A, SLOW_MS, 100, wrote=True)
     for _ in range(FAST_AGAIN - 1):
-        end.took(A, SLOW_MS - 1, 100)
+        end.took(A, SLOW_MS - 1, 100, wrote=True)
         assert is_slow(), "in a row"
-    end.took(A, SLOW_MS - 1, 100)
+        end.took(A, 0, 100, wrote=False)
+        assert is_slow(), "nothing was written"
+    end.took(A, SLOW_MS - 1, 100, wrote=True)
     assert not is_slow()
-    end.took(A, SLOW_MS - 1, 100)
-    end.took(A, SLOW_MS, 100)
+    end.took(A, SLOW_MS - 1, 100, wrote=True)
+    end.took(A, SLOW_MS, 100, wrote=True)
     assert is_slow()
