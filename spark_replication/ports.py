@@ -7,6 +7,7 @@ its own thread.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import msgspec
@@ -289,6 +290,9 @@ class FollowerLinks(Protocol):
         """Begin to fetch this partition from this leader."""
 
     def unfollow(self, partition: TopicPartition) -> None: ...
+
+    def together(self) -> AbstractContextManager[None]:
+        """What this thread says within may be told later, by the end at the latest."""
 
 
 class FailureReports(Protocol):

@@ -7,6 +7,7 @@ partition waits at the leader and costs nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 from spark_replication.config import Settings
 from spark_replication.engine.partition import FindPartition
@@ -98,3 +99,6 @@ class Replication:
 
     def unfollow(self, partition: TopicPartition) -> None:
         self._client.unfollow(partition)
+
+    def together(self) -> AbstractContextManager[None]:
+        return self._client.loop.together()

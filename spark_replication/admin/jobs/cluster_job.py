@@ -24,6 +24,7 @@ from spark_replication.admin.jobs.order_load import TOPIC, OrderLoad, Rate, topi
 from spark_replication.admin.jobs.status_view import event_lines, shown_partitions, status_line, status_view
 from spark_replication.admin.jobs.traffic import TrafficWatch, watching
 from spark_replication.errors import StartGivenUp
+from spark_replication.process.collecting import Collecting
 from spark_replication.process.log_lines import log_to_file
 from spark_replication.spark.cluster_file import make_data_directory
 from spark_replication.spark.session import build_session, end_session, submitted_master
@@ -43,6 +44,7 @@ def run_cluster(options: argparse.Namespace, stopping: threading.Event) -> None:
     settings = settings_of(options)
     log_to_file(make_data_directory(settings) / LOG_FILE, process="driver")
     log.info("this is driver %d", os.getpid())
+    Collecting().start()
     console = Console()
     _say(console, f"starting Spark, ZooKeeper and {options.brokers} brokers: about 20 s")
     try:

@@ -23,6 +23,7 @@ from spark_replication.errors import DirectoryInUse, InvalidConfig, ReplicationE
 from spark_replication.live.broker.life import BrokerLife, Options
 from spark_replication.live.guarding.broker_file import LOG_FILE
 from spark_replication.live.guarding.exit_codes import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
+from spark_replication.process.collecting import Collecting
 from spark_replication.process.log_lines import log_to_stdout
 from spark_replication.process.stop_signals import on_stop_signals
 
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
+    Collecting().start()
     log_to_stdout(options.directory / LOG_FILE, broker=options.broker_id)
     faulthandler.register(signal.SIGUSR2)  # writes to the log what each thread does at that moment
     life = BrokerLife(options)

@@ -18,6 +18,7 @@ from spark_replication.config import settings_from
 from spark_replication.errors import NotController, ReplicationError
 from spark_replication.live.controller.host import ControllerHost
 from spark_replication.page.served import ServedPage, page_action
+from spark_replication.process.collecting import Collecting
 from spark_replication.process.locked_process import LOG_FILE
 from spark_replication.process.own_output import OwnOutput
 from spark_replication.process.stop_signals import on_stop_signals
@@ -44,6 +45,7 @@ def main() -> int:
     arguments = parser.parse_args()
     output = OwnOutput(sys.stderr, arguments.directory / LOG_FILE)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=[output])
+    Collecting().start()
     page: ServedPage | None = None
     stopping = threading.Event()
     on_stop_signals(stopping.set)

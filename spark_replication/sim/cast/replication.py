@@ -6,6 +6,7 @@ Signs of life are left out: a broken connection is noticed after BREAK_NOTICED_M
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -86,6 +87,9 @@ class Links:
 
     def unfollow(self, partition: TopicPartition) -> None:
         self._links.unfollow(partition)
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     # As a leader
 

@@ -6,7 +6,7 @@ Nothing moves by itself: a follower fetches, ZooKeeper answers and the clock tic
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from spark_replication.config import Settings, settings_from
@@ -62,6 +62,9 @@ class _Links:
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None: ...
     def unfollow(self, partition: TopicPartition) -> None: ...
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
 
 class LogScenario:

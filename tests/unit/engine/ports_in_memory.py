@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from spark_replication.config import TopicSettings
 from spark_replication.core.controller.news import Complete, News
@@ -129,16 +130,28 @@ class Links:
         self.readied: list[BrokerId] = []
         self.following: dict[TopicPartition, BrokerId] = {}
         self.asked = 0
+        #: Whether each word was said within `together`.
+        self.said: list[bool] = []
+        self._is_together = False
 
     def ready(self, follower: BrokerId, partition: TopicPartition) -> None:
+        self.said.append(self._is_together)
         self.readied.append(follower)
 
     def follow(self, partition: TopicPartition, leader: BrokerId) -> None:
+        self.said.append(self._is_together)
         self.following[partition] = leader
         self.asked += 1
 
     def unfollow(self, partition: TopicPartition) -> None:
+        self.said.append(self._is_together)
         self.following.pop(partition, None)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        self._is_together = True
+        yield
+        self._is_together = False
 
     def take(self) -> list[BrokerId]:
         taken, self.readied = self.readied, []

@@ -167,6 +167,43 @@ def test_what_is_to_be_led_is_led_before_anything_is_followed(monkeypatch: pytes
     assert [parts[FOO] for parts in before] == ["Leading"]
 
 
+def test_what_follows_from_a_command_for_many_partitions_is_said_together() -> None:
+    """Otherwise the loop of the connections is woken for each of them: see SocketLoop.together."""
+    story = Story()
+    said: list[list[bool]] = []
+
+    def done() -> None:
+        said.append(list(story.links.said))
+        story.links.said.clear()
+
+    story.registered(LED, FOLLOWED)
+    done()
+    leads = replace(LED, state=replace(LED.state, leader=2, leader_epoch=5))
+    story.loop.leader_and_isr(leader_and_isr(leads), 0)
+    done()
+    story.loop.replica_log_info(ask(FOO_1))
+    done()
+    story.loop.stop_replica(stop(delete=False, leader_epoch=5))
+    done()
+    story.loop.session_lost()
+    done()
+    assert all(each and all(each) for each in said), said
+
+
+def test_what_a_tick_tells_the_followers_of_many_partitions_is_said_together() -> None:
+    story = Story()
+    story.registered(LED)
+    with story.loop.partition(FOO) as replica:
+        replica.produce(PreparedBatch(3, b"x", 0, b""), acks=1, now_ms=0, acknowledge=lambda _answer: None)
+        asked = FetchPartition(
+            topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=3, last_epoch=4, clean_since=0
+        )
+        replica.fetch(asked, by=2, broker_epoch=0, now_ms=0)  # the high watermark rises, and it waits for records
+    story.links.said.clear()
+    story.loop.tick(1, looks=False)
+    assert story.links.said == [True]
+
+
 def refused(story: Story, error: type[ReplicationError], *, controller_epoch: int = 1) -> None:
     with pytest.raises(error):
         story.loop.leader_and_isr(leader_and_isr(LED, controller_epoch=controller_epoch), 0)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 
 from spark_replication.engine.copy_throttle import GRANT_MS_MAX, CopyThrottle
 from spark_replication.model import BrokerId, TopicPartition
@@ -24,6 +24,9 @@ class Turns:
 
     def unfollow(self, partition: TopicPartition) -> None:
         raise AssertionError("a leader follows nobody")
+
+    def together(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def take(self) -> list[tuple[BrokerId, TopicPartition]]:
         taken, self.told = self.told, []

@@ -8,14 +8,15 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.socket_loop import Connected, SocketLoop
+from spark_replication.transport.socket_loop import KEPT_MAX, Connected, SocketLoop
 from tests.unit.transport.replicas import TIMEOUT_S, eventually
 
 
@@ -113,6 +114,50 @@ def test_what_is_posted_by_many_wakes_it_every_time(loop: SocketLoop) -> None:
     for thread in threads:
         thread.join(TIMEOUT_S)
     assert not any(thread.is_alive() for thread in threads)
+
+
+def test_what_is_posted_together_comes_at_the_end_in_order_and_whole(loop: SocketLoop) -> None:
+    called: list[int] = []
+    with loop.together():
+        for number in range(10):
+            loop.post(partial(called.append, number))
+        with loop.together():
+            loop.post(partial(called.append, 10))
+        elsewhere = threading.Thread(target=lambda: loop.call(lambda: called.append(-1), TIMEOUT_S))
+        elsewhere.start()  # what other threads post does not wait
+        elsewhere.join(TIMEOUT_S)
+        assert called == [-1]
+    eventually(lambda: len(called) == 12, "all are called")
+    assert called == [-1, *range(11)]
+
+
+def test_much_that_is_posted_together_does_not_wait_for_the_end(loop: SocketLoop) -> None:
+    called: list[int] = []
+    with loop.together():
+        for number in range(KEPT_MAX + 1):
+            loop.post(partial(called.append, number))
+        eventually(lambda: len(called) == KEPT_MAX, "all but the last are called")
+    eventually(lambda: len(called) == KEPT_MAX + 1, "the last, too")
+
+
+def test_who_calls_within_waits_for_what_it_has_posted_before(loop: SocketLoop) -> None:
+    called: list[str] = []
+    with loop.together():
+        loop.post(lambda: called.append("posted"))
+        assert loop.call(lambda: called.append("called"), TIMEOUT_S)
+        assert called == ["posted", "called"]
+        loop.post(lambda: called.append("posted again"))
+    eventually(lambda: len(called) == 3, "it goes on as before")
+
+
+def test_what_was_posted_together_comes_whatever_happens_within(loop: SocketLoop) -> None:
+    called: list[str] = []
+    with suppress(ZeroDivisionError), loop.together():
+        loop.post(lambda: called.append("posted"))
+        raise ZeroDivisionError
+    eventually(lambda: called == ["posted"], "it is called")
+    loop.post(lambda: called.append("later"))
+    eventually(lambda: len(called) == 2, "no other call is kept")
 
 
 def test_who_calls_waits_no_longer_than_it_says(loop: SocketLoop) -> None:
