@@ -4,14 +4,18 @@ every new leader has confirmed, each of them has acknowledged a write, and the D
 No measured process is asked anything meanwhile. Afterwards ZooKeeper tells when each leaderAndISR was written, the
 controller's log when each broker's answer came, and the table's own history what it showed since when. The first writes
 begin when the last answer has come: they create as many files as there are partitions, beside the tables.
+
+One kill says little on a machine with few processors: whoever comes first there makes the others late. So several are
+measured, in turns where two ways are compared.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import statistics
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -43,10 +47,13 @@ from spark_replication.zk.session import Session
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """Milliseconds are those since the kill, but for sequential_ms."""
+    """Milliseconds are those since the kill, but for sequential_ms. Of several kills they are the medians."""
 
     partitions: int
     told_by: str
+    #: How many pages were open meanwhile.
+    pages: int
+    kills: int = 1
     #: How many partitions the dead broker led.
     led: int
     #: How many leaderAndISRs changed.
@@ -69,30 +76,69 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
     ratio: float
     #: How long the broker took to be back, once it was started again.
     rejoined_s: float
+    #: What elected and active took since the broker was gone, by what they took without a page; None without a page.
+    elected_by_no_page: float | None = None
+    active_by_no_page: float | None = None
 
 
 COLUMNS = Figures.__struct_fields__
 
 
 def failover(
-    partitions: int, session_ms: int, progress: Progress, *, writes: bool = True, pages: int = 0
+    partitions: int, session_ms: int, progress: Progress, *, writes: bool = True, pages: int = 0, rounds: int = 1
 ) -> Iterator[Figures]:
-    """Lose the leader of partition 0, first with a death report, then with the session timeout alone.
+    """Lose the leader of partition 0, first with a death report, then with the session timeout alone. With `pages` each
+    is measured in turns, without them and with so many open.
 
-    For the latter the broker is stopped, not killed, as if its host were lost: its guardian sees nothing, and no
-    connection is reset or refused, which the controller would take for a death, too. `pages` are open meanwhile.
+    For the session timeout the broker is stopped, not killed, as if its host were lost: its guardian sees nothing, and
+    no connection is reset or refused, which the controller would take for a death, too.
     """
     config = {**PATIENT, "zookeeper.session.ms": session_ms}
+    ways = [(reported, shown) for reported in (True, False) for shown in sorted({0, pages})]
+    kills: dict[tuple[bool, int], list[Figures]] = {way: [] for way in ways}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
         make_topic(cluster, partitions, progress)
-        for reported in (True, False):
-            with viewers(cluster.page, pages):
-                yield _killed(cluster, session, reported=reported, writes=writes, progress=progress)
-            cluster.admin.elect_leaders("preferred")
-            cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+        for number in range(rounds):
+            for reported, shown in ways if number % 2 == 0 else reversed(ways):
+                with viewers(cluster.page, shown):
+                    killed = _killed(cluster, session, shown, reported=reported, writes=writes, progress=progress)
+                kills[reported, shown].append(killed)
+                cluster.admin.elect_leaders("preferred")
+                cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+    for (reported, shown), found in kills.items():
+        yield medians(found, kills[reported, 0] if shown else None)
 
 
-def _killed(cluster: LocalCluster, session: Session, *, reported: bool, writes: bool, progress: Progress) -> Figures:
+def medians(kills: Sequence[Figures], without_page: Sequence[Figures] | None) -> Figures:
+    """What these kills have in common, and the medians of what they took, by those without a page."""
+
+    def median(name: str) -> float:
+        return float(statistics.median(getattr(each, name) for each in kills))
+
+    times = [name for name in COLUMNS if name.endswith("_ms") and getattr(kills[0], name) is not None]
+    found = msgspec.structs.replace(
+        kills[0],
+        kills=len(kills),
+        **{name: round(median(name)) for name in times},
+        ratio=round(median("ratio"), 1),
+        rejoined_s=round(median("rejoined_s"), 1),
+    )
+    if without_page is None:
+        return found
+    return msgspec.structs.replace(
+        found,
+        elected_by_no_page=round(_since_gone(kills, "elected_ms") / _since_gone(without_page, "elected_ms"), 2),
+        active_by_no_page=round(_since_gone(kills, "active_ms") / _since_gone(without_page, "active_ms"), 2),
+    )
+
+
+def _since_gone(kills: Sequence[Figures], name: str) -> float:
+    return float(statistics.median(getattr(each, name) - each.gone_ms for each in kills))
+
+
+def _killed(
+    cluster: LocalCluster, session: Session, pages: int, *, reported: bool, writes: bool, progress: Progress
+) -> Figures:
     before = stored(session)
     first = TopicPartition(TOPIC, 0)
     victim = before[first].state.leader
@@ -132,9 +178,10 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, writes: 
     began = time.perf_counter()
     cluster.restart_broker(victim)
     cluster.wait_healthy(HEALTHY_TIMEOUT_S)
-    return Figures(
+    found = Figures(
         partitions=len(before),
         told_by=told_by,
+        pages=pages,
         led=len(led),
         changed=len(changed),
         gone_ms=round(1_000 * (gone_s - killed_s)),
@@ -147,6 +194,9 @@ def _killed(cluster: LocalCluster, session: Session, *, reported: bool, writes: 
         ratio=round(sequential_s / max(stored_s - gone_s, 0.001), 1),
         rejoined_s=round(time.perf_counter() - began, 1),
     )
+    since = (found.elected_ms - found.gone_ms, found.active_ms - found.gone_ms)
+    progress(f"since it was gone, with {pages} pages open: elected {since[0]} ms, active {since[1]} ms")
+    return found
 
 
 def _is_led_by_another(partition: TopicPartition, victim: BrokerId, node: Node | None) -> bool:

@@ -131,11 +131,17 @@ session_ms = click.option(
 @partitions_of_one_topic
 @session_ms
 @click.option("--no-writes", is_flag=True, help="nobody writes, so that tables are written with nothing beside it")
-@click.option("--pages", type=click.IntRange(0, 200), default=0, show_default=True, help="open pages meanwhile")
+@click.option(
+    "--pages", type=click.IntRange(0, 200), default=0, show_default=True, help="compare with so many pages open"
+)
+@click.option("--rounds", type=click.IntRange(min=1), default=1, show_default=True, help="the median counts")
 @output
-def failover_command(*, partitions: int, session_ms: int, no_writes: bool, pages: int, output: Format) -> None:
+def failover_command(
+    *, partitions: int, session_ms: int, no_writes: bool, pages: int, rounds: int, output: Format
+) -> None:
     """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
-    found = _told(failover.failover(partitions, session_ms, _progress, writes=not no_writes, pages=pages))
+    writes = not no_writes
+    found = _told(failover.failover(partitions, session_ms, _progress, writes=writes, pages=pages, rounds=rounds))
     _show_figures(failover.COLUMNS, found, output)
     if output == "table":
         click.echo(

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.live
             ("mb", "mb_per_s", "flight_mb_per_s", "flight_ratio", "local_mb_per_s", "mapped_mb_per_s", "local_ratio"),
         ),
         (
-            ("failover", "--partitions=30", "--session-ms=3000"),
-            2,
+            ("failover", "--partitions=30", "--session-ms=3000", "--pages=2"),
+            4,
             (
                 "led",
                 "changed",
