@@ -203,13 +203,15 @@ class BrokerLoop:
 
     def tick(self, now_ms: int, *, looks: bool, holds: Holds = waiting) -> None:
         """Give time to the partitions that wait for it, and with `looks` to all that this broker leads, so that they
-        check who lags. A busy partition is left for the next tick."""
+        check who lags. Followers hear of high watermarks that have moved. A busy partition is left for the next tick.
+
+        Cost: a look at each partition. One that is idle is not held, unless with `looks`."""
         with self._links.together():
             for partition in list(self.replicas.values()):
-                waits = partition.waits_for_time
-                if waits or partition.leads:
+                is_due = partition.waits_for_time or (looks and partition.leads)
+                if is_due or partition.may_tell:
                     with holds(partition) as replica:
-                        if replica is not None and (looks or waits):
+                        if replica is not None and is_due:
                             replica.tick(now_ms)
                         if replica is not None:
                             replica.tell_high_watermark()

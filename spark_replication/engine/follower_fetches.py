@@ -24,12 +24,15 @@ class FollowerFetches:
         self._held: set[BrokerId] = set()
         #: Followers of whose fetch `links.ready` was told: it is not told again with every batch that comes meanwhile.
         self._told: set[BrokerId] = set()
+        #: Whether a fetch has come, or the high watermark has moved, since `reached` was called.
+        self.is_news = False
 
     def came(self, by: BrokerId, fetch: FetchPartition) -> None:
         """Takes a fetch in, in place of the follower's earlier one."""
         self._let_go(by)
         self._told.discard(by)
         self._fetches[by] = fetch
+        self.is_news = True
 
     def ready(self, by: BrokerId) -> None:
         if by not in self._told:
@@ -59,6 +62,7 @@ class FollowerFetches:
     def reached(self, high_watermark: Offset) -> None:
         """Makes fetches ready that do not know this high watermark. A fetch that waits for its turn hears of it
         then."""
+        self.is_news = False
         for by, fetch in sorted(self._fetches.items()):
             if fetch.high_watermark < high_watermark and by not in self._held:
                 self.ready(by)

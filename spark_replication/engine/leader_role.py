@@ -225,5 +225,6 @@ class LeaderRole:
         self.part = replica.advanced(leading, self._own.vouched_end)
         self._fetches.still_copying(self.part.copying)
         if self.part.high_watermark != before.high_watermark:
+            self._fetches.is_news = True
             self._waiters.reached(self.part.high_watermark)
             self._own.progress.wake()

@@ -12,7 +12,6 @@ So the loop never waits for a partition, whatever its disk does. Its events for 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -47,8 +46,8 @@ class Turns:
     def __init__(self, lock: Lock, post: Post) -> None:
         self._lock = lock
         self._post_to_loop = post
-        #: Events for the loop to do once the lock is free, in order. Only the loop adds and takes.
-        self._waiting: deque[Callable[[], None]] = deque()
+        #: Events for the loop to do once the lock is free, in order: few, or none. Only the loop adds and takes.
+        self._waiting: list[Callable[[], None]] = []
 
     def post(self, event: Callable[[], None]) -> None:
         self._post_to_loop(partial(self.do, event))
@@ -81,7 +80,7 @@ class Turns:
     def _go_on(self) -> None:
         while self._waiting and self._lock.acquire(blocking=False):
             try:
-                self._waiting.popleft()()
+                self._waiting.pop(0)()
             finally:
                 self._lock.release()
 
@@ -111,6 +110,10 @@ class Partition:
     @property
     def waits_for_time(self) -> bool:
         return self.unguarded.waits_for_time
+
+    @property
+    def may_tell(self) -> bool:
+        return self.unguarded.may_tell
 
     @property
     def compression(self) -> Compression:

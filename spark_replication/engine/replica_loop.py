@@ -271,6 +271,11 @@ class ReplicaLoop:
                 self._fetches.sent(by, 0 if records is None else len(records.data))
         return answer, records
 
+    @property
+    def may_tell(self) -> bool:
+        """Whether followers may wait for `tell_high_watermark`."""
+        return self._fetches.is_news
+
     def tell_high_watermark(self) -> None:
         """Tell a high watermark that has moved to the followers that wait at the log end."""
         self._fetches.reached(self.high_watermark)

@@ -31,10 +31,10 @@ class RecoveryPoint:
     """The point of one log. Its file lies in the log's folder and moves with it: so no other log is ever measured by
     it. Not thread-safe."""
 
-    __slots__ = ("_files", "_path", "offset")
+    __slots__ = ("_files", "_folder", "offset")
 
     def __init__(self, folder: Path, files: Files, offset: Offset = 0) -> None:
-        self._path = folder / RECOVERY_POINT_FILE
+        self._folder = folder
         self._files = files
         self.offset = offset
 
@@ -53,13 +53,16 @@ class RecoveryPoint:
         """Raise the point. If the disk refuses, it stays, and the next recovery reads more."""
         if offset > self.offset:
             with suppress(OSError):
-                write_checked(self._path, encode(RecoveryPointFile(offset=offset)), files=self._files)
+                write_checked(self._path(), encode(RecoveryPointFile(offset=offset)), files=self._files)
                 self.offset = offset
 
     def fall_to(self, offset: Offset) -> None:
         """Lower the point, on the disk, before this returns. After an OSError nothing below the old point may be
         cut."""
         if offset < self.offset:
-            remove_file(self._path, files=self._files)
+            remove_file(self._path(), files=self._files)
             self.offset = 0
             self.rise_to(offset)
+
+    def _path(self) -> Path:
+        return self._folder / RECOVERY_POINT_FILE  # not kept: ten thousand paths are 4 MB

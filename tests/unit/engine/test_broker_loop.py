@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import MappingProxyType
 from typing import Any
 
@@ -15,8 +15,9 @@ from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Following, Leading, Me
 from spark_replication.engine.broker_loop import READINGS_MAX, Assigned, BrokerLoop
-from spark_replication.engine.partition import Lock
+from spark_replication.engine.partition import Lock, Partition
 from spark_replication.engine.registered_brokers import Registered
+from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     NotReady,
     ReplicationError,
@@ -202,6 +203,40 @@ def test_what_a_tick_tells_the_followers_of_many_partitions_is_said_together() -
     story.links.said.clear()
     story.loop.tick(1, looks=False)
     assert story.links.said == [True]
+
+
+def test_a_tick_holds_no_partition_that_is_idle_but_to_look_who_lags() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    held: list[TopicPartition] = []
+
+    @contextmanager
+    def holds(partition: Partition) -> Iterator[ReplicaLoop | None]:
+        held.append(partition.topic_partition)
+        with partition as replica:
+            yield replica
+
+    def ticked(*, looks: bool = False) -> list[TopicPartition]:
+        held.clear()
+        story.loop.tick(1, looks=looks, holds=holds)
+        return list(held)
+
+    assert ticked() == []
+    assert ticked(looks=True) == [FOO]
+    asked = FetchPartition(
+        topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=0, last_epoch=4, clean_since=0
+    )
+    with story.loop.partition(FOO) as replica:
+        replica.fetch(asked, by=2, broker_epoch=0, now_ms=0)
+    assert ticked() == [FOO], "its high watermark may be older"
+    assert ticked() == []
+    with story.loop.partition(FOO) as replica:
+        replica.produce(PreparedBatch(3, b"x", 0, b""), acks=1, now_ms=0, acknowledge=lambda _answer: None)
+        replica.take_answer(2, 0)
+    assert ticked() == [], "the high watermark has not moved"
+    with story.loop.partition(FOO) as replica:
+        replica.fetch(replace(asked, offset=3), by=2, broker_epoch=0, now_ms=0)
+    assert ticked() == [FOO]
 
 
 def refused(story: Story, error: type[ReplicationError], *, controller_epoch: int = 1) -> None:
