@@ -307,6 +307,11 @@ class Admin:
         does not exist is left out."""
         return best_told(self._routes, None if topics is None else tuple(topics), Deadline(self._deadline_ms))
 
+    def metadata_since(self, before: Metadata | None) -> Metadata:
+        """The metadata of all topics, for whoever asks again and again. `before` is the last answer: its topics are
+        sent again only if one of them has changed."""
+        return best_told(self._routes, None, Deadline(self._deadline_ms), since=before)
+
     def sizes_on(self, address: str) -> tuple[ReplicaSize, ...]:
         """The sizes of the logs of the broker at this address (host:port). It is asked once, without a retry."""
         deadline = Deadline(self._deadline_ms).within_ms(ASK_MS)

@@ -28,6 +28,8 @@ class GetMetadata(Message, frozen=True, kw_only=True):
 
     #: None for all topics.
     topics: tuple[str, ...] | None = None
+    #: The mark of an answer that the asker has: if it still holds, its topics are not sent again.
+    unless: str = ""
 
 
 class PageStart(Part, frozen=True, kw_only=True):
@@ -75,7 +77,7 @@ class TopicMetadata(Part, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Metadata(Message, frozen=True, kw_only=True):
-    """The answer to GetMetadata: what routing needs. Brokers leave the last three fields at their defaults."""
+    """The answer to GetMetadata: what routing needs. Brokers leave the last five fields at their defaults."""
 
     cluster_id: str
     #: All registered brokers.
@@ -89,6 +91,10 @@ class Metadata(Message, frozen=True, kw_only=True):
     unreadable: tuple[str, ...] = ()
     #: Why the mirror is not written; empty if it is.
     mirror_error: str = ""
+    #: Names the description of all topics: one that differs has another mark. Empty where only some were asked for.
+    mark: str = ""
+    #: The topics are those of the answer with this mark, and left out.
+    is_unchanged: bool = False
 
 
 class TopicPage(Message, frozen=True, kw_only=True):

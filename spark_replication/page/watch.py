@@ -85,7 +85,7 @@ class Watch:
     # The questions, each on its own thread
 
     def _ask_cluster(self) -> None:
-        metadata = self._cluster.metadata()
+        metadata = self._cluster.metadata_since(self._metadata)
         with self._lock:
             is_first = self._metadata is None
             if metadata != self._metadata:

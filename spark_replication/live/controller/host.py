@@ -40,6 +40,7 @@ from spark_replication.engine.controller_loop import ControllerLoop
 from spark_replication.errors import NotController, ReplicationError, RequestTimedOut, StorageFailed
 from spark_replication.live.controller.command_sender import CommandSender
 from spark_replication.live.controller.concerns import Concerns
+from spark_replication.live.controller.last_described import LastDescribed
 from spark_replication.live.controller.metrics import ControllerView, controller_exposition
 from spark_replication.live.controller.news_of_brokers import NewsOfBrokers, logged
 from spark_replication.live.controller.owed_answers import OwedAnswers
@@ -127,6 +128,7 @@ class ControllerHost:
         self._mirror_path = mirror_path
         self._store_options = read_store_options(settings)
         self._mirror: MirrorThread | None = None
+        self._last_described = LastDescribed()
         self._mirrors_closing: list[threading.Thread] = []
         self._retinue = retinue
         self._seat = Seat(seat)
@@ -483,7 +485,10 @@ class ControllerHost:
         return MetricsText(text=controller_exposition(view, per_partition=asked.per_partition))
 
     def _metadata(self, asked: GetMetadata) -> Metadata:
-        return self.with_surroundings(described(self.ask(ClusterState.snapshot), asked.topics, self.address))
+        cluster = self.ask(ClusterState.snapshot)
+        if asked.topics is not None:
+            return self.with_surroundings(described(cluster, asked.topics, self.address))
+        return self.with_surroundings(self._last_described.of(cluster, self.address, asked.unless))
 
     def with_surroundings(self, metadata: Metadata) -> Metadata:
         """Adds what ClusterState does not know: whether ZooKeeper answers, and whether the mirror is written."""

@@ -93,6 +93,23 @@ def test_a_topic_is_deleted_and_made_again_without_its_records(cluster: sr.Local
     )
 
 
+def test_who_asks_again_is_sent_topics_only_if_one_has_changed(cluster: sr.LocalCluster, name: str) -> None:
+    admin = cluster.admin
+
+    def settled() -> bool:
+        before = admin.metadata_since(None)
+        return admin.metadata_since(before).mark == before.mark
+
+    eventually(settled, "nothing of an earlier story goes on")
+    before = admin.metadata_since(None)
+    again = admin.metadata_since(before)
+    assert again.topics is before.topics
+    admin.create_topic(name, SCHEMA, partitions=2)
+    after = admin.metadata_since(again)
+    assert after.mark != before.mark
+    assert {topic.name for topic in after.topics} - {topic.name for topic in before.topics} == {name}
+
+
 def test_a_topic_is_deleted_while_it_is_written(cluster: sr.LocalCluster, name: str) -> None:
     cluster.admin.create_topic(name, SCHEMA, partitions=2)
     with sr.Producer(cluster.bootstrap, deadline_ms=2_000) as producer:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.client.best_told import best_told
 from spark_replication.client.deadline import Deadline
 from spark_replication.client.routes import Routes
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, NotController
-from spark_replication.messages.descriptions import GetMetadata, Metadata
+from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
+from spark_replication.model import TopicConfig
 
 
 def told(by: str, controller: str | None, silent_ms: int = 0) -> Metadata:
@@ -26,6 +28,7 @@ class AskedRoutes:
         self._at = at
         self._brokers = brokers
         self.asked: list[str] = []
+        self.unless: list[str] = []
 
     def metadata(self, topics: tuple[str, ...] | None, _deadline: Deadline) -> Metadata:
         self.asked.append("brokers" if topics is None else "brokers, of no topic")
@@ -36,6 +39,7 @@ class AskedRoutes:
 
     def call(self, address: str, _action: object, request: GetMetadata, _deadline: Deadline) -> Metadata:
         assert request.topics is None
+        self.unless.append(request.unless)
         self.asked.append(address)
         if address not in self._at:
             raise NotController("it stands by")
@@ -43,6 +47,21 @@ class AskedRoutes:
 
     def heard(self, answer: Metadata) -> None:
         self.controller = answer.controller
+
+
+def test_topics_that_the_asker_has_are_not_sent_again() -> None:
+    topics = (TopicMetadata(name="foo", topic_id="id-foo", partitions=(), config=TopicConfig(schema="")),)
+    before = replace(told("old", "old"), topics=topics, mark="m1")
+    now = replace(told("old", "old"), mark="m1", is_unchanged=True, mirror_error="the disk is full")
+    routes = AskedRoutes("old", {"old": now}, None)
+    found = best_told(cast(Routes, routes), None, Deadline(10_000), since=before)
+    assert routes.unless == ["m1"]
+    assert found == replace(before, mirror_error="the disk is full")
+    assert found.topics is topics
+    anew = replace(before, topics=(), mark="m2")
+    assert (
+        best_told(cast(Routes, AskedRoutes("old", {"old": anew}, None)), None, Deadline(10_000), since=before) == anew
+    )
 
 
 OF_BROKERS = told("a broker", "new")

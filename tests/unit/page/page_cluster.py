@@ -60,7 +60,7 @@ class PageCluster:
             raise ReplicationError("there is no broker 9")
         return f"up{{broker={broker}}} 1\n"
 
-    def metadata(self) -> Metadata:
+    def metadata_since(self, before: Metadata | None) -> Metadata:
         with self.changed:
             self.asked += 1
             self.changed.notify_all()

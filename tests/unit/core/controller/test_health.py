@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,12 +11,12 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import health
 from spark_replication.core.controller.cluster import ClusterState, StoredTopic
-from spark_replication.core.controller.describing import described
+from spark_replication.core.controller.describing import described, is_described_alike
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
-from spark_replication.core.law.writes import StoredPartition
+from spark_replication.core.law.writes import Made, StoredPartition
 from spark_replication.messages.descriptions import Awaited, Metadata, TopicMetadata
 from spark_replication.messages.envelope import from_json, to_json
-from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
+from spark_replication.model import ClusterSettings, PartitionState, TopicConfig, TopicPartition, TopicState
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, registration, state, store_of, topic
 
 BAR = TopicPartition("bar", 0)
@@ -283,6 +284,29 @@ def test_a_description_of_a_snapshot_stays_as_it_is_while_the_cluster_changes() 
     assert described(known, None, None) != before
     assert described(seen, None, None) == before
     assert (seen.hosted_by([2]), seen.brokers_of(BAR)) == ([FOO], seen.brokers)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda known: known.apply_failed(1, [BAR]),
+        lambda known: known.apply_partition(BAR, StoredPartition(state(None, [], elr=[1, 3]), 7, zxid=70)),
+        lambda known: known.apply_removed_topic("foo"),
+        lambda known: known.apply_removed_partition(BAR),
+        lambda known: known.apply_reasons("topics", {"/brokers/topics/foo": "no JSON"}),
+        lambda known: known.apply_recoveries({BAR: UncleanRecovery(leader_epoch=4, required=frozenset({3}))}),
+        lambda known: known.apply_topic_config("foo", TopicConfig(schema="wider"), Made(9, 90, 900)),
+        lambda known: known.apply_settings(ClusterSettings(settings={"min.insync.replicas": 3})),
+    ],
+)
+def test_what_has_changed_is_not_described_alike(change: Callable[[ClusterState], object]) -> None:
+    known = cluster()
+    before = known.snapshot()
+    known.now_ms += 1
+    described(before, None, None)
+    assert is_described_alike(before, known.snapshot())
+    change(known)
+    assert not is_described_alike(before, known.snapshot())
 
 
 def test_a_snapshot_shares_nothing_that_changes() -> None:
