@@ -292,7 +292,7 @@ class FollowerLinks(Protocol):
     def unfollow(self, partition: TopicPartition) -> None: ...
 
     def together(self) -> AbstractContextManager[None]:
-        """What this thread says within may be told later, by the end at the latest."""
+        """What this thread says within may be told a moment later, though not much: the thread may wait for a disk."""
 
 
 class FailureReports(Protocol):

@@ -24,8 +24,8 @@ from functools import partial
 from spark_replication.errors import ReplicationError
 from spark_replication.transport.frames import Channel, Outbox
 
-#: How many calls of a thread are kept at most, before all of them are posted.
-KEPT_MAX = 256
+# How often the loop looks for calls while a thread posts within `together`.
+TOGETHER_S = 0.01
 
 
 class Connected(ABC):
@@ -49,10 +49,10 @@ class Connected(ABC):
         """The loop no longer looks after it."""
 
 
-class _Kept(threading.local):
-    """What this thread posts within `SocketLoop.together`; None outside of it."""
+class _This(threading.local):
+    """What is known of the thread that asks."""
 
-    calls: list[Callable[[], None]] | None = None
+    is_within = False  # SocketLoop.together
 
 
 class SocketLoop:
@@ -65,7 +65,9 @@ class SocketLoop:
         #: Bounded by what may be posted: a note for each partition and follower, each connection, each look-up.
         self._posted: deque[Callable[[], None]] = deque()
         self._awake = False  # True: whoever posts need not wake the loop
-        self._kept = _Kept()
+        self._this_thread = _This()
+        self._within = 0  # threads within `together`
+        self._entering = threading.Lock()  # guards that number
         self._stopped = False
         self._connections: dict[int, Connected] = {}
         self._touched: dict[int, None] = {}
@@ -85,36 +87,31 @@ class SocketLoop:
             self._thread.join(timeout_s)
 
     def post(self, call: Callable[[], None]) -> None:
-        kept = self._kept.calls
-        if kept is None:
-            self._posted.append(call)
+        self._posted.append(call)
+        if not self._this_thread.is_within:
             self._wake_up()
-        else:
-            kept.append(call)
-            if len(kept) >= KEPT_MAX:
-                self._post_kept(kept)
 
     @contextlib.contextmanager
     def together(self) -> Iterator[None]:
-        """What this thread posts within, it posts together, at the end and whenever KEPT_MAX calls are kept. Otherwise
-        a thread that posts thousands of calls, and the loop, which is done with each of them at once, would change
-        places at each call: that took three times as long."""
-        if self._kept.calls is not None:
+        """What this thread posts within does not wake the loop, which looks for it every TOGETHER_S, and at the end.
+        Otherwise a thread that posts thousands of calls, and the loop, which is done with each of them at once, would
+        change places at each call: that took three times as long. The thread may wait within, for a disk say."""
+        this = self._this_thread
+        if this.is_within:
             yield
             return
-        kept: list[Callable[[], None]] = []
-        self._kept.calls = kept
+        this.is_within = True
+        self._enter(1)
         try:
             yield
         finally:
-            self._kept.calls = None
-            self._post_kept(kept)
+            this.is_within = False
+            self._enter(-1)
 
-    def _post_kept(self, kept: list[Callable[[], None]]) -> None:
-        if kept:
-            self._posted.extend(kept)
-            kept.clear()
-            self._wake_up()
+    def _enter(self, count: int) -> None:
+        with self._entering:
+            self._within += count
+        self._wake_up()
 
     def _wake_up(self) -> None:
         if not self._awake:
@@ -130,9 +127,6 @@ class SocketLoop:
             call()
             done.set()
 
-        kept = self._kept.calls
-        if kept is not None:
-            self._post_kept(kept)
         self._posted.append(called)
         self._wake_up()
         return done.wait(timeout_s)
@@ -198,8 +192,11 @@ class SocketLoop:
                 self.perform(connection, partial(self._turn, connection, now_ms))
 
     def _wait_s(self) -> float:
-        """How long to wait for the next timer; -1, for ever, if there is none."""
-        return max(0.0, self._timers[0][0] / 1000 - time.monotonic()) if self._timers else -1
+        """How long to wait for the next timer, or for what is posted together; -1, for ever, if there is neither."""
+        wait_s = TOGETHER_S if self._within else math.inf
+        if self._timers:
+            wait_s = min(wait_s, max(0.0, self._timers[0][0] / 1000 - time.monotonic()))
+        return -1 if wait_s == math.inf else wait_s
 
     def _turn(self, connection: Connected, now_ms: float) -> None:
         number, due_ms = connection.number, connection.turn(now_ms)

@@ -15,8 +15,9 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
+from spark_replication.transport import socket_loop
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.socket_loop import KEPT_MAX, Connected, SocketLoop
+from spark_replication.transport.socket_loop import Connected, SocketLoop
 from tests.unit.transport.replicas import TIMEOUT_S, eventually
 
 
@@ -116,28 +117,46 @@ def test_what_is_posted_by_many_wakes_it_every_time(loop: SocketLoop) -> None:
     assert not any(thread.is_alive() for thread in threads)
 
 
-def test_what_is_posted_together_comes_at_the_end_in_order_and_whole(loop: SocketLoop) -> None:
+def test_what_is_posted_together_does_not_wake_the_loop_each_time(
+    loop: SocketLoop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket_loop, "TOGETHER_S", TIMEOUT_S)
+    woken: list[int] = []
+    wake = os.eventfd_write
+
+    def waking(number: int, value: int) -> None:
+        woken.append(number)
+        wake(number, value)
+
+    monkeypatch.setattr(os, "eventfd_write", waking)
     called: list[int] = []
     with loop.together():
-        for number in range(10):
+        for number in range(100):
             loop.post(partial(called.append, number))
         with loop.together():
-            loop.post(partial(called.append, 10))
-        elsewhere = threading.Thread(target=lambda: loop.call(lambda: called.append(-1), TIMEOUT_S))
-        elsewhere.start()  # what other threads post does not wait
+            loop.post(partial(called.append, 100))
+    eventually(lambda: len(called) == 101, "all are called")
+    assert called == list(range(101)), "in order"
+    assert len(woken) <= 2
+    with loop.together():
+        elsewhere = threading.Thread(target=lambda: loop.call(lambda: called.append(-1), TIMEOUT_S / 2))
+        elsewhere.start()  # what other threads post is called at once
         elsewhere.join(TIMEOUT_S)
-        assert called == [-1]
-    eventually(lambda: len(called) == 12, "all are called")
-    assert called == [-1, *range(11)]
+        assert called[-1] == -1
+    with loop.together():
+        pass
+    loop.post(lambda: called.append(-2))
+    eventually(lambda: called[-1] == -2, "after that each call wakes it again")
 
 
-def test_much_that_is_posted_together_does_not_wait_for_the_end(loop: SocketLoop) -> None:
+def test_who_waits_for_a_disk_within_holds_up_nothing_that_it_has_posted(loop: SocketLoop) -> None:
     called: list[int] = []
     with loop.together():
-        for number in range(KEPT_MAX + 1):
+        for number in range(3):
             loop.post(partial(called.append, number))
-        eventually(lambda: len(called) == KEPT_MAX, "all but the last are called")
-    eventually(lambda: len(called) == KEPT_MAX + 1, "the last, too")
+        eventually(lambda: called == [0, 1, 2], "they are called meanwhile")
+        loop.post(partial(called.append, 3))
+        eventually(lambda: len(called) == 4, "and those that come later, too")
 
 
 def test_who_calls_within_waits_for_what_it_has_posted_before(loop: SocketLoop) -> None:
