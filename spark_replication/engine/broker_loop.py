@@ -157,12 +157,12 @@ class BrokerLoop:
         """
         named = {(each.topic_partition, each.topic_id): each.replicas for each in told}
         for _ in range(READINGS_MAX):
-            with self._guard:
+            with self._alone():
                 me, carried_out = self.me, self._carried_out
                 if me is None or all(me.broker in named.get(found, ()) for found in self._logs.found()):
                     return
             assigned, unreadable = read()
-            with self._guard:
+            with self._alone():
                 if self.me is me and self._carried_out == carried_out:
                     mine = [found for found in assigned if me.broker in found.replicas]
                     self._quarantine_unassigned(mine, unreadable)
@@ -178,15 +178,15 @@ class BrokerLoop:
     def read_brokers(self, read: Callable[[], Registered]) -> None:
         """Read from ZooKeeper who is registered: without a live controller nobody else says so. `read` blocks, without
         the guard. What a controller says meanwhile is newer than what `read` finds."""
-        with self._guard:
+        with self._alone():
             began = self._registered.begin_reading()
         found = read()
-        with self._guard:
+        with self._alone():
             self._registered.read(began, found)
 
     def session_lost(self) -> None:
         """Stop leading and following, and refuse commands until the broker has registered again (B2)."""
-        with self._guard, self._links.together():
+        with self._alone():
             self._resign_all()
 
     def _resign_all(self) -> None:
@@ -235,7 +235,7 @@ class BrokerLoop:
         """Stop leading and following, and flush. Returns the error of each log that could not be flushed: with any, the
         stop was not clean (B3). A high watermark that could not be saved stays an older one, which is safe."""
         failed: dict[TopicPartition, ReplicationError] = {}
-        with self._guard, self._links.together():
+        with self._alone():
             self.me = None
             for name, partition in self.replicas.items():
                 with partition as replica:
@@ -296,7 +296,7 @@ class BrokerLoop:
             return CommandAnswer(broker_epoch=me.epoch)
 
     def stop_replica(self, command: StopReplica) -> CommandAnswer:
-        with self._guard, self._links.together():
+        with self._alone():
             me = self._ready(command)
             self._carried_out += 1
             errors = {}
@@ -313,7 +313,7 @@ class BrokerLoop:
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
 
     def replica_log_info(self, command: GetReplicaLogInfo) -> ReplicaLogInfos:
-        with self._guard, self._links.together():
+        with self._alone():
             me = self._ready(command)
             return ReplicaLogInfos(
                 broker_epoch=me.epoch, partitions=tuple(self._log_info(wanted) for wanted in command.partitions)
@@ -357,7 +357,7 @@ class BrokerLoop:
 
     def try_refused(self, now_ms: int) -> None:
         """Carry out again, after `disk.retry.ms`, what a disk refused. With no session, the next registration does."""
-        with self._guard, self._links.together():
+        with self._alone():
             for partition in self.refused.take(now_ms, self._settings.disk_retry_ms):
                 known = self._known.get(partition)
                 if known is not None and self.me is not None and self.me.broker in known.replicas:
@@ -487,10 +487,17 @@ class BrokerLoop:
         return self._topics.page(asked)
 
     @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the guard. What a command says to other brokers, about thousands of partitions perhaps, it says
+        together."""
+        with self._guard, self._links.together():
+            yield
+
+    @contextmanager
     def _learning(self) -> Iterator[None]:
         """Hold the guard for a command that may change topics. Clients see all of its changes at once, when it ends.
         That costs a copy of what is known, 0.07 ms for 10,000 partitions."""
-        with self._guard, self._links.together():
+        with self._alone():
             try:
                 yield
             finally:

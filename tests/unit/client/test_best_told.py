@@ -59,9 +59,8 @@ def test_topics_that_the_asker_has_are_not_sent_again() -> None:
     assert found == replace(before, mirror_error="the disk is full")
     assert found.topics is topics
     anew = replace(before, topics=(), mark="m2")
-    assert (
-        best_told(cast(Routes, AskedRoutes("old", {"old": anew}, None)), None, Deadline(10_000), since=before) == anew
-    )
+    routes = AskedRoutes("old", {"old": anew}, None)
+    assert best_told(cast(Routes, routes), None, Deadline(10_000), since=before) == anew
 
 
 OF_BROKERS = told("a broker", "new")

@@ -186,6 +186,10 @@ def test_what_follows_from_a_command_for_many_partitions_is_said_together() -> N
     done()
     story.loop.stop_replica(stop(delete=False, leader_epoch=5))
     done()
+    story.loop.initialized((), lambda: ([], ALL_READ))
+    done()
+    story.registered(LED)
+    done()
     story.loop.session_lost()
     done()
     assert all(each and all(each) for each in said), said

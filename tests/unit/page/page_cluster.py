@@ -53,6 +53,8 @@ class PageCluster:
         self.sizes: dict[str, tuple[ReplicaSize, ...] | ReplicationError] = {}
         self.told_events: list[ToldEvent] | ReplicationError = []
         self.asked = 0
+        #: The answer that whoever asked last had before.
+        self.known: Metadata | None = None
         self.asked_events: list[dict[str, Any]] = []
 
     def metrics(self, broker: int | None = None) -> str:
@@ -63,6 +65,7 @@ class PageCluster:
     def metadata_since(self, before: Metadata | None) -> Metadata:
         with self.changed:
             self.asked += 1
+            self.known = before
             self.changed.notify_all()
         if isinstance(self.told, Exception):
             raise self.told

@@ -61,6 +61,10 @@ def test_who_has_everything_is_told_so_in_a_few_bytes(viewer: Viewer, monkeypatc
     assert sorted(same) == ["ages", "now_ms", "version"]
 
 
+def test_the_cluster_is_told_what_the_page_has_already(viewer: Viewer, cluster: PageCluster) -> None:
+    viewer.eventually("/api/view", lambda _: cluster.known == cluster.told)
+
+
 def test_twenty_viewers_ask_the_cluster_no_more_than_one(viewer: Viewer, cluster: PageCluster) -> None:
     began_s = time.monotonic()
     viewers = [threading.Thread(target=viewer.view) for _ in range(20)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.describing import described
 from spark_replication.core.law.writes import StoredPartition
 from spark_replication.live.controller.last_described import LastDescribed
@@ -10,8 +11,12 @@ from tests.unit.core.stories import FOO, cluster_of, state, topic
 ADDRESS = "127.0.0.1:1"
 
 
+def cluster() -> ClusterState:
+    return cluster_of(1, 2, topics={"foo": topic((1, 2))}, states={"foo-0": state(1, [1, 2])})
+
+
 def test_it_is_made_once_while_nothing_differs() -> None:
-    known, last = cluster_of(1, 2, topics={"foo": topic((1, 2))}, states={"foo-0": state(1, [1, 2])}), LastDescribed()
+    known, last = cluster(), LastDescribed()
     first = last.of(known.snapshot(), ADDRESS, "")
     known.now_ms += 1
     again = last.of(known.snapshot(), ADDRESS, "")
@@ -21,7 +26,7 @@ def test_it_is_made_once_while_nothing_differs() -> None:
 
 
 def test_who_has_it_gets_no_topics_again_but_all_else() -> None:
-    known, last = cluster_of(1, 2, topics={"foo": topic((1, 2))}, states={"foo-0": state(1, [1, 2])}), LastDescribed()
+    known, last = cluster(), LastDescribed()
     first = last.of(known.snapshot(), ADDRESS, "")
     told = last.of(known.snapshot(), ADDRESS, first.mark)
     assert (told.is_unchanged, told.topics, told.mark, told.brokers) == (True, (), first.mark, first.brokers)
@@ -29,7 +34,7 @@ def test_who_has_it_gets_no_topics_again_but_all_else() -> None:
 
 
 def test_what_differs_has_another_mark_and_is_sent_whole() -> None:
-    known, last = cluster_of(1, 2, topics={"foo": topic((1, 2))}, states={"foo-0": state(1, [1, 2])}), LastDescribed()
+    known, last = cluster(), LastDescribed()
     first = last.of(known.snapshot(), ADDRESS, "")
     known.apply_partition(FOO, StoredPartition(state(2, [2], leader_epoch=5), 9, zxid=90))
     told = last.of(known.snapshot(), ADDRESS, first.mark)
