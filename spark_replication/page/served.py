@@ -132,14 +132,13 @@ class ServedPage:
         place = [f"--bootstrap={self._bootstrap}", f"--host={self._host}", f"--port={port}"]
         rotate_unused(self._directory / LOG_FILE)
         with (self._directory / LOG_FILE).open("ab") as log_file:
-            # A process group of its own, since Ctrl-C is for the guard. The same session, since Linux weighs the
-            # niceness of a process only against those of its session.
+            # A session of its own, since Ctrl-C is for the guard, and a session has a niceness (process.niceness).
             process = subprocess.Popen(
                 [*command, *place],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log_file,
-                process_group=0,
+                start_new_session=True,
             )
         assert process.stdin is not None
         with contextlib.suppress(BrokenPipeError):  # it has ended, which its exit code tells

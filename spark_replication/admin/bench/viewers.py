@@ -15,6 +15,8 @@ from contextlib import contextmanager, suppress
 from multiprocessing.synchronize import Semaphore
 from urllib.parse import urlsplit
 
+from spark_replication.process.niceness import come_last
+
 EVENTS_S = 2.0
 LEAST_S = 0.15  # between two questions
 TIMEOUT_S = 30.0
@@ -44,7 +46,8 @@ def viewers(url: str | None, count: int) -> Iterator[None]:
 
 def _look_at(host: str, count: int, begun: Semaphore) -> None:
     """The process."""
-    os.nice(NICENESS)
+    os.setsid()
+    come_last(NICENESS)
     threads = [threading.Thread(target=_look, args=(host, begun), daemon=True) for _ in range(count)]
     for thread in threads:
         thread.start()
