@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ipaddress
 import socket
+from contextlib import ExitStack
 
 from spark_replication.errors import InvalidConfig
 
@@ -42,3 +43,12 @@ def port_again(host: str, wanted: int) -> int:
         except OSError:
             return 0
     return wanted
+
+
+def free_ports(count: int) -> list[int]:
+    """Find free ports of 127.0.0.1. All are held at one time, so that none is found twice."""
+    with ExitStack() as held:
+        probes = [held.enter_context(socket.socket()) for _ in range(count)]
+        for probe in probes:
+            probe.bind(("127.0.0.1", 0))
+        return [probe.getsockname()[1] for probe in probes]

@@ -15,6 +15,7 @@ import msgspec
 
 from spark_replication.errors import CorruptState, InvalidRequest, StartFailed
 from spark_replication.model import Value, decode, encode, require
+from spark_replication.process.loopback import free_ports
 
 HOST = "127.0.0.1"
 SERVER_COUNTS = (1, 3)  # two servers survive no more failures than one does
@@ -106,10 +107,10 @@ def stored_places(directory: Path) -> tuple[ServerPlace, ...] | None:
 def choose_places(directory: Path, servers: int) -> tuple[ServerPlace, ...]:
     """Choose ports that are free, and store them for all later starts."""
     if servers == 1:
-        (port,) = _free_ports(1)
+        (port,) = free_ports(1)
         replace_text(directory / PORT_FILE, str(port))
         return (ServerPlace(number=1, directory=directory, client=port),)
-    ports = iter(_free_ports(3 * servers))
+    ports = iter(free_ports(3 * servers))
     chosen = Ensemble(
         servers=tuple(
             EnsembleServer(client=client, peering=Peering(quorum=quorum, election=election))
@@ -166,12 +167,3 @@ def _places(directory: Path, ensemble: Ensemble) -> tuple[ServerPlace, ...]:
         )
         for number, server in enumerate(ensemble.servers, 1)
     )
-
-
-def _free_ports(count: int) -> list[int]:
-    """Find free ports. All are held at one time, so that none is found twice."""
-    with contextlib.ExitStack() as held:
-        probes = [held.enter_context(socket.socket()) for _ in range(count)]
-        for probe in probes:
-            probe.bind((HOST, 0))
-        return [probe.getsockname()[1] for probe in probes]

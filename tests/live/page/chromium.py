@@ -136,6 +136,7 @@ def chromium(folder: Path) -> Iterator[Tab]:
             ),
             stdout=log,
             stderr=log,
+            env={**os.environ, "TMPDIR": str(folder)},  # it leaves folders behind when it is killed
             start_new_session=True,
         )
     try:

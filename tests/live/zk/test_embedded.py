@@ -15,6 +15,7 @@ import pytest
 
 from spark_replication.errors import StartFailed
 from spark_replication.process.locked_process import wait_ended
+from spark_replication.process.loopback import free_ports
 from spark_replication.zk.operations import Create
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server import layout
@@ -103,9 +104,8 @@ def test_a_port_taken_at_the_first_start_is_left_to_who_has_it(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free = layout._free_ports
         ports = iter([[taken]])
-        monkeypatch.setattr(layout, "_free_ports", lambda count: next(ports, None) or free(count))
+        monkeypatch.setattr(layout, "free_ports", lambda count: next(ports, None) or free_ports(count))
         server = EmbeddedZooKeeper.start(directory, timeout_s=60)
         assert port_of(server) != taken
         session(server).close()

@@ -13,6 +13,7 @@ import pytest
 
 from spark_replication.errors import StartFailed
 from spark_replication.process.locked_process import wait_ended
+from spark_replication.process.loopback import free_ports
 from spark_replication.zk.operations import Create, SetData
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server import layout
@@ -149,9 +150,8 @@ def test_a_first_start_takes_other_ports_and_one_that_fails_leaves_nothing(
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         taken = other.getsockname()[1]
-        free = layout._free_ports
         first = iter([taken])
-        monkeypatch.setattr(layout, "_free_ports", lambda count: [*first, *free(count)][:count])
+        monkeypatch.setattr(layout, "free_ports", lambda count: [*first, *free_ports(count)][:count])
         started = EmbeddedZooKeeper.start(directory, 60, SERVERS)
         assert taken not in [port for server in started.servers for port in server.place.ports]
     started.stop()
