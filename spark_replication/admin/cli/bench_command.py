@@ -4,12 +4,14 @@ the same run, and the ratio of the two: machines are noisy, ratios less so."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import product
 from typing import Any
 
 import click
 
-from spark_replication.admin.bench import failover, idle, latency, mirror, read, replicate, takeover
+from spark_replication.admin.bench import consume, failover, idle, latency, mirror, produce, read, replicate, takeover
 from spark_replication.admin.bench.decide import decide
+from spark_replication.admin.bench.sides import Rows
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
 from spark_replication.core.controller.topics import PARTITIONS_MAX
@@ -107,6 +109,75 @@ def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) 
     """A partition read over Flight, beside Flight alone, and from a broker's files, beside pyarrow mapping them."""
     found = read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
     _show_figures(read.COLUMNS, found, output)
+
+
+row_bytes = click.option(
+    "--row-bytes", multiple=True, type=click.IntRange(1, 1 << 20), default=(1 << 10,), show_default=True
+)
+batch_bytes = click.option(
+    "--batch-bytes", multiple=True, type=click.IntRange(8, 4 << 20), default=SIZES, show_default=True
+)
+mib = click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="in each round")
+rounds_compared = click.option(
+    "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the median counts"
+)
+no_kafka = click.option("--no-kafka", is_flag=True, help="ours alone; else Kafka is fetched the first time, 50 MB")
+
+
+@bench.command(name="produce")
+@row_bytes
+@batch_bytes
+@click.option("--partitions", multiple=True, type=click.IntRange(1, 1_000), default=(1,), show_default=True)
+@click.option("--producers", multiple=True, type=click.IntRange(1, 64), default=(1,), show_default=True)
+@mib
+@rounds_compared
+@no_kafka
+@output
+def produce_command(
+    *,
+    row_bytes: tuple[int, ...],
+    batch_bytes: tuple[int, ...],
+    partitions: tuple[int, ...],
+    producers: tuple[int, ...],
+    mib: int,
+    rounds: int,
+    no_kafka: bool,
+    output: Format,
+) -> None:
+    """Producers in processes of their own, acks=all, beside Kafka's: rate, and processor time of brokers and client."""
+    cases = [
+        produce.Case(row_bytes=row, batch_bytes=batch, partitions=count, producers=clients)
+        for row, batch, count, clients in product(row_bytes, batch_bytes, partitions, producers)
+    ]
+    found = _told(produce.produce(cases, mib=mib, rounds=rounds, progress=_progress, kafka=not no_kafka))
+    _show_figures(produce.COLUMNS, found, output)
+
+
+@bench.command(name="consume")
+@row_bytes
+@batch_bytes
+@click.option("--partitions", multiple=True, type=click.IntRange(1, 100), default=(3,), show_default=True)
+@mib
+@rounds_compared
+@no_kafka
+@output
+def consume_command(
+    *,
+    row_bytes: tuple[int, ...],
+    batch_bytes: tuple[int, ...],
+    partitions: tuple[int, ...],
+    mib: int,
+    rounds: int,
+    no_kafka: bool,
+    output: Format,
+) -> None:
+    """A reader in a process of its own, of what was just written, beside Kafka's consumer."""
+    cases = [
+        Rows(row_bytes=row, batch_bytes=batch, partitions=count)
+        for row, batch, count in product(row_bytes, batch_bytes, partitions)
+    ]
+    found = _told(consume.consume(cases, mib=mib, rounds=rounds, progress=_progress, kafka=not no_kafka))
+    _show_figures(consume.COLUMNS, found, output)
 
 
 partitions_of_one_topic = click.option(

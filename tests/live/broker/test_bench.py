@@ -27,6 +27,16 @@ pytestmark = pytest.mark.live
             2,
             ("mb_per_s", "cpu_s_per_gb", "p50_ms", "p99_ms", "bare_mb_per_s", "bare_p50_ms", "of_one_partition"),
         ),
+        (
+            ("produce", "--no-kafka", "--batch-bytes=4096", "--partitions=2", "--producers=2", "--mib=1", "--rounds=2"),
+            1,
+            ("mb_per_s", "broker_cpu_s_per_gb", "client_cpu_s_per_gb"),
+        ),
+        (
+            ("consume", "--no-kafka", "--batch-bytes=4096", "--partitions=2", "--mib=1", "--rounds=2"),
+            1,
+            ("mb_per_s", "cpu_s_per_gb"),
+        ),
         (("latency", "--seconds=0.3", "--batches-per-s=100"), 1, ("p50_ms", "p99_ms", "max_ms", "bare_p50_ms")),
         (
             ("read", "--sizes=65536", "--mib=8", "--rounds=1"),

@@ -1,0 +1,106 @@
+"""Measures producers as users run them, in processes of their own, and Kafka's own producer in turn with them.
+
+As much may be unanswered on both sides, and logs keep 64 MiB. The processor time of a producer has its start in it, and
+its warm-up; the rate has neither. The rate of several producers is the sum of theirs.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from spark_replication.admin.bench.replicate import RECENT, Progress
+from spark_replication.admin.bench.sides import Rows, Side, both, in_turns, ratios, run
+
+WARM_UP_BYTES = 64 << 20  # of each producer: Java compiles its code meanwhile
+
+
+class Case(Rows, frozen=True, kw_only=True):
+    producers: int
+
+
+class Figures(Case, frozen=True, kw_only=True):
+    """The medians of all rounds. MB are 10^6 bytes of rows. Kafka's are None if it could not run."""
+
+    mb_per_s: float
+    broker_cpu_s_per_gb: float
+    client_cpu_s_per_gb: float
+    kafka_mb_per_s: float | None = None
+    kafka_broker_cpu_s_per_gb: float | None = None
+    kafka_client_cpu_s_per_gb: float | None = None
+    #: Our rate divided by Kafka's in the same round.
+    ratio: float | None = None
+    least_ratio: float | None = None
+    most_ratio: float | None = None
+    #: What a GB costs our brokers, divided by what it costs Kafka's.
+    broker_cpu_ratio: float | None = None
+
+
+COLUMNS = Figures.__struct_fields__
+
+
+class Produced(NamedTuple):
+    mb_per_s: float
+    broker_cpu_s_per_gb: float
+    client_cpu_s_per_gb: float
+
+
+def produce(
+    cases: Sequence[Case], *, mib: int, rounds: int, progress: Progress, kafka: bool = True
+) -> Iterator[Figures]:
+    """Let the producers of each case send `mib` together, so many rounds, each after its warm-up."""
+    with both(progress, kafka=kafka) as sides:
+        for case in cases:
+            yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
+
+
+def _measured(case: Case, sides: Sequence[Side], total: int, rounds: int, progress: Progress) -> list[list[Produced]]:
+    """What each side did in each round."""
+    topic = f"produce-{case.row_bytes}-{case.batch_bytes}-{case.partitions}-{case.producers}"
+    found: list[list[Produced]] = [[] for _ in sides]
+    for side in sides:
+        side.create(topic, case.partitions, RECENT)
+    for place, side in in_turns(sides, rounds):
+        produced = _produced(side, topic, case, total)
+        progress(
+            f"{case.batch_bytes} bytes a batch, {case.partitions} partitions, {case.producers} producers, "
+            f"{side.name}: {produced.mb_per_s:.0f} MB/s"
+        )
+        found[place].append(produced)
+    for side in sides:
+        side.delete(topic)
+    return found
+
+
+def _produced(side: Side, topic: str, case: Case, total: int) -> Produced:
+    """One round of one side."""
+    bytes_a_batch = case.rows_a_batch * case.row_bytes
+    batches = max(1, total // bytes_a_batch // case.producers)
+    warm_up = max(1, WARM_UP_BYTES // bytes_a_batch)
+    printed, used = run(side, side.producer(topic, case, warm_up=warm_up, batches=batches), case.producers)
+    gb = (warm_up + batches) * case.producers * bytes_a_batch / 1e9
+    return Produced(sum(side.produced_mb_per_s(each, case) for each in printed), used.brokers / gb, used.clients / gb)
+
+
+def _figures(case: Case, ours: Sequence[Produced], kafkas: Sequence[Produced] = ()) -> Figures:
+    own = Produced(*(statistics.median(values) for values in zip(*ours, strict=True)))
+    found = Figures(
+        **msgspec.structs.asdict(case),
+        mb_per_s=round(own.mb_per_s, 1),
+        broker_cpu_s_per_gb=round(own.broker_cpu_s_per_gb, 2),
+        client_cpu_s_per_gb=round(own.client_cpu_s_per_gb, 2),
+    )
+    if not kafkas:
+        return found
+    peer = Produced(*(statistics.median(values) for values in zip(*kafkas, strict=True)))
+    return msgspec.structs.replace(
+        found,
+        kafka_mb_per_s=round(peer.mb_per_s, 1),
+        kafka_broker_cpu_s_per_gb=round(peer.broker_cpu_s_per_gb, 2),
+        kafka_client_cpu_s_per_gb=round(peer.client_cpu_s_per_gb, 2),
+        **ratios([each.mb_per_s for each in ours], [each.mb_per_s for each in kafkas]),
+        broker_cpu_ratio=round(own.broker_cpu_s_per_gb / peer.broker_cpu_s_per_gb, 2),
+    )

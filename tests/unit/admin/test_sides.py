@@ -1,0 +1,77 @@
+"""How two clusters are compared: their turns, the ratios of their rounds, and a program of the load that fails."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from spark_replication.admin.bench import sides
+from spark_replication.admin.bench.sides import Rows, Side, in_turns, ratios, run
+from spark_replication.errors import ReplicationError, RequestTimedOut
+from spark_replication.model import Scalar
+
+
+class Idle(Side):
+    """A cluster of which this process stands for the one broker. It has no topics."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return (os.getpid(),)
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar]) -> None:
+        raise NotImplementedError
+
+    def delete(self, topic: str) -> None:
+        raise NotImplementedError
+
+    def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
+        raise NotImplementedError
+
+    def produced_mb_per_s(self, printed: str, of: Rows) -> float:
+        raise NotImplementedError
+
+    def consumer(self, topic: str, of: Rows, *, warm_up: int, rows: int) -> list[str]:
+        raise NotImplementedError
+
+    def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
+        raise NotImplementedError
+
+
+def test_who_came_first_comes_last_in_the_next_round() -> None:
+    two = [Idle("a"), Idle("b")]
+    assert [side.name for _, side in in_turns(two, 3)] == ["a", "b", "b", "a", "a", "b"]
+    assert [place for place, _ in in_turns(two, 2)] == [0, 1, 1, 0]
+
+
+def test_a_ratio_is_that_of_one_round() -> None:
+    # The machine was half as fast in the second round: that is no difference between the two.
+    assert ratios([100.0, 50.0, 90.0], [50.0, 25.0, 30.0]) == {"ratio": 2.0, "least_ratio": 2.0, "most_ratio": 3.0}
+
+
+def test_what_each_program_printed_and_used() -> None:
+    burn = "import time\nwhile time.process_time() < 0.2: pass\nprint('done')"
+    printed, used = run(Idle("a"), [sys.executable, "-c", burn], times=2)
+    assert printed == ["done\n", "done\n"]
+    assert used.clients >= 0.4
+
+
+def test_a_program_that_fails_is_quoted() -> None:
+    with pytest.raises(ReplicationError, match=r"exit code 1: no leader"):
+        run(Idle("a"), [sys.executable, "-c", "import sys; sys.exit('no leader')"])
+
+
+def test_a_program_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sides, "TIMEOUT_S", 2.0)
+    told = tmp_path / "pid"
+    with pytest.raises(RequestTimedOut, match="did not end"):
+        run(Idle("a"), ["/bin/sh", "-c", f"echo $$ > {told}; exec sleep 60"])
+    pid = int(told.read_text())
+    with pytest.raises(ProcessLookupError):
+        os.kill(pid, 0)
