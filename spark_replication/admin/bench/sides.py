@@ -23,13 +23,15 @@ from spark_replication.admin.bench import consuming, producing
 from spark_replication.admin.bench.kafka import performance
 from spark_replication.admin.bench.kafka.nodes import KafkaCluster, kafka_cluster
 from spark_replication.admin.bench.load import cpu_s_of
-from spark_replication.admin.bench.replicate import BROKERS, Progress, started
+from spark_replication.admin.bench.replicate import BROKERS, RECENT, Progress, started
 from spark_replication.errors import ReplicationError, RequestTimedOut, StartFailed
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import Scalar
 
 HEALTHY_TIMEOUT_S = 60.0
 TIMEOUT_S = 600.0
+WARM_UP_TOPIC = "warm-up"
+WARM_UP_ROWS = 1_000_000
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +90,18 @@ def both(progress: Progress, *, kafka: bool) -> Iterator[list[Side]]:
                 sides.append(_Kafkas(running.enter_context(kafka_cluster(folder / "kafka", progress))))
             except StartFailed as error:
                 progress(f"Kafka does not run, so there is nothing to compare with: {error.message}")
+            else:
+                progress(f"{WARM_UP_ROWS} rows go to each side first: Java compiles its code meanwhile")
+                for side in sides:
+                    _warm_up(side)
         yield sides
+
+
+def _warm_up(side: Side) -> None:
+    rows = Rows(row_bytes=1 << 10, batch_bytes=64 << 10, partitions=1)
+    side.create(WARM_UP_TOPIC, rows.partitions, RECENT)
+    run(side, side.producer(WARM_UP_TOPIC, rows, warm_up=1, batches=WARM_UP_ROWS // rows.rows_a_batch))
+    side.delete(WARM_UP_TOPIC)
 
 
 def in_turns(sides: Sequence[Side], rounds: int) -> Iterator[tuple[int, Side]]:
