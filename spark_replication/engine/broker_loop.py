@@ -217,9 +217,11 @@ class BrokerLoop:
                             replica.tell_high_watermark()
 
     def checkpoint(self, holds: Holds = waiting) -> None:
-        """Save the high watermark of every replica. A busy replica, or one whose disk refuses, is left for the next
-        time: an older high watermark is safe, too."""
-        for partition in list(self.replicas.values()):
+        """Save the high watermarks that have moved. A busy replica, or one whose disk refuses, is left for the next
+        time: an older high watermark is safe, too.
+
+        Cost: a look at each partition. One whose high watermark has not moved is not held."""
+        for partition in [each for each in list(self.replicas.values()) if each.owes_a_checkpoint]:
             with holds(partition) as replica, suppress(StorageFailed):
                 if replica is not None:
                     replica.checkpoint()

@@ -116,6 +116,10 @@ class Partition:
         return self.unguarded.may_tell
 
     @property
+    def owes_a_checkpoint(self) -> bool:
+        return self.unguarded.owes_a_checkpoint
+
+    @property
     def compression(self) -> Compression:
         return self.unguarded.compression
 

@@ -116,7 +116,8 @@ class ReplicaLoop:
     def high_watermark(self) -> Offset:
         """The high watermark that this process knows: the disk may have an older one. It never falls while the process
         lives (I5)."""
-        return self.log.high_watermark if self._role is None else self._role.part.high_watermark
+        role = self._role  # read once: a thread that does not have the partition may ask
+        return self.log.high_watermark if role is None else role.part.high_watermark
 
     def configure(self, settings: Settings) -> None:
         """Apply the topic's settings from here on."""
@@ -367,6 +368,11 @@ class ReplicaLoop:
         if self._role is not None:
             flushing.written()
 
+    @property
+    def owes_a_checkpoint(self) -> bool:
+        """Whether the high watermark has moved since the last checkpoint."""
+        return self.high_watermark != self.log.high_watermark
+
     def checkpoint(self) -> None:
-        if self._role is not None and self.high_watermark != self.log.high_watermark:
+        if self.owes_a_checkpoint:
             self.log.checkpoint(self.high_watermark)

@@ -15,7 +15,7 @@ from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Following, Leading, Me
 from spark_replication.engine.broker_loop import READINGS_MAX, Assigned, BrokerLoop
-from spark_replication.engine.partition import Lock, Partition
+from spark_replication.engine.partition import Holds, Lock, Partition
 from spark_replication.engine.registered_brokers import Registered
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
@@ -209,10 +209,8 @@ def test_what_a_tick_tells_the_followers_of_many_partitions_is_said_together() -
     assert story.links.said == [True]
 
 
-def test_a_tick_holds_no_partition_that_is_idle_but_to_look_who_lags() -> None:
-    story = Story()
-    story.registered(LED, FOLLOWED)
-    held: list[TopicPartition] = []
+def noting(held: list[TopicPartition]) -> Holds:
+    """Waits, and notes which partitions were held."""
 
     @contextmanager
     def holds(partition: Partition) -> Iterator[ReplicaLoop | None]:
@@ -220,9 +218,17 @@ def test_a_tick_holds_no_partition_that_is_idle_but_to_look_who_lags() -> None:
         with partition as replica:
             yield replica
 
+    return holds
+
+
+def test_a_tick_holds_no_partition_that_is_idle_but_to_look_who_lags() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    held: list[TopicPartition] = []
+
     def ticked(*, looks: bool = False) -> list[TopicPartition]:
         held.clear()
-        story.loop.tick(1, looks=looks, holds=holds)
+        story.loop.tick(1, looks=looks, holds=noting(held))
         return list(held)
 
     assert ticked() == []
@@ -241,6 +247,31 @@ def test_a_tick_holds_no_partition_that_is_idle_but_to_look_who_lags() -> None:
     with story.loop.partition(FOO) as replica:
         replica.fetch(replace(asked, offset=3), by=2, broker_epoch=0, now_ms=0)
     assert ticked() == [FOO]
+
+
+def test_a_checkpoint_holds_no_partition_whose_high_watermark_was_saved() -> None:
+    story = Story()
+    story.registered(LED, FOLLOWED)
+    held: list[TopicPartition] = []
+
+    def checkpointed() -> list[TopicPartition]:
+        held.clear()
+        story.loop.checkpoint(noting(held))
+        return list(held)
+
+    assert checkpointed() == []
+    asked = FetchPartition(
+        topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, offset=3, last_epoch=4, clean_since=0
+    )
+    with story.loop.partition(FOO) as replica:
+        replica.produce(PreparedBatch(3, b"x", 0, b""), acks=1, now_ms=0, acknowledge=lambda _answer: None)
+    assert checkpointed() == [], "nothing is committed"
+    with story.loop.partition(FOO) as replica:
+        replica.fetch(asked, by=2, broker_epoch=0, now_ms=0)
+    assert checkpointed() == [FOO]
+    assert story.log().high_watermark == 3
+    assert checkpointed() == []
+    assert len(story.logs.saved) == 4, "lines that the disk refused before are tried each time"
 
 
 def refused(story: Story, error: type[ReplicationError], *, controller_epoch: int = 1) -> None:
