@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -118,6 +119,8 @@ def chromium(folder: Path) -> Iterator[Tab]:
         pytest.fail(MISSING)
     profile = folder / "profile"
     profile.mkdir(parents=True)
+    # What Chromium leaves behind when it is killed goes with a folder whose name is short: a socket lies in it.
+    kept = tempfile.TemporaryDirectory(prefix="chromium-", ignore_cleanup_errors=True)
     with (folder / "chromium.log").open("wb") as log:
         process = subprocess.Popen(
             (
@@ -136,7 +139,7 @@ def chromium(folder: Path) -> Iterator[Tab]:
             ),
             stdout=log,
             stderr=log,
-            env={**os.environ, "TMPDIR": str(folder)},  # it leaves folders behind when it is killed
+            env={**os.environ, "TMPDIR": kept.name},
             start_new_session=True,
         )
     try:
@@ -152,6 +155,7 @@ def chromium(folder: Path) -> Iterator[Tab]:
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(END_S)
+        kept.cleanup()
 
 
 def _tab_of(process: subprocess.Popen[bytes], profile: Path) -> str:
