@@ -25,6 +25,9 @@ class Collecting:
         self._everything_s = clock_s()  # the time of the last look at everything
 
     def start(self) -> None:
+        """Look at everything now, before anything is served: what imports have left takes 20 ms."""
+        gc.collect()
+        gc.freeze()
         gc.callbacks.append(self._looks)
 
     def stop(self) -> None:

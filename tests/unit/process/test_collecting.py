@@ -87,3 +87,14 @@ def test_once_stopped_everything_is_looked_at() -> None:
     assert gc.get_freeze_count() == 0
     gc.collect()
     assert gc.get_freeze_count() == 0
+
+
+def test_what_was_there_before_is_passed_at_once() -> None:
+    kept, garbage = Cycle(), a_cycle()
+    collecting = Collecting()
+    collecting.start()
+    try:
+        assert garbage() is None
+        assert not any(each is kept for each in gc.get_objects())
+    finally:
+        collecting.stop()
