@@ -50,17 +50,8 @@ def _retrieve(modules: Iterable[Module], work: Path) -> str:
     (work / "ivy.xml").write_text(_ivy_module(modules), encoding="utf-8")
     command = [find_java("Ivy"), *_proxy_options(), f"-Divy.default.ivy.user.dir={work / 'ivy'}"]
     command += ["-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
-    command += [
-        "-ivy",
-        str(work / "ivy.xml"),
-        "-cache",
-        str(work / "cache"),
-        "-confs",
-        "default",
-        "-types",
-        "jar",
-        "bundle",
-    ]
+    command += ["-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache"), "-confs", "default"]
+    command += ["-types", "jar", "bundle"]  # some jars call themselves bundles, scala-logging among Kafka's
     command += ["-retrieve", str(work / "jars" / "[artifact]-[revision].[ext]")]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S, check=False)
