@@ -45,6 +45,7 @@ class Tab:
         self.said: list[Said] = []
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.tell(f"{domain}.enable")
+        self.tell("Performance.enable", timeDomain="threadTicks")
         self.tell("Emulation.setFocusEmulationEnabled", enabled=True)
 
     def tell(self, method: str, **parameters: Any) -> Any:
@@ -80,6 +81,11 @@ class Tab:
         found = self.tell("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    def worked_s(self) -> float:
+        """The processor time of the page's main thread so far: its waits for a full machine do not count."""
+        found = self.tell("Performance.getMetrics")["metrics"]
+        return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
 
     def text(self) -> str:
         return str(self.ask("document.body?.innerText ?? ''"))
