@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import urlsplit
@@ -14,6 +13,7 @@ from urllib.request import getproxies
 
 from spark_replication.errors import StartFailed
 from spark_replication.process.java import find_java
+from spark_replication.process.spark_jars import spark_jar
 
 TIMEOUT_S = 300.0
 
@@ -49,7 +49,7 @@ def _retrieve(modules: Iterable[Module], work: Path) -> str:
     elsewhere cannot interfere."""
     (work / "ivy.xml").write_text(_ivy_module(modules), encoding="utf-8")
     command = [find_java("Ivy"), *_proxy_options(), f"-Divy.default.ivy.user.dir={work / 'ivy'}"]
-    command += ["-cp", str(_ivy_jar()), "org.apache.ivy.Main", "-warn"]
+    command += ["-cp", str(spark_jar("ivy")), "org.apache.ivy.Main", "-warn"]
     command += ["-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache"), "-confs", "default"]
     command += ["-types", "jar", "bundle"]  # some jars call themselves bundles, scala-logging among Kafka's
     command += ["-retrieve", str(work / "jars" / "[artifact]-[revision].[ext]")]
@@ -78,16 +78,6 @@ def _ivy_module(modules: Iterable[Module]) -> str:
   </dependencies>
 </ivy-module>
 """
-
-
-def _ivy_jar() -> Path:
-    spec = find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise StartFailed("pyspark is not installed: its Ivy fetches jars")
-    found = sorted((Path(spec.origin).parent / "jars").glob("ivy-*.jar"))
-    if not found:
-        raise StartFailed("pyspark ships no ivy-*.jar any more")
-    return found[-1]
 
 
 def _proxy_options() -> list[str]:

@@ -6,8 +6,6 @@ anew. ZooKeeper itself writes none: reconfiguration is off, which is its default
 
 from __future__ import annotations
 
-import importlib.util
-import os
 import subprocess
 import time
 from collections.abc import Sequence
@@ -16,6 +14,7 @@ from pathlib import Path
 from spark_replication.errors import ReplicationError, StartFailed
 from spark_replication.process.java import QUICK_START, find_java
 from spark_replication.process.locked_process import LockedProcess, last_lines
+from spark_replication.process.spark_jars import spark_jar
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.layout import HOST, ServerPlace, replace_text
 from spark_replication.zookeeper_server.srvr import NOT_SERVING, mode_in, said_by
@@ -145,16 +144,5 @@ def _command(directory: Path) -> Sequence[str]:
 
 
 def find_jars() -> Path:
-    """The folder with ZooKeeper's jars: beside pyspark, or in SPARK_HOME, since under spark-submit pyspark is a zip
-    file."""
-    found = importlib.util.find_spec("pyspark")
-    homes = [Path(found.origin).parent] if found is not None and found.origin is not None else []
-    if "SPARK_HOME" in os.environ:
-        homes.append(Path(os.environ["SPARK_HOME"]))
-    for home in homes:
-        if any((home / "jars").glob("zookeeper-*.jar")):
-            return home / "jars"
-    raise StartFailed(
-        f"no jars of ZooKeeper in {', '.join(map(str, homes)) or 'any pyspark'}: install pyspark, set SPARK_HOME, or "
-        "name a ZooKeeper with zookeeper.connect"
-    )
+    """The folder with ZooKeeper's jars."""
+    return spark_jar("zookeeper", otherwise=", or name a ZooKeeper with zookeeper.connect").parent

@@ -9,7 +9,7 @@ import statistics
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -44,6 +44,7 @@ class Rate(msgspec.Struct, frozen=True, kw_only=True):
 class Latency(msgspec.Struct, frozen=True, kw_only=True):
     p50_ms: float
     p99_ms: float
+    p999_ms: float
     max_ms: float
 
 
@@ -161,14 +162,15 @@ def latency(target: Target, seconds: float, batches_per_s: int) -> Latency:
         time.sleep(max(0.0, due_s - time.perf_counter()))
         _send(target, answers, number, due_s)
     answers.wait_below(1)
-    return _percentiles(answers.latencies_s[warm_up:])
+    return percentiles(answers.latencies_s[warm_up:])
 
 
-def _percentiles(latencies_s: list[float]) -> Latency:
-    hundredths = statistics.quantiles(latencies_s, n=100, method="inclusive")
+def percentiles(latencies_s: Sequence[float]) -> Latency:
+    thousandths = statistics.quantiles(latencies_s, n=1_000, method="inclusive")
     return Latency(
-        p50_ms=round(1_000 * hundredths[49], 2),
-        p99_ms=round(1_000 * hundredths[98], 2),
+        p50_ms=round(1_000 * thousandths[499], 2),
+        p99_ms=round(1_000 * thousandths[989], 2),
+        p999_ms=round(1_000 * thousandths[998], 2),
         max_ms=round(1_000 * max(latencies_s), 2),
     )
 

@@ -19,7 +19,7 @@ from typing import NamedTuple, Protocol
 
 import msgspec
 
-from spark_replication.admin.bench import consuming, producing
+from spark_replication.admin.bench import consuming, pacing, producing
 from spark_replication.admin.bench.kafka import performance
 from spark_replication.admin.bench.kafka.nodes import KafkaCluster, kafka_cluster
 from spark_replication.admin.bench.load import cpu_s_of
@@ -44,6 +44,14 @@ class Rows(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def rows_a_batch(self) -> int:
         return max(1, self.batch_bytes // self.row_bytes)
+
+
+class Paced(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that are sent to a topic one by one, each when it is due."""
+
+    row_bytes: int
+    rows_per_s: int
+    partitions: int
 
 
 class Used(NamedTuple):
@@ -77,6 +85,10 @@ class Side(Protocol):
 
     def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
         """What that program has measured after the warm-up, in 10^6 bytes."""
+
+    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
+        """The program that sends so many rows after those of the warm-up, and prints what each took: nanoseconds, as a
+        list in JSON."""
 
 
 @contextmanager
@@ -198,6 +210,18 @@ class _Ours:
     def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
         return msgspec.json.decode(printed, type=producing.Done).mb_per_s
 
+    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
+        work = pacing.Work(
+            bootstrap=self._cluster.bootstrap,
+            topic=topic,
+            partitions=of.partitions,
+            row_bytes=of.row_bytes,
+            rows_per_s=of.rows_per_s,
+            warm_up_rows=warm_up,
+            rows=rows,
+        )
+        return _program(pacing.__name__, work)
+
 
 def _program(module: str, work: msgspec.Struct) -> list[str]:
     return [sys.executable, "-m", module, msgspec.json.encode(work).decode()]
@@ -237,3 +261,7 @@ class _Kafkas:
 
     def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
         return performance.consumed_mb_per_s(printed, of.row_bytes, warm_up)
+
+    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
+        numbers = (of.partitions, of.row_bytes, of.rows_per_s, warm_up, rows)
+        return self._cluster.own_program("Paced", self._cluster.bootstrap, topic, *map(str, numbers))

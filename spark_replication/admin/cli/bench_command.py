@@ -9,9 +9,20 @@ from typing import Any
 
 import click
 
-from spark_replication.admin.bench import consume, failover, idle, latency, mirror, produce, read, replicate, takeover
+from spark_replication.admin.bench import (
+    ack,
+    consume,
+    failover,
+    idle,
+    latency,
+    mirror,
+    produce,
+    read,
+    replicate,
+    takeover,
+)
 from spark_replication.admin.bench.decide import decide
-from spark_replication.admin.bench.sides import Rows
+from spark_replication.admin.bench.sides import Paced, Rows
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
 from spark_replication.core.controller.topics import PARTITIONS_MAX
@@ -178,6 +189,35 @@ def consume_command(
     ]
     found = _told(consume.consume(cases, mib=mib, rounds=rounds, progress=_progress, kafka=not no_kafka))
     _show_figures(consume.COLUMNS, found, output)
+
+
+@bench.command(name="ack")
+@row_bytes
+@click.option("--rows-per-s", multiple=True, type=click.IntRange(1, 10_000), default=(200, 2_000), show_default=True)
+@click.option("--partitions", multiple=True, type=click.IntRange(1, 1_000), default=(1,), show_default=True)
+@click.option(
+    "--seconds", type=click.FloatRange(min=0.1), default=15.0, show_default=True, help="of each round, after a warm-up"
+)
+@rounds_compared
+@no_kafka
+@output
+def ack_command(
+    *,
+    row_bytes: tuple[int, ...],
+    rows_per_s: tuple[int, ...],
+    partitions: tuple[int, ...],
+    seconds: float,
+    rounds: int,
+    no_kafka: bool,
+    output: Format,
+) -> None:
+    """A producer that sends one row at a time, acks=all, beside Kafka's: how long each waits to be acknowledged."""
+    cases = [
+        Paced(row_bytes=row, rows_per_s=pace, partitions=count)
+        for row, pace, count in product(row_bytes, rows_per_s, partitions)
+    ]
+    found = _told(ack.ack(cases, seconds=seconds, rounds=rounds, progress=_progress, kafka=not no_kafka))
+    _show_figures(ack.COLUMNS, found, output)
 
 
 partitions_of_one_topic = click.option(

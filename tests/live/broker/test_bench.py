@@ -37,6 +37,11 @@ pytestmark = pytest.mark.live
             1,
             ("mb_per_s", "cpu_s_per_gb"),
         ),
+        (
+            ("ack", "--no-kafka", "--rows-per-s=100", "--partitions=2", "--seconds=0.3", "--rounds=2"),
+            1,
+            ("p50_ms", "p99_ms", "p999_ms", "max_ms"),
+        ),
         (("latency", "--seconds=0.3", "--batches-per-s=100"), 1, ("p50_ms", "p99_ms", "max_ms", "bare_p50_ms")),
         (
             ("read", "--sizes=65536", "--mib=8", "--rounds=1"),

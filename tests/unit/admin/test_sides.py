@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.admin.bench import sides
-from spark_replication.admin.bench.sides import Rows, Side, in_turns, ratios, run
+from spark_replication.admin.bench.sides import Paced, Rows, Side, in_turns, ratios, run
 from spark_replication.errors import ReplicationError, RequestTimedOut
 from spark_replication.model import Scalar
 
@@ -41,6 +41,9 @@ class Idle(Side):
         raise NotImplementedError
 
     def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
+        raise NotImplementedError
+
+    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
         raise NotImplementedError
 
 

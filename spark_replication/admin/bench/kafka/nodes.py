@@ -6,6 +6,7 @@ Deaths are noticed as soon as Kafka's settings sensibly allow. Logs keep as litt
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 import time
@@ -21,6 +22,7 @@ from spark_replication.errors import StartFailed
 from spark_replication.process.java import QUICK_START, find_java
 from spark_replication.process.locked_process import LockedProcess, last_lines
 from spark_replication.process.loopback import free_ports
+from spark_replication.process.spark_jars import spark_jar
 
 NODES = 3
 START_TIMEOUT_S = 60.0
@@ -29,6 +31,8 @@ STOP_TIMEOUT_S = 20.0
 POLL_S = 0.2
 JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")  # as Kafka's own start script, but the heap
 MESSAGE_BYTES_MAX = 8 << 20
+
+COMPILE_AND_RUN = "org.codehaus.janino.SimpleCompiler"
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -82,6 +86,13 @@ class KafkaCluster:
     def program(self, name: str, *arguments: str, options: Sequence[str] = ()) -> list[str]:
         """The command that runs a program of Kafka."""
         return [find_java("Kafka"), *options, "-cp", f"{self._jars}/*", name, *arguments]
+
+    def own_program(self, name: str, *arguments: str) -> list[str]:
+        """The command that runs a program of this folder, which Janino compiles: where Java runs, javac may be
+        missing."""
+        jars = (f"{self._jars}/*", str(spark_jar("janino")), str(spark_jar("commons-compiler")))
+        source = str(Path(__file__).with_name(f"{name}.java"))
+        return [find_java("Kafka"), "-cp", os.pathsep.join(jars), COMPILE_AND_RUN, source, name, *arguments]
 
     def create_topic(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
         settings = [f"--config={name}={value}" for name, value in config.items()]

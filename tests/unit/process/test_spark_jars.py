@@ -1,4 +1,4 @@
-"""Where the embedded ZooKeeper's jars are: beside pyspark, or of the Spark whose spark-submit runs this process."""
+"""Where Spark's jars are: beside pyspark, or with the Spark whose spark-submit runs this process."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.errors import StartFailed
+from spark_replication.process.spark_jars import spark_jar
 from spark_replication.zookeeper_server.server import find_jars
 
 
@@ -24,9 +25,10 @@ def zipped_pyspark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def test_they_are_beside_pyspark(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["zookeeper", "ivy", "janino", "commons-compiler"])
+def test_they_are_beside_pyspark(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    assert list(find_jars().glob("zookeeper-*.jar"))
+    assert spark_jar(name).is_file()
 
 
 def test_under_spark_submit_they_are_in_its_home(
@@ -34,9 +36,10 @@ def test_under_spark_submit_they_are_in_its_home(
 ) -> None:
     home = tmp_path / "spark"
     (home / "jars").mkdir(parents=True)
-    (home / "jars" / "zookeeper-3.9.3.jar").touch()
+    for name in ("zookeeper-3.9.3.jar", "zookeeper-jute-3.9.3.jar"):
+        (home / "jars" / name).touch()
     monkeypatch.setenv("SPARK_HOME", str(home))
-    assert find_jars() == home / "jars"
+    assert spark_jar("zookeeper") == home / "jars" / "zookeeper-3.9.3.jar"
 
 
 @pytest.mark.parametrize("home", [None, "none"])
@@ -45,5 +48,5 @@ def test_where_there_are_none_it_says_what_to_do(
 ) -> None:
     if home is not None:
         monkeypatch.setenv("SPARK_HOME", str(tmp_path / home))
-    with pytest.raises(StartFailed, match=r"no jars of ZooKeeper .* set SPARK_HOME, or name a ZooKeeper"):
+    with pytest.raises(StartFailed, match=r"no jar of zookeeper in .* set SPARK_HOME, or name a ZooKeeper"):
         find_jars()

@@ -1,0 +1,87 @@
+"""Measures how long a row waits for its acknowledgement at a fixed rate, as users' producers see it, and Kafka's own
+producer in turn with ours. Each is a process of its own, sends a row when it is due, and lingers for no other.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from spark_replication.admin.bench.load import Latency, percentiles
+from spark_replication.admin.bench.replicate import RECENT, Progress
+from spark_replication.admin.bench.sides import Paced, Side, both, in_turns, ratios, run
+
+WARM_UP_S = 5.0  # Java compiles its code meanwhile
+
+
+class Figures(Paced, frozen=True, kw_only=True):
+    """The medians of all rounds. Kafka's are None if it could not run."""
+
+    p50_ms: float
+    p99_ms: float
+    p999_ms: float
+    max_ms: float
+    kafka_p50_ms: float | None = None
+    kafka_p99_ms: float | None = None
+    kafka_p999_ms: float | None = None
+    kafka_max_ms: float | None = None
+    #: Our time divided by Kafka's in the same round: below 1 we are faster.
+    p50_ratio: float | None = None
+    p99_ratio: float | None = None
+    p999_ratio: float | None = None
+
+
+COLUMNS = Figures.__struct_fields__
+
+
+def ack(
+    cases: Sequence[Paced], *, seconds: float, rounds: int, progress: Progress, kafka: bool = True
+) -> Iterator[Figures]:
+    """Send for so many seconds in each round of each case, after a warm-up."""
+    with both(progress, kafka=kafka) as sides:
+        for case in cases:
+            yield _figures(case, *_measured(case, sides, seconds, rounds, progress))
+
+
+def _measured(
+    case: Paced, sides: Sequence[Side], seconds: float, rounds: int, progress: Progress
+) -> list[list[Latency]]:
+    """What each side took in each round."""
+    topic = f"ack-{case.row_bytes}-{case.rows_per_s}-{case.partitions}"
+    warm_up, rows = (max(1, int(each * case.rows_per_s)) for each in (WARM_UP_S, seconds))
+    found: list[list[Latency]] = [[] for _ in sides]
+    for side in sides:
+        side.create(topic, case.partitions, RECENT)
+    for place, side in in_turns(sides, rounds):
+        (printed,), _ = run(side, side.paced(topic, case, warm_up=warm_up, rows=rows))
+        took = percentiles([ns / 1e9 for ns in msgspec.json.decode(printed, type=list[int])])
+        progress(f"{case.rows_per_s} rows of {case.row_bytes} bytes a second, {side.name}: {took}")
+        found[place].append(took)
+    for side in sides:
+        side.delete(topic)
+    return found
+
+
+def _figures(case: Paced, ours: Sequence[Latency], kafkas: Sequence[Latency] = ()) -> Figures:
+    found = Figures(**msgspec.structs.asdict(case), **_medians(ours))
+    if not kafkas:
+        return found
+    return msgspec.structs.replace(
+        found,
+        **{f"kafka_{name}": value for name, value in _medians(kafkas).items()},
+        **{
+            f"{name}_ratio": ratios(
+                [getattr(each, f"{name}_ms") for each in ours], [getattr(each, f"{name}_ms") for each in kafkas]
+            )["ratio"]
+            for name in ("p50", "p99", "p999")
+        },
+    )
+
+
+def _medians(rounds: Sequence[Latency]) -> dict[str, Any]:
+    return {
+        name: round(statistics.median(getattr(each, name) for each in rounds), 2) for name in Latency.__struct_fields__
+    }
