@@ -2,6 +2,7 @@
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, under a minute
 # make test    linters and all tests, and 2,250 seeds of the simulator that nobody has tried
+# make bench   measure everything, beside Kafka, under 40 minutes (QUICK=1: under 8); the report is in a folder
 # make fresh   these seeds alone, about 3 minutes (FROM=N begins where another run did)
 # make setup   what every target needs; done once, and again when a pinned version changes
 # make clean   remove what was built (the data in .data/ stays)
@@ -9,7 +10,7 @@
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run drill check test fresh lint ruff mypy imports browser clean
+.PHONY: help setup run drill check test bench fresh lint ruff mypy imports browser clean
 
 PYTHON := python3.11
 VENV := .venv
@@ -89,6 +90,10 @@ browser:
 	echo "installing Chromium, about 60 s the first time"; \
 	{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-dejavu-core; } \
 	    >$(VENV)/chromium.log 2>&1 </dev/null || { cat $(VENV)/chromium.log >&2; exit 1; }
+
+# With what tests need: it draws charts.
+bench: $(VENV)/.tested
+	@exec $(BIN)/spark-replication bench all $(if $(QUICK),--quick) $(ARGS)
 
 fresh: $(VENV)/.tested
 	@$(if $(FROM),FRESH_SEEDS_FROM=$(FROM)) $(BIN)/python -m pytest -n 2 tests/sim/test_fresh_seeds.py

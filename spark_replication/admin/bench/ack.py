@@ -12,7 +12,8 @@ import msgspec
 
 from spark_replication.admin.bench.load import Latency, percentiles
 from spark_replication.admin.bench.replicate import RECENT, Progress
-from spark_replication.admin.bench.sides import Paced, Side, both, in_turns, ratios, run
+from spark_replication.admin.bench.side import Paced, Side
+from spark_replication.admin.bench.sides import in_turns, ratios, run
 
 WARM_UP_S = 5.0  # Java compiles its code meanwhile
 
@@ -28,7 +29,7 @@ class Figures(Paced, frozen=True, kw_only=True):
     kafka_p99_ms: float | None = None
     kafka_p999_ms: float | None = None
     kafka_max_ms: float | None = None
-    #: Our time divided by Kafka's in the same round: below 1 we are faster.
+    #: How many times as long Kafka took in the same round.
     p50_ratio: float | None = None
     p99_ratio: float | None = None
     p999_ratio: float | None = None
@@ -38,12 +39,11 @@ COLUMNS = Figures.__struct_fields__
 
 
 def ack(
-    cases: Sequence[Paced], *, seconds: float, rounds: int, progress: Progress, kafka: bool = True
+    sides: Sequence[Side], cases: Sequence[Paced], *, seconds: float, rounds: int, progress: Progress
 ) -> Iterator[Figures]:
     """Send for so many seconds in each round of each case, after a warm-up."""
-    with both(progress, kafka=kafka) as sides:
-        for case in cases:
-            yield _figures(case, *_measured(case, sides, seconds, rounds, progress))
+    for case in cases:
+        yield _figures(case, *_measured(case, sides, seconds, rounds, progress))
 
 
 def _measured(
@@ -74,7 +74,7 @@ def _figures(case: Paced, ours: Sequence[Latency], kafkas: Sequence[Latency] = (
         **{f"kafka_{name}": value for name, value in _medians(kafkas).items()},
         **{
             f"{name}_ratio": ratios(
-                [getattr(each, f"{name}_ms") for each in ours], [getattr(each, f"{name}_ms") for each in kafkas]
+                [getattr(each, f"{name}_ms") for each in kafkas], [getattr(each, f"{name}_ms") for each in ours]
             )["ratio"]
             for name in ("p50", "p99", "p999")
         },

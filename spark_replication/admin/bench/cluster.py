@@ -82,9 +82,9 @@ def session_with(cluster: LocalCluster) -> Iterator[Session]:
         session.close()
 
 
-def stored(session: Session) -> dict[TopicPartition, Stored]:
+def stored(session: Session, topic: str = TOPIC) -> dict[TopicPartition, Stored]:
     """All leaderAndISRs of the topic."""
-    wanted = [TopicPartition(TOPIC, number) for number in Reading(session).topics()[TOPIC].state.partitions]
+    wanted = [TopicPartition(topic, number) for number in Reading(session).topics()[topic].state.partitions]
     nodes = session.read_many([paths.leader_and_isr(partition) for partition in wanted])
     return {
         partition: Stored(decode(node.data, PartitionState, paths.leader_and_isr(partition)), node.modified_ms / 1_000)

@@ -14,7 +14,8 @@ from typing import NamedTuple
 import msgspec
 
 from spark_replication.admin.bench.replicate import WHOLE, Progress
-from spark_replication.admin.bench.sides import Rows, Side, both, in_turns, ratios, run
+from spark_replication.admin.bench.side import Rows, Side
+from spark_replication.admin.bench.sides import in_turns, ratios, run
 
 WARM_UP_SHARE = 1 / 3
 
@@ -42,12 +43,11 @@ class Consumed(NamedTuple):
 
 
 def consume(
-    cases: Sequence[Rows], *, mib: int, rounds: int, progress: Progress, kafka: bool = True
+    sides: Sequence[Side], cases: Sequence[Rows], *, mib: int, rounds: int, progress: Progress
 ) -> Iterator[Figures]:
     """Read `mib` in each round of each case."""
-    with both(progress, kafka=kafka) as sides:
-        for case in cases:
-            yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
+    for case in cases:
+        yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
 
 
 def _measured(case: Rows, sides: Sequence[Side], total: int, rounds: int, progress: Progress) -> list[list[Consumed]]:

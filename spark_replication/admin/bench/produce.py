@@ -13,7 +13,8 @@ from typing import NamedTuple
 import msgspec
 
 from spark_replication.admin.bench.replicate import RECENT, Progress
-from spark_replication.admin.bench.sides import Rows, Side, both, in_turns, ratios, run
+from spark_replication.admin.bench.side import Rows, Side
+from spark_replication.admin.bench.sides import in_turns, ratios, run
 
 WARM_UP_BYTES = 64 << 20  # of each producer: Java compiles its code meanwhile
 
@@ -35,7 +36,7 @@ class Figures(Case, frozen=True, kw_only=True):
     ratio: float | None = None
     least_ratio: float | None = None
     most_ratio: float | None = None
-    #: What a GB costs our brokers, divided by what it costs Kafka's.
+    #: How many times as much processor time a GB costs Kafka's brokers.
     broker_cpu_ratio: float | None = None
 
 
@@ -49,12 +50,11 @@ class Produced(NamedTuple):
 
 
 def produce(
-    cases: Sequence[Case], *, mib: int, rounds: int, progress: Progress, kafka: bool = True
+    sides: Sequence[Side], cases: Sequence[Case], *, mib: int, rounds: int, progress: Progress
 ) -> Iterator[Figures]:
     """Let the producers of each case send `mib` together, so many rounds, each after its warm-up."""
-    with both(progress, kafka=kafka) as sides:
-        for case in cases:
-            yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
+    for case in cases:
+        yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
 
 
 def _measured(case: Case, sides: Sequence[Side], total: int, rounds: int, progress: Progress) -> list[list[Produced]]:
@@ -102,5 +102,5 @@ def _figures(case: Case, ours: Sequence[Produced], kafkas: Sequence[Produced] = 
         kafka_broker_cpu_s_per_gb=round(peer.broker_cpu_s_per_gb, 2),
         kafka_client_cpu_s_per_gb=round(peer.client_cpu_s_per_gb, 2),
         **ratios([each.mb_per_s for each in ours], [each.mb_per_s for each in kafkas]),
-        broker_cpu_ratio=round(own.broker_cpu_s_per_gb / peer.broker_cpu_s_per_gb, 2),
+        broker_cpu_ratio=round(peer.broker_cpu_s_per_gb / own.broker_cpu_s_per_gb, 2),
     )

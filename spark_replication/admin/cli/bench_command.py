@@ -4,25 +4,32 @@ the same run, and the ratio of the two: machines are noisy, ratios less so."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 
 from spark_replication.admin.bench import (
     ack,
     consume,
+    everything,
     failover,
     idle,
     latency,
     mirror,
+    outage,
     produce,
     read,
     replicate,
+    report,
     takeover,
 )
 from spark_replication.admin.bench.decide import decide
-from spark_replication.admin.bench.sides import Paced, Rows
+from spark_replication.admin.bench.side import Paced, Rows
+from spark_replication.admin.bench.sides import both
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
 from spark_replication.core.controller.topics import PARTITIONS_MAX
@@ -41,10 +48,36 @@ seconds = click.option(
     "--seconds", type=click.FloatRange(min=0.1), default=2.0, show_default=True, help="of each measurement"
 )
 
+no_kafka = click.option("--no-kafka", is_flag=True, help="ours alone; else Kafka is fetched the first time, 50 MB")
+
 
 @click.group()
 def bench() -> None:
     """Measure something, beside a limit measured in the same run."""
+
+
+@bench.command(name="all")
+@click.option("--quick", is_flag=True, help="less of everything: minutes, not half an hour")
+@click.option(
+    "--folder",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="for the report; one with the time in its name, if none is given",
+)
+@no_kafka
+@output
+def all_command(*, quick: bool, folder: Path | None, no_kafka: bool, output: Format) -> None:
+    """Everything that follows, beside Kafka where it can be: a table, its figures as JSON, and charts, in a folder."""
+    plan = everything.QUICK if quick else everything.FULL
+    folder = folder or Path(f"bench-{datetime.now(UTC):%Y-%m-%dT%H-%M}")
+    found = everything.everything(plan, folder, _progress, kafka=not no_kafka)
+    try:
+        from spark_replication.admin.bench import plots  # altair is an extra
+    except ImportError:
+        _progress("no charts: they need what `pip install 'spark_replication[notebook]'` installs")
+    else:
+        plots.draw(found.sections, folder)
+    click.echo(report.table(found) if output == "table" else msgspec.json.encode(found).decode())
+    _progress(f"the report is in {folder}")
 
 
 @bench.command(name="decide")
@@ -132,7 +165,6 @@ mib = click.option("--mib", type=click.IntRange(min=1), default=512, show_defaul
 rounds_compared = click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the median counts"
 )
-no_kafka = click.option("--no-kafka", is_flag=True, help="ours alone; else Kafka is fetched the first time, 50 MB")
 
 
 @bench.command(name="produce")
@@ -160,8 +192,9 @@ def produce_command(
         produce.Case(row_bytes=row, batch_bytes=batch, partitions=count, producers=clients)
         for row, batch, count, clients in product(row_bytes, batch_bytes, partitions, producers)
     ]
-    found = _told(produce.produce(cases, mib=mib, rounds=rounds, progress=_progress, kafka=not no_kafka))
-    _show_figures(produce.COLUMNS, found, output)
+    with both(_progress, kafka=not no_kafka) as sides:
+        found = _told(produce.produce(sides, cases, mib=mib, rounds=rounds, progress=_progress))
+        _show_figures(produce.COLUMNS, found, output)
 
 
 @bench.command(name="consume")
@@ -187,8 +220,9 @@ def consume_command(
         Rows(row_bytes=row, batch_bytes=batch, partitions=count)
         for row, batch, count in product(row_bytes, batch_bytes, partitions)
     ]
-    found = _told(consume.consume(cases, mib=mib, rounds=rounds, progress=_progress, kafka=not no_kafka))
-    _show_figures(consume.COLUMNS, found, output)
+    with both(_progress, kafka=not no_kafka) as sides:
+        found = _told(consume.consume(sides, cases, mib=mib, rounds=rounds, progress=_progress))
+        _show_figures(consume.COLUMNS, found, output)
 
 
 @bench.command(name="ack")
@@ -216,8 +250,28 @@ def ack_command(
         Paced(row_bytes=row, rows_per_s=pace, partitions=count)
         for row, pace, count in product(row_bytes, rows_per_s, partitions)
     ]
-    found = _told(ack.ack(cases, seconds=seconds, rounds=rounds, progress=_progress, kafka=not no_kafka))
-    _show_figures(ack.COLUMNS, found, output)
+    with both(_progress, kafka=not no_kafka) as sides:
+        found = _told(ack.ack(sides, cases, seconds=seconds, rounds=rounds, progress=_progress))
+        _show_figures(ack.COLUMNS, found, output)
+
+
+@bench.command(name="outage")
+@click.option(
+    "--partitions",
+    multiple=True,
+    type=click.IntRange(3, PARTITIONS_MAX),
+    default=(1_000,),
+    show_default=True,
+    help="of one topic, with three replicas each; given again and again",
+)
+@rounds_compared
+@no_kafka
+@output
+def outage_command(*, partitions: tuple[int, ...], rounds: int, no_kafka: bool, output: Format) -> None:
+    """kill -9 of a broker that leads a third of all partitions, beside Kafka: until each of them takes rows again."""
+    with both(_progress, kafka=not no_kafka) as sides:
+        found = _told(outage.outage(sides, partitions, rounds=rounds, progress=_progress))
+        _show_figures(outage.COLUMNS, found, output)
 
 
 partitions_of_one_topic = click.option(

@@ -42,6 +42,11 @@ pytestmark = pytest.mark.live
             1,
             ("p50_ms", "p99_ms", "p999_ms", "max_ms"),
         ),
+        (
+            ("outage", "--no-kafka", "--partitions=30", "--rounds=2"),
+            1,
+            ("led", "elected_ms", "half_written_ms", "written_ms"),
+        ),
         (("latency", "--seconds=0.3", "--batches-per-s=100"), 1, ("p50_ms", "p99_ms", "max_ms", "bare_p50_ms")),
         (
             ("read", "--sizes=65536", "--mib=8", "--rounds=1"),

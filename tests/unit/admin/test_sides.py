@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 
 import pytest
 
 from spark_replication.admin.bench import sides
-from spark_replication.admin.bench.sides import Paced, Rows, Side, in_turns, ratios, run
+from spark_replication.admin.bench.side import Paced, Rows, Side
+from spark_replication.admin.bench.sides import in_turns, ratios, run
 from spark_replication.errors import ReplicationError, RequestTimedOut
 from spark_replication.model import Scalar
 
@@ -44,6 +45,21 @@ class Idle(Side):
         raise NotImplementedError
 
     def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
+        raise NotImplementedError
+
+    def victim(self, topic: str) -> tuple[int, list[int]]:
+        raise NotImplementedError
+
+    def resuming(self, topic: str, partitions: int) -> list[str]:
+        raise NotImplementedError
+
+    def kill(self, broker: int) -> None:
+        raise NotImplementedError
+
+    def elected_s(self, topic: str, partitions: Collection[int], killed_s: float) -> float:
+        raise NotImplementedError
+
+    def restore(self, topic: str, broker: int) -> None:
         raise NotImplementedError
 
 

@@ -7,20 +7,22 @@ Deaths are noticed as soon as Kafka's settings sensibly allow. Logs keep as litt
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from spark_replication.admin.bench.kafka.jars import kafka_jars
+from spark_replication.admin.bench.kafka.told import Described, described, elections_s, leader_of_quorum
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.errors import StartFailed
 from spark_replication.process.java import QUICK_START, find_java
-from spark_replication.process.locked_process import LockedProcess, last_lines
+from spark_replication.process.locked_process import LockedProcess, last_lines, wait_ended
 from spark_replication.process.loopback import free_ports
 from spark_replication.process.spark_jars import spark_jar
 
@@ -32,6 +34,7 @@ POLL_S = 0.2
 JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")  # as Kafka's own start script, but the heap
 MESSAGE_BYTES_MAX = 8 << 20
 
+METADATA_LOGS = "__cluster_metadata-0/*.log"
 COMPILE_AND_RUN = "org.codehaus.janino.SimpleCompiler"
 
 _PROPERTIES = """\
@@ -101,9 +104,62 @@ class KafkaCluster:
     def delete_topic(self, topic: str) -> None:
         self._topics("--delete", f"--topic={topic}")
 
-    def _topics(self, *arguments: str) -> None:
-        tool = "org.apache.kafka.tools.TopicCommand"
-        self._run(self.program(tool, f"--bootstrap-server={self.bootstrap}", *arguments, options=QUICK_START))
+    def describe_topic(self, topic: str) -> list[Described]:
+        return described(self._topics("--describe", f"--topic={topic}"))
+
+    def _topics(self, *arguments: str) -> str:
+        return self._tool("TopicCommand", f"--bootstrap-server={self.bootstrap}", *arguments)
+
+    def _tool(self, name: str, *arguments: str) -> str:
+        return self._run(self.program(f"org.apache.kafka.tools.{name}", *arguments, options=QUICK_START))
+
+    def active_controller(self) -> int:
+        """The node that leads the metadata quorum."""
+        return leader_of_quorum(
+            self._tool("MetadataQuorumCommand", f"--bootstrap-server={self.bootstrap}", "describe", "--status")
+        )
+
+    def kill(self, number: int) -> None:
+        """Send SIGKILL to a node, and return once it has ended."""
+        pid = self._nodes[number - 1].pid()
+        assert pid is not None, f"node {number} lives"
+        ending = os.pidfd_open(pid)
+        try:
+            signal.pidfd_send_signal(ending, signal.SIGKILL)
+            wait_ended(ending, STOP_TIMEOUT_S)
+        finally:
+            os.close(ending)
+
+    def elections_s(self, topic: str, *, since_s: float) -> dict[int, float]:
+        """When each partition of the topic last got another leader since then, by the metadata log of the nodes."""
+        logs = sorted((self._places[self.active_controller() - 1].directory / "data").glob(METADATA_LOGS))
+        dumped = self._tool("DumpLogSegments", "--cluster-metadata-decoder", f"--files={','.join(map(str, logs))}")
+        return elections_s(dumped, topic, since_s)
+
+    def restart(self, number: int) -> None:
+        """Start a node that was killed, and return once it answers."""
+        self._start(number)
+        self._wait_answering()
+
+    def wait_in_sync(self, topic: str) -> None:
+        """Wait until all replicas of the topic are."""
+        self._wait_described(topic, lambda each: each.isr == each.replicas)
+
+    def elect_preferred(self, topic: str) -> None:
+        """Give each partition its first replica as its leader."""
+        self._tool(
+            "LeaderElectionCommand",
+            f"--bootstrap-server={self.bootstrap}",
+            "--election-type=preferred",
+            "--all-topic-partitions",
+        )
+        self._wait_described(topic, lambda each: each.leader == each.replicas[0])
+
+    def _wait_described(self, topic: str, is_so: Callable[[Described], bool]) -> None:
+        deadline_s = time.monotonic() + START_TIMEOUT_S
+        while not all(map(is_so, self.describe_topic(topic))):
+            if time.monotonic() > deadline_s:
+                raise StartFailed(f"Kafka's topic {topic} did not recover within {START_TIMEOUT_S:.0f} s")
 
     def _run(self, command: Sequence[str]) -> str:
         try:
@@ -125,11 +181,15 @@ class KafkaCluster:
         ]
         with ThreadPoolExecutor(len(formats)) as together:
             list(together.map(self._run, formats))
-        for place, node in zip(self._places, self._nodes, strict=True):
-            with node.locked() as lock:
-                assert lock is not None, "the folder is new"
-                node.start(self.program("kafka.Kafka", str(place.properties), options=JVM), lock)
+        for place in self._places:
+            self._start(place.number)
         self._wait_answering()
+
+    def _start(self, number: int) -> None:
+        place, node = self._places[number - 1], self._nodes[number - 1]
+        with node.locked() as lock:
+            assert lock is not None, f"node {number} does not live"
+            node.start(self.program("kafka.Kafka", str(place.properties), options=JVM), lock)
 
     def stop(self) -> None:
         with ThreadPoolExecutor(len(self._nodes)) as together:

@@ -1,0 +1,275 @@
+"""All measurements in one run, as `spark-replication bench all` does it. The report is written again after each, so a
+run that is ended has what was found until then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from spark_replication.admin.bench import ack, consume, failover, idle, outage, produce, replicate, takeover
+from spark_replication.admin.bench.kafka.jars import VERSION
+from spark_replication.admin.bench.replicate import Progress
+from spark_replication.admin.bench.report import Machine, Report, Row, Section, this_machine, write
+from spark_replication.admin.bench.side import Paced, Rows, Side
+from spark_replication.admin.bench.sides import both
+from spark_replication.config import Settings
+from spark_replication.errors import ReplicationError
+
+KIB, MIB = 1 << 10, 1 << 20
+KAFKA = f"Kafka {VERSION}"
+
+
+class Plan(NamedTuple):
+    """How much is measured."""
+
+    rounds: int
+    producing: Sequence[produce.Case]
+    produced_mib: int
+    consuming: Sequence[Rows]
+    consumed_mib: int
+    pacing: Sequence[Paced]
+    paced_s: float
+    outages: Sequence[int]
+    sizes: Sequence[int]
+    partitions: Sequence[int]
+    #: Of the cluster that is idle, and loses a broker and its controller.
+    many: int
+
+
+def _case(row_bytes: int, batch_bytes: int, partitions: int = 1, producers: int = 1) -> produce.Case:
+    return produce.Case(row_bytes=row_bytes, batch_bytes=batch_bytes, partitions=partitions, producers=producers)
+
+
+FULL = Plan(
+    rounds=5,
+    producing=(
+        _case(KIB, 4 * KIB),
+        _case(KIB, 64 * KIB),
+        _case(KIB, MIB),
+        _case(100, MIB),
+        _case(KIB, 64 * KIB, partitions=12),
+        _case(KIB, 64 * KIB, partitions=12, producers=8),
+        _case(KIB, 64 * KIB, partitions=512),
+    ),
+    produced_mib=192,
+    consuming=(
+        Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),
+        Rows(row_bytes=100, batch_bytes=MIB, partitions=3),
+    ),
+    consumed_mib=384,
+    pacing=(
+        Paced(row_bytes=KIB, rows_per_s=200, partitions=1),
+        Paced(row_bytes=KIB, rows_per_s=2_000, partitions=1),
+    ),
+    paced_s=15.0,
+    outages=(1_000,),
+    sizes=(4 * KIB, 64 * KIB, MIB),
+    partitions=(1, 16, 512),
+    many=10_000,
+)
+QUICK = Plan(
+    rounds=3,
+    producing=(_case(KIB, 64 * KIB), _case(KIB, MIB)),
+    produced_mib=128,
+    consuming=(Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),),
+    consumed_mib=192,
+    pacing=(Paced(row_bytes=KIB, rows_per_s=200, partitions=1),),
+    paced_s=5.0,
+    outages=(300,),
+    sizes=(64 * KIB,),
+    partitions=(1,),
+    many=1_000,
+)
+
+
+def everything(plan: Plan, folder: Path, progress: Progress, *, kafka: bool) -> Report:
+    """Measure all of the plan, and write the report into the folder. A measurement that fails ends no other."""
+    running = Running(this_machine(Kafka=VERSION) if kafka else this_machine(), folder, progress)
+    with both(progress, kafka=kafka) as sides:
+        if kafka and len(sides) == 1:
+            running.lacks("Kafka: it does not run here, and what was said above tells why")
+        for title, conditions, measured in COMPARED:
+            running.measure(title, conditions, KAFKA if len(sides) > 1 else None, measured(sides, plan, progress))
+    for title, conditions, peer, alone in ALONE:
+        running.measure(title, conditions, peer, alone(plan, progress))
+    return running.report
+
+
+class Running:
+    """The report while it grows."""
+
+    def __init__(self, machine: Machine, folder: Path, progress: Progress) -> None:
+        self._machine = machine
+        self._folder = folder
+        self._progress = progress
+        self._sections: list[Section] = []
+        self._missing: list[str] = []
+
+    @property
+    def report(self) -> Report:
+        return Report(machine=self._machine, sections=self._sections, missing=self._missing)
+
+    def lacks(self, what: str) -> None:
+        self._missing.append(what)
+        write(self.report, self._folder)
+
+    def measure(self, title: str, conditions: str, peer: str | None, rows: Iterable[Row]) -> None:
+        self._progress(f"{title}:")
+        found: list[Row] = []
+        try:
+            for row in rows:
+                found.append(row)
+        except ReplicationError as error:
+            self.lacks(f"{title}: {error}")
+        if found:
+            self._sections.append(Section(title=title, peer=peer, conditions=conditions, rows=found))
+        write(self.report, self._folder)
+
+
+# Beside Kafka
+
+
+def _produced(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in produce.produce(sides, plan.producing, mib=plan.produced_mib, rounds=plan.rounds, progress=progress):
+        producers = "" if found.producers == 1 else f", {found.producers} producers"
+        what = f"{_sizes(found)}, {_counted(found.partitions)}{producers}"
+        yield Row(
+            what=what,
+            unit="MB/s",
+            ours=found.mb_per_s,
+            theirs=found.kafka_mb_per_s,
+            ratio=found.ratio,
+            least_ratio=found.least_ratio,
+            most_ratio=found.most_ratio,
+        )
+        yield Row(
+            what=f"brokers, {what}",
+            unit="CPU s/GB",
+            ours=found.broker_cpu_s_per_gb,
+            theirs=found.kafka_broker_cpu_s_per_gb,
+            ratio=found.broker_cpu_ratio,
+        )
+
+
+def _acknowledged(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in ack.ack(sides, plan.pacing, seconds=plan.paced_s, rounds=plan.rounds, progress=progress):
+        what = f"{found.rows_per_s:,} rows of {_bytes(found.row_bytes)} a second"
+        for name, ours, theirs, ratio in (
+            ("median", found.p50_ms, found.kafka_p50_ms, found.p50_ratio),
+            ("99 %", found.p99_ms, found.kafka_p99_ms, found.p99_ratio),
+            ("99.9 %", found.p999_ms, found.kafka_p999_ms, found.p999_ratio),
+        ):
+            yield Row(what=f"{what}, {name}", unit="ms", ours=ours, theirs=theirs, ratio=ratio)
+
+
+def _consumed(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in consume.consume(sides, plan.consuming, mib=plan.consumed_mib, rounds=plan.rounds, progress=progress):
+        yield Row(
+            what=f"{_sizes(found)}, {_counted(found.partitions)}",
+            unit="MB/s",
+            ours=found.mb_per_s,
+            theirs=found.kafka_mb_per_s,
+            ratio=found.ratio,
+            least_ratio=found.least_ratio,
+            most_ratio=found.most_ratio,
+        )
+
+
+def _met(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in outage.outage(sides, plan.outages, rounds=plan.rounds, progress=progress):
+        of = f"{found.led:,} of {found.partitions:,} partitions"
+        for name, ours, theirs, ratio in (
+            ("have a new leader", found.elected_ms, found.kafka_elected_ms, found.elected_ratio),
+            ("take rows again", found.written_ms, found.kafka_written_ms, found.written_ratio),
+        ):
+            yield Row(what=f"{of} {name}", unit="ms", ours=ours, theirs=theirs, ratio=ratio)
+
+
+# Beside a limit, or alone
+
+
+def _replicated(plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in replicate.replicate(plan.sizes, plan.partitions, seconds=2.0, rounds=2, progress=progress):
+        what = f"batches of {_bytes(found.batch_bytes)}, {_counted(found.partitions)}"
+        yield Row(what=what, unit="MB/s", ours=found.mb_per_s, theirs=found.bare_mb_per_s, ratio=found.ratio)
+        yield Row(
+            what=f"{what}, median",
+            unit="ms",
+            ours=found.p50_ms,
+            theirs=found.bare_p50_ms,
+            ratio=round(found.bare_p50_ms / found.p50_ms, 2),
+        )
+
+
+def _lost(plan: Plan, progress: Progress) -> Iterator[Row]:
+    """A broker, as the cluster itself tells it."""
+    for found in failover.failover(plan.many, Settings().zookeeper_session_ms, progress):
+        of = f"{found.led:,} of {found.partitions:,} partitions, told by {found.told_by}"
+        for name, took_ms in (
+            ("each has a new leader", found.elected_ms),
+            ("each new leader has confirmed", found.active_ms),
+            ("all changes are stored", found.stored_ms),
+            ("the Delta table shows them", found.shown_ms),
+        ):
+            yield Row(what=f"{of}: {name}", unit="ms", ours=took_ms)
+
+
+def _taken_over(plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in takeover.takeover(plan.many, Settings().zookeeper_session_ms, progress=progress):
+        what = f"{found.partitions:,} partitions, controller {found.successor}: each broker has been told"
+        yield Row(what=what, unit="ms", ours=found.told_ms)
+
+
+def _idled(plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in idle.idle(plan.many, 10.0, progress=progress):
+        what = f"{found.process}, {found.partitions:,} partitions"
+        yield Row(what=what, unit="% of a processor", ours=found.cpu_percent)
+        yield Row(what=what, unit="MB", ours=found.memory_mb)
+
+
+def _sizes(of: Rows) -> str:
+    return f"rows of {_bytes(of.row_bytes)}, batches of {_bytes(of.batch_bytes)}"
+
+
+def _bytes(size: int) -> str:
+    for unit, name in ((MIB, "MiB"), (KIB, "KiB")):
+        if size % unit == 0:
+            return f"{size // unit} {name}"
+    return f"{size} bytes"
+
+
+def _counted(partitions: int) -> str:
+    return "1 partition" if partitions == 1 else f"{partitions} partitions"
+
+
+_ALIKE = "Three brokers, three replicas of which two must have a row, acks=all, no sync of the disk"
+COMPARED: Sequence[tuple[str, str, Callable[[Sequence[Side], Plan, Progress], Iterator[Row]]]] = (
+    (
+        "Produce",
+        f"{_ALIKE}; producers in processes of their own, 64 MiB unanswered at most, logs that keep 64 MiB. Our rows "
+        "are Arrow batches, checked where they are stored; Kafka's are records that brokers do not look into.",
+        _produced,
+    ),
+    ("Acknowledge", f"{_ALIKE}; one row at a time, each when it is due, lingering for no other.", _acknowledged),
+    ("Consume", "What was written a moment before; one reader, in a process of its own.", _consumed),
+    (
+        "Outage",
+        f"{_ALIKE}; kill -9 of a broker that leads a third of all partitions, to which a producer writes from then on. "
+        "Our brokers' deaths are reported by their guardians; Kafka's session is 3 s, where 9 are usual. Its active "
+        "controller lives on, as ours does.",
+        _met,
+    ),
+)
+ALONE: Sequence[tuple[str, str, str | None, Callable[[Plan, Progress], Iterator[Row]]]] = (
+    (
+        "Replicate",
+        "Over Flight, acks=all, beside three processes that do nothing but move and write the same bytes.",
+        "bare loop",
+        _replicated,
+    ),
+    ("Failover", "kill -9 of a broker, or its silence until its session ends; milliseconds since then.", None, _lost),
+    ("Takeover", "kill -9 of the controller. A standby waits until its session ends.", None, _taken_over),
+    ("Idle", "Nobody writes.", None, _idled),
+)

@@ -1,0 +1,107 @@
+"""Our cluster as a side of a comparison: a LocalCluster, and programs that use the public clients."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from spark_replication.admin.bench import consuming, pacing, producing, resuming
+from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S, session_with, stored
+from spark_replication.admin.bench.replicate import BROKERS
+from spark_replication.admin.bench.side import Paced, Rows
+from spark_replication.live.local_cluster import LocalCluster
+from spark_replication.model import Scalar, TopicPartition
+
+
+class Ours:
+    name = "ours"
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self._cluster = cluster
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        return tuple(broker.pid for broker in self._cluster.brokers.values())
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar]) -> None:
+        self._cluster.admin.create_topic(
+            topic, producing.SCHEMA, partitions=partitions, replication_factor=BROKERS, config=config
+        )
+        self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+
+    def delete(self, topic: str) -> None:
+        self._cluster.admin.delete_topic(topic)
+
+    def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
+        work = producing.Work(
+            bootstrap=self._cluster.bootstrap,
+            topic=topic,
+            partitions=of.partitions,
+            row_bytes=of.row_bytes,
+            rows=of.rows_a_batch,
+            warm_up_batches=warm_up,
+            batches=batches,
+        )
+        return _program(producing.__name__, work)
+
+    def produced_mb_per_s(self, printed: str, of: Rows) -> float:
+        return msgspec.json.decode(printed, type=producing.Done).mb_per_s
+
+    def consumer(self, topic: str, of: Rows, *, warm_up: int, rows: int) -> list[str]:
+        work = consuming.Work(
+            bootstrap=self._cluster.bootstrap,
+            topic=topic,
+            partitions=of.partitions,
+            row_bytes=of.row_bytes,
+            rows=rows,
+            warm_up_rows=warm_up,
+        )
+        return _program(consuming.__name__, work)
+
+    def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
+        return msgspec.json.decode(printed, type=producing.Done).mb_per_s
+
+    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
+        work = pacing.Work(
+            bootstrap=self._cluster.bootstrap,
+            topic=topic,
+            partitions=of.partitions,
+            row_bytes=of.row_bytes,
+            rows_per_s=of.rows_per_s,
+            warm_up_rows=warm_up,
+            rows=rows,
+        )
+        return _program(pacing.__name__, work)
+
+    def victim(self, topic: str) -> tuple[int, list[int]]:
+        leaders = self._leaders(topic)
+        broker = leaders[0]
+        return broker, [partition for partition, leader in leaders.items() if leader == broker]
+
+    def _leaders(self, topic: str) -> dict[int, int]:
+        (found,) = self._cluster.admin.describe_topics([topic])
+        return {each.partition: each.leader for each in found.partitions if each.leader is not None}
+
+    def resuming(self, topic: str, partitions: int) -> list[str]:
+        work = resuming.Work(bootstrap=self._cluster.bootstrap, topic=topic, partitions=partitions)
+        return _program(resuming.__name__, work)
+
+    def kill(self, broker: int) -> None:
+        self._cluster.kill_broker(broker)
+
+    def elected_s(self, topic: str, partitions: Collection[int], killed_s: float) -> float:
+        with session_with(self._cluster) as session:
+            found = stored(session, topic)
+        return max(found[TopicPartition(topic, partition)].at_s for partition in partitions)
+
+    def restore(self, topic: str, broker: int) -> None:
+        self._cluster.restart_broker(broker)
+        self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+        self._cluster.admin.elect_leaders("preferred")
+        self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
+
+
+def _program(module: str, work: msgspec.Struct) -> list[str]:
+    return [sys.executable, "-m", module, msgspec.json.encode(work).decode()]

@@ -1,0 +1,76 @@
+"""What a comparison asks of a cluster, ours or Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+import msgspec
+
+from spark_replication.model import Scalar
+
+
+class Rows(msgspec.Struct, frozen=True, kw_only=True):
+    """What is sent to a topic, and read from it."""
+
+    row_bytes: int
+    batch_bytes: int
+    partitions: int
+
+    @property
+    def rows_a_batch(self) -> int:
+        return max(1, self.batch_bytes // self.row_bytes)
+
+
+class Paced(msgspec.Struct, frozen=True, kw_only=True):
+    """Rows that are sent to a topic one by one, each when it is due."""
+
+    row_bytes: int
+    rows_per_s: int
+    partitions: int
+
+
+class Side(Protocol):
+    """A cluster that takes the load."""
+
+    name: str
+
+    @property
+    def pids(self) -> tuple[int, ...]:
+        """The brokers'."""
+
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar]) -> None: ...
+
+    def delete(self, topic: str) -> None: ...
+
+    def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
+        """The program that sends so many batches after those of the warm-up."""
+
+    def produced_mb_per_s(self, printed: str, of: Rows) -> float:
+        """What that program has measured after the warm-up, in 10^6 bytes."""
+
+    def consumer(self, topic: str, of: Rows, *, warm_up: int, rows: int) -> list[str]:
+        """The program that reads so many rows, of which the first ones are a warm-up."""
+
+    def consumed_mb_per_s(self, printed: str, of: Rows, *, warm_up: int) -> float:
+        """What that program has measured after the warm-up, in 10^6 bytes."""
+
+    def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
+        """The program that sends so many rows after those of the warm-up, and prints what each took: nanoseconds, as a
+        list in JSON."""
+
+    def victim(self, topic: str) -> tuple[int, list[int]]:
+        """A broker to lose, and the partitions of the topic that it leads."""
+
+    def resuming(self, topic: str, partitions: int) -> list[str]:
+        """The program that writes to each partition, prints `ready`, reads a line with a time in nanoseconds and with
+        numbers of partitions, and writes to these. It prints how long after that time each was acknowledged:
+        nanoseconds, as a list in JSON."""
+
+    def kill(self, broker: int) -> None: ...
+
+    def elected_s(self, topic: str, partitions: Collection[int], killed_s: float) -> float:
+        """When the last of them had a new leader, as the cluster has stored it since the kill: seconds since 1970."""
+
+    def restore(self, topic: str, broker: int) -> None:
+        """Start it again, and wait until all is as before, the leaders, too."""
