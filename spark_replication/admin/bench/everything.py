@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spark_replication.admin.bench import ack, consume, failover, idle, outage, produce, replicate, takeover
-from spark_replication.admin.bench.kafka.jars import VERSION
+from spark_replication.admin.bench.kafka.jars import VERSION, connector_jars
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.admin.bench.report import Machine, Report, Row, Section, this_machine, write
 from spark_replication.admin.bench.side import Paced, Rows, Side
@@ -19,6 +19,8 @@ from spark_replication.errors import ReplicationError
 
 KIB, MIB = 1 << 10, 1 << 20
 KAFKA = f"Kafka {VERSION}"
+SPARK_PARTITIONS = 12
+SPARK_MASTER = "local[2]"
 
 
 class Plan(NamedTuple):
@@ -34,6 +36,7 @@ class Plan(NamedTuple):
     outages: Sequence[int]
     sizes: Sequence[int]
     partitions: Sequence[int]
+    spark_rows: int
     #: Of the cluster that is idle, and loses a broker and its controller.
     many: int
 
@@ -67,6 +70,7 @@ FULL = Plan(
     outages=(1_000,),
     sizes=(4 * KIB, 64 * KIB, MIB),
     partitions=(1, 16, 512),
+    spark_rows=2_000_000,
     many=10_000,
 )
 QUICK = Plan(
@@ -80,6 +84,7 @@ QUICK = Plan(
     outages=(300,),
     sizes=(64 * KIB,),
     partitions=(1,),
+    spark_rows=1_000_000,
     many=1_000,
 )
 
@@ -135,15 +140,7 @@ def _produced(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator
     for found in produce.produce(sides, plan.producing, mib=plan.produced_mib, rounds=plan.rounds, progress=progress):
         producers = "" if found.producers == 1 else f", {found.producers} producers"
         what = f"{_sizes(found)}, {_counted(found.partitions)}{producers}"
-        yield Row(
-            what=what,
-            unit="MB/s",
-            ours=found.mb_per_s,
-            theirs=found.kafka_mb_per_s,
-            ratio=found.ratio,
-            least_ratio=found.least_ratio,
-            most_ratio=found.most_ratio,
-        )
+        yield _rate(what, found)
         yield Row(
             what=f"brokers, {what}",
             unit="CPU s/GB",
@@ -166,15 +163,7 @@ def _acknowledged(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iter
 
 def _consumed(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
     for found in consume.consume(sides, plan.consuming, mib=plan.consumed_mib, rounds=plan.rounds, progress=progress):
-        yield Row(
-            what=f"{_sizes(found)}, {_counted(found.partitions)}",
-            unit="MB/s",
-            ours=found.mb_per_s,
-            theirs=found.kafka_mb_per_s,
-            ratio=found.ratio,
-            least_ratio=found.least_ratio,
-            most_ratio=found.most_ratio,
-        )
+        yield _rate(f"{_sizes(found)}, {_counted(found.partitions)}", found)
 
 
 def _met(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
@@ -185,6 +174,36 @@ def _met(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]
             ("take rows again", found.written_ms, found.kafka_written_ms, found.written_ratio),
         ):
             yield Row(what=f"{of} {name}", unit="ms", ours=ours, theirs=theirs, ratio=ratio)
+
+
+def _through_spark(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
+    from spark_replication.admin.bench import spark  # pyspark is heavy
+
+    peer = None
+    for kafka in sides[1:]:
+        for number in range(1 + plan.rounds):
+            kafka.create(f"bench-{number}", SPARK_PARTITIONS, {})
+        jars = sorted(connector_jars(progress).glob("*.jar"))
+        peer = spark.Kafka(kafka.bootstrap, ",".join(map(str, jars)))
+    sizes = {"rows": plan.spark_rows, "partitions": SPARK_PARTITIONS, "rounds": plan.rounds}
+    measured = spark.measure(master=SPARK_MASTER, kafka=peer, progress=progress, **sizes)
+    found = {each.what: each.mb_per_s for each in measured}
+    for what in ("write", "read", "stream"):
+        ours, theirs = found[f"{what} log"], found.get(f"{what} kafka")
+        ratio = None if theirs is None else round(ours / theirs, 2)
+        yield Row(what=f"{what}, {SPARK_PARTITIONS} partitions", unit="MB/s", ours=ours, theirs=theirs, ratio=ratio)
+
+
+def _rate(what: str, found: produce.Figures | consume.Figures) -> Row:
+    return Row(
+        what=what,
+        unit="MB/s",
+        ours=found.mb_per_s,
+        theirs=found.kafka_mb_per_s,
+        ratio=found.ratio,
+        least_ratio=found.least_ratio,
+        most_ratio=found.most_ratio,
+    )
 
 
 # Beside a limit, or alone
@@ -260,6 +279,13 @@ COMPARED: Sequence[tuple[str, str, Callable[[Sequence[Side], Plan, Progress], It
         "Our brokers' deaths are reported by their guardians; Kafka's session is 3 s, where 9 are usual. Its active "
         "controller lives on, as ours does.",
         _met,
+    ),
+    (
+        "Spark",
+        "One session, two tasks at a time; each side by its own connector, as DataFrames and as a stream that takes "
+        "all there is. MB are those of the rows as Arrow has them. Our topics have columns; Kafka's rows are JSON, "
+        "which is made as they are written, and not taken apart as they are read.",
+        _through_spark,
     ),
 )
 ALONE: Sequence[tuple[str, str, str | None, Callable[[Plan, Progress], Iterator[Row]]]] = (

@@ -22,6 +22,10 @@ class Ours:
         self._cluster = cluster
 
     @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    @property
     def pids(self) -> tuple[int, ...]:
         return tuple(broker.pid for broker in self._cluster.brokers.values())
 
@@ -36,7 +40,7 @@ class Ours:
 
     def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
         work = producing.Work(
-            bootstrap=self._cluster.bootstrap,
+            bootstrap=self.bootstrap,
             topic=topic,
             partitions=of.partitions,
             row_bytes=of.row_bytes,
@@ -51,7 +55,7 @@ class Ours:
 
     def consumer(self, topic: str, of: Rows, *, warm_up: int, rows: int) -> list[str]:
         work = consuming.Work(
-            bootstrap=self._cluster.bootstrap,
+            bootstrap=self.bootstrap,
             topic=topic,
             partitions=of.partitions,
             row_bytes=of.row_bytes,
@@ -65,7 +69,7 @@ class Ours:
 
     def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
         work = pacing.Work(
-            bootstrap=self._cluster.bootstrap,
+            bootstrap=self.bootstrap,
             topic=topic,
             partitions=of.partitions,
             row_bytes=of.row_bytes,
@@ -85,7 +89,7 @@ class Ours:
         return {each.partition: each.leader for each in found.partitions if each.leader is not None}
 
     def resuming(self, topic: str, partitions: int) -> list[str]:
-        work = resuming.Work(bootstrap=self._cluster.bootstrap, topic=topic, partitions=partitions)
+        work = resuming.Work(bootstrap=self.bootstrap, topic=topic, partitions=partitions)
         return _program(resuming.__name__, work)
 
     def kill(self, broker: int) -> None:

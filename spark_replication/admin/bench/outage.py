@@ -82,9 +82,11 @@ def _met(side: Side, partitions: int) -> Outage:
     with _running(side.resuming(TOPIC, partitions)) as program:
         killed_ns = time.time_ns()
         side.kill(broker)
-        took_ms = sorted(ns / 1e6 for ns in msgspec.json.decode(_told(program, killed_ns, led), type=list[int]))
-    elected_ms = 1_000 * side.elected_s(TOPIC, led, killed_ns / 1e9) - killed_ns / 1e6
-    side.restore(TOPIC, broker)
+        try:
+            took_ms = sorted(ns / 1e6 for ns in msgspec.json.decode(_told(program, killed_ns, led), type=list[int]))
+            elected_ms = 1_000 * side.elected_s(TOPIC, led, killed_ns / 1e9) - killed_ns / 1e6
+        finally:
+            side.restore(TOPIC, broker)  # whatever is measured next wants all of them
     return Outage(len(led), elected_ms, took_ms[len(took_ms) // 2], took_ms[-1])
 
 

@@ -36,21 +36,24 @@ def pace(work: Work) -> list[int]:
     """What the rows after the warm-up took, in the order in which they were sent."""
     batch = batch_of(work.row_bytes, 1)
     took_ns = [0] * (work.warm_up_rows + work.rows)
-    sent: list[Future[Ack]] = []
+    failed: list[BaseException] = []
 
-    def answered(number: int, due_ns: int, _: Future[Ack]) -> None:
+    def answered(number: int, due_ns: int, future: Future[Ack]) -> None:
         took_ns[number] = time.perf_counter_ns() - due_ns
+        if (error := future.exception()) is not None:
+            failed.append(error)
 
     with closing(Producer(work.bootstrap)) as producer:
         first_ns = time.perf_counter_ns()
         for number in range(len(took_ns)):
             due_ns = first_ns + number * NS_PER_S // work.rows_per_s
             time.sleep(max(0, due_ns - time.perf_counter_ns()) / NS_PER_S)
+            # Nobody keeps the futures: Python would look through all of them again and again, and all threads wait.
             future = producer.send(work.topic, batch, number % work.partitions)
             future.add_done_callback(partial(answered, number, due_ns))
-            sent.append(future)
-        for each in sent:
-            each.result()
+        producer.flush()
+    if failed:
+        raise failed[0]
     return took_ns[work.warm_up_rows :]
 
 

@@ -51,17 +51,24 @@ def batch_of(row_bytes: int, rows: int) -> pa.RecordBatch:
 
 def produce(work: Work) -> Done:
     batch = batch_of(work.row_bytes, work.rows)
+    failed: list[BaseException] = []
+
+    def answered(future: Future[Ack]) -> None:
+        if (error := future.exception()) is not None:
+            failed.append(error)
+
     # Each send is as large as a batch is to be.
     with closing(Producer(work.bootstrap, batch_bytes=0)) as producer:
         numbers = count()
 
         def send(batches: int) -> None:
-            """Send so many batches, and wait until all are acknowledged."""
-            sent: list[Future[Ack]] = [
-                producer.send(work.topic, batch, number % work.partitions) for number in islice(numbers, batches)
-            ]
-            for each in sent:
-                each.result()
+            """Send so many batches, and wait until all are acknowledged. Nobody keeps the futures: Python would look
+            through all of them again and again."""
+            for number in islice(numbers, batches):
+                producer.send(work.topic, batch, number % work.partitions).add_done_callback(answered)
+            producer.flush()
+            if failed:
+                raise failed[0]
 
         send(work.warm_up_batches)
         began_s = time.perf_counter()

@@ -36,6 +36,9 @@ class Side(Protocol):
     name: str
 
     @property
+    def bootstrap(self) -> str: ...
+
+    @property
     def pids(self) -> tuple[int, ...]:
         """The brokers'."""
 

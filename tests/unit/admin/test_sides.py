@@ -23,6 +23,10 @@ class Idle(Side):
         self.name = name
 
     @property
+    def bootstrap(self) -> str:
+        raise NotImplementedError
+
+    @property
     def pids(self) -> tuple[int, ...]:
         return (os.getpid(),)
 

@@ -17,6 +17,10 @@ class Theirs:
         self._cluster = cluster
 
     @property
+    def bootstrap(self) -> str:
+        return self._cluster.bootstrap
+
+    @property
     def pids(self) -> tuple[int, ...]:
         return self._cluster.pids
 
@@ -47,7 +51,7 @@ class Theirs:
 
     def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
         numbers = (of.partitions, of.row_bytes, of.rows_per_s, warm_up, rows)
-        return self._cluster.own_program("Paced", self._cluster.bootstrap, topic, *map(str, numbers))
+        return self._cluster.own_program("Paced", self.bootstrap, topic, *map(str, numbers))
 
     def victim(self, topic: str) -> tuple[int, list[int]]:
         described = self._cluster.describe_topic(topic)
@@ -57,7 +61,7 @@ class Theirs:
         return broker, [each.partition for each in described if each.leader == broker]
 
     def resuming(self, topic: str, partitions: int) -> list[str]:
-        return self._cluster.own_program("Resuming", self._cluster.bootstrap, topic, str(partitions))
+        return self._cluster.own_program("Resuming", self.bootstrap, topic, str(partitions))
 
     def kill(self, broker: int) -> None:
         self._cluster.kill(broker)
