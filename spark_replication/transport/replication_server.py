@@ -7,7 +7,7 @@ the socket has taken the one before, so a slow follower costs no memory.
 Rules:
 - The loop never waits for a partition that another thread has (engine.partition).
 - A follower whose fetch finds something new at once is behind: its answers are some time apart, so that each has
-  several batches. A follower that waits at the log end is answered at once.
+  several batches, and further apart in a flood. A follower that waits at the log end is answered at once.
 - A mistake of a peer ends its own connection, with an ErrorFrame that says why, and nothing else.
 """
 
@@ -45,6 +45,7 @@ from spark_replication.messages.replication import (
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import Records, StoredSlice
 from spark_replication.process.load import Load
+from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.transport.acceptor import Acceptor
 from spark_replication.transport.aside import Aside
 from spark_replication.transport.frames import (
@@ -66,7 +67,10 @@ HELLO_TIMEOUT_S = 5.0
 SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are small
 SENDFILE_BYTES_MIN = 16 << 10  # it is faster to read less, and to send it along with the bytes around it
 GATHER_MS = 1  # between two answers to a follower that is behind
-GATHER_BUSY_MS = 12  # the same, if this leader is busy
+# The same in a flood: this leader is busy, and the follower gets so many batches. With a flood 4 KiB batches move 15 to
+# 30 % faster so; with 2,000 a second, acknowledgements would wait for nothing else (99th percentile: 14 ms, not 5).
+GATHER_FLOOD_MS = 12
+FLOOD_BATCHES_PER_MS = 8
 CLOSE_TIMEOUT_S = 2.0
 
 log = logging.getLogger(__name__)
@@ -122,9 +126,10 @@ class ReplicationServer:
         if connection is not None:
             connection.ready(partition)
 
-    def gather_ms(self) -> float:
-        """How long to wait between two answers to a follower that is behind."""
-        return GATHER_BUSY_MS if self._load.is_busy else GATHER_MS
+    def gather_ms(self, batches_per_ms: float) -> float:
+        """How long to wait between two answers to a follower that is behind. batches_per_ms: how fast it gets them."""
+        is_flood = batches_per_ms >= FLOOD_BATCHES_PER_MS and self._load.is_busy
+        return GATHER_FLOOD_MS if is_flood else GATHER_MS
 
     def close(self) -> None:
         with self._lock:
@@ -221,6 +226,8 @@ class FollowerConnection(Connected):
         self._close = close
         self._sends_files = isinstance(channel, socket.socket)  # with TLS the bytes are read and encrypted first
         self._collected = 0  # bytes of answers since the last flush
+        self._batches = 0  # in answers since the last gathering
+        self._gathered_ms = 0.0  # when that began
         #: Answers that were read into the page cache meanwhile. They go once the socket has taken what is before them.
         self._warm: deque[Answer] = deque()
 
@@ -272,13 +279,19 @@ class FollowerConnection(Connected):
                 self.outbox.put(encoded(ALIVE_FRAME))
                 self.end.sent(now_ms)
             self._flush()
-            self.end.gather(_now_ms(), self._server.gather_ms())
+            self._gather()
         # If the socket does not take everything, the next turn comes when it does.
         return math.inf if self.outbox else now_ms + self.end.wait_ms(now_ms)
 
     def _flush(self) -> None:
         self.outbox.flush()
         self._collected = 0
+
+    def _gather(self) -> None:
+        now_ms = _now_ms()
+        batches_per_ms = self._batches / max(1.0, now_ms - self._gathered_ms)
+        self._batches, self._gathered_ms = 0, now_ms
+        self.end.gather(now_ms, self._server.gather_ms(batches_per_ms))
 
     def _answer(self, partitions: list[TopicPartition]) -> None:
         for place, partition in enumerate(partitions):
@@ -309,6 +322,7 @@ class FollowerConnection(Connected):
         frame = encoded(FetchedFrame(number=answer.number, partition=answer.told), *stored)
         if records is not None:
             self._server.sent.carried(records)
+            self._batches += len(records.entries) // ENTRY_BYTES
         self.outbox.put(frame)
         self._collected += sum(map(len, frame))
         self.end.sent(_now_ms())

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import threading
+from typing import Any
 
 import msgspec
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 
+import spark_replication as sr
+from spark_replication.admin.bench import pacing, producing
 from spark_replication.admin.bench.bare import RECEIVE_BYTES, RECENT_BYTES, BareLoop
 from spark_replication.admin.bench.bare_flight import BareFlight
 from spark_replication.admin.bench.load import AnswerReader, rate
+from spark_replication.admin.bench.pacing import pace
+from spark_replication.admin.bench.producing import SCHEMA, produce
 from spark_replication.admin.cli.main import cli
-from spark_replication.errors import BrokerNotAvailable, NotLeader
+from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, NotLeader
 from tests.live.broker.brokers import eventually
 
 pytestmark = pytest.mark.live
@@ -167,3 +172,13 @@ def test_the_processes_of_a_bare_loop_end_with_it() -> None:
         processes = bare.processes
         assert all(process.poll() is None for process in processes)
     eventually(lambda: all(process.poll() == 0 for process in processes), "they end by themselves")
+
+
+def test_a_program_of_the_load_says_which_error_its_batches_got() -> None:
+    with sr.LocalCluster.start(brokers=1, config={"batch.bytes.max": 1 << 10}) as cluster:
+        cluster.admin.create_topic("rows", SCHEMA, replication_factor=1)
+        where: dict[str, Any] = {"bootstrap": cluster.bootstrap, "topic": "rows", "partitions": 1}
+        with pytest.raises(BatchTooLarge):
+            produce(producing.Work(**where, row_bytes=4 << 10, rows=1, warm_up_batches=1, batches=1))
+        with pytest.raises(BatchTooLarge):
+            pace(pacing.Work(**where, row_bytes=4 << 10, rows=1, rows_per_s=10, warm_up_rows=1))

@@ -626,12 +626,20 @@ def test_frames_must_have_room_for_a_batch() -> None:
         )
 
 
-@pytest.mark.parametrize(("busy_cores", "setting"), [(1_000.0, "GATHER_MS"), (0.0, "GATHER_BUSY_MS")])
+@pytest.mark.parametrize(
+    ("busy_cores", "flood", "setting"),
+    [
+        (1_000.0, 0.0, "GATHER_MS"),  # many batches, and time for each
+        (0.0, 1_000.0, "GATHER_MS"),  # busy, with few batches: with others' partitions, say
+        (0.0, 0.0, "GATHER_FLOOD_MS"),
+    ],
+)
 def test_a_follower_that_is_behind_gets_several_batches_at_once(
-    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, busy_cores: float, setting: str
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, busy_cores: float, flood: float, setting: str
 ) -> None:
-    for gather in ("GATHER_MS", "GATHER_BUSY_MS"):
+    for gather in ("GATHER_MS", "GATHER_FLOOD_MS"):
         monkeypatch.setattr(replication_server, gather, 10_000 * TIMEOUT_S if gather == setting else 0)
+    monkeypatch.setattr(replication_server, "FLOOD_BATCHES_PER_MS", flood)
     monkeypatch.setattr(load, "BUSY_CORES", busy_cores)
     monkeypatch.setattr(load, "LOOK_S", 0.0)
     leader = brokers.start(1)
