@@ -66,7 +66,9 @@ def bench() -> None:
 @no_kafka
 @output
 def all_command(*, quick: bool, folder: Path | None, no_kafka: bool, output: Format) -> None:
-    """Everything that follows, beside Kafka where it can be: a table, its figures as JSON, and charts, in a folder."""
+    """Clients and Spark beside Kafka, brokers beside the machine's limit, failover, takeover and idling, in one run.
+
+    A folder gets a table, its figures as JSON, and a chart of each comparison."""
     plan = everything.QUICK if quick else everything.FULL
     folder = folder or Path(f"bench-{datetime.now(UTC):%Y-%m-%dT%H-%M}")
     found = everything.everything(plan, folder, _progress, kafka=not no_kafka)
