@@ -35,7 +35,7 @@ def kafka_jars(progress: Progress) -> Path:
 
 def connector_jars(progress: Progress) -> Path:
     """The folder with those of Spark's connector, likewise."""
-    return _fetched(CONNECTOR_MODULES, _CONNECTOR_DIRECTORY, "Spark's connector for it, 7 MB: about 5 s", progress)
+    return _fetched(CONNECTOR_MODULES, _CONNECTOR_DIRECTORY, "Spark's connector for it, 10 MB: about 5 s", progress)
 
 
 def _fetched(modules: Sequence[Module], directory: Path, what: str, progress: Progress) -> Path:

@@ -33,7 +33,6 @@ STOP_TIMEOUT_S = 20.0
 POLL_S = 0.2
 JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")  # as Kafka's own start script, but the heap
 MESSAGE_BYTES_MAX = 8 << 20
-
 METADATA_LOGS = "__cluster_metadata-0/*.log"
 COMPILE_AND_RUN = "org.codehaus.janino.SimpleCompiler"
 
