@@ -217,14 +217,18 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     flight_read_bytes_max: Annotated[
         Bytes, Meta(description="what the open read streams of a broker hold in all; the more do, the less each reads")
     ] = field(name="flight.read.bytes.max", default=128 << 20)
-    flight_writes_max: Annotated[Count, Meta(description="write streams that a broker serves at one time")] = field(
-        name="flight.writes.max", default=1_000
-    )
+    flight_writes_max: Annotated[
+        Count, Meta(description="write streams that a broker serves at one time, and producers besides")
+    ] = field(name="flight.writes.max", default=1_000)
     flight_write_bytes_max: Annotated[
-        Bytes, Meta(description="batches that a broker checks and appends at one time, in all; others wait their turn")
+        Bytes,
+        Meta(
+            description="batches of write streams that a broker checks and appends at one time, in all; a quarter as "
+            "much besides for batches of producers that wait for their partition"
+        ),
     ] = field(name="flight.write.bytes.max", default=256 << 20)
     stream_unanswered_max: Annotated[
-        Count, Meta(description="batches of one write stream that wait for their answer; more are not read yet")
+        Count, Meta(description="batches of one write stream or producer that wait for an answer; more are not read")
     ] = field(name="stream.unanswered.max", default=5_000)
     security_mode: Annotated[
         SecurityMode,

@@ -1,7 +1,7 @@
 """Writes batches to topics: idempotent, pipelined per partition, and on to the next leader when one is lost.
 
-send → sender (one a partition) → window → put_stream (one a leader and topic) → transport.flight. Answers come back as
-futures.
+send → sender (one a partition) → window → lane → connection (one a leader) → transport.producer_connection. Answers
+come back as futures.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from typing import Any
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
+from spark_replication.client.lane import LeaderLinks
 from spark_replication.client.own_process import OwnProcess
-from spark_replication.client.put_stream import LeaderStreams
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Acks, Identity, Sender, SenderSettings
 from spark_replication.core.replica.producers import REMEMBERED
@@ -38,7 +38,7 @@ LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
 PARTITIONS_MAX = 1_000  # how many partitions one producer writes to
-CLOSE_S = 1.0  # how long streams with nothing in flight may take to end
+CLOSE_S = 1.0  # how long connections with nothing in flight may take to end
 UNKNOWN_VERSION_MS = 3_000  # how long a batch is retried whose schema version no broker knows
 
 log = logging.getLogger(__name__)
@@ -87,7 +87,7 @@ class Producer:
         if not 0 <= batch_bytes <= BATCH_BYTES_MAX:
             raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
         self._routes = Routes(bootstrap, Security.of(security))
-        self._streams = LeaderStreams()
+        self._links = LeaderLinks(self._routes.security)
         self._settings = SenderSettings(
             acks=acks,
             deadline_ms=deadline_ms,
@@ -146,7 +146,7 @@ class Producer:
         deadline = Deadline(self._settings.deadline_ms + 2_000)
         for sender in senders:
             sender.join(deadline.remaining_s)
-        self._streams.join(CLOSE_S)
+        self._links.close(CLOSE_S)
         self._routes.close()
         _OPEN.discard(self)
 
@@ -187,7 +187,7 @@ class Producer:
                 if len(self._senders) >= PARTITIONS_MAX:
                     raise Overloaded(f"one producer writes to at most {PARTITIONS_MAX} partitions: open another")
                 self._senders[partition] = Sender(
-                    partition, self._routes, self._streams, self._identity, self._settings, is_fixed=self._is_fixed
+                    partition, self._routes, self._links, self._identity, self._settings, is_fixed=self._is_fixed
                 )
             return self._senders[partition]
 

@@ -38,7 +38,8 @@ _CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_
 
 class Routes:
     def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
-        self._security = security.of_cluster(lambda: self._cluster_id)
+        #: For the brokers of this cluster.
+        self.security = security.of_cluster(lambda: self._cluster_id)
         self._cluster_id = ""  # the cluster of the first broker that answered; no other cluster is asked after that
         self._bootstrap = parse_bootstrap(bootstrap)
         self._named = bootstrap
@@ -232,7 +233,7 @@ class Routes:
             if self._closed.is_set():
                 raise BrokerNotAvailable("this client is closed: open another")
             if address not in self._clients:
-                self._clients[address] = self._security.client(address, _CHANNEL)
+                self._clients[address] = self.security.client(address, _CHANNEL)
             return self._clients[address]
 
     def forget(self, address: str, client: flight.FlightClient) -> None:

@@ -4,7 +4,7 @@ A batch that is not full waits `linger_ms` for more sends. With `IN_FLIGHT_ALONE
 of them is answered. So a fast producer builds larger batches, and a slow one waits for nothing but `linger_ms`.
 
 One thread watches. It opens a lane to the leader while there are batches and no lane, fails batches that have run out
-of time, and looks for a new leader when answers stay away. The stream's own threads send and receive. The window
+of time, and looks for a new leader when answers stay away. The producer's loop sends and receives. The window
 decides what an event means for the batches. One lock guards everything here. Futures are resolved outside of it, since
 they call back.
 """
@@ -22,7 +22,7 @@ import msgspec
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, back_off_s
-from spark_replication.client.put_stream import AT_ONCE, Answer, Lane, LeaderStreams, Outgoing
+from spark_replication.client.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
 from spark_replication.client.routes import Routes
 from spark_replication.client.window import Failed, FixedWindow, Pending, Send, Window
 from spark_replication.errors import (
@@ -37,11 +37,13 @@ from spark_replication.errors import (
     UnknownProducerId,
     error_of,
 )
+from spark_replication.messages.envelope import NONE
+from spark_replication.messages.lane import PutAnswer
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import Offset, TopicPartition
 
 STALL_S = 1.0  # after this long without an answer, the route is asked for again
-# After this long without an answer over the whole stream, the stream is replaced: a broker answers within its
+# After this long without an answer over the whole connection, it is replaced: a broker answers within its
 # request.timeout.ms, 10 s by default, whatever becomes of the batch.
 SILENCE_S_MAX = 15.0
 IN_FLIGHT_ALONE = 4  # batches in flight up to which the next one waits for nothing
@@ -89,7 +91,7 @@ class Sender:
         self,
         partition: TopicPartition,
         routes: Routes,
-        streams: LeaderStreams,
+        links: LeaderLinks,
         identity: Identity,
         settings: SenderSettings,
         *,
@@ -99,7 +101,7 @@ class Sender:
         changed."""
         self.partition = partition
         self._routes = routes
-        self._streams = streams
+        self._links = links
         self._identity = identity
         self._settings = settings
         self._lock = threading.Lock()
@@ -213,9 +215,8 @@ class Sender:
             schema, epoch = self._window.first.kind, self._window.epoch
             deadline = self._first_deadline()
         route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
-        client = self._routes.client(route.address)
         with self._lock:
-            lane = self._lane = self._streams.lane(client, route, schema, epoch=epoch, owner=self)
+            lane = self._lane = self._links.lane(route, schema, epoch=epoch, owner=self)
             self._progress_s = time.monotonic()
             self._ask_for_next()
         return lane
@@ -282,12 +283,11 @@ class Sender:
                 self._give_up(lane, BrokerNotAvailable(f"{moved}: retry", maybe_written=True))
 
     def _report(self, lane: Lane) -> None:
-        """Report the route, and drop the connection, if a lane ended with an error that says so."""
+        """Report the route, if a lane ended with an error that says so."""
         with self._lock:
             trouble = self._trouble
         if trouble is not None and trouble.stale_routes:
             self._routes.stale(lane.route)
-            self._routes.forget(lane.route.address, lane.client)
 
     def _back_off(self) -> None:
         with self._lock:
@@ -298,7 +298,7 @@ class Sender:
             failed = self._expire()
         self._settle(failed)
 
-    # What the stream's threads call
+    # What the loop calls
 
     def next_batch(self, lane: Lane) -> Outgoing | None:
         with self._lock:
@@ -326,14 +326,14 @@ class Sender:
             ),
         )
 
-    def answered(self, lane: Lane, answers: list[Answer]) -> None:
+    def answered(self, lane: Lane, answers: list[PutAnswer]) -> None:
         settled: Settled = []
         with self._lock:
             if self._lane is not lane:
                 return
             self._progress_s = time.monotonic()
             for answer in answers:
-                if answer.error:
+                if answer.error != NONE:
                     settled += self._refused(lane, answer)
                     break  # the lane is given up: later answers mean nothing
                 settled += self._acknowledged(answer)
@@ -355,14 +355,14 @@ class Sender:
     # Under the lock
 
     def _ask_for_next(self) -> None:
-        """Have the stream ask for the next batch once it may be sent."""
+        """Have the loop ask for the next batch once it may be sent."""
         lane, pending = self._lane, self._window.next_unsent
         if lane is None or pending is None:
             return
         if pending.kind.equals(lane.schema):
             lane.ask_at(self._sendable_at_s(lane, pending))
         elif not self._window.unanswered:  # leaving earlier would lose those answers, again and again
-            self._give_up(lane, None)  # the next lane is on the stream of the other schema
+            self._give_up(lane, None)  # the next lane has the other schema
 
     def _sendable_at_s(self, lane: Lane, pending: Pending[Ack]) -> float:
         """When this batch may be sent. Until then it waits for more sends, unless it is full or closed before."""
@@ -374,7 +374,7 @@ class Sender:
             return math.inf  # until an answer comes
         return pending.opened_s + self._settings.linger_ms / 1000
 
-    def _acknowledged(self, answer: Answer) -> Settled:
+    def _acknowledged(self, answer: PutAnswer) -> Settled:
         self._trouble = None
         self._failures = 0
         topic, partition = self.partition
@@ -388,7 +388,7 @@ class Sender:
             base_offset = end
         return settled
 
-    def _refused(self, lane: Lane, answer: Answer) -> Settled:
+    def _refused(self, lane: Lane, answer: PutAnswer) -> Settled:
         failed = self._window.refused(
             retriable=answer.retriable,
             out_of_order=answer.error == OutOfOrderSequence.code,

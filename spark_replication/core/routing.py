@@ -18,7 +18,7 @@ from spark_replication.model import BrokerId, Epoch, Registration, TopicPartitio
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
-    """The leader of a partition, and its address (host:port)."""
+    """The leader of a partition, its address (host:port), and the port for frames at the same host."""
 
     topic: str
     partition: int
@@ -26,6 +26,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     leader: BrokerId
     leader_epoch: Epoch
     address: str
+    replication_port: int
 
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
@@ -66,6 +67,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
             leader=state.leader,
             leader_epoch=state.leader_epoch,
             address=registration.address,
+            replication_port=registration.replication_port,
         )
 
     def followers(self, topic: str, partition: int) -> dict[BrokerId, str]:

@@ -10,7 +10,7 @@ The follower's end, for one leader, over all connections to it:
 | asked                         | an answer counts with the number of the partition's last fetch on this connection   |
 | received, and it was taken    | the partition is due again                                                          |
 | received, and its disk waits  | another thread takes it: it may cut the log, or the disk was slow just before, and  |
-|                               | has not been fast FAST_AGAIN times since                                            |
+|                               | has not been fast often since (engine.slow_disks)                                   |
 | received, and it failed       | the partition is due after BACKOFF_MS, doubled with each failure in a row           |
 | nothing was received for long | the connection is given up, if the leader has sent a sign of life before            |
 | ended                         | a rest, doubled each time until something is received again                         |
@@ -45,6 +45,7 @@ import msgspec
 from spark_replication.engine.fetch_answers import answer_to
 from spark_replication.engine.partition import FindPartition
 from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.slow_disks import SlowDisks
 from spark_replication.errors import NotReady, ReplicationError, StaleBrokerEpoch, error_of
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.replication import ALIVE, FetchedPartition, FetchFrame, FetchPartition
@@ -53,9 +54,6 @@ from spark_replication.ports import LogSlice, Records
 
 BACKOFF_MS = 20
 BACKOFF_MS_MAX = 1_000
-SLOW_MS = 50  # a disk that took so long for one answer may take as long for the next
-SLOW_FOR_MS = 5_000
-FAST_AGAIN = 8  # a disk that was fast so many times in a row is slow no longer
 ADDRESS_LOOK_MS = 1_000  # between two look-ups of a leader that refuses, whatever the number of partitions
 FETCHES_PER_FRAME_MAX = 1_000
 ANSWERS_PER_SEND_MAX = 128
@@ -83,9 +81,7 @@ class FollowerEnd:
         self._failures: dict[TopicPartition, int] = {}
         #: For the next frame.
         self._asks: list[FetchPartition] = []
-        self._slow_until_ms: dict[TopicPartition, float] = {}
-        #: How many answers in a row a slow disk has taken fast.
-        self._fast: dict[TopicPartition, int] = {}
+        self._slow = SlowDisks()
         #: The last fetch of each partition that has no answer yet, with the number of its frame.
         self._outstanding: dict[TopicPartition, tuple[int, FetchPartition]] = {}
         self._number = 0
@@ -186,18 +182,11 @@ class FollowerEnd:
     def may_wait(self, fetch: FetchPartition, answer: FetchedPartition, now_ms: float) -> bool:
         """Whether taking this answer may wait for the disk: it may cut the log, or the disk was slow a moment ago."""
         may_cut = answer.diverging is not None or answer.log_start > fetch.offset
-        return may_cut or self._slow_until_ms.get(fetch.topic_partition, 0.0) > now_ms
+        return may_cut or self._slow.has(fetch.topic_partition, now_ms)
 
     def took(self, partition: TopicPartition, took_ms: float, now_ms: float, *, wrote: bool) -> None:
-        """Notes how long an answer took to be taken, without the time in which it waited for its turn. An answer that
-        wrote nothing does not show that the disk is fast."""
-        if took_ms >= SLOW_MS:
-            self._slow_until_ms[partition] = now_ms + SLOW_FOR_MS
-            self._fast[partition] = 0
-        elif wrote and partition in self._fast:
-            self._fast[partition] += 1
-            if self._fast[partition] == FAST_AGAIN:
-                del self._fast[partition], self._slow_until_ms[partition]
+        """See SlowDisks.took."""
+        self._slow.took(partition, took_ms, now_ms, wrote=wrote)
 
     def answered(self, partition: TopicPartition) -> None:
         self._failures.pop(partition, None)

@@ -6,6 +6,7 @@ registry. Users rely on the names and helps: `conf/alerts.yml` and `conf/grafana
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from typing import TypeVar
@@ -15,7 +16,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from spark_replication.transport.meter import BOUNDS_S, Meter, Traffic
+from spark_replication.transport.meter import BOUNDS_S, Meter, Traffic, durations_of, moved_in_all
 
 PREFIX = "spark_replication_"
 Of = TypeVar("Of", bound=Sequence[str])
@@ -69,20 +70,20 @@ def counter_named_by_kip(name: str, meaning: str, value: float) -> Metric:
 
 
 def requests(*meters: Meter) -> Iterator[Metric]:
-    """The durations and refusals of requests. No two meters may have a kind of request in common."""
+    """The durations and refusals of requests, as if one meter had counted all of them."""
     took = HistogramMetricFamily(
         PREFIX + "request_seconds",
         "How long requests took, by kind: an action, put (a batch until it is answered) or get (a read until its first "
         "look).",
         labels=["request"],
     )
-    refused: dict[tuple[str, str], int] = {}
+    refused: Counter[tuple[str, str]] = Counter()
     for meter in meters:
-        for kind, durations in meter.durations().items():
-            below = accumulate(durations.counts)
-            bounds = (*map(str, BOUNDS_S), "+Inf")
-            took.add_metric([kind], list(zip(bounds, map(float, below), strict=True)), sum_value=durations.sum_s)
         refused.update(meter.refusals())
+    for kind, durations in durations_of(meters).items():
+        below = accumulate(durations.counts)
+        bounds = (*map(str, BOUNDS_S), "+Inf")
+        took.add_metric([kind], list(zip(bounds, map(float, below), strict=True)), sum_value=durations.sum_s)
     yield took
     yield counters(
         "refused_requests",
@@ -92,9 +93,9 @@ def requests(*meters: Meter) -> Iterator[Metric]:
     )
 
 
-def traffic(name: str, meaning: str, moved: Traffic) -> Iterator[Metric]:
+def traffic(name: str, meaning: str, *moved: Traffic) -> Iterator[Metric]:
     """Counters of batches, records and bytes. `meaning` is what they did."""
-    so_far = moved.so_far
+    so_far = moved_in_all(moved)
     yield counter(f"{name}_batches", f"Batches that {meaning}.", so_far.batches)
     yield counter(f"{name}_records", f"Records that {meaning}.", so_far.records)
     yield counter(f"{name}_bytes", f"Bytes of batches that {meaning}, as they are stored.", so_far.bytes)

@@ -1,20 +1,15 @@
 """The frames between a follower and its leader. Each pair of brokers has one connection, opened by the follower.
 
-Each partition's fetch is answered on its own, once the leader has something for it. `type` tells the frames apart. An
-unknown version is refused as such, even if the fields are unknown, too.
+Each partition's fetch is answered on its own, once the leader has something for it.
 """
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated
 
 import msgspec
 
-from spark_replication import decoding
-from spark_replication.decoding import UNDECODABLE
-from spark_replication.errors import InvalidRequest
-from spark_replication.messages.envelope import NONE, Message, Part, Versioned, check_version
+from spark_replication.messages.envelope import NONE, Message, Part
 from spark_replication.model import (
     OFFSET_MAX,
     BrokerId,
@@ -140,21 +135,4 @@ class ErrorFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="erro
     message: str
 
 
-Frame = HelloFrame | ChallengeFrame | ProofFrame | FetchFrame | FetchedFrame | ErrorFrame
 ALIVE_FRAME = FetchedFrame(number=ALIVE, partition=FetchedPartition(topic="", partition=0, topic_id="", leader_epoch=0))
-_frame_encoder = msgspec.msgpack.Encoder()
-
-
-def to_frame(frame: Frame) -> bytes:
-    return _frame_encoder.encode(frame)
-
-
-def from_frame(data: bytes | memoryview) -> Frame:
-    try:
-        frame: Frame = decoding.from_msgpack(data, Frame)
-    except UNDECODABLE as error:
-        with suppress(*UNDECODABLE):  # a newer version may have other fields: then its version is the better answer
-            check_version(decoding.from_msgpack(data, Versioned).v, Message)
-        raise InvalidRequest(f"not a replication frame: {error}") from error
-    check_version(frame.v, type(frame))
-    return frame

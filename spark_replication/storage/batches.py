@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,6 +27,7 @@ from spark_replication.config import Compression
 from spark_replication.core.controller.widening import SchemaChange
 from spark_replication.errors import (
     BatchTooLarge,
+    BrokerNotAvailable,
     CorruptLog,
     CorruptState,
     InvalidRequest,
@@ -37,6 +39,7 @@ from spark_replication.errors import (
 from spark_replication.model import TopicConfig
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.index import ENTRY_BYTES, Buffer, IndexEntry, decode_entries
+from spark_replication.storage.ipc_message import is_plain_batch
 
 SCHEMAS_REMEMBERED = 1_000
 ROWS_MAX = (1 << 31) - 1  # of a batch, whose bytes do not bound it: rows of a null column take none
@@ -184,6 +187,54 @@ def prepare(
         sequence=sequence,
         any_order=any_order,
     )
+
+
+def serialized(batch: pa.RecordBatch) -> tuple[memoryview, int]:
+    """A batch as a client sends it, and its CRC-32C."""
+    message = memoryview(batch.serialize())
+    return message, _checksum(message)
+
+
+def as_sent(
+    message: Buffer,
+    schema: pa.Schema,
+    topic: TopicSchema,
+    *,
+    crc: int,
+    batch_bytes_max: int,
+    compression: Compression = "none",
+    **numbers: Any,
+) -> PreparedBatch:
+    """Prepare a batch that a client has serialised with this schema, without compression.
+
+    It is serialised again: that costs as much as the copy that is needed anyway, and what is stored depends neither on
+    the client's Arrow nor on its mistakes. As a rule this gives the client's own bytes, so that one checksum serves for
+    both."""
+    try:
+        if not is_plain_batch(message):
+            raise InvalidRequest("the payload is not one IPC message of a record batch without compression")
+        prepared = prepare(
+            _read(message, schema), topic, batch_bytes_max=batch_bytes_max, compression=compression, **numbers
+        )
+    except ReplicationError:
+        _refuse_damaged(message, crc)
+        raise
+    if prepared.crc != crc:
+        _refuse_damaged(message, crc)
+    return prepared
+
+
+def _read(message: Buffer, schema: pa.Schema) -> pa.RecordBatch:
+    """A view of the message, which is not checked."""
+    try:
+        return pa.ipc.read_record_batch(pa.py_buffer(message), schema)
+    except (pa.ArrowException, OSError, EOFError) as error:
+        raise InvalidRequest(f"the batch is not sound Arrow data: {error}") from error
+
+
+def _refuse_damaged(message: Buffer, crc: int) -> None:
+    if _checksum(memoryview(message)) != crc:
+        raise BrokerNotAvailable("the batch came damaged, since it does not have its CRC-32C: send it again")
 
 
 def _refuse_over(bytes_max: int, size: int, rows: int, where: str) -> None:

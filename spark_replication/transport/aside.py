@@ -1,4 +1,4 @@
-"""A few threads for work that may wait for a disk: they do it for a loop, and post the result to it."""
+"""A few threads for work that may take long, or wait for a disk: they do it for a loop, and post the result to it."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ Result = TypeVar("Result")
 
 
 class Aside:
-    """The queue is bounded by the number of partitions: each has one fetch, or one answer, at a time."""
+    """The queue is bounded by the number of partitions: each has one fetch, one answer, and one batch of each producer,
+    at a time."""
 
-    def __init__(self, loop: SocketLoop, threads: int) -> None:
+    def __init__(self, loop: SocketLoop, threads: int, *, name: str) -> None:
         self._loop = loop
         self._asked: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._threads = [
-            threading.Thread(target=self._run, name="replication-aside", daemon=True) for _ in range(threads)
-        ]
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for _ in range(threads)]
 
     def start(self) -> None:
         for thread in self._threads:

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import NamedTuple, overload
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
-from spark_replication.messages.replication import Frame, from_frame, to_frame
+from spark_replication.messages.frames import Frame, from_frame, to_frame
 from spark_replication.ports import StoredBytes
 from spark_replication.transport.tls_channel import TlsChannel
 
@@ -56,11 +56,12 @@ class FrameReceiver:
 
     def __init__(self, connection: Channel, frame_bytes_max: int) -> None:
         self._connection = connection
-        self._frame_bytes_max = frame_bytes_max
+        #: A longer frame ends the connection.
+        self.frame_bytes_max = frame_bytes_max
         self._view = memoryview(bytearray(HANDSHAKE_BYTES_MAX))
         self._start = 0
         self._filled = 0
-        self.is_drained = False  # whether the last recv found nothing
+        self.is_drained = False  # whether the last recv left nothing, as far as it could know
 
     def receive_first(self, before_recv: Callable[[], None]) -> Frame:
         """The next frame of a handshake, however many recvs it takes. Only before the first `receive`.
@@ -95,7 +96,7 @@ class FrameReceiver:
             return
         if received == 0:
             raise BrokerNotAvailable("the peer closed the connection")
-        self.is_drained = False
+        self.is_drained = received < len(room)
         self._filled += received
 
     def whole(self) -> list[ReceivedFrame]:
@@ -112,10 +113,11 @@ class FrameReceiver:
             return _LENGTHS.size
         header, payload = _LENGTHS.unpack_from(self._view, self._start)
         length = int(_LENGTHS.size + header + payload)
-        if length > self._frame_bytes_max:
+        if length > self.frame_bytes_max:
             raise InvalidRequest(
-                f"a frame of {length} bytes is over replication.frame.bytes.max={self._frame_bytes_max}: "
-                "this is no broker, or its settings differ, or one side speaks TLS (security.mode)"
+                f"a frame of {length} bytes is over {self.frame_bytes_max} (replication.frame.bytes.max, or what "
+                "batch.bytes.max needs): the peer speaks something else, or its settings differ, or one side speaks "
+                "TLS (security.mode)"
             )
         return length
 

@@ -1,13 +1,15 @@
 """How a replication connection begins, on both sides.
 
-The follower says who it is. If the cluster has a token, both sides prove that they know it, without sending it.
+A follower says who it is, and a client says that it is one. If the cluster has a token, both sides prove that they know
+it, without sending it.
 
 ```
-follower                                leader
-Hello(who, nonce)              ───▶
+follower, or client                     leader
+Hello, or Client(nonce)        ───▶
                                ◀───    Challenge(nonce)
 Proof(HMAC of all the above)   ───▶
                                ◀───    Proof, or Error
+                               ◀───    Welcome, to a client
 ```
 
 The leader proves nothing to a stranger, who could try guesses against a proof. A proof covers both nonces, so that it
@@ -23,18 +25,19 @@ from msgspec import UNSET
 from msgspec.structs import replace
 
 from spark_replication.errors import AuthenticationFailed, InvalidRequest, error_of
+from spark_replication.messages.frames import Frame
+from spark_replication.messages.lane import ClientFrame, WelcomeFrame
 from spark_replication.messages.replication import (
     NONCE_BYTES,
     ChallengeFrame,
     ErrorFrame,
-    Frame,
     HelloFrame,
     ProofFrame,
 )
 from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
-from spark_replication.transport.token import Token
+from spark_replication.transport.token import Token, caller_of
 
-_CHECK_FILES = "compare security.mode and security.token.file of both brokers"
+_CHECK_FILES = "compare security.mode and security.token.file of both sides"
 
 
 class _Opening:
@@ -70,44 +73,64 @@ def introduce(
 ) -> None:
     """The follower's side."""
     opening = _Opening(channel, receiver, timeout_s)
+    _introduce(opening, hello, token)
+    opening.over()
+
+
+def introduce_client(
+    channel: Channel, receiver: FrameReceiver, hello: ClientFrame, token: Token | None, timeout_s: float
+) -> WelcomeFrame:
+    """The client's side."""
+    opening = _Opening(channel, receiver, timeout_s)
+    _introduce(opening, hello, token)
+    welcome = opening.hear()
+    if not isinstance(welcome, WelcomeFrame):
+        raise InvalidRequest(f"a broker welcomes a client, and does not send {type(welcome).__name__}")
+    opening.over()
+    return welcome
+
+
+def _introduce(opening: _Opening, hello: HelloFrame | ClientFrame, token: Token | None) -> None:
     if token is None:
         opening.say(hello)
-        opening.over()
         return
     hello = replace(hello, nonce=os.urandom(NONCE_BYTES))
     opening.say(hello)
     challenge = opening.hear()
     if not isinstance(challenge, ChallengeFrame):
         raise AuthenticationFailed(f"the leader did not ask for the token: {_CHECK_FILES}")
-    opening.say(ProofFrame(proof=token.proof("follower", hello, challenge.nonce)))
+    opening.say(ProofFrame(proof=token.proof(caller_of(hello), hello, challenge.nonce)))
     answer = opening.hear()
     if not isinstance(answer, ProofFrame) or not token.proven(answer.proof, "leader", hello, challenge.nonce):
         raise AuthenticationFailed(f"the leader does not know this cluster's token: {_CHECK_FILES}")
-    opening.over()
 
 
-def admitted(channel: Channel, receiver: FrameReceiver, token: Token | None, timeout_s: float) -> HelloFrame:
-    """The leader's side. Returns the Hello that says who the follower is."""
+def admitted(
+    channel: Channel, receiver: FrameReceiver, token: Token | None, timeout_s: float
+) -> HelloFrame | ClientFrame:
+    """The leader's side. Returns what the other side says of itself."""
     opening = _Opening(channel, receiver, timeout_s)
     hello = opening.hear()
-    if not isinstance(hello, HelloFrame):
-        raise InvalidRequest(f"a connection begins with Hello, not with {type(hello).__name__}")
+    if not isinstance(hello, (HelloFrame, ClientFrame)):
+        raise InvalidRequest(f"a connection begins with Hello or Client, not with {type(hello).__name__}")
     if token is None and hello.nonce is not UNSET:
-        raise AuthenticationFailed(f"the follower wants proof of a token, and none is set here: {_CHECK_FILES}")
+        raise AuthenticationFailed(
+            f"the {caller_of(hello)} wants proof of a token, and none is set here: {_CHECK_FILES}"
+        )
     if token is not None:
         _check(opening, hello, token)
     opening.over()
     return hello
 
 
-def _check(opening: _Opening, hello: HelloFrame, token: Token) -> None:
+def _check(opening: _Opening, hello: HelloFrame | ClientFrame, token: Token) -> None:
     if hello.nonce is UNSET:
         raise AuthenticationFailed(
-            f"this broker wants proof of the cluster's token, and a follower has none: {_CHECK_FILES}"
+            f"this broker wants proof of the cluster's token, and a {caller_of(hello)} has none: {_CHECK_FILES}"
         )
     nonce = os.urandom(NONCE_BYTES)
     opening.say(ChallengeFrame(nonce=nonce))
     answer = opening.hear()
-    if not isinstance(answer, ProofFrame) or not token.proven(answer.proof, "follower", hello, nonce):
-        raise AuthenticationFailed(f"a follower does not know this cluster's token: {_CHECK_FILES}")
+    if not isinstance(answer, ProofFrame) or not token.proven(answer.proof, caller_of(hello), hello, nonce):
+        raise AuthenticationFailed(f"a {caller_of(hello)} does not know this cluster's token: {_CHECK_FILES}")
     opening.say(ProofFrame(proof=token.proof("leader", hello, nonce)))

@@ -11,6 +11,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
+from operator import add
 from typing import NamedTuple
 
 from spark_replication.errors import ReplicationError
@@ -36,6 +37,9 @@ class Took(NamedTuple):
     #: longer than all bounds.
     counts: tuple[int, ...]
     sum_s: float
+
+    def with_(self, other: Took) -> Took:
+        return Took(tuple(map(add, self.counts, other.counts)), self.sum_s + other.sum_s)
 
 
 class _Durations:
@@ -100,6 +104,19 @@ class Moved(NamedTuple):
     batches: int = 0
     records: int = 0
     bytes: int = 0
+
+
+def durations_of(meters: Iterable[Meter]) -> dict[str, Took]:
+    """How long requests of each kind took. Several servers may count one kind: batches come by Flight and by frames."""
+    found: dict[str, Took] = {}
+    for meter in meters:
+        for kind, took in meter.durations().items():
+            found[kind] = found[kind].with_(took) if kind in found else took
+    return found
+
+
+def moved_in_all(traffic: Iterable[Traffic]) -> Moved:
+    return Moved(*map(sum, zip(*(each.so_far for each in traffic), strict=True)))
 
 
 class Traffic:

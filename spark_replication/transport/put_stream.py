@@ -25,21 +25,19 @@ import pyarrow as pa
 from msgspec.structs import replace
 from pyarrow import flight
 
-from spark_replication.config import Compression, Settings
+from spark_replication.config import Settings
 from spark_replication.core.replica.producers import Place
-from spark_replication.core.replica.refused_lanes import RefusedLanes
 from spark_replication.engine.partition import Partition
+from spark_replication.engine.puts import Puts, numbers_of
 from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
 from spark_replication.messages import records
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import Ack, BatchMetadata, Refusal
-from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, prepare
 from spark_replication.transport.limits import Room
 from spark_replication.transport.meter import PUT, Meter, Traffic
 
 _DEFAULT = BatchMetadata()
-_NO_PRODUCER = -1
 
 
 class MetadataWriter(Protocol):
@@ -222,7 +220,7 @@ class PutStream:
         self._now_ms = now_ms
         self._room = room
         self._traffic = traffic
-        self._refused = RefusedLanes()
+        self._puts = Puts()
         self._answers = answers(
             unanswered_max=settings.stream_unanswered_max,
             timeout_ms=settings.request_timeout_ms,
@@ -248,43 +246,36 @@ class PutStream:
             answer = self._answers.next()
             if answer is None:
                 return
-            try:
-                self._append(chunk.data, chunk.app_metadata, answer)
-            except ReplicationError as error:
-                answer.fill(error)
+            self._take(chunk.data, chunk.app_metadata, answer)
 
-    def _append(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, answer: PendingAnswer) -> None:
-        if batch is None:
-            raise InvalidRequest("metadata came without a batch")
-        asked = _DEFAULT if metadata is None else from_json(metadata.to_pybytes(), BatchMetadata)
-        self._refused.check(asked)
+    def _take(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, answer: PendingAnswer) -> None:
         try:
-            partition = self._find(asked.partition)
-            # A batch over the cap is refused before anything is made of it, so it takes no more room than the cap.
-            size = min(batch.get_total_buffer_size(), self._batch_bytes_max)
-            self._room.take(size)
-            try:
-                prepared = self._prepared(batch, asked, partition.compression)
-                with partition as replica:
-                    replica.produce(prepared, acks=asked.acks, now_ms=self._now_ms(), acknowledge=answer.fill)
-                self._traffic.moved(batches=1, records=prepared.rows, count_bytes=len(prepared.message))
-            finally:
-                self._room.give_back(size)
-        except ReplicationError:
-            self._refused.refused(asked)
-            raise
+            if batch is None:
+                raise InvalidRequest("metadata came without a batch")
+            asked = _DEFAULT if metadata is None else from_json(metadata.to_pybytes(), BatchMetadata)
+        except ReplicationError as error:
+            answer.fill(error)
+            return
+        self._puts.put(asked, lambda: self._append(batch, asked, answer), answer.fill)
 
-    def _prepared(self, batch: pa.RecordBatch, asked: BatchMetadata, compression: Compression) -> PreparedBatch:
-        return prepare(
-            batch,
-            self._schema_of(),
-            batch_bytes_max=self._batch_bytes_max,
-            compression=compression,
-            producer=_NO_PRODUCER if asked.producer is None else asked.producer,
-            producer_epoch=_NO_PRODUCER if asked.producer is None else asked.epoch,
-            sequence=_NO_PRODUCER if asked.sequence is None else asked.sequence,
-            any_order=asked.any_order,
-        )
+    def _append(self, batch: pa.RecordBatch, asked: BatchMetadata, answer: PendingAnswer) -> None:
+        partition = self._find(asked.partition)
+        # A batch over the cap is refused before anything is made of it, so it takes no more room than the cap.
+        size = min(batch.get_total_buffer_size(), self._batch_bytes_max)
+        self._room.take(size)
+        try:
+            prepared = prepare(
+                batch,
+                self._schema_of(),
+                batch_bytes_max=self._batch_bytes_max,
+                compression=partition.compression,
+                **numbers_of(asked),
+            )
+            with partition as replica:
+                replica.produce(prepared, acks=asked.acks, now_ms=self._now_ms(), acknowledge=answer.fill)
+            self._traffic.moved(batches=1, records=prepared.rows, count_bytes=len(prepared.message))
+        finally:
+            self._room.give_back(size)
 
 
 def _told(answer: PendingAnswer) -> Ack | Refusal:

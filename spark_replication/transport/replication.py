@@ -1,4 +1,5 @@
-"""Broker to broker: both sides of replication, as the engine sees them (ports.FollowerLinks).
+"""Broker to broker: both sides of replication, as the engine sees them (ports.FollowerLinks). Producers connect to the
+same port, and their batches come by the same loop (`lane`).
 
 There is one TCP connection from each follower broker to each leader broker, for all partitions. The fetch of an idle
 partition waits at the leader and costs nothing.
@@ -13,7 +14,9 @@ from spark_replication.config import Settings
 from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.storage.batches import TopicSchema
 from spark_replication.transport.aside import Aside
+from spark_replication.transport.producer_connection import Lane
 from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
 from spark_replication.transport.replication_server import ReplicationServer
 from spark_replication.transport.security import Security
@@ -40,8 +43,10 @@ class Replication:
         security: Security,
         find: FindPartition,
         address_of: AddressOf,
+        schema_of: Callable[[str], TopicSchema],
         now_ms: Callable[[], int],
     ) -> None:
+        """schema_of: finds the schema of a topic, for the batches of producers."""
         frame_bytes_max = settings.replication_frame_bytes_max
         # A frame holds at least one batch, and an index entry for each batch: never more than twice the data.
         needed = 2 * max(settings.replica_fetch_bytes_max, settings.batch_bytes_max) + HEADER_BYTES_MAX
@@ -50,7 +55,9 @@ class Replication:
                 f"replication.frame.bytes.max={frame_bytes_max} is too small for replica.fetch.bytes.max and "
                 f"batch.bytes.max: {needed} at least"
             )
-        self._aside = Aside(loop, ASIDE_THREADS)
+        self._aside = Aside(loop, ASIDE_THREADS, name="replication-aside")
+        self._put_aside = Aside(loop, ASIDE_THREADS, name="put-aside")
+        self.lane = Lane(loop, self._put_aside, find, schema_of, settings, now_ms=now_ms)
         self._server = ReplicationServer(
             host,
             loop,
@@ -59,6 +66,7 @@ class Replication:
             security=security,
             find=find,
             frame_bytes_max=frame_bytes_max,
+            lane=self.lane,
             now_ms=now_ms,
         )
         self._client = ReplicationClient(
@@ -78,6 +86,7 @@ class Replication:
 
     def start(self) -> None:
         self._aside.start()
+        self._put_aside.start()
         self._server.start()
 
     def registered(self, broker_epoch: int) -> None:
@@ -88,6 +97,7 @@ class Replication:
         self._client.close()
         self._server.close()
         self._aside.stop(CLOSE_TIMEOUT_S)
+        self._put_aside.stop(CLOSE_TIMEOUT_S)
 
     # ports.FollowerLinks
 

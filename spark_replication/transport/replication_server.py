@@ -1,4 +1,5 @@
 """Replication, the leader's side: a follower connects, says who it is, and fetches all it follows over one connection.
+Producers connect here, too (transport.producer_connection).
 
 One thread accepts connections, and another shakes hands with each newcomer. After that the connection is the loop's,
 which reads fetches and sends answers. engine.fetch_session decides who is answered, and when. An answer is made once
@@ -29,18 +30,21 @@ from spark_replication.engine.partition import FindPartition
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
+    MisroutedCall,
     Overloaded,
     ReplicationError,
     StartFailed,
     WrongCluster,
 )
 from spark_replication.messages.envelope import NONE
+from spark_replication.messages.lane import ClientFrame
 from spark_replication.messages.replication import (
     ALIVE_FRAME,
     ErrorFrame,
     FetchedFrame,
     FetchFrame,
     FetchPartition,
+    HelloFrame,
 )
 from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import Records, StoredSlice
@@ -59,6 +63,7 @@ from spark_replication.transport.frames import (
 )
 from spark_replication.transport.handshake import admitted
 from spark_replication.transport.meter import CONNECTION, FETCH, Meter, Traffic
+from spark_replication.transport.producer_connection import Lane, ProducerConnection
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import Connected, SocketLoop
 
@@ -88,6 +93,7 @@ class ReplicationServer:
         security: Security,
         find: FindPartition,
         frame_bytes_max: int,
+        lane: Lane,
         now_ms: Callable[[], int],
     ) -> None:
         """Listens at once, on a port that the system chooses; serves from `start` on."""
@@ -97,6 +103,7 @@ class ReplicationServer:
         self.cluster_id = cluster_id
         self.security = security
         self.frame_bytes_max = frame_bytes_max
+        self.lane = lane
         self.now_ms = now_ms
         self.meter = Meter(())
         self.sent = Traffic()
@@ -104,6 +111,8 @@ class ReplicationServer:
         self._closed = False
         #: All sockets, each with the thread that shakes hands; None once the connection is the loop's. Under the lock.
         self._connections: dict[socket.socket, threading.Thread | None] = {}
+        #: Those of producers among them, once it is known. Under the lock.
+        self._producers: set[socket.socket] = set()
         #: Only the loop uses it.
         self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(find)
         self._load = Load()
@@ -149,7 +158,7 @@ class ReplicationServer:
         while (connection := self._acceptor.next()) is not None:
             thread = threading.Thread(target=self._greet, args=(connection,), name="replication-hello", daemon=True)
             with self._lock:
-                closed, full = self._closed, len(self._connections) >= CONNECTIONS_MAX
+                closed, full = self._closed, len(self._connections) - len(self._producers) >= CONNECTIONS_MAX
                 if not closed and not full:
                     self._connections[connection] = thread
             if closed or full:
@@ -175,19 +184,47 @@ class ReplicationServer:
             channel = self.security.accepted(connection, HELLO_TIMEOUT_S)
             receiver = FrameReceiver(channel, self.frame_bytes_max)
             hello = admitted(channel, receiver, self.security.token, HELLO_TIMEOUT_S)
-            if hello.cluster_id != self.cluster_id:
-                raise WrongCluster(f"this broker is of cluster {self.cluster_id}, not of {hello.cluster_id}")
+            self._require_own_cluster(hello)
+            joining = (
+                self._follower(connection, channel, receiver, hello)
+                if isinstance(hello, HelloFrame)
+                else self._producer(connection, channel, receiver)
+            )
         except (OSError, ReplicationError) as error:
             if self.is_refusal(error):
                 _refuse(channel, error)
             self._close_one(connection)
             return
-        end = LeaderEnd(hello.broker_id, hello.broker_epoch)
-        follower = FollowerConnection(self, channel, receiver, end, partial(self._close_one, connection))
         with self._lock:
             self._connections[connection] = None
         channel.setblocking(False)
-        self.loop.post(follower.begin)
+        self.loop.post(joining.begin)
+
+    def _require_own_cluster(self, hello: HelloFrame | ClientFrame) -> None:
+        if hello.cluster_id == self.cluster_id:
+            return
+        differs = f"this broker is of cluster {self.cluster_id}, not of {hello.cluster_id}"
+        if isinstance(hello, HelloFrame):
+            raise WrongCluster(differs)
+        if hello.cluster_id:  # this broker may have the port of one that has ended
+            raise MisroutedCall(f"{differs}: reload routes and retry")
+
+    def _follower(
+        self, connection: socket.socket, channel: Channel, receiver: FrameReceiver, hello: HelloFrame
+    ) -> FollowerConnection:
+        end = LeaderEnd(hello.broker_id, hello.broker_epoch)
+        return FollowerConnection(self, channel, receiver, end, partial(self._close_one, connection))
+
+    def _producer(self, connection: socket.socket, channel: Channel, receiver: FrameReceiver) -> ProducerConnection:
+        """Overloaded: there are too many. Followers never wait for producers."""
+        producers_max = self.lane.settings.flight_writes_max
+        with self._lock:
+            if len(self._producers) >= producers_max:
+                raise Overloaded(f"{producers_max} producers (flight.writes.max) are connected: retry later")
+            self._producers.add(connection)
+        receiver.frame_bytes_max = self.lane.frame_bytes_max
+        close = partial(self._close_one, connection)
+        return ProducerConnection(self.lane, channel, receiver, is_refusal=self.is_refusal, close=close)
 
     def is_refusal(self, error: OSError | ReplicationError) -> TypeGuard[ReplicationError]:
         """Whether to tell the peer why its connection ends."""
@@ -204,6 +241,7 @@ class ReplicationServer:
     def _close_one(self, connection: socket.socket) -> None:
         with self._lock:
             self._connections.pop(connection, None)
+            self._producers.discard(connection)
         connection.close()
 
 

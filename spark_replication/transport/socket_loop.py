@@ -31,6 +31,9 @@ TOGETHER_S = 0.01
 class Connected(ABC):
     """A connection that the loop looks after."""
 
+    #: While this is False after a turn, nothing is read.
+    reads = True
+
     def __init__(self, channel: Channel) -> None:
         self.number = channel.fileno()  # names it until it has ended
         #: While anything is left in it, the connection has a turn whenever the socket takes more.
@@ -74,7 +77,8 @@ class SocketLoop:
         self._timers: list[tuple[float, int, Callable[[], None]]] = []  # a heap; the number orders equal times
         self._timers_set = 0
         self._due: dict[int, float] = {}  # when a connection's next turn comes by a timer
-        self._waits_to_send: set[int] = set()
+        #: What each connection waits for, if that is not what it began with.
+        self._waits_for: dict[int, int] = {}
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -155,7 +159,7 @@ class SocketLoop:
         self._epoll.unregister(number)
         self._touched.pop(number, None)
         self._due.pop(number, None)
-        self._waits_to_send.discard(number)
+        self._waits_for.pop(number, None)
         connection.ended(error)
 
     def _stop(self) -> None:
@@ -204,10 +208,13 @@ class SocketLoop:
         if due_ms < self._due.get(number, math.inf):
             self._due[number] = due_ms
             self.at(due_ms, partial(self._turn_is_due, connection))
-        owes = bool(connection.outbox)
-        if owes != (number in self._waits_to_send):
-            self._waits_to_send ^= {number}
-            self._epoll.modify(number, select.EPOLLIN | (select.EPOLLOUT if owes else 0))
+        # A peer that closes is noticed, even if nothing is read from it.
+        waits_for = select.EPOLLIN if connection.reads else select.EPOLLRDHUP
+        if connection.outbox:
+            waits_for |= select.EPOLLOUT
+        if waits_for != self._waits_for.get(number, select.EPOLLIN):
+            self._waits_for[number] = waits_for
+            self._epoll.modify(number, waits_for)
 
     def _turn_is_due(self, connection: Connected) -> None:
         if self._connections.get(connection.number) is connection:

@@ -9,6 +9,7 @@ from typing import Literal, NoReturn
 import msgspec
 
 from spark_replication.errors import InvalidConfig
+from spark_replication.messages.lane import ClientFrame
 from spark_replication.messages.replication import HelloFrame
 
 AUTHORIZATION = "authorization"
@@ -18,7 +19,8 @@ _SCHEME = "bearer "
 _PROOF_VERSION = "spark_replication replication 1"
 _SEAL_VERSION = "spark_replication seal 1"
 
-Side = Literal["follower", "leader"]
+Caller = Literal["follower", "client"]
+Side = Literal[Caller, "leader"]
 
 
 class Token:
@@ -57,10 +59,15 @@ class Token:
         """A seal of this text, which only a holder of the secret can make. It cannot be used as a proof."""
         return hmac.digest(self._secret, f"{_SEAL_VERSION} {said}".encode(), "sha256").hex()
 
-    def proof(self, side: Side, hello: HelloFrame, leader_nonce: bytes) -> bytes:
+    def proof(self, side: Side, hello: HelloFrame | ClientFrame, leader_nonce: bytes) -> bytes:
         """Proves that this side knows the secret, for this connection and this life of the follower only."""
-        said = (_PROOF_VERSION, side, hello.cluster_id, hello.broker_id, hello.broker_epoch, hello.nonce, leader_nonce)
+        who = (hello.broker_id, hello.broker_epoch) if isinstance(hello, HelloFrame) else (caller_of(hello),)
+        said = (_PROOF_VERSION, side, hello.cluster_id, *who, hello.nonce, leader_nonce)
         return hmac.digest(self._secret, msgspec.msgpack.encode(said), "sha256")
 
-    def proven(self, proof: bytes, side: Side, hello: HelloFrame, leader_nonce: bytes) -> bool:
+    def proven(self, proof: bytes, side: Side, hello: HelloFrame | ClientFrame, leader_nonce: bytes) -> bool:
         return hmac.compare_digest(proof, self.proof(side, hello, leader_nonce))
+
+
+def caller_of(hello: HelloFrame | ClientFrame) -> Caller:
+    return "follower" if isinstance(hello, HelloFrame) else "client"

@@ -51,6 +51,7 @@ HW_FALLS = "high_watermark_never_falls"
 MATCH = "logs_match"
 ONCE = "idempotent_batches_once"
 CHAIN = "events_are_a_chain"
+GETS_ON = "producers_get_on"
 LOSS = (ISR, ELR, ACKED, PREFIX)
 # Somebody was not told what everybody is to know.
 UNTOLD = (
@@ -332,7 +333,7 @@ PLANTED_BUGS = (
         "",
         "followers_catch_up",
         profile="drawn",
-        seed=5920,
+        seed=382,
     ),
     bug(
         "take any sequence of an unknown producer, and read on after a refusal",
@@ -647,6 +648,43 @@ PLANTED_BUGS = (
         "            refused(error)\n",
         *UNTOLD,
         seed=40,
+    ),
+    bug(
+        "keep a batch that waits where the next one is received",
+        "engine/put_end.py",
+        "            put.payload = bytes(put.payload)\n",
+        "            pass\n",
+        *UNTOLD,
+        *LOSS,
+        GETS_ON,
+    ),
+    bug(
+        "answer a batch as stored that another thread has refused",
+        "engine/put_end.py",
+        "            self._refuse(put, result)\n",
+        "            put.answer.fill(Place(0, 0))\n            self._done(put)\n",
+        *LOSS,
+    ),
+    bug(
+        "let nothing follow a batch that had to wait",
+        "engine/put_end.py",
+        "        if put.is_late:\n",
+        "        if False:\n",
+        GETS_ON,
+    ),
+    bug(
+        "acknowledge a batch once it is appended",
+        "engine/put_end.py",
+        "        self._accepted(batch)\n",
+        "        put.answer.fill(Place(replica.log.log_end - 1, replica.log.log_end - 1))\n",
+        *LOSS,
+    ),
+    bug(
+        "answer a batch as stored of which nothing is known in time",
+        "engine/put_end.py",
+        "            answer.fill(\n                RequestTimedOut(",
+        "            answer.fill(Place(0, 0)) or (\n                RequestTimedOut(",
+        *LOSS,
     ),
     bug(
         "count a campaign as won whose node is another's",

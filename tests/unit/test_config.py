@@ -183,7 +183,7 @@ def test_an_executors_container_has_room_for_its_broker() -> None:
         settings.index_cache_bytes,
         settings.batch_cache_bytes,
         settings.flight_read_bytes_max,
-        settings.flight_write_bytes_max,
+        settings.flight_write_bytes_max * 5 // 4,
         settings.replication_frame_bytes_max * other_brokers,
     )
     assert room == at_rest + of_spark + (sum(bounds) >> 20)

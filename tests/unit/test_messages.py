@@ -7,10 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from spark_replication.client.put_stream import AnswersOfStream
 from spark_replication.errors import InvalidRequest, ReplicationError, UnsupportedVersion
 from spark_replication.messages.commands import LeaderAndIsr
 from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.frames import Frame, from_frame, to_frame
 from spark_replication.messages.guarding import RenewLease
 from spark_replication.messages.records import Ack, BatchMetadata, ReadTicket
 from spark_replication.messages.replication import (
@@ -20,14 +20,15 @@ from spark_replication.messages.replication import (
     FetchedPartition,
     FetchFrame,
     FetchPartition,
-    Frame,
     HelloFrame,
-    from_frame,
-    to_frame,
 )
 from spark_replication.messages.requests import CreateTopic, WidenTopic
 from spark_replication.model import AtTime, Start, TopicConfig
 from tests.unit.core.stories import FOO, FOO_ID, command, registration, state
+
+
+class Lenient(msgspec.Struct):
+    """Skips what it does not know."""
 
 
 @pytest.mark.parametrize(
@@ -87,7 +88,7 @@ def test_a_ticket_begins_at_one_place(begins: str, start: Start) -> None:
         (b"", CreateTopic, InvalidRequest, "truncated"),
         (b'{"name":"\xff"}', CreateTopic, InvalidRequest, "utf-8"),
         (b'{"x":' + b"[" * 100_000, CreateTopic, InvalidRequest, "unknown field `x`"),
-        (b'{"x":' + b"[" * 100_000, AnswersOfStream, InvalidRequest, "recursion"),  # which skips what it does not know
+        (b'{"x":' + b"[" * 100_000, Lenient, InvalidRequest, "recursion"),
         # A piece of a message has no version of its own: it is an unknown key.
         (b'{"v":2,"base_offset":1,"last_offset":2}', Ack, InvalidRequest, "unknown field `v`"),
         (b'{"acks":2}', BatchMetadata, InvalidRequest, "Invalid enum value 2"),

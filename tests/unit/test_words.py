@@ -14,7 +14,7 @@ import pytest
 
 from spark_replication.config import described
 from spark_replication.messages import actions
-from spark_replication.messages.replication import Frame
+from spark_replication.messages.frames import Frame
 
 PACKAGE = Path(__file__).parents[2] / "spark_replication"
 PAGES = sorted(PACKAGE.glob("*.md"))
@@ -30,7 +30,7 @@ _FRAGMENTS = ("Of", "Those", "By", "With", "From", "Until", "None:", "True:", "F
 _ASIDE = re.compile(r"(?:^|[\s.;])(\w+):\s")
 _COMMENT = re.compile(r"(?:^| )# .*$", re.MULTILINE)
 # What is called with the name of a thread; `_thread` is LocalCluster's.
-_STARTERS = ("Thread", "Worker", "Timers", "Look", "SocketLoop", "ThreadPoolExecutor", "_thread")
+_STARTERS = ("Aside", "Thread", "Worker", "Timers", "Look", "SocketLoop", "ThreadPoolExecutor", "_thread")
 # Spark's settings, and an attribute of kazoo's client.
 _OF_OTHERS = ("spark.sql", "spark.authenticate", "spark.driver", "client.chroot")
 

@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 from spark_replication.admin.bench.load import fill
-from spark_replication.admin.bench.replicate import SCHEMA, FlightStreams, Progress, batch_of
+from spark_replication.admin.bench.replicate import SCHEMA, Lanes, Progress, batch_of
 from spark_replication.client.admin import Admin
 from spark_replication.errors import RequestTimedOut
 from spark_replication.live.local_cluster import LocalCluster
@@ -94,7 +93,7 @@ def stored(session: Session, topic: str = TOPIC) -> dict[TopicPartition, Stored]
 
 
 def write_to_each(cluster: LocalCluster, partitions: Mapping[TopicPartition, PartitionState]) -> None:
-    """Write a batch to each partition, acks=all, over a stream to each leader. A refusal raises: all have leaders."""
+    """Write a batch to each partition, acks=all, by a thread for each leader. A refusal raises: all have one."""
     led: dict[BrokerId, list[int]] = {}
     for partition, state in partitions.items():
         assert state.leader is not None, f"{partition} has no leader"
@@ -106,8 +105,7 @@ def write_to_each(cluster: LocalCluster, partitions: Mapping[TopicPartition, Par
 
 def _write(cluster: LocalCluster, leader: BrokerId, numbers: list[int]) -> None:
     broker = cluster.brokers[leader]
-    connect = partial(cluster.security.client, f"{broker.host}:{broker.port}")
-    streams = FlightStreams(connect, TOPIC, numbers, batch_of(BATCH_BYTES), pids=(broker.pid,))
+    streams = Lanes(cluster, TOPIC, numbers, batch_of(BATCH_BYTES), pids=(broker.pid,))
     try:
         fill(streams, len(numbers))
     finally:

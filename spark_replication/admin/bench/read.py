@@ -17,7 +17,7 @@ from pyarrow import flight
 
 from spark_replication.admin.bench.bare_flight import BareFlight
 from spark_replication.admin.bench.load import cpu_s_of, fill
-from spark_replication.admin.bench.replicate import WHOLE, FlightStreams, Progress, batch_of, started, streams_to
+from spark_replication.admin.bench.replicate import WHOLE, Lanes, Progress, batch_of, started, streams_to
 from spark_replication.client.local_reader import LocalReader
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.messages.envelope import to_json
@@ -56,18 +56,16 @@ def read(sizes: Sequence[int], *, total_bytes: int, rounds: int, progress: Progr
                 yield _figures(cluster, streams, batch, batches, rounds)
 
 
-def _figures(
-    cluster: LocalCluster, streams: FlightStreams, batch: pa.RecordBatch, batches: int, rounds: int
-) -> Figures:
+def _figures(cluster: LocalCluster, streams: Lanes, batch: pa.RecordBatch, batches: int, rounds: int) -> Figures:
     files = _segments(cluster, streams.topic)
     expected = crc32c(batch.column(0).buffers()[1]), batches
     ticket = flight.Ticket(to_json(ReadTicket(topic=streams.topic, partition=0)))
     ours, bare, mapped, local = (float("inf"),) * 4
     used_s = 0.0
-    with BareFlight(batch) as flight_alone:
+    with BareFlight(batch) as flight_alone, cluster.security.client(streams.leader) as client:
         for _ in range(rounds):  # in turn: other work of the machine falls on both
             cpu_s = cpu_s_of(streams.pids)
-            ours = min(ours, _timed(lambda: _look(_batches(streams.client.do_get(ticket))), expected))
+            ours = min(ours, _timed(lambda: _look(_batches(client.do_get(ticket))), expected))
             used_s += cpu_s_of(streams.pids) - cpu_s
             bare = min(bare, _timed(lambda: _look(_batches(flight_alone.batches(batches))), expected))
     for _ in range(rounds):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -14,16 +15,19 @@ from pyarrow import flight
 from spark_replication.admin.bench.bare import RECENT_BYTES, BareLoop
 from spark_replication.admin.bench.load import AnswerReader, Latency, Rate, Target, latency, rate
 from spark_replication.client.deadline import Deadline, persistently
-from spark_replication.client.put_stream import AnswersOfStream
-from spark_replication.errors import error_of
+from spark_replication.client.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
+from spark_replication.client.routes import Routes
+from spark_replication.errors import ReplicationError, error_of
 from spark_replication.live.local_cluster import LocalCluster
-from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.envelope import NONE, to_json
+from spark_replication.messages.lane import PutAnswer
 from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.model import Scalar
 from spark_replication.transport.actions import error_of_flight
 
 BROKERS = 3
 BATCHES_PER_S = 200  # when latency is measured
+CLOSE_S = 5.0
 OPEN_MS = 30_000  # until a broker serves what it was just told to lead
 SCHEMA = pa.schema([("number", pa.int64())])
 # Logs, and the files of the bare loop, keep only what was written last. A virtual machine is slow at the first use of
@@ -105,9 +109,6 @@ def started() -> Iterator[LocalCluster]:
         yield cluster
 
 
-Connect = Callable[[], flight.FlightClient]
-
-
 def batch_of(size: int) -> pa.RecordBatch:
     """A batch of about so many bytes."""
     return pa.record_batch([pa.array(range(max(1, size // 8)), pa.int64())], schema=SCHEMA)
@@ -116,8 +117,8 @@ def batch_of(size: int) -> pa.RecordBatch:
 @contextmanager
 def streams_to(
     cluster: LocalCluster, partitions: int, batch: pa.RecordBatch, config: Mapping[str, Scalar] = RECENT
-) -> Iterator[FlightStreams]:
-    """Streams to a new topic, whose partitions are all led by one broker and lie on the same three."""
+) -> Iterator[Lanes]:
+    """Lanes to a new topic, whose partitions are all led by one broker and lie on the same three."""
     topic = f"bench-{partitions}-{batch.nbytes}"
     created = cluster.admin.create_topic(topic, batch.schema, partitions=1, replication_factor=BROKERS, config=config)
     first = created.partitions[0]
@@ -125,17 +126,12 @@ def streams_to(
         cluster.admin.add_partitions(topic, assignment=dict.fromkeys(range(1, partitions), first.replicas))
     brokers = cluster.brokers
     leader = brokers[first.replicas[0]]
-    connect = partial(cluster.security.client, f"{leader.host}:{leader.port}")
-    for partition in range(partitions):
-        # The partition is led in ZooKeeper, but the broker may not have opened it yet.
-        persistently(partial(_look_into, connect, topic, partition), Deadline(OPEN_MS))
-    streams = FlightStreams(
-        connect,
-        topic,
-        range(partitions),
-        batch,
-        pids=tuple(broker.pid for broker in brokers.values()),
-    )
+    with cluster.security.client(f"{leader.host}:{leader.port}") as client:
+        for partition in range(partitions):
+            # The partition is led in ZooKeeper, but the broker may not have opened it yet.
+            persistently(partial(_look_into, client, topic, partition), Deadline(OPEN_MS))
+    pids = tuple(broker.pid for broker in brokers.values())
+    streams = Lanes(cluster, topic, range(partitions), batch, pids=pids)
     try:
         yield streams
     finally:
@@ -143,56 +139,94 @@ def streams_to(
         cluster.admin.delete_topic(topic)
 
 
-def _look_into(connect: Connect, topic: str, partition: int) -> None:
+def _look_into(client: flight.FlightClient, topic: str, partition: int) -> None:
     """Read nothing of the partition. Raises the refusal if it is not led there."""
     ticket = to_json(ReadTicket(topic=topic, partition=partition, to=0))
-    with connect() as client:
-        try:
-            client.do_get(flight.Ticket(ticket)).read_all()
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise error_of_flight(error) from error
+    try:
+        client.do_get(flight.Ticket(ticket)).read_all()
+    except (flight.FlightError, pa.ArrowException, OSError) as error:
+        raise error_of_flight(error) from error
 
 
-class FlightStreams:
-    """A load.Target: one DoPut stream for all partitions of a topic, as any Flight client opens it; acks=all."""
+class Lanes:
+    """A load.Target: a lane for each of these partitions, as our Producer has them; acks=all."""
 
     def __init__(
-        self, connect: Connect, topic: str, partitions: Sequence[int], batch: pa.RecordBatch, *, pids: tuple[int, ...]
+        self,
+        cluster: LocalCluster,
+        topic: str,
+        partitions: Sequence[int],
+        batch: pa.RecordBatch,
+        *,
+        pids: tuple[int, ...],
     ) -> None:
         self.topic = topic
         self.streams = len(partitions)
         self.batch_bytes = batch.serialize().size
         self.pids = pids
         self._batch = batch
-        self._metadata = [pa.py_buffer(to_json(BatchMetadata(partition=number))) for number in partitions]
         self._answers = AnswerReader(self.streams)
-        self._sent: dict[int, int] = {}  # the stream of each batch without an answer, by the batch's number
-        self._number = 0
-        self.client = connect()
-        self._writer, reader = self.client.do_put(flight.FlightDescriptor.for_path(topic), batch.schema)
-        self._receiving = threading.Thread(target=self._receive, args=(reader,), name="bench-answers", daemon=True)
-        self._receiving.start()
+        self._routes = Routes(cluster.bootstrap, cluster.security)
+        self._links = LeaderLinks(self._routes.security)
+        self._owners = [_Stream(self, number, BatchMetadata(partition=each)) for number, each in enumerate(partitions)]
+        for owner, partition in zip(self._owners, partitions, strict=True):
+            route = self._routes.route(topic, partition, Deadline(OPEN_MS))
+            self.leader = route.address  # of all partitions
+            owner.lane = self._links.lane(route, batch.schema, epoch=0, owner=owner)
 
     def begin(self, answers: AnswerReader) -> None:
         self._answers = answers
 
     def send(self, stream: int) -> None:
-        self._sent[self._number] = stream
-        self._number += 1
-        self._writer.write_with_metadata(self._batch, self._metadata[stream])
+        self._owners[stream].send()
 
     def close(self) -> None:
-        self._writer.done_writing()
-        self._receiving.join()
-        self._writer.close()
-        self.client.close()
+        self._links.close(CLOSE_S)
+        self._routes.close()
 
-    def _receive(self, reader: flight.FlightMetadataReader) -> None:
-        try:
-            while (told := reader.read()) is not None:
-                for answer in from_json(told.to_pybytes(), AnswersOfStream).answers:
-                    if answer.error:
-                        self._answers.failed(error_of(answer.error, answer.message))
-                    self._answers.came(self._sent.pop(answer.number), 1)
-        except (flight.FlightError, pa.ArrowException, OSError) as error:
-            self._answers.failed(error_of_flight(error))
+    # What its streams ask and tell
+
+    @property
+    def batch(self) -> pa.RecordBatch:
+        return self._batch
+
+    @property
+    def answers(self) -> AnswerReader:
+        return self._answers
+
+
+class _Stream:
+    """Owns the lane of a partition."""
+
+    lane: Lane
+
+    def __init__(self, lanes: Lanes, number: int, metadata: BatchMetadata) -> None:
+        self._lanes = lanes
+        self._number = number
+        self._metadata = metadata
+        self._lock = threading.Lock()
+        self._unsent = 0
+
+    def send(self) -> None:
+        with self._lock:
+            self._unsent += 1
+            self.lane.ask_at(AT_ONCE)
+
+    def next_batch(self, lane: Lane) -> Outgoing | None:
+        with self._lock:
+            lane.asked_at_s = math.inf
+            if not self._unsent:
+                return None
+            self._unsent -= 1
+            if self._unsent:
+                lane.ask_at(AT_ONCE)
+        return Outgoing(self._lanes.batch, self._metadata)
+
+    def answered(self, _lane: Lane, answers: list[PutAnswer]) -> None:
+        refused = next((answer for answer in answers if answer.error != NONE), None)
+        if refused is not None:
+            self._lanes.answers.failed(error_of(refused.error, refused.message))
+        self._lanes.answers.came(self._number, len(answers))
+
+    def ended(self, _lane: Lane, error: ReplicationError) -> None:
+        self._lanes.answers.failed(error)

@@ -63,6 +63,7 @@ from spark_replication.process.loopback import port_again
 from spark_replication.process.open_files import open_files_max
 from spark_replication.process.own_output import keep_small
 from spark_replication.process.timers import Timers
+from spark_replication.storage.batches import topic_schema
 from spark_replication.storage.broker_directory import (
     CleanShutdown,
     DirectoryLock,
@@ -267,6 +268,7 @@ class BrokerLife:
             security=self._security,
             find=lambda partition: self._loop.partition(partition),  # noqa: PLW0108 (the loop comes after)
             address_of=self._address_of,
+            schema_of=lambda topic: topic_schema(self._loop.config(topic)),
             now_ms=now_ms,
         )
         self._flush_threads = FlushThreads(self._settings.flush_threads)

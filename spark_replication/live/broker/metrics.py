@@ -112,8 +112,10 @@ class BrokerMetrics:
 
     def _served(self) -> Iterator[Metric]:
         flight, replication = self._flight, self._replication
-        yield from requests(flight.meter, replication.meter)
-        yield from traffic("produced", "producers sent and this broker accepted", flight.produced)
+        yield from requests(flight.meter, replication.meter, replication.lane.meter)
+        yield from traffic(
+            "produced", "producers sent and this broker accepted", flight.produced, replication.lane.produced
+        )
         yield from traffic("consumed", "were read for consumers", flight.consumed)
         yield from traffic("replication_sent", "were sent to followers", replication.sent)
         yield from traffic("replication_received", "came from leaders", replication.received)

@@ -1,21 +1,25 @@
-"""Pipelining producers: the production window and refusals, over simulated streams.
+"""Pipelining producers: the production window, and the production end in the broker, over simulated connections.
 
 As in client.sender, all that the window gives goes out at once. A refusal ends the lane. The next lane sends again what
-is left, over the same stream if that still goes to the leader.
+is left, over the same connection if that still goes to the leader.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from functools import partial
+from typing import Any, NamedTuple
 
 from crc32c import crc32c
 
 from spark_replication.client.window import Send, Window
+from spark_replication.config import Compression
 from spark_replication.core.replica.producers import Place
-from spark_replication.core.replica.refused_lanes import RefusedLanes
+from spark_replication.engine.put_end import Buffer, KeptBytes, PendingPut, Put, PutEnd, PutStream
+from spark_replication.engine.puts import numbers_of
 from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.engine.waiters import Acknowledge
 from spark_replication.errors import (
     BatchTooLarge,
     OutOfOrderSequence,
@@ -23,12 +27,14 @@ from spark_replication.errors import (
     ReplicationError,
     UnknownProducerId,
 )
+from spark_replication.messages.lane import PutFrame
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.world.network import Stream
+from spark_replication.sim.world.world import World
 from spark_replication.storage.batches import topic_schema
 
 TICK_MS = (8, 40)
@@ -41,29 +47,153 @@ IN_FLIGHT_MAX = 6
 ANOTHER_PROBABILITY = 0.3  # once all is answered, another producer begins, of which brokers know nothing
 TOO_LARGE_PROBABILITY = 0.05
 OVERLOADED_PROBABILITY = 0.01
+LARGE_PROBABILITY = 0.1
+LARGE_BYTES = 64  # such a batch is appended aside
+ASIDE_MS = (0, 15)
+ANSWERED_MS = 500  # so long a broker waits for followers before it answers that it does not know
+KEPT_BYTES_MAX = 1 << 20
+LEFT_MS = (1, 60)
 TOO_LARGE = b"too large"
 FIRST_ID = 1_000  # the ids of other producers are lower
 
 
-class PutStream:
-    """A stream to one broker process."""
+class BrokerEnd(PutEnd):
+    """The production machine in a simulated broker. The judges hear of what is appended and acknowledged."""
 
-    def __init__(self, client: Client, leader: BrokerProcess) -> None:
+    large_bytes_min = LARGE_BYTES
+
+    def __init__(self, connection: Connection, client: Client) -> None:
+        leader, world = connection.leader, client.world
+        super().__init__(
+            leader.loop.partition,
+            self._prepared,
+            SimulatedAside(world, leader),
+            KeptBytes(KEPT_BYTES_MAX),
+            timeout_ms=ANSWERED_MS,
+            unanswered_max=10 * IN_FLIGHT_MAX,
+            clock_ms=lambda: world.now_ms,
+            now_ms=leader.clock_ms,
+            accepted=lambda _batch: None,
+            wake=lambda: world.after(0, "answers are known", connection.tell, on=leader),
+        )
+        self._connection = connection
+        self._world = world
+        self._checkers = client.cluster.checkers
+
+    def _prepared(
+        self, stream: PutStream, frame: PutFrame, payload: Buffer, _compression: Compression
+    ) -> PreparedBatch:
+        content = bytes(payload)
+        if content.endswith(TOO_LARGE):
+            raise BatchTooLarge("it is too large")
+        if self._world.chance(OVERLOADED_PROBABILITY):
+            raise Overloaded("too many appends wait: retry later")
+        head = topic_schema(self._connection.leader.loop.config(stream.topic)).head
+        return PreparedBatch(1, content, frame.crc, head, **numbers_of(frame.batch))
+
+    def produce(self, put: Put, batch: PreparedBatch, replica: ReplicaLoop) -> None:
+        offset = replica.log.log_end
+        super().produce(put, batch, replica)
+        if replica.log.log_end > offset:  # it was not there already
+            self._world.counts["pipelined"] += 1
+            self._checkers.appended(self._connection.leader.broker, replica, offset, batch.schema)
+
+    def filled(self, answer: PendingPut) -> None:
+        if isinstance(answer.outcome, Place):
+            sent = self._connection.sent[answer.number]
+            replica = self._connection.leader.loop.partition(sent.target).unguarded
+            self._checkers.acknowledged(replica, answer.outcome.base_offset, sent.content)
+        super().filled(answer)
+
+
+class SimulatedAside:
+    """Another thread of the broker: what it does comes late, and so do the results."""
+
+    def __init__(self, world: World, broker: BrokerProcess) -> None:
+        self._world = world
+        self._broker = broker
+
+    def do(self, work: Callable[[], Any], then: Callable[[Any], None]) -> None:
+        def done() -> None:
+            result = work()
+            self._later("comes back from aside", lambda: then(result))
+
+        self._later("works aside", done)
+
+    def _later(self, what: str, action: Callable[[], None]) -> None:
+        self._world.after(self._world.between(*ASIDE_MS), what, action, on=self._broker)
+
+
+class Sent(NamedTuple):
+    lane: Lane
+    target: TopicPartition
+    content: bytes
+    sequence: int
+
+
+class Connection:
+    """A connection to one broker process."""
+
+    def __init__(self, client: Pipeline, leader: BrokerProcess) -> None:
         network = client.cluster.network
         self.leader = leader
-        self.forth = Stream(client.world, network, client.name, leader.name, leader)
-        self.back = Stream(client.world, network, leader.name, client.name, client)
-        #: What the broker has refused on this stream.
-        self.refused = RefusedLanes()
-        #: Whether nothing was lost on this stream.
+        #: Whether nothing was lost on it.
         self.open = True
+        #: By number.
+        self.sent: list[Sent] = []
+        self._client = client
+        self._world = client.world
+        self._forth = Stream(client.world, network, client.name, leader.name, leader)
+        self._back = Stream(client.world, network, leader.name, client.name, client)
+        self._end = BrokerEnd(self, client)
+        self._streams: dict[tuple[str, str], int] = {}  # by topic and topic id
+
+    def send(self, lane: Lane, target: TopicPartition, content: bytes, metadata: BatchMetadata) -> None:
+        assert metadata.sequence is not None
+        key = target.topic, lane.topic_id
+        stream = self._streams.get(key)
+        if stream is None:
+            stream = self._streams[key] = len(self._streams)
+            self._say("stream", partial(self._end.opened, stream, *key, None), key)
+        frame = PutFrame(stream=stream, number=len(self.sent), crc=crc32c(content), batch=metadata)
+        self.sent.append(Sent(lane, target, content, metadata.sequence))
+        self._say("put", lambda: self._came(frame, content), (content, metadata.epoch, metadata.sequence))
+
+    def leave(self) -> None:
+        """The client connects elsewhere. The broker hears of it."""
+        self._world.after(self._world.between(*LEFT_MS), "a connection has ended", self._end.closed, on=self.leader)
+
+    def _say(self, what: str, action: Callable[[], None], about: object) -> None:
+        self.open = self.open and self._forth.send(what, action, about=about)
+
+    # In the broker
+
+    def _came(self, frame: PutFrame, content: bytes) -> None:
+        self._world.after(ANSWERED_MS, "an answer may be late", self.tell, on=self.leader)
+        received = bytearray(content)
+        self._end.put(frame, memoryview(received))
+        received[:] = bytes(len(received))  # the buffer is used again
+
+    def tell(self) -> None:
+        self._end.expire()
+        known = [(self.sent[each.number], each.outcome) for each in self._end.take_known()]
+        if known:
+            self.open = self.open and self._back.send("puts are answered", lambda: self._told(known), about=known)
+
+    # In the client
+
+    def _told(self, known: Sequence[tuple[Sent, Place | ReplicationError | None]]) -> None:
+        for sent, outcome in known:
+            assert outcome is not None
+            self._client.answered(sent, outcome)
 
 
 class Lane:
-    """What one epoch of the window sends on a stream. Answers are handed on in the order of the batches."""
+    """What one epoch of the window sends on a connection. Answers are handed on in the order of the batches."""
 
-    def __init__(self, stream: PutStream, epoch: int) -> None:
-        self.stream = stream
+    def __init__(self, connection: Connection, topic_id: str, epoch: int) -> None:
+        self.connection = connection
+        self.topic_id = topic_id
         self.epoch = epoch
         self.owed: deque[int] = deque()
         self.early: dict[int, Place | ReplicationError] = {}
@@ -81,7 +211,7 @@ class Pipeline(Client):
         self._id = producer
         self._window = window
         self._lane: Lane | None = None
-        self._stream: PutStream | None = None
+        self._connection: Connection | None = None
         self._not_before_ms = 0
         self._progress_ms = 0
 
@@ -116,12 +246,18 @@ class Pipeline(Client):
         assert self._target is not None
         if self._lane is None or self.world.now_ms - self._progress_ms < STALL_MS:
             return
-        stream = self._lane.stream
+        connection = self._lane.connection
         self.reload(self._target.topic)
         self._progress_ms = self.world.now_ms
-        if not stream.open or not stream.leader.alive or self.leader_of(self._target) is not stream.leader:
-            self._stream = None
+        leader = connection.leader
+        if not connection.open or not leader.alive or self.leader_of(self._target) is not leader:
+            self._leave()
             self._give_up()
+
+    def _leave(self) -> None:
+        if self._connection is not None:
+            self._connection.leave()
+            self._connection = None
 
     def _give_up(self) -> None:
         self._lane = None
@@ -135,12 +271,13 @@ class Pipeline(Client):
             if leader is None:
                 self.reload(self._target.topic)
                 return
-            if self._stream is None or not self._stream.open or self._stream.leader is not leader:
-                self._stream = PutStream(self, leader)
-            self._lane = Lane(self._stream, self._window.epoch)
+            if self._connection is None or not self._connection.open or self._connection.leader is not leader:
+                self._leave()
+                self._connection = Connection(self, leader)
+            self._lane = Lane(self._connection, self.routing.route(*self._target).topic_id, self._window.epoch)
             self._progress_ms = self.world.now_ms
         lane = self._lane
-        while lane is not None and lane.stream.open and self._window.next_unsent is not None:
+        while lane is not None and lane.connection.open and self._window.next_unsent is not None:
             pending = self._window.send_next()
             assert pending.sequence is not None, "it has been sent"
             self._transmit(lane, self._target, pending.sends[0].batch, pending.sequence)
@@ -155,76 +292,25 @@ class Pipeline(Client):
             any_order=self.any_order,
         )
         lane.owed.append(sequence)
-        lane.stream.open = lane.stream.forth.send(
-            "put", lambda: self._arrived(lane, target, content, metadata), about=(content, lane.epoch, sequence)
-        )
-
-    # In the broker
-
-    def _arrived(self, lane: Lane, target: TopicPartition, content: bytes, metadata: BatchMetadata) -> None:
-        stream = lane.stream
-        sequence = metadata.sequence
-        assert sequence is not None
-
-        def acknowledge(outcome: Place | ReplicationError) -> None:
-            if isinstance(outcome, Place):
-                replica = stream.leader.loop.partition(target).unguarded
-                self.cluster.checkers.acknowledged(replica, outcome.base_offset, content)
-            stream.open = stream.open and stream.back.send(
-                "put is answered", lambda: self._answered(lane, sequence, outcome), about=outcome
-            )
-
-        def append(replica: ReplicaLoop) -> None:
-            try:
-                stream.refused.check(metadata)
-                self._append(stream.leader, replica, content, metadata, acknowledge)
-            except ReplicationError as error:
-                refuse(error)
-
-        def refuse(error: ReplicationError) -> None:
-            stream.refused.refused(metadata)
-            acknowledge(error)
-
-        try:
-            stream.leader.loop.partition(target).post(append)
-        except ReplicationError as error:
-            refuse(error)
-
-    def _append(
-        self,
-        leader: BrokerProcess,
-        replica: ReplicaLoop,
-        content: bytes,
-        metadata: BatchMetadata,
-        acknowledge: Acknowledge,
-    ) -> None:
-        if content.endswith(TOO_LARGE):
-            raise BatchTooLarge("it is too large")
-        if self.world.chance(OVERLOADED_PROBABILITY):
-            raise Overloaded("too many appends wait: retry later")
-        assert metadata.producer is not None
-        assert metadata.sequence is not None
-        head = topic_schema(leader.loop.config(replica.partition.topic)).head
-        numbers = metadata.producer, metadata.epoch, metadata.sequence
-        batch = PreparedBatch(1, content, crc32c(content), head, *numbers, any_order=metadata.any_order)
-        offset = replica.log.log_end
-        replica.produce(batch, acks="all", now_ms=leader.clock_ms(), acknowledge=acknowledge)
-        if replica.log.log_end > offset:
-            self.world.counts["pipelined"] += 1
-            self.cluster.checkers.appended(leader.broker, replica, offset, head)
+        lane.connection.send(lane, target, content, metadata)
 
     # Answers
 
-    def _answered(self, lane: Lane, sequence: int, outcome: Place | ReplicationError) -> None:
-        lane.early[sequence] = outcome
+    def answered(self, sent: Sent, outcome: Place | ReplicationError) -> None:
+        lane = sent.lane
+        lane.early[sent.sequence] = outcome
         while self._lane is lane and lane.owed and lane.owed[0] in lane.early:
             self._progress_ms = self.world.now_ms
             first = lane.early.pop(lane.owed.popleft())
             if isinstance(first, Place):
                 self._window.acknowledged()
+                self._acknowledged()
             else:
                 self._refused(first)
         self._pump()
+
+    def _acknowledged(self) -> None:
+        """A batch is stored, and its answer has come."""
 
     def _refused(self, error: ReplicationError) -> None:
         self.world.counts[f"refused_{error.code}"] += 1
@@ -243,10 +329,12 @@ class Pipeline(Client):
 
 
 class PipelinedProducer(Pipeline):
-    """Becomes another producer, at times, once everything that it has sent is answered."""
+    """Becomes another producer, at times, once everything that it has sent is answered. When it is stopped, it has a
+    last batch to send, and sends it until that is acknowledged."""
 
     def __init__(self, number: int, cluster: Cluster) -> None:
         super().__init__(f"w{number}", cluster)
+        self._last_is_stored = False
         self._number = number
         self._lives = 0
         self._begin_life()
@@ -270,16 +358,30 @@ class PipelinedProducer(Pipeline):
         if self._target in there:
             self._send_some()
             self._look()
-        if not self.stopped or self._window:
+        if not self.is_through:
             self.world.after(self.world.between(*TICK_MS), "looks", self._tick, on=self)
 
+    @property
+    def is_through(self) -> bool:
+        return self.stopped and not self._window and (self._last_is_stored or not self.cluster.topics())
+
+    def _acknowledged(self) -> None:
+        self._last_is_stored = self.stopped
+
     def _send_some(self) -> None:
-        if self.stopped or not self.world.chance(SENDS_PROBABILITY):
+        if self.stopped:
+            if not self._window and not self._last_is_stored:
+                self._add(b"w%d.%d" % (self._id, self._sends))
+                self._sends += 1
+            return
+        if not self.world.chance(SENDS_PROBABILITY):
             return
         if not self._window and self.world.chance(ANOTHER_PROBABILITY):
             self._begin_life()
         for _ in range(self.world.between(1, SENDS_TOGETHER_MAX)):
             kind = TOO_LARGE if self.world.chance(TOO_LARGE_PROBABILITY) else b""
+            if self.world.chance(LARGE_PROBABILITY):
+                kind = b"." * LARGE_BYTES + kind
             if not self._add(b"w%d.%d%s" % (self._id, self._sends, kind)):
                 return
             self._sends += 1

@@ -79,10 +79,25 @@ def _leader(cluster: SimulatedCluster, partition: TopicPartition) -> BrokerId | 
 
 
 def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
-    for check in (_leads_again, _reassigned, _caught_up, _routes, _mirrored, _queries_are_through):
+    for check in (
+        _leads_again,
+        _reassigned,
+        _caught_up,
+        _routes,
+        _mirrored,
+        _producers_are_through,
+        _queries_are_through,
+    ):
         found = check(cluster)
         if found is not None:
             return found
+    return None
+
+
+def _producers_are_through(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    for producer in cluster.pipelined:
+        if not producer.is_through:
+            return "producers_get_on", f"{producer.name} has a batch that is not acknowledged"
     return None
 
 

@@ -16,9 +16,10 @@ from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.exit_codes import TAKEN_OVER
 from spark_replication.messages.actions import INIT_PRODUCER, RENEW_LEASE, SHUTDOWN
 from spark_replication.messages.envelope import Done
+from spark_replication.messages.frames import from_frame
 from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdown
 from spark_replication.messages.records import BatchMetadata, InitProducer
-from spark_replication.messages.replication import ErrorFrame, from_frame
+from spark_replication.messages.replication import ErrorFrame
 from spark_replication.storage.broker_directory import read_clean_shutdown
 from spark_replication.transport.actions import call, error_of_flight
 from tests.live.broker.brokers import SCHEMA, TIMEOUT_S, Cluster, Put, eventually, read, rows

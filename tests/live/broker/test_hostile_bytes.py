@@ -15,20 +15,16 @@ from functools import partial
 import msgspec
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 from pyarrow import flight
 
 from spark_replication.errors import error_of_text
 from spark_replication.messages.commands import LeaderAndIsr
 from spark_replication.messages.envelope import to_json
-from spark_replication.messages.records import ReadTicket
-from spark_replication.messages.replication import (
-    ErrorFrame,
-    FetchFrame,
-    FetchPartition,
-    HelloFrame,
-    from_frame,
-    to_frame,
-)
+from spark_replication.messages.frames import from_frame, to_frame
+from spark_replication.messages.lane import ClientFrame, PutFrame, StreamFrame
+from spark_replication.messages.records import BatchMetadata, ReadTicket
+from spark_replication.messages.replication import ErrorFrame, FetchFrame, FetchPartition, HelloFrame
 from tests.live.broker.brokers import Cluster, Put, read, rows
 from tests.live.broker.conftest import StartCluster
 from tests.live.broker.test_slow_follower import resident_bytes
@@ -137,7 +133,7 @@ def _frame(rng: random.Random, cluster: Cluster) -> str:
     """The code of the refusal; "" where the peer hangs up without waiting for one."""
     file = cluster.file(1)
     port = file.replication_port if rng.random() < 0.9 else file.port
-    data, is_refused = _frames(rng, cluster.cluster_id)
+    data, is_refused = rng.choice((_frames, _lane))(rng, cluster.cluster_id)
     with socket.create_connection((file.host, port), timeout=SOCKET_TIMEOUT_S) as connection, suppress(OSError):
         connection.sendall(data)
         if port == file.replication_port and is_refused:
@@ -166,6 +162,48 @@ def _frames(rng: random.Random, cluster_id: str) -> tuple[bytes, bool]:
         lambda: (hello + _framed(damaged(rng, to_frame(ErrorFrame(error="E", message="m"))), garbage(rng)), False),
     )
     return rng.choice(kinds)()
+
+
+def _lane(rng: random.Random, cluster_id: str) -> tuple[bytes, bool]:
+    """The same of a producer. Its topic id is no topic's: no batch is stored, whatever becomes of its bytes."""
+    client = _framed(to_frame(ClientFrame(cluster_id=rng.choice((cluster_id, "")))))
+    schema = bytes(rows(0, 1).schema.serialize())
+    stream = to_frame(StreamFrame(stream=0, topic=rng.choice(("orders", "", "\0" * 300)), topic_id="other"))
+    opened = client + _framed(stream, schema)
+    batch = rows(0, rng.choice((0, 1, 50))).serialize().to_pybytes()
+    sent = _put(rng, batch)
+    kinds: tuple[Callable[[], tuple[bytes, bool]], ...] = (
+        lambda: (_framed(to_frame(ClientFrame(cluster_id="x"))), True),
+        lambda: (_framed(to_frame(ClientFrame(cluster_id=cluster_id, nonce=b"n" * 32))), True),
+        lambda: (client + client, True),
+        lambda: (client + sent, True),
+        lambda: (client + _framed(stream, garbage(rng)), True),
+        lambda: (opened + _framed(stream, schema), True),
+        lambda: (sent, True),
+        lambda: (client + _framed(damaged(rng, stream), schema) + sent, False),
+        lambda: (client + _framed(stream, damaged(rng, schema)) + sent, False),
+        lambda: (opened + _framed(damaged(rng, to_frame(_metadata(rng, batch))), batch), False),
+        lambda: (opened + b"".join(_put(rng, damaged(rng, batch), number) for number in range(5)), False),
+        lambda: (opened + sent + garbage(rng, 2_000), False),
+        lambda: (any_of(rng, [opened + sent]), False),
+    )
+    return rng.choice(kinds)()
+
+
+def _put(rng: random.Random, payload: bytes, number: int = 0) -> bytes:
+    return _framed(to_frame(_metadata(rng, payload, number)), payload)
+
+
+def _metadata(rng: random.Random, payload: bytes, number: int = 0) -> PutFrame:
+    """With the right checksum: else that refuses the payload before anything looks at it."""
+    producer = rng.choice((None, 7, (1 << 63) - 1))
+    asked = BatchMetadata(
+        partition=rng.choice((0, 0, 0, 1, None)),
+        acks=rng.choice(("all", 0, 1)),
+        producer=producer,
+        sequence=None if producer is None else rng.choice((0, 1, (1 << 63) - 1)),
+    )
+    return PutFrame(stream=0, number=number, crc=crc32c(payload), batch=asked)
 
 
 def _framed(header: bytes, payload: bytes = b"") -> bytes:

@@ -7,13 +7,15 @@ idempotent producers are recognised by the same code as in a real broker.
 from __future__ import annotations
 
 import base64
+import socket
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from contextlib import contextmanager, suppress
+from typing import NamedTuple
 
 import msgspec
 import pyarrow as pa
+from crc32c import crc32c
 from msgspec.structs import replace
 from pyarrow import flight
 
@@ -21,6 +23,7 @@ from spark_replication.core.replica.producers import Place, Producers
 from spark_replication.core.replica.read_start import start_of
 from spark_replication.core.topic_pages import page_of
 from spark_replication.errors import (
+    BrokerNotAvailable,
     InvalidRequest,
     NotController,
     NotLeader,
@@ -50,16 +53,14 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame, StreamFrame, WelcomeFrame
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, ToldEvents
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
 from spark_replication.messages.records import (
-    Ack,
-    AnswersTogether,
     BatchMetadata,
     BatchPosition,
     ReadTicket,
-    Refusal,
 )
 from spark_replication.messages.requests import (
     CreateTopic,
@@ -68,7 +69,9 @@ from spark_replication.messages.requests import (
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
 from spark_replication.storage.batches import topic_schema
-from tests.unit.client.tcp_proxy import TcpProxy
+from spark_replication.transport.frames import FrameReceiver, ReceivedFrame, encoded, hang_up, send
+from spark_replication.transport.handshake import admitted
+from tests.unit.client.tcp_proxy import TcpProxies
 
 REQUESTS = {action.name: kind for kind, action in ADMIN_REQUESTS.items()}
 
@@ -136,9 +139,10 @@ class FakeCluster:
         self.asked_topics: list[tuple[str, ...] | None] = []  # of each question for metadata; None: of all
         self.refuse_metadata: ReplicationError | None = None
         self.received: list[tuple[int, BatchMetadata]] = []
-        self.streams: list[tuple[int, str]] = []  # that took batches: the broker, and the topic
+        self.streams: list[tuple[int, str]] = []  # that were opened: the broker, and the topic
         self.served: list[int] = []  # who served the batches that were read
-        self.first_number = 0  # what the first batch of a stream is called in its answer
+        self.first_number = 0  # what the first batch of a connection is called in its answer
+        self.batch_bytes_max = 16 << 20
         self.hosted: tuple[int, ...] | None = None  # who has replicas; None: every broker
         self.in_sync: set[int] | None = None  # None: every replica
         self.adding: dict[TopicPartition, tuple[int, ...]] = {}
@@ -260,11 +264,15 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.id = id_
         self.cluster = cluster
         self.frozen_metadata: Metadata | None = None  # what a broker that hears nothing goes on saying
-        self.proxy = TcpProxy(self.port)
+        self.other_replication_port: int | None = None  # told in place of its own
+        self.lane = FakeLane(self)
+        self.proxy = TcpProxies(self.port, self.lane.port)
 
     @property
     def registration(self) -> Registration:
-        return Registration(host="127.0.0.1", port=self.proxy.port, replication_port=1, epoch=1, incarnation="one")
+        port, replication_port = self.proxy.ports
+        told = self.other_replication_port or replication_port
+        return Registration(host="127.0.0.1", port=port, replication_port=told, epoch=1, incarnation="one")
 
     @property
     def address(self) -> str:
@@ -272,6 +280,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
 
     def close(self) -> None:
         self.proxy.down()
+        self.lane.close()
         ending = threading.Thread(target=self.shutdown, daemon=True)
         ending.start()
         ending.join(5)
@@ -343,20 +352,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.cluster.after_create(self)
         return Done()
 
-    def do_put(self, context: object, descriptor: flight.FlightDescriptor, reader: Any, writer: Any) -> None:
-        (topic,) = (part.decode() for part in descriptor.path)
-        with _told():
-            if topic not in self.cluster.topics:
-                raise UnknownTopicOrPartition(f"no topic {topic}")
-        self.cluster.streams.append((self.id, topic))
-        for number, chunk in enumerate(reader, self.cluster.first_number):
-            metadata = from_json(chunk.app_metadata.to_pybytes(), BatchMetadata)
-            assert metadata.partition is not None
-            answer = self._append(TopicPartition(topic, metadata.partition), chunk.data, metadata)
-            self.cluster.before_answer(self)
-            writer.write(to_json(AnswersTogether(answers=(msgspec.structs.replace(answer, number=number),))))
-
-    def _append(self, partition: TopicPartition, batch: pa.RecordBatch, metadata: BatchMetadata) -> Ack | Refusal:
+    def append(self, partition: TopicPartition, batch: pa.RecordBatch, metadata: BatchMetadata) -> PutAnswer:
+        """The answer lacks its number."""
         cluster = self.cluster
         with cluster.changed:
             cluster.received.append((self.id, metadata))
@@ -366,19 +363,22 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 refusal = cluster.refuse(batch, metadata)
                 if refusal is not None:
                     raise refusal
-                log = cluster.logs[partition]
+                log = cluster.logs.get(partition)
+                if log is None:
+                    raise UnknownTopicOrPartition(f"no {partition}")
                 if log.leader != self.id:
                     raise NotLeader(f"broker {self.id} does not lead {partition}: reload routes and retry")
                 place = log.append(batch, metadata)
             except ReplicationError as error:
-                return Refusal(
+                return PutAnswer(
+                    number=0,
                     error=error.code,
                     message=error.message,
                     retriable=error.retriable,
                     maybe_written=error.maybe_written,
                 )
             cluster.changed.notify_all()
-            return Ack(base_offset=place.base_offset, last_offset=place.last_offset)
+            return PutAnswer(number=0, base_offset=place.base_offset, last_offset=place.last_offset)
 
     def do_get(self, context: object, ticket: flight.Ticket) -> flight.FlightDataStream:
         request = from_json(ticket.ticket, ReadTicket)
@@ -431,6 +431,57 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
                 )
                 yield stored.batch.select(request.columns or SCHEMA.names), to_json(position)
                 offset = stored.base_offset + stored.batch.num_rows
+
+
+class FakeLane:
+    """Takes producers' frames for a broker, a thread for each connection."""
+
+    def __init__(self, broker: FakeBroker) -> None:
+        self._broker = broker
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, name="fake-lane", daemon=True).start()
+
+    def close(self) -> None:
+        hang_up(self._listener)
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with suppress(OSError):
+            while True:
+                connection, _ = self._listener.accept()
+                threading.Thread(target=self._serve, args=(connection,), name="fake-lane", daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        streams: dict[int, tuple[str, pa.Schema]] = {}
+        with connection, suppress(OSError, BrokerNotAvailable):
+            receiver = FrameReceiver(connection, 64 << 20)
+            admitted(connection, receiver, None, 5.0)
+            send(connection, encoded(WelcomeFrame(batch_bytes_max=self._broker.cluster.batch_bytes_max)))
+            frames = receiver.whole()
+            while True:
+                for received in frames:
+                    self._take(connection, streams, received)
+                frames = receiver.receive()
+
+    def _take(
+        self, connection: socket.socket, streams: dict[int, tuple[str, pa.Schema]], received: ReceivedFrame
+    ) -> None:
+        frame, payload = received
+        cluster = self._broker.cluster
+        if isinstance(frame, StreamFrame):
+            streams[frame.stream] = frame.topic, pa.ipc.read_schema(pa.py_buffer(bytes(payload)))
+            cluster.streams.append((self._broker.id, frame.topic))
+            return
+        assert isinstance(frame, PutFrame)
+        assert frame.batch.partition is not None
+        assert crc32c(payload) == frame.crc
+        topic, schema = streams[frame.stream]
+        batch = pa.ipc.read_record_batch(pa.py_buffer(bytes(payload)), schema)
+        answer = self._broker.append(TopicPartition(topic, frame.batch.partition), batch, frame.batch)
+        cluster.before_answer(self._broker)
+        answers = (replace(answer, number=cluster.first_number + frame.number),)
+        send(connection, encoded(PutAnswersFrame(answers=answers)))
 
 
 @contextmanager

@@ -70,6 +70,33 @@ class TcpProxy:
             _hang_up(sink)
 
 
+class TcpProxies:
+    """The proxies of a server that has several ports."""
+
+    def __init__(self, *target_ports: int) -> None:
+        self._proxies = [TcpProxy(port) for port in target_ports]
+
+    @property
+    def ports(self) -> list[int]:
+        return [proxy.port for proxy in self._proxies]
+
+    def cut(self) -> None:
+        for proxy in self._proxies:
+            proxy.cut()
+
+    def swallow(self) -> None:
+        for proxy in self._proxies:
+            proxy.swallow()
+
+    def down(self) -> None:
+        for proxy in self._proxies:
+            proxy.down()
+
+    def up(self) -> None:
+        for proxy in self._proxies:
+            proxy.up()
+
+
 def _hang_up(connection: socket.socket) -> None:
     with suppress(OSError):  # the peer was faster
         connection.shutdown(socket.SHUT_RDWR)

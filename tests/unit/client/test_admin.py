@@ -114,8 +114,8 @@ def test_the_cluster_is_described(cluster: FakeCluster, admin: Admin) -> None:
             BrokerDescription(
                 id=id_,
                 host="127.0.0.1",
-                port=broker.proxy.port,
-                replication_port=1,
+                port=broker.registration.port,
+                replication_port=broker.registration.replication_port,
                 rack=None,
                 epoch=1,
                 shutting_down=False,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ from concurrent.futures import Future
 import pyarrow as pa
 import pytest
 
+from spark_replication.client import lane as lanes
 from spark_replication.client import producer as producers
 from spark_replication.client import sender as senders
 from spark_replication.client.producer import BATCH_BYTES, Producer
@@ -133,7 +135,7 @@ def test_an_answer_to_what_was_never_sent_ends_the_stream_and_says_so(cluster: F
         error = failure(producer.send("orders", numbers(1)))
         assert isinstance(error, InvalidRequest)
         assert error.maybe_written
-        assert "answered batch 7 of orders, which is not owed" in str(error)
+        assert "answered batch 7, which is not owed" in str(error)
         cluster.first_number = 0
         assert producer.send("orders", numbers(2)).result(WAIT_S).base_offset == 1
 
@@ -550,3 +552,45 @@ def test_with_a_batch_that_fails_under_its_owners_number_all_behind_it_fails(clu
         with pytest.raises(InvalidRequest, match="this one would have its number"):
             producer.send("orders", numbers(4))
     assert cluster.log("orders", 0).numbers == [1]
+
+
+def test_a_batch_that_no_broker_would_take_is_refused_alone_and_not_sent(cluster: FakeCluster) -> None:
+    cluster.batch_bytes_max = 1_000
+    with Producer(cluster.bootstrap, batch_bytes=0) as producer:
+        futures = [producer.send("orders", numbers(*range(count))) for count in (1, 500, 1)]
+        error = failure(futures[1])
+        assert isinstance(error, BatchTooLarge)
+        assert "over batch.bytes.max=1000: split it" in error.message
+        assert not error.maybe_written
+        assert [futures[0].result(WAIT_S).base_offset, futures[2].result(WAIT_S).base_offset] == [0, 1]
+    assert cluster.log().numbers == [0, 0]
+
+
+@pytest.mark.parametrize("says", [b"SSH-2.0-somebody\r\n" * 9, b""], ids=["another_program", "nothing"])
+def test_whatever_else_has_the_port_of_a_broker_is_no_broker(cluster: FakeCluster, says: bytes) -> None:
+    """Its answers fail no batch, which goes to the leader as soon as that is known."""
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        broker = cluster.brokers[1]
+        port = other.getsockname()[1]
+        broker.other_replication_port = port
+        with Producer(cluster.bootstrap, deadline_ms=15_000) as producer:
+            future = producer.send("orders", numbers(1))
+            connection, _ = other.accept()
+            broker.other_replication_port = None
+            with connection:
+                connection.sendall(says)
+            assert future.result(WAIT_S).base_offset == 0
+
+
+def test_a_connection_with_as_many_streams_as_it_may_have_gets_a_successor(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lanes, "STREAMS_MAX", 2)
+    for name in "abcd":
+        cluster.create(name)
+    with Producer(cluster.bootstrap) as producer:
+        for _ in range(2):
+            for name in "abcd":
+                producer.send(name, numbers(1)).result(WAIT_S)
+    assert [cluster.log(name).numbers for name in "abcd"] == 4 * [[1, 1]]
+    assert sorted(cluster.streams) == [(1, name) for name in "abcd"], "none is left for another"

@@ -1,27 +1,33 @@
-"""What a sender's streams tell it, in the orders that threads may tell it in."""
+"""What a sender's connections tell it, in the orders that threads may tell it in."""
 
 from __future__ import annotations
 
 import math
 import threading
+from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any, cast
+from typing import cast
 
 import pyarrow as pa
 import pytest
 
 from spark_replication.client import sender as senders
 from spark_replication.client.deadline import Deadline
-from spark_replication.client.put_stream import Answer, Lane, LeaderStream, LeaderStreams
+from spark_replication.client.lane import Lane, LeaderLink, LeaderLinks
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Identity, Sender, SenderSettings
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, NotEnoughReplicas
+from spark_replication.messages.lane import PutAnswer
 from spark_replication.model import TopicPartition
+from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.socket_loop import SocketLoop
 
 TIMEOUT_S = 10.0
 BATCH = pa.record_batch({"number": pa.array([1, 2])})
-ROUTE = Route(topic="orders", partition=0, topic_id="id", leader=1, leader_epoch=0, address="127.0.0.1:1")
+ROUTE = Route(
+    topic="orders", partition=0, topic_id="id", leader=1, leader_epoch=0, address="127.0.0.1:1", replication_port=2
+)
 SETTINGS = SenderSettings(
     acks="all",
     deadline_ms=60_000,
@@ -32,23 +38,24 @@ SETTINGS = SenderSettings(
 )
 
 
-class NoStream(LeaderStream):
-    """Neither sends nor receives: the test does, in its order."""
+class NoThread:
+    """A loop whose calls are made at once: the test does what a connection would do, in its order."""
 
-    def start(self) -> None: ...
+    def post(self, call: Callable[[], None]) -> None:
+        call()
 
 
-class OneStream:
-    """Gives lanes of streams that the test steps."""
+class OneLink:
+    """Gives lanes of a connection that the test steps."""
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
         self.taken = threading.Semaphore(0)
 
-    def lane(self, client: Any, _route: Route, schema: pa.Schema, *, epoch: int, owner: Sender) -> Lane:
-        stream = NoStream(client, "orders", schema)
-        lane = Lane(stream, ROUTE, epoch, owner)
-        assert stream.enter(lane)
+    def lane(self, _route: Route, schema: pa.Schema, *, epoch: int, owner: Sender) -> Lane:
+        link = LeaderLink(cast(SocketLoop, NoThread()), ROUTE, NO_SECURITY)
+        lane = Lane(link, ROUTE, schema, epoch, owner)
+        link._lanes[lane] = None  # entered, and not connected
         self.lanes.append(lane)
         self.taken.release()
         return lane
@@ -58,19 +65,16 @@ class OneRoute:
     def route(self, _topic: str, _partition: int, _deadline: Deadline) -> Route:
         return ROUTE
 
-    def client(self, _address: str) -> None: ...
     def __init__(self) -> None:
         self.looked = threading.Semaphore(0)  # whether the leader is another
 
     def stale(self, _route: Route) -> None:
         self.looked.release()
 
-    def forget(self, _address: str, _client: object) -> None: ...
 
-
-def sender_of(streams: OneStream, routes: OneRoute | None = None) -> Sender:
+def sender_of(links: OneLink, routes: OneRoute | None = None) -> Sender:
     asked = cast(Routes, routes or OneRoute())
-    return Sender(TopicPartition("orders", 0), asked, cast(LeaderStreams, streams), Identity(producer=7), SETTINGS)
+    return Sender(TopicPartition("orders", 0), asked, cast(LeaderLinks, links), Identity(producer=7), SETTINGS)
 
 
 def sent_on(lane: Lane, number: int) -> int | None:
@@ -82,20 +86,20 @@ def sent_on(lane: Lane, number: int) -> int | None:
     return outgoing.metadata.sequence
 
 
-def next_lane(streams: OneStream, sender: Sender) -> Lane:
+def next_lane(links: OneLink, sender: Sender) -> Lane:
     """Once the watching thread has taken it."""
-    assert streams.taken.acquire(timeout=TIMEOUT_S)
+    assert links.taken.acquire(timeout=TIMEOUT_S)
     with sender._lock:  # it is taken under this lock
-        assert sender._lane is streams.lanes[-1]
-    return streams.lanes[-1]
+        assert sender._lane is links.lanes[-1]
+    return links.lanes[-1]
 
 
 def send(sender: Sender, count: int) -> list[Future[Ack]]:
     return [sender.send(BATCH, Deadline(60_000)) for _ in range(count)]
 
 
-def place(number: int) -> Answer:
-    return Answer(number=number, base_offset=2 * number, last_offset=2 * number + 1)
+def place(number: int) -> PutAnswer:
+    return PutAnswer(number=number, base_offset=2 * number, last_offset=2 * number + 1)
 
 
 def close(sender: Sender) -> None:
@@ -105,13 +109,13 @@ def close(sender: Sender) -> None:
 
 
 def test_the_late_end_of_an_older_lane_does_not_take_the_present_one() -> None:
-    streams = OneStream()
-    sender = sender_of(streams)
+    links = OneLink()
+    sender = sender_of(links)
     (future,) = send(sender, 1)
-    older = next_lane(streams, sender)
+    older = next_lane(links, sender)
     assert sent_on(older, 0) == 0
     sender.ended(older, BrokerNotAvailable("the connection ended"))
-    present = next_lane(streams, sender)
+    present = next_lane(links, sender)
     sender.ended(older, BrokerNotAvailable("the connection ended"))
     assert sender._lane is present
     assert sent_on(older, 1) is None, "nothing goes on a lane that was left"
@@ -124,15 +128,15 @@ def test_the_late_end_of_an_older_lane_does_not_take_the_present_one() -> None:
 
 
 def test_what_comes_after_a_refusal_says_nothing() -> None:
-    streams = OneStream()
-    sender = sender_of(streams)
+    links = OneLink()
+    sender = sender_of(links)
     futures = send(sender, 3)
-    lane = next_lane(streams, sender)
+    lane = next_lane(links, sender)
     assert [sent_on(lane, number) for number in range(4)] == [0, 1, 2, None]
-    refusal = Answer(number=1, error=NotEnoughReplicas.code, message="wait", retriable=True)
+    refusal = PutAnswer(number=1, error=NotEnoughReplicas.code, message="wait", retriable=True)
     sender.answered(lane, [place(0), refusal, place(2)])
     assert futures[0].result(TIMEOUT_S).base_offset == 0
-    again = next_lane(streams, sender)
+    again = next_lane(links, sender)
     assert [sent_on(again, number) for number in range(3)] == [1, 2, None], "in their order, under their numbers"
     assert not any(future.done() for future in futures[1:])
     sender.answered(again, [place(0), place(1)])
@@ -149,8 +153,8 @@ def test_what_comes_after_a_refusal_says_nothing() -> None:
     ],
 )
 def test_a_lane_hands_answers_on_in_the_order_of_its_batches(came: list[int], handed: list[list[int]]) -> None:
-    streams = OneStream()
-    lane = streams.lane(None, ROUTE, BATCH.schema, epoch=0, owner=cast(Sender, None))
+    links = OneLink()
+    lane = links.lane(ROUTE, BATCH.schema, epoch=0, owner=cast(Sender, None))
     for number in range(3):
         lane.sends(number)
     assert [[answer.number for answer in lane.in_order(place(number))] for number in came] == handed
@@ -159,20 +163,20 @@ def test_a_lane_hands_answers_on_in_the_order_of_its_batches(came: list[int], ha
 def test_a_lane_without_answers_is_left_once_its_whole_stream_is_silent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(senders, "STALL_S", 0.01)
     monkeypatch.setattr(senders, "SILENCE_S_MAX", 0.1)
-    streams, routes = OneStream(), OneRoute()
-    sender = sender_of(streams, routes)
+    links, routes = OneLink(), OneRoute()
+    sender = sender_of(links, routes)
     (future,) = send(sender, 1)
-    lane = next_lane(streams, sender)
+    lane = next_lane(links, sender)
     for _ in range(20):  # nothing was sent yet
         assert routes.looked.acquire(timeout=TIMEOUT_S)
-    lane._stream.heard_s = math.inf  # others have answers over it
+    lane._link.heard_s = math.inf  # others have answers over it
     assert sent_on(lane, 0) == 0
     for _ in range(20):
         assert routes.looked.acquire(timeout=TIMEOUT_S)
     assert sender._lane is lane
-    lane._stream.heard_s = 0.0
-    other = next_lane(streams, sender)
-    assert lane._stream.over
+    lane._link.heard_s = 0.0
+    other = next_lane(links, sender)
+    assert lane._link.over
     assert sent_on(other, 0) == 0, "sent again under its number"
     sender.answered(other, other.in_order(place(0)))
     assert future.result(TIMEOUT_S).base_offset == 0

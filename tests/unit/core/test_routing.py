@@ -56,7 +56,13 @@ def routing(*answers: Metadata) -> Routing:
 def test_a_route_is_the_leader_and_its_address() -> None:
     known = routing(metadata(partition(2, 7)))
     assert known.route("orders", 0) == Route(
-        topic="orders", partition=0, topic_id="id", leader=2, leader_epoch=7, address="host2:9002"
+        topic="orders",
+        partition=0,
+        topic_id="id",
+        leader=2,
+        leader_epoch=7,
+        address="host2:9002",
+        replication_port=1,
     )
     assert known.controller == "host1:1"
 

@@ -13,10 +13,7 @@ from spark_replication.engine.fetch_session import (
     ALIVE_MS,
     BACKOFF_MS,
     BACKOFF_MS_MAX,
-    FAST_AGAIN,
     SILENCE_MS_MIN,
-    SLOW_FOR_MS,
-    SLOW_MS,
     Answer,
     Cut,
     FollowerConnections,
@@ -31,6 +28,7 @@ from spark_replication.engine.fetch_session import (
     take_and_wait,
 )
 from spark_replication.engine.partition import FindPartition
+from spark_replication.engine.slow_disks import FAST_AGAIN, SLOW_FOR_MS, SLOW_MS
 from spark_replication.errors import (
     InvalidRequest,
     NotLeader,

@@ -22,7 +22,7 @@ from spark_replication.transport.replication import Address, Replication
 from spark_replication.transport.security import NO_SECURITY, Security
 from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.engine.ports_in_memory import Failures
-from tests.unit.storage.storage_stories import files_of, log_in, prepared
+from tests.unit.storage.storage_stories import TOPIC, files_of, log_in, prepared
 
 CLUSTER = "cluster"
 TIMEOUT_S = 20.0
@@ -79,6 +79,7 @@ class Broker:
             security=security,
             find=self.partition,
             address_of=brokers.addresses.get,
+            schema_of=lambda _topic: TOPIC,
             now_ms=lambda: 0,
         )
         self.replication.start()

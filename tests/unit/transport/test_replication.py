@@ -15,10 +15,12 @@ import pytest
 
 from spark_replication.config import Settings
 from spark_replication.engine import fetch_session
-from spark_replication.engine.fetch_session import SLOW_MS, Taken
+from spark_replication.engine.fetch_session import Taken
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.replica_loop import ReplicaLoop
+from spark_replication.engine.slow_disks import SLOW_MS
 from spark_replication.errors import InvalidConfig, NotLeader
+from spark_replication.messages.frames import Frame
 from spark_replication.messages.replication import (
     ALIVE,
     ALIVE_FRAME,
@@ -26,7 +28,6 @@ from spark_replication.messages.replication import (
     FetchedFrame,
     FetchFrame,
     FetchPartition,
-    Frame,
     HelloFrame,
 )
 from spark_replication.model import TopicPartition
@@ -607,6 +608,7 @@ def test_nothing_listens_beyond_loopback(host: str) -> None:
             security=NO_SECURITY,
             find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
+            schema_of=pytest.fail,
             now_ms=lambda: 0,
         )
 
@@ -622,6 +624,7 @@ def test_frames_must_have_room_for_a_batch() -> None:
             security=NO_SECURITY,
             find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
+            schema_of=pytest.fail,
             now_ms=lambda: 0,
         )
 

@@ -14,13 +14,13 @@ from msgspec.structs import replace
 
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, ReplicationError
+from spark_replication.messages.frames import Frame
 from spark_replication.messages.replication import (
     ChallengeFrame,
     ErrorFrame,
     FetchedFrame,
     FetchFrame,
     FetchPartition,
-    Frame,
     HelloFrame,
     ProofFrame,
 )
@@ -229,7 +229,7 @@ def test_a_stranger_is_told_why_and_shuts_nobody_out(
     all_answered(leader, 5)
     heard = stranger(leader)
     assert heard.error == AuthenticationFailed.code
-    assert "security.token.file of both brokers" in heard.message
+    assert "security.token.file of both sides" in heard.message
     assert SECRET not in heard.message
     all_answered(leader, 5)
 

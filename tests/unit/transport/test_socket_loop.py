@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -250,6 +251,105 @@ def test_what_the_socket_does_not_take_goes_when_it_does(connected: tuple[Sink, 
     assert len(sink.turns) == turns, "nobody looks any longer whether it takes more"
 
 
+def reads(sink: Sink, *, is_read: bool) -> None:
+    """From its next turn on, which it has had then."""
+
+    def change() -> None:
+        sink.reads = is_read
+        sink.loop.touch(sink)
+
+    assert sink.loop.call(change, TIMEOUT_S)
+    assert sink.loop.call(lambda: None, TIMEOUT_S)
+
+
+def test_what_comes_while_nothing_is_read_is_read_later(connected: tuple[Sink, socket.socket]) -> None:
+    sink, theirs = connected
+    reads(sink, is_read=False)
+    before = len(sink.turns)
+    theirs.sendall(b"ab")
+    with pair(sink.loop) as (ours, other_end):
+        other = Sink(sink.loop, ours)
+        other.begin()
+        other_end.sendall(b"on")
+        eventually(lambda: other.heard == b"on", "others are read meanwhile")
+        assert (sink.heard, len(sink.turns)) == (b"", before)
+        reads(sink, is_read=True)
+        theirs.sendall(b"c")
+        eventually(lambda: sink.heard == b"abc", "all of it, in order")
+
+
+def test_who_reads_nothing_still_sends(connected: tuple[Sink, socket.socket]) -> None:
+    sink, theirs = connected
+    reads(sink, is_read=False)
+    theirs.sendall(b"unread")
+    sent = os.urandom(8 << 20)
+    sink.loop.post(lambda: sink.outbox.put([sent]))
+    sink.loop.post(lambda: sink.loop.touch(sink))
+    received = b""
+    while len(received) < len(sent):
+        received += theirs.recv(1 << 20)
+    assert received == sent
+    eventually(lambda: not sink.outbox, "nothing is left")
+    assert sink.heard == b""
+    reads(sink, is_read=True)
+    eventually(lambda: sink.heard == b"unread", "it was kept")
+
+
+def test_who_begins_without_reading_reads_once_it_wants_to(loop: SocketLoop) -> None:
+    """What has come before its first turn may be read."""
+    with pair(loop) as (ours, theirs):
+        sink = Sink(loop, ours)
+        sink.reads = False
+        sink.begin()
+        eventually(lambda: sink.turns, "its first turn")
+        theirs.sendall(b"abc")
+        assert loop.call(lambda: None, TIMEOUT_S)
+        assert sink.heard == b""
+        reads(sink, is_read=True)
+        eventually(lambda: sink.heard == b"abc", "it is read")
+
+
+def test_a_peer_that_is_gone_is_noticed_though_nothing_is_read(connected: tuple[Sink, socket.socket]) -> None:
+    sink, theirs = connected
+    reads(sink, is_read=False)
+    theirs.sendall(b"last words")
+    theirs.close()
+    eventually(lambda: sink.error is not None, "it has ended")
+    assert isinstance(sink.error, BrokerNotAvailable)
+    assert sink.heard == b"last words"
+
+
+def test_a_connection_that_is_reset_is_noticed_though_nothing_is_read(loop: SocketLoop) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        theirs = socket.create_connection(listener.getsockname(), timeout=TIMEOUT_S)
+        ours, _ = listener.accept()
+    with ours, theirs:
+        sink = Sink(loop, ours)
+        sink.begin()
+        eventually(lambda: sink.turns, "its first turn")
+        reads(sink, is_read=False)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.close()
+        eventually(lambda: sink.error is not None, "it has ended")
+        assert isinstance(sink.error, ConnectionResetError)
+        loop.stop(TIMEOUT_S)
+
+
+def test_a_number_that_is_used_again_is_read_from(connected: tuple[Sink, socket.socket]) -> None:
+    """By a connection that begins after one that was not read has ended."""
+    sink, _ = connected
+    reads(sink, is_read=False)
+    number, loop = sink.number, sink.loop
+    with pair(loop) as (ours, theirs):
+        assert loop.call(lambda: loop.end(sink, BrokerNotAvailable("ended")), TIMEOUT_S)
+        again = Sink(loop, socket.socket(fileno=os.dup2(ours.fileno(), number)))
+        again.begin()
+        theirs.sendall(b"abc")
+        eventually(lambda: again.heard == b"abc", "it is read")
+        loop.stop(TIMEOUT_S)
+        again.connection.close()
+
+
 @pytest.mark.parametrize("how", ["the peer closes", "a turn fails"])
 def test_an_error_ends_its_own_connection_alone(connected: tuple[Sink, socket.socket], how: str) -> None:
     sink, theirs = connected
@@ -295,7 +395,7 @@ def test_a_loop_that_was_stopped_leaves_nothing_open() -> None:
 
 
 def test_what_may_wait_is_done_aside_and_comes_back(loop: SocketLoop) -> None:
-    aside = Aside(loop, 2)
+    aside = Aside(loop, 2, name="aside")
     aside.start()
     free = threading.Event()
     came: list[tuple[str, str, str]] = []
@@ -309,7 +409,7 @@ def test_what_may_wait_is_done_aside_and_comes_back(loop: SocketLoop) -> None:
 
     aside.do(lambda: work("slow", lambda: free.wait(TIMEOUT_S)), then)
     aside.do(lambda: work("quick", lambda: None), then)
-    eventually(lambda: came == [("quick", "replication-aside", "loop")], "it waits for nobody else's disk")
+    eventually(lambda: came == [("quick", "aside", "loop")], "it waits for nobody else's disk")
     free.set()
     eventually(lambda: len(came) == 2, "both")
     aside.stop(TIMEOUT_S)

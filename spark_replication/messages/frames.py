@@ -1,0 +1,54 @@
+"""All frames of the replication port, and how one becomes bytes. `type` tells them apart.
+
+An unknown version is refused as such, even if the fields are unknown, too.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import msgspec
+
+from spark_replication import decoding
+from spark_replication.decoding import UNDECODABLE
+from spark_replication.errors import InvalidRequest
+from spark_replication.messages.envelope import Message, Versioned, check_version
+from spark_replication.messages.lane import ClientFrame, PutAnswersFrame, PutFrame, StreamFrame, WelcomeFrame
+from spark_replication.messages.replication import (
+    ChallengeFrame,
+    ErrorFrame,
+    FetchedFrame,
+    FetchFrame,
+    HelloFrame,
+    ProofFrame,
+)
+
+Frame = (
+    HelloFrame
+    | ClientFrame
+    | ChallengeFrame
+    | ProofFrame
+    | FetchFrame
+    | FetchedFrame
+    | WelcomeFrame
+    | StreamFrame
+    | PutFrame
+    | PutAnswersFrame
+    | ErrorFrame
+)
+_encoder = msgspec.msgpack.Encoder()
+
+
+def to_frame(frame: Frame) -> bytes:
+    return _encoder.encode(frame)
+
+
+def from_frame(data: bytes | memoryview) -> Frame:
+    try:
+        frame: Frame = decoding.from_msgpack(data, Frame)
+    except UNDECODABLE as error:
+        with suppress(*UNDECODABLE):  # a newer version may have other fields: then its version is the better answer
+            check_version(decoding.from_msgpack(data, Versioned).v, Message)
+        raise InvalidRequest(f"not a replication frame: {error}") from error
+    check_version(frame.v, type(frame))
+    return frame

@@ -1,0 +1,191 @@
+"""A producer's connection after its handshake: batches in, answers out. Only the broker's loop uses it.
+
+put → engine.put_end → ReplicaLoop.produce → high watermark → answer. Many answers go in one frame. A producer that
+takes no answers is not read from.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import time
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from spark_replication.config import Compression, Settings
+from spark_replication.core.replica.producers import Place
+from spark_replication.engine.partition import FindPartition
+from spark_replication.engine.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream
+from spark_replication.engine.puts import numbers_of
+from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
+from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame, StreamFrame, WelcomeFrame
+from spark_replication.messages.replication import ErrorFrame
+from spark_replication.ports import PreparedBatch
+from spark_replication.storage.batches import TopicSchema, as_sent, schema_from_bytes
+from spark_replication.transport.aside import Aside
+from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded
+from spark_replication.transport.meter import PUT, Meter, Traffic
+from spark_replication.transport.socket_loop import Connected, SocketLoop
+
+# Memory that one connection may hold.
+SCHEMA_BYTES_MAX = 16 << 20
+HEADER_BYTES_MAX = 64 << 10  # of a frame, beside a batch or a schema
+
+
+class Lane:
+    """What all producers' connections of a broker share."""
+
+    def __init__(
+        self,
+        loop: SocketLoop,
+        aside: Aside,
+        find: FindPartition,
+        schema_of: Callable[[str], TopicSchema],
+        settings: Settings,
+        *,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """schema_of: finds a topic's schema; called for each batch, since a topic may be widened."""
+        self.loop = loop
+        self.aside = aside
+        self.find = find
+        self.settings = settings
+        self.now_ms = now_ms
+        self.meter = Meter((PUT,))
+        self.produced = Traffic()
+        self.frame_bytes_max = max(settings.batch_bytes_max, SCHEMA_BYTES_MAX) + HEADER_BYTES_MAX
+        self.kept = KeptBytes(settings.flight_write_bytes_max // 4)
+        self._schema_of = schema_of
+
+    def prepare(self, stream: PutStream, frame: PutFrame, payload: Buffer, compression: Compression) -> PreparedBatch:
+        return as_sent(
+            payload,
+            stream.schema,
+            self._schema_of(stream.topic),
+            crc=frame.crc,
+            batch_bytes_max=self.settings.batch_bytes_max,
+            compression=compression,
+            **numbers_of(frame.batch),
+        )
+
+    def accepted(self, batch: PreparedBatch) -> None:
+        self.produced.moved(batches=1, records=batch.rows, count_bytes=len(batch.message))
+
+
+class ProducerConnection(Connected):
+    def __init__(
+        self,
+        lane: Lane,
+        channel: Channel,
+        receiver: FrameReceiver,
+        *,
+        is_refusal: Callable[[OSError | ReplicationError], bool],
+        close: Callable[[], None],
+    ) -> None:
+        """is_refusal: whether to tell the peer why its connection ends."""
+        super().__init__(channel)
+        self._lane = lane
+        self._receiver = receiver
+        self._is_refusal = is_refusal
+        self._close = close
+        self._schema_bytes = 0
+        self._end = PutEnd(
+            lane.find,
+            lane.prepare,
+            lane.aside,
+            lane.kept,
+            timeout_ms=lane.settings.request_timeout_ms,
+            unanswered_max=lane.settings.stream_unanswered_max,
+            clock_ms=_now_ms,
+            now_ms=lane.now_ms,
+            accepted=lane.accepted,
+            wake=lambda: lane.loop.post(self._wake),
+        )
+
+    def begin(self) -> None:
+        """Joins the loop after the handshake, with which the first frames may have come."""
+        self._lane.loop.add(self)
+        self.outbox.put(encoded(WelcomeFrame(batch_bytes_max=self._lane.settings.batch_bytes_max)))
+        self._lane.loop.perform(self, self._came_before)
+
+    def _came_before(self) -> None:
+        """No poll reports what came with the last bytes of the handshake."""
+        self._take(self._receiver.whole())
+        self.came()
+
+    def _wake(self) -> None:
+        self._lane.loop.touch(self)
+
+    def came(self) -> None:
+        self._take(self._receiver.receive())
+
+    def _take(self, frames: list[ReceivedFrame]) -> None:
+        for frame, payload in frames:
+            if isinstance(frame, PutFrame):
+                self._end.put(frame, payload)
+            elif isinstance(frame, StreamFrame):
+                self._open(frame, payload)
+            else:
+                raise InvalidRequest(f"a producer sends streams and batches, not {type(frame).__name__}")
+
+    def _open(self, frame: StreamFrame, payload: memoryview) -> None:
+        self._schema_bytes += len(payload)
+        if self._schema_bytes > SCHEMA_BYTES_MAX:
+            raise InvalidRequest(f"the schemas of a connection take over {SCHEMA_BYTES_MAX} bytes: connect again")
+        self._end.opened(frame.stream, frame.topic, frame.topic_id, _schema(payload))
+
+    def turn(self, now_ms: float) -> float:
+        self._end.expire()
+        self._say_known(now_ms)
+        self.outbox.flush()
+        self.reads = not self._end.is_full and not self.outbox
+        due_ms = self._end.due_ms
+        return math.inf if due_ms is None else due_ms
+
+    def _say_known(self, now_ms: float) -> None:
+        known = self._end.take_known()
+        if known:
+            self._count(known, now_ms)
+            self.outbox.put(encoded(PutAnswersFrame(answers=tuple(map(_told, known)))))
+
+    def _count(self, known: list[PendingPut], now_ms: float) -> None:
+        meter, timeout_ms = self._lane.meter, self._lane.settings.request_timeout_ms
+        meter.took(PUT, [(now_ms - (answer.deadline_ms - timeout_ms)) / 1000 for answer in known])
+        for answer in known:
+            if isinstance(answer.outcome, ReplicationError):
+                meter.refused(PUT, answer.outcome.code)
+
+    def ended(self, error: OSError | ReplicationError) -> None:
+        self._end.closed()
+        if self._is_refusal(error) and isinstance(error, ReplicationError):
+            self._say_known(_now_ms())
+            self.outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
+            with contextlib.suppress(OSError, ReplicationError):
+                self.outbox.flush()
+        self._close()
+
+
+def _schema(payload: memoryview) -> pa.Schema:
+    try:
+        return schema_from_bytes(bytes(payload), "a stream")  # copied: the receive buffer is used again
+    except CorruptLog as error:
+        raise InvalidRequest(f"{error.message}: a stream begins with one") from error
+
+
+def _told(answer: PendingPut) -> PutAnswer:
+    outcome = answer.outcome
+    assert outcome is not None
+    if isinstance(outcome, Place):
+        return PutAnswer(number=answer.number, base_offset=outcome.base_offset, last_offset=outcome.last_offset)
+    return PutAnswer(
+        number=answer.number,
+        error=outcome.code,
+        message=outcome.message,
+        retriable=outcome.retriable,
+        maybe_written=outcome.maybe_written,
+    )
+
+
+def _now_ms() -> float:
+    return time.monotonic() * 1000
