@@ -123,7 +123,7 @@ class LeaderLink:
         self._port = route.replication_port
         self._lanes: dict[Lane, None] = {}
         self._connection: LeaderConnection | None = None
-        self._connecting: threading.Thread | None = None
+        self.is_connecting = False  # or has connected
         #: Lanes and when to ask their owners, as any thread leaves them here.
         self._asked: deque[tuple[float, Lane]] = deque()
         self._is_woken = False  # True: the connection's turn comes, and looks at what was asked
@@ -159,10 +159,12 @@ class LeaderLink:
             lane.owner.ended(lane, BrokerNotAvailable(f"the connection to {self._name} has ended: retry"))
             return
         self._lanes[lane] = None
-        if self._connecting is None:
-            self._connecting = threading.Thread(target=self._connect, name="producer-connects", daemon=True)
+        self.ask_at(AT_ONCE, lane)  # a turn may have found its question before it was here
+        if not self.is_connecting:
+            self.is_connecting = True
+            connecting = threading.Thread(target=self._connect, name="producer-connects", daemon=True)
             try:
-                self._connecting.start()
+                connecting.start()
             except RuntimeError as error:  # the process may have no more threads
                 self.end(BrokerNotAvailable(f"no thread to connect: {error}"))
 

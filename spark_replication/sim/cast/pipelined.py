@@ -178,7 +178,8 @@ class Connection:
         self._end.expire()
         known = [(self.sent[each.number], each.outcome) for each in self._end.take_known()]
         if known:
-            self.open = self.open and self._back.send("puts are answered", lambda: self._told(known), about=known)
+            about = [(sent.content, outcome) for sent, outcome in known]
+            self.open = self.open and self._back.send("puts are answered", lambda: self._told(known), about=about)
 
     # In the client
 
