@@ -309,13 +309,23 @@ class LeaderConnection(Connected):
         self._number += 1
         self._owing[number] = lane
         lane.sends(number)
-        message, crc = serialized(outgoing.batch)
+        try:
+            message, crc = serialized(outgoing.batch)
+        except pa.ArrowException as error:
+            why = InvalidRequest(f"the batch cannot be written as Arrow IPC: {error}")
+            self._refused.append(_refusal(number, why))
+            return 0
         if len(message) > self._batch_bytes_max:
-            self._refused.append(_too_large(number, outgoing.batch.num_rows, len(message), self._batch_bytes_max))
+            self._refused.append(_refusal(number, self._too_large(outgoing.batch.num_rows, len(message))))
             return 0
         frame = PutFrame(stream=stream, number=number, crc=crc, batch=outgoing.metadata)
         self.outbox.put(encoded(frame, message))
         return len(message)
+
+    def _too_large(self, rows: int, size: int) -> BatchTooLarge:
+        return BatchTooLarge(
+            f"a batch of {rows} rows takes {size} bytes, over batch.bytes.max={self._batch_bytes_max}: split it"
+        )
 
     def _stream(self, lane: Lane) -> int | None:
         """The stream of the lane's topic and schema. None: there are too many, and no lane can enter any more."""
@@ -358,9 +368,8 @@ class LeaderConnection(Connected):
         self._link.ended(error)
 
 
-def _too_large(number: int, rows: int, size: int, bytes_max: int) -> PutAnswer:
-    message = f"a batch of {rows} rows takes {size} bytes, over batch.bytes.max={bytes_max}: split it"
-    return PutAnswer(number=number, error=BatchTooLarge.code, message=message)
+def _refusal(number: int, error: ReplicationError) -> PutAnswer:
+    return PutAnswer(number=number, error=error.code, message=error.message)
 
 
 class LeaderLinks:

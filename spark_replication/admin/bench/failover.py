@@ -133,7 +133,8 @@ def medians(kills: Sequence[Figures], without_page: Sequence[Figures] | None) ->
 
 
 def _since_gone(kills: Sequence[Figures], name: str) -> float:
-    return float(statistics.median(getattr(each, name) - each.gone_ms for each in kills))
+    """At least a millisecond: both times are in whole ones."""
+    return max(1.0, statistics.median(getattr(each, name) - each.gone_ms for each in kills))
 
 
 def _killed(

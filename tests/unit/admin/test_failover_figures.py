@@ -58,3 +58,9 @@ def test_what_pages_cost_is_told_by_what_it_takes_without_them_since_the_broker_
     assert (found.elected_by_no_page, found.active_by_no_page) == (1.0, 1.0)
     slower = failover.medians([kill(400, 700, pages=20)], without)
     assert (slower.elected_by_no_page, slower.active_by_no_page) == (2.0, 2.0)
+
+
+def test_what_took_less_than_a_millisecond_took_one() -> None:
+    """ZooKeeper tells times in whole ones."""
+    found = failover.medians([kill(102, 103, pages=20)], [kill(100, 100)])
+    assert (found.elected_by_no_page, found.active_by_no_page) == (2.0, 3.0)

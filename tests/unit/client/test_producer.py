@@ -32,6 +32,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.records import BatchMetadata
+from spark_replication.storage import batches
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster
 
 WAIT_S = 20.0
@@ -564,6 +565,23 @@ def test_a_batch_that_no_broker_would_take_is_refused_alone_and_not_sent(cluster
         assert not error.maybe_written
         assert [futures[0].result(WAIT_S).base_offset, futures[2].result(WAIT_S).base_offset] == [0, 1]
     assert cluster.log().numbers == [0, 0]
+
+
+def test_a_batch_that_arrow_cannot_write_is_refused_alone(
+    cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def serialized(batch: pa.RecordBatch) -> tuple[memoryview, int]:
+        if batch.column(0).to_pylist() == [2]:
+            raise pa.ArrowInvalid("no such buffer")
+        return batches.serialized(batch)
+
+    monkeypatch.setattr(lanes, "serialized", serialized)
+    with Producer(cluster.bootstrap, batch_bytes=0) as producer:
+        futures = [producer.send("orders", numbers(number)) for number in (1, 2, 3)]
+        error = failure(futures[1])
+        assert isinstance(error, InvalidRequest)
+        assert "no such buffer" in error.message
+        assert [futures[0].result(WAIT_S).base_offset, futures[2].result(WAIT_S).base_offset] == [0, 1]
 
 
 @pytest.mark.parametrize("says", [b"SSH-2.0-somebody\r\n" * 9, b""], ids=["another_program", "nothing"])
