@@ -37,9 +37,10 @@ class Said(NamedTuple):
 
 
 class Tab:
-    """Of a Chromium. said: all that went wrong in it."""
+    """Of a Chromium. said: all that went wrong in it. session: that of Chromium's processes."""
 
-    def __init__(self, connection: ClientConnection) -> None:
+    def __init__(self, connection: ClientConnection, session: int) -> None:
+        self.session = session
         self._connection = connection
         self._numbers = itertools.count(1)
         self.said: list[Said] = []
@@ -157,7 +158,7 @@ def chromium(folder: Path) -> Iterator[Tab]:
             ping_interval=None,
             close_timeout=CLOSE_S,
         ) as connection:
-            yield Tab(connection)
+            yield Tab(connection, process.pid)
     finally:
         os.killpg(process.pid, signal.SIGKILL)
         process.wait(END_S)
