@@ -134,7 +134,7 @@ def medians(kills: Sequence[Figures], without_page: Sequence[Figures] | None) ->
 
 def _since_gone(kills: Sequence[Figures], name: str) -> float:
     """At least a millisecond: both times are in whole ones."""
-    return max(1.0, statistics.median(getattr(each, name) - each.gone_ms for each in kills))
+    return max(1.0, float(statistics.median(getattr(each, name) - each.gone_ms for each in kills)))
 
 
 def _killed(
