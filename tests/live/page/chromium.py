@@ -12,7 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.request import ProxyHandler, build_opener
@@ -37,10 +37,11 @@ class Said(NamedTuple):
 
 
 class Tab:
-    """Of a Chromium. said: all that went wrong in it. session: that of Chromium's processes."""
+    """Of a Chromium. said: all that went wrong in it."""
 
     def __init__(self, connection: ClientConnection, session: int) -> None:
-        self.session = session
+        """session: that of Chromium's processes."""
+        self._session = session
         self._connection = connection
         self._numbers = itertools.count(1)
         self.said: list[Said] = []
@@ -87,6 +88,16 @@ class Tab:
         """The processor time of the page's main thread so far: its waits for a full machine do not count."""
         found = self.tell("Performance.getMetrics")["metrics"]
         return float(next(each["value"] for each in found if each["name"] == "TaskDuration"))
+
+    def renderers(self) -> list[int]:
+        """The processes that draw pages."""
+        found = []
+        for process in Path("/proc").glob("[0-9]*"):
+            with suppress(OSError, IndexError):  # it has ended
+                session = int((process / "stat").read_text().rpartition(")")[2].split()[3])
+                if session == self._session and b"--type=renderer" in (process / "cmdline").read_bytes():
+                    found.append(int(process.name))
+        return found
 
     def text(self) -> str:
         return str(self.ask("document.body?.innerText ?? ''"))

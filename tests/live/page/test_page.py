@@ -166,7 +166,7 @@ def test_it_follows_a_failover_by_itself(cluster: sr.LocalCluster, page: str, ta
         eventually(
             lambda: all(each.leader not in (victim, None) for each in orders(cluster)), "others lead", timeout_s=30
         )
-        elected_s, waits = time.monotonic(), ProcessorWaits(page_server(cluster), tab.session)
+        elected_s, waits = time.monotonic(), ProcessorWaits(page_server(cluster), *tab.renderers())
         says(tab, "not all in sync 60")
         follows_s, waited_s = time.monotonic() - elected_s, waits.so_far_s()
         sys.stderr.write(
