@@ -4,8 +4,8 @@ A lane is a partition's place on the connection. One loop of the producer asks t
 sends them, and hands the answers to the owners: many small batches go in one call. Each owner gets its answers in the
 order of its batches, whatever order they came in.
 
-A connection lives until no lane is left on it, it breaks, or an owner finds it silent for too long. An owner ignores
-the answers of a lane that it has left.
+A connection lives until no lane has been on it for IDLE_S, it breaks, or an owner finds it silent for too long. An
+owner ignores the answers of a lane that it has left.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from spark_replication.transport.socket_loop import Connected, SocketLoop
 
 CONNECT_TIMEOUT_S = 2.0
 HELLO_TIMEOUT_S = 5.0
+IDLE_S = 10.0  # whoever leaves a lane, because of a refusal say, soon takes another
 SEND_BYTES = 1 << 20  # several batches go in one call, as long as they are small
 ANSWER_BYTES_MAX = 4 << 20  # of one frame: some 5,000 answers, each with an error
 AT_ONCE = 0.0  # for Lane.ask_at
@@ -122,6 +123,7 @@ class LeaderLink:
         self._host = route.address.rpartition(":")[0]
         self._port = route.replication_port
         self._lanes: dict[Lane, None] = {}
+        self._empty_since_s = 0.0
         self._connection: LeaderConnection | None = None
         self.is_connecting = False  # or has connected
         #: Lanes and when to ask their owners, as any thread leaves them here.
@@ -171,6 +173,11 @@ class LeaderLink:
     def _leave(self, lane: Lane) -> None:
         self._lanes.pop(lane, None)
         if not self._lanes:
+            self._empty_since_s = time.monotonic()
+            self._loop.at((self._empty_since_s + IDLE_S) * 1_000, self._end_if_idle)
+
+    def _end_if_idle(self) -> None:
+        if not self._lanes and time.monotonic() >= self._empty_since_s + IDLE_S:
             self.end(BrokerNotAvailable("nobody sends over it"))
 
     def end(self, error: OSError | ReplicationError) -> None:

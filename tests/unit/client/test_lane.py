@@ -7,7 +7,9 @@ from collections.abc import Callable
 from typing import cast
 
 import pyarrow as pa
+import pytest
 
+from spark_replication.client import lane as lanes
 from spark_replication.client.lane import AT_ONCE, Lane, LeaderLink, Outgoing
 from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
@@ -26,6 +28,10 @@ class Steps:
 
     def __init__(self) -> None:
         self.posted: list[Callable[[], None]] = []
+        self.timers: list[Callable[[], None]] = []
+
+    def at(self, _due_ms: float, call: Callable[[], None]) -> None:
+        self.timers.append(call)
 
     def post(self, call: Callable[[], None]) -> None:
         self.posted.append(call)
@@ -105,16 +111,36 @@ def test_whoever_enters_too_late_learns_of_the_end() -> None:
     assert isinstance(why, BrokerNotAvailable)
 
 
-def test_the_last_lane_that_leaves_ends_the_connection() -> None:
+@pytest.mark.parametrize("another", [False, True], ids=["nobody_comes", "another_comes"])
+def test_a_connection_ends_once_it_has_been_without_lanes_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, *, another: bool
+) -> None:
+    monkeypatch.setattr(lanes, "IDLE_S", 0.0)
     loop, owner = Steps(), Owner()
     link = link_of(loop)
-    lanes = [Lane(link, ROUTE, SCHEMA, 0, owner) for _ in range(2)]
-    for lane in lanes:
+    two = [Lane(link, ROUTE, SCHEMA, 0, owner) for _ in range(2)]
+    for lane in two:
         link.enter(lane)
-    ended = []
-    for lane in lanes:
-        lane.leave()
-        loop.run()
-        ended.append(link.over)
-    assert ended == [False, True]
+    two[0].leave()
+    loop.run()
+    assert not loop.timers, "one is left"
+    two[1].leave()
+    if another:
+        link.enter(Lane(link, ROUTE, SCHEMA, 0, owner))
+    loop.run()
+    (idle,) = loop.timers
+    idle()
+    assert link.over == (not another)
     assert owner.why == [], "who has left is told nothing"
+
+
+def test_lanes_that_come_and_go_do_not_end_a_connection_early() -> None:
+    loop = Steps()
+    link = link_of(loop)
+    lane = Lane(link, ROUTE, SCHEMA, 0, Owner())
+    link.enter(lane)
+    lane.leave()
+    loop.run()
+    (idle,) = loop.timers
+    idle()
+    assert not link.over, "its time has not come"

@@ -257,6 +257,7 @@ def test_a_refusal_that_passes_is_tried_again(cluster: FakeCluster, producer: Pr
     cluster.refuse = refuse
     assert offsets(send(producer, 10)) == list(range(10))
     assert cluster.log().numbers == list(range(10))
+    assert cluster.streams == [(1, "orders")], "over one connection"
 
 
 def test_a_broker_that_has_forgotten_the_producer_goes_on_in_a_new_epoch(

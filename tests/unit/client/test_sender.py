@@ -44,6 +44,8 @@ class NoThread:
     def post(self, call: Callable[[], None]) -> None:
         call()
 
+    def at(self, _due_ms: float, _call: Callable[[], None]) -> None: ...
+
 
 class OneLink:
     """Gives lanes of a connection that the test steps."""
