@@ -90,6 +90,7 @@ from spark_replication.zk.session import Session
 
 FLIGHT_STOP_S = 1.0
 LOOP_STOP_S = 3.0
+LEASE_IS_OVER = "no guardian has renewed the lease in time"
 
 log = logging.getLogger(__name__)
 
@@ -331,7 +332,10 @@ class BrokerLife:
         drop_outdated(self._options.directory)
         return Done()
 
-    def _register(self) -> Registered:
+    def _register(self) -> Registered | StopAsked:
+        if self._lease.expired(now_ms()):  # the process stood still, and no timer has looked yet
+            log.info("stopping: %s", LEASE_IS_OVER)
+            return StopAsked(LEASE_IS_OVER)
         options = self._options
         self._registration, epoch = self._store.register(
             options.broker_id,
@@ -497,7 +501,7 @@ class BrokerLife:
 
     def _check_lease(self) -> None:
         if self._lease.expired(now_ms()):
-            self._news.put(StopAsked("no guardian has renewed the lease in time"))
+            self._news.put(StopAsked(LEASE_IS_OVER))
 
     def _clean_up(self) -> None:
         settings = self._settings

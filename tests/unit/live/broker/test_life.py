@@ -40,9 +40,9 @@ class Unconnected:
         return None
 
 
-def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> None:
-    options = Options(
-        directory=tmp_path,
+def options_of(directory: Path) -> Options:
+    return Options(
+        directory=directory,
         zookeeper="",
         chroot="",
         broker_id=1,
@@ -51,7 +51,10 @@ def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> 
         settings=settings_from({"replica.lag.time.ms": 100}),
         lease=(0, 0),
     )
-    life, held = BrokerLife(options), Held()
+
+
+def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> None:
+    life, held = BrokerLife(options_of(tmp_path)), Held()
     life._loop = cast("Any", held)
     life._lease = Lease(tmp_path, 0, 0, lease_ms=1 << 60, now_ms=0)
     life._store = cast("Any", Unconnected())
@@ -66,3 +69,11 @@ def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> 
         held.let_go.set()
         for timers in life._timers:
             timers.stop()
+
+
+def test_a_broker_whose_lease_has_run_out_does_not_register_again(tmp_path: Path) -> None:
+    """It may have stood still for longer than its session: the end of that comes before any timer."""
+    life = BrokerLife(options_of(tmp_path))
+    life._lease = Lease(tmp_path, 0, 0, lease_ms=1, now_ms=0)
+    asked = life._register()  # without a store, which it would need to register
+    assert isinstance(asked, StopAsked)
