@@ -317,7 +317,7 @@ PLANTED_BUGS = (
         *LOSS,
         "followers_catch_up",
         profile="syncs",
-        seed=1610,
+        seed=4884,
     ),
     bug(
         "never ask again once the disk was full",
