@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from spark_replication.admin.bench.load import fill
-from spark_replication.admin.bench.replicate import SCHEMA, Lanes, Progress, batch_of
+from spark_replication.admin.bench.replicate import OPEN_MS, SCHEMA, Lanes, Progress, batch_of
 from spark_replication.client.admin import Admin
+from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.errors import RequestTimedOut
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import BrokerId, PartitionState, TopicPartition, decode
@@ -105,11 +106,16 @@ def write_to_each(cluster: LocalCluster, partitions: Mapping[TopicPartition, Par
 
 def _write(cluster: LocalCluster, leader: BrokerId, numbers: list[int]) -> None:
     broker = cluster.brokers[leader]
-    streams = Lanes(cluster, TOPIC, numbers, batch_of(BATCH_BYTES), pids=(broker.pid,))
-    try:
-        fill(streams, len(numbers))
-    finally:
-        streams.close()
+
+    def write() -> None:
+        streams = Lanes(cluster, TOPIC, numbers, batch_of(BATCH_BYTES), pids=(broker.pid,))
+        try:
+            fill(streams, len(numbers))
+        finally:
+            streams.close()
+
+    # They are led in ZooKeeper, but the broker may not have opened all of them yet.
+    persistently(write, Deadline(OPEN_MS))
 
 
 def eventually(holds: Callable[[], bool], what: str, timeout_s: float = SEEN_TIMEOUT_S) -> None:
