@@ -32,10 +32,10 @@ import msgspec
 from spark_replication.config import Compression
 from spark_replication.core.replica.producers import Place
 from spark_replication.engine.partition import FindPartition, Partition
-from spark_replication.engine.puts import Puts
+from spark_replication.engine.puts import Puts, unconfirmed
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.engine.slow_disks import SlowDisks
-from spark_replication.errors import InvalidRequest, NotLeader, ReplicationError, RequestTimedOut
+from spark_replication.errors import InvalidRequest, NotLeader, ReplicationError
 from spark_replication.messages.lane import STREAMS_MAX, PutFrame
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
@@ -283,13 +283,7 @@ class PutEnd:
     def expire(self) -> None:
         now_ms = self._clock_ms()
         for answer in list(takewhile(lambda answer: answer.deadline_ms <= now_ms, self._owed.values())):
-            answer.fill(
-                RequestTimedOut(
-                    f"followers did not confirm the batch within request.timeout.ms={self._timeout_ms:.0f}: "
-                    "send it again with its sequence, or look whether it is there",
-                    maybe_written=True,
-                )
-            )
+            answer.fill(unconfirmed(self._timeout_ms))
 
     @property
     def due_ms(self) -> float | None:

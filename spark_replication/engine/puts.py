@@ -10,7 +10,7 @@ from typing import Any
 
 from spark_replication.core.replica.refused_lanes import RefusedLanes
 from spark_replication.engine.waiters import Acknowledge
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import ReplicationError, RequestTimedOut
 from spark_replication.messages.records import BatchMetadata
 
 _NO_PRODUCER = -1
@@ -37,6 +37,15 @@ class Puts:
     def refuse(self, asked: BatchMetadata, error: ReplicationError, acknowledge: Acknowledge) -> None:
         self._refused.refused(asked)
         acknowledge(error)
+
+
+def unconfirmed(timeout_ms: float) -> RequestTimedOut:
+    """The answer to a batch of which nothing is known in time."""
+    return RequestTimedOut(
+        f"followers did not confirm the batch within request.timeout.ms={timeout_ms:.0f}: send it again with its "
+        "sequence, or look whether it is there",
+        maybe_written=True,
+    )
 
 
 def numbers_of(asked: BatchMetadata) -> dict[str, Any]:

@@ -28,8 +28,8 @@ from pyarrow import flight
 from spark_replication.config import Settings
 from spark_replication.core.replica.producers import Place
 from spark_replication.engine.partition import Partition
-from spark_replication.engine.puts import Puts, numbers_of
-from spark_replication.errors import InvalidRequest, ReplicationError, RequestTimedOut
+from spark_replication.engine.puts import Puts, numbers_of, unconfirmed
+from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages import records
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.records import Ack, BatchMetadata, Refusal
@@ -131,13 +131,7 @@ class AnswerQueue:
         with self._lock:
             late = list(takewhile(lambda answer: answer.deadline <= now, self._pending.values()))
         for answer in late:
-            answer.fill(
-                RequestTimedOut(
-                    f"followers did not confirm the batch within request.timeout.ms={self._timeout_ms}: "
-                    "send it again with its sequence, or look whether it is there",
-                    maybe_written=True,
-                )
-            )
+            answer.fill(unconfirmed(self._timeout_ms))
 
     def _take(self) -> list[PendingAnswer]:
         """Takes the answers that are to be written now, which makes room."""

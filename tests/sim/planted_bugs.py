@@ -682,8 +682,8 @@ PLANTED_BUGS = (
     bug(
         "answer a batch as stored of which nothing is known in time",
         "engine/put_end.py",
-        "            answer.fill(\n                RequestTimedOut(",
-        "            answer.fill(Place(0, 0)) or (\n                RequestTimedOut(",
+        "            answer.fill(unconfirmed(self._timeout_ms))\n",
+        "            answer.fill(Place(0, 0))\n",
         *LOSS,
     ),
     bug(

@@ -291,7 +291,7 @@ COMPARED: Sequence[tuple[str, str, Callable[[Sequence[Side], Plan, Progress], It
 ALONE: Sequence[tuple[str, str, str | None, Callable[[Plan, Progress], Iterator[Row]]]] = (
     (
         "Replicate",
-        "Over Flight, acks=all, beside three processes that do nothing but move and write the same bytes.",
+        "As Producer sends, acks=all, beside three processes that do nothing but move and write the same bytes.",
         "bare loop",
         _replicated,
     ),
