@@ -212,10 +212,18 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
         Bytes, Meta(description="a larger frame between brokers ends its connection; at least twice a fetch or a batch")
     ] = field(name="replication.frame.bytes.max", default=64 << 20)
     flight_reads_max: Annotated[
-        Count, Meta(description="read streams that a broker serves at one time, those that wait for records included")
+        Count,
+        Meta(
+            description="read streams that a broker serves at one time, those that wait for records included, and "
+            "connections of readers besides"
+        ),
     ] = field(name="flight.reads.max", default=1_000)
     flight_read_bytes_max: Annotated[
-        Bytes, Meta(description="what the open read streams of a broker hold in all; the more do, the less each reads")
+        Bytes,
+        Meta(
+            description="what the open read streams of a broker hold in all, and as much besides for answers to "
+            "readers; the more do, the less each reads"
+        ),
     ] = field(name="flight.read.bytes.max", default=128 << 20)
     flight_writes_max: Annotated[
         Count, Meta(description="write streams that a broker serves at one time, and producers besides")

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import heapq
 import math
-import socket
 import threading
 import time
 from collections import deque
@@ -21,11 +20,11 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
+from spark_replication.client.connecting import opened
 from spark_replication.core.routing import Route
 from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, InvalidRequest, ReplicationError, error_of
 from spark_replication.messages.lane import (
     STREAMS_MAX,
-    ClientFrame,
     PutAnswer,
     PutAnswersFrame,
     PutFrame,
@@ -35,13 +34,10 @@ from spark_replication.messages.lane import (
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.storage.batches import schema_to_bytes, serialized
-from spark_replication.transport.frames import Channel, FrameReceiver, encoded, tune
-from spark_replication.transport.handshake import introduce_client
+from spark_replication.transport.frames import Channel, FrameReceiver, encoded
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import Connected, SocketLoop
 
-CONNECT_TIMEOUT_S = 2.0
-HELLO_TIMEOUT_S = 5.0
 IDLE_S = 10.0  # whoever leaves a lane, because of a refusal say, soon takes another
 SEND_BYTES = 1 << 20  # several batches go in one call, as long as they are small
 ANSWER_BYTES_MAX = 4 << 20  # of one frame: some 5,000 answers, each with an error
@@ -120,7 +116,7 @@ class LeaderLink:
     def __init__(self, loop: SocketLoop, route: Route, security: Security) -> None:
         self._loop = loop
         self._security = security
-        self._host = route.address.rpartition(":")[0]
+        self._host = route.host
         self._port = route.replication_port
         self._lanes: dict[Lane, None] = {}
         self._empty_since_s = 0.0
@@ -205,26 +201,15 @@ class LeaderLink:
 
     def _connect(self) -> None:
         """On a thread of its own."""
-        connection: socket.socket | None = None
         try:
-            connection = socket.create_connection((self._host, self._port), timeout=CONNECT_TIMEOUT_S)
-            tune(connection)
-            channel = self._security.connected(connection, self._host, HELLO_TIMEOUT_S)
-            receiver = FrameReceiver(channel, ANSWER_BYTES_MAX)
-            hello = ClientFrame(cluster_id=self._security.cluster())
-            welcome = introduce_client(channel, receiver, hello, self._security.token, HELLO_TIMEOUT_S)
+            channel, receiver, welcome = opened(
+                self._host, self._port, self._security, reads=False, frame_bytes_max=ANSWER_BYTES_MAX
+            )
             channel.setblocking(False)
         except (OSError, ReplicationError) as error:
-            if connection is not None:
-                connection.close()
-            self._loop.post(partial(self.end, self._unwelcome(error)))
+            self._loop.post(partial(self.end, error))
             return
         self._loop.post(partial(self._connected, channel, receiver, welcome))
-
-    def _unwelcome(self, error: OSError | ReplicationError) -> OSError | ReplicationError:
-        if isinstance(error, InvalidRequest):  # another program may have the port of a broker that has ended
-            return BrokerNotAvailable(f"what answers at {self._name} is no broker: {error.message}")
-        return error
 
     def _connected(self, channel: Channel, receiver: FrameReceiver, welcome: WelcomeFrame) -> None:
         if self.over:
@@ -371,6 +356,7 @@ class LeaderConnection(Connected):
                 lane.owner.answered(lane, found)
 
     def ended(self, error: OSError | ReplicationError) -> None:
+        self._receiver.free()
         self._channel.close()
         self._link.ended(error)
 

@@ -15,39 +15,67 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
 from msgspec.structs import replace
-from pyarrow import flight
 
 from spark_replication.client.deadline import Deadline, FailedTries
 from spark_replication.client.log_batch import LogBatch
 from spark_replication.client.nearby import from_files, has_files, is_nearby
 from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.ranges import Found, found_ranges, range_at
+from spark_replication.client.read_connections import Answer, Broker, ReadConnections
 from spark_replication.client.routes import Routes
-from spark_replication.client.stream_errors import FLIGHT_ERRORS, error_of_stream
 from spark_replication.core.replica.read_start import asked_start
 from spark_replication.core.routing import Route
-from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, OffsetOutOfRange, ReplicationError
+from spark_replication.errors import (
+    CorruptLog,
+    InvalidRequest,
+    OffsetOutOfRange,
+    ReplicationError,
+    UnknownTopicOrPartition,
+)
 from spark_replication.messages.descriptions import TopicMetadata
-from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.messages.ranges import WantedRange
-from spark_replication.messages.records import BatchPosition, ReadTicket
-from spark_replication.model import AtTime, BrokerId, NamedOffset, Offset
-from spark_replication.storage.batches import are_versions, filled, topic_schema
+from spark_replication.messages.records import ReadTicket
+from spark_replication.model import AtTime, BrokerId, NamedOffset, Offset, Registration
+from spark_replication.ports import LogSlice
+from spark_replication.storage.batches import (
+    are_versions,
+    batches_of,
+    filled,
+    projected,
+    segment_schema,
+    topic_schema,
+)
 from spark_replication.transport.security import Security
 
 DEADLINE_MS = 30_000
 FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing new
-STREAM_MS = 10_000  # a stream is reopened at this age: otherwise a leader that hangs in mid-stream would go unnoticed
 
 
 Preference = Literal["leader", "follower", "near"] | BrokerId
 _GoOn = tuple[Offset, bool]
 
 log = logging.getLogger(__name__)
+
+
+class Replica(NamedTuple):
+    """A broker to read from."""
+
+    #: For requests (host:port).
+    address: str
+    #: For records.
+    broker: Broker
+
+    @classmethod
+    def leading(cls, route: Route) -> Replica:
+        return cls(route.address, Broker(route.host, route.replication_port))
+
+    @classmethod
+    def at(cls, registration: Registration) -> Replica:
+        return cls(registration.address, Broker(registration.host, registration.replication_port))
 
 
 class Reader:
@@ -74,9 +102,8 @@ class Reader:
         self._routes = Routes(bootstrap, Security.of(security))
         self._deadline_ms = deadline_ms
         self._closed = threading.Event()
-        self._lock = threading.Lock()
         self._process = OwnProcess("Reader")
-        self._streams: set[flight.FlightStreamReader] = set()
+        self._connections = ReadConnections(self._routes.security)
 
     def read(
         self,
@@ -100,16 +127,19 @@ class Reader:
         """
         self._process.require()
         asked = asked_start(start, start_time, stop)
-        ticket = ReadTicket(
-            topic=topic,
-            partition=partition,
-            from_offset=None if isinstance(asked, AtTime) else asked,
-            from_time=asked.time_ms if isinstance(asked, AtTime) else None,
-            to=stop,
-            max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
-            columns=None if columns is None else tuple(columns),
-            topic_id=topic_id,
-        )
+        try:
+            ticket = ReadTicket(
+                topic=topic,
+                partition=partition,
+                from_offset=None if isinstance(asked, AtTime) else asked,
+                from_time=asked.time_ms if isinstance(asked, AtTime) else None,
+                to=stop,
+                max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
+                columns=None if columns is None else tuple(columns),
+                topic_id=topic_id,
+            )
+        except ValueError as error:
+            raise InvalidRequest(str(error)) from error
         return _in_one_schema(self._read(ticket))
 
     def topic(self, name: str) -> TopicMetadata:
@@ -129,10 +159,7 @@ class Reader:
         if not self._process.is_this:
             return
         self._closed.set()
-        with self._lock:
-            streams = list(self._streams)
-        for stream in streams:
-            stream.cancel()
+        self._connections.close()
         self._routes.close()
 
     def __enter__(self) -> Reader:
@@ -161,7 +188,7 @@ class Reader:
             error: ReplicationError | None = None
             try:
                 route = self._routes.route(ticket.topic, ticket.partition, tries.deadline)
-                for found in self._stream(ticket, offset, route.address):
+                for found in self._records(ticket, offset, Replica.leading(route), tries.deadline):
                     offset = found.last_offset + 1
                     yield found
                     tries = self._tries()
@@ -178,39 +205,40 @@ class Reader:
                 else:
                     self._recover(error, route, tries)
 
-    def _preferred(self, ticket: ReadTicket, deadline: Deadline) -> str | None:
-        """The address of the preferred replica that is in sync. None if the leader is to be read from."""
+    def _preferred(self, ticket: ReadTicket, deadline: Deadline) -> Replica | None:
+        """The preferred replica that is in sync. None if the leader is to be read from."""
         if self._prefer == "leader":
             return None
         try:
-            followers = self._routes.followers(ticket.topic, ticket.partition, deadline)
+            known = self._routes.followers(ticket.topic, ticket.partition, deadline)
         except ReplicationError:
             return None  # the way to the leader meets the same error, and retries
+        followers = {broker: Replica.at(registration) for broker, registration in sorted(known.items())}
         if self._prefer == "near":
             return self._near(ticket, followers, deadline)
         if self._prefer == "follower":
-            known = [followers[broker] for broker in sorted(followers)]
-            return known[ticket.partition % len(known)] if known else None
+            chosen = [*followers.values()]
+            return chosen[ticket.partition % len(chosen)] if chosen else None
         return followers.get(self._prefer)
 
-    def _near(self, ticket: ReadTicket, followers: Mapping[BrokerId, str], deadline: Deadline) -> str | None:
-        addresses = [*followers.values()]
+    def _near(self, ticket: ReadTicket, followers: Mapping[BrokerId, Replica], deadline: Deadline) -> Replica | None:
+        replicas = [*followers.values()]
         with suppress(ReplicationError):  # there is no leader at present
-            addresses.insert(0, self._routes.route(ticket.topic, ticket.partition, deadline).address)
-        return next(filter(is_nearby, addresses), None)
+            replicas.insert(0, Replica.leading(self._routes.route(ticket.topic, ticket.partition, deadline)))
+        return next((replica for replica in replicas if is_nearby(replica.address)), None)
 
     def _from_replica(
-        self, ticket: ReadTicket, offset: Offset, address: str, deadline: Deadline
+        self, ticket: ReadTicket, offset: Offset, replica: Replica, deadline: Deadline
     ) -> Generator[LogBatch, None, _GoOn]:
         """Yield what the replica gives. Returns the next offset, and whether the leader is to be read from there."""
         began = offset
         try:
             if self._prefer == "near":
-                for found in self._from_files(ticket, offset, address, deadline):
+                for found in self._from_files(ticket, offset, replica.address, deadline):
                     offset = found.last_offset + 1
                     yield found
             if ticket.to is None or offset < ticket.to:
-                for found in self._stream(replace(ticket, any_replica=True), offset, address):
+                for found in self._records(replace(ticket, any_replica=True), offset, replica, deadline):
                     offset = found.last_offset + 1
                     yield found
         except ReplicationError:
@@ -249,12 +277,11 @@ class Reader:
             route: Route | None = None
             try:
                 route = self._routes.route(ticket.topic, ticket.partition, deadline)
-                with closing(self._chunks(asked, route.address)) as chunks:
-                    for chunk in chunks:
-                        return _position(ticket, chunk).base_offset
-                error: ReplicationError = BrokerNotAvailable(
-                    f"{route.address} ended a stream before its beginning: retry"
-                )
+                with self._connections.one(Replica.leading(route).broker) as connection:
+                    connection.ask(asked, checked=False)
+                    told = connection.told()
+                    connection.payload()
+                    return told.offset
             except ReplicationError as failed:
                 error = failed
             if not self._closed.is_set():
@@ -273,35 +300,99 @@ class Reader:
             self._routes.stale(route)
         self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))
 
-    def _stream(self, ticket: ReadTicket, offset: Offset, address: str) -> Iterator[LogBatch]:
-        """Yield what one DoGet from `offset` on gives."""
-        with closing(self._chunks(replace(ticket, from_offset=offset, from_time=None), address)) as chunks:
-            for chunk in chunks:
-                found = _continued(ticket, offset, chunk)
-                if found is not None:
-                    offset = found.last_offset + 1
-                    yield found
+    def _records(
+        self, ticket: ReadTicket, offset: Offset, replica: Replica, deadline: Deadline, *, checked: bool = False
+    ) -> Iterator[LogBatch]:
+        """Yield what a broker has from `offset` on. checked: have it look at the checksums before it sends."""
+        decoder: _Decoder | None = None
+        try:
+            with closing(self._answers(ticket, offset, replica.broker, checked=checked)) as answers:
+                for answer in answers:
+                    decoder = decoder or _Decoder(ticket, self._schema(ticket.topic, answer.told.width, deadline))
+                    records = answer.records()
+                    if records is None:
+                        return
+                    for found in decoder.decoded(records, offset, answer.told.high_watermark):
+                        offset = found.last_offset + 1
+                        yield found
+                return
+        except CorruptLog:
+            if checked:
+                raise
+        yield from self._records(ticket, offset, replica, deadline, checked=True)
 
-    def _chunks(self, ticket: ReadTicket, address: str) -> Generator[flight.FlightStreamChunk, None, None]:
-        """Yield the chunks of the broker's stream, until it ends. A stream that breaks raises a ReplicationError."""
-        client = self._routes.client(address)
-        try:
-            stream = client.do_get(flight.Ticket(to_json(ticket)), flight.FlightCallOptions(timeout=STREAM_MS / 1000))
-        except FLIGHT_ERRORS as error:
-            self._routes.forget(address, client)
-            raise error_of_stream(error) from error
-        with self._lock:
-            self._streams.add(stream)
-        try:
-            while not self._closed.is_set() and (chunk := _next_chunk(stream)) is not None:
-                yield chunk
-        except FLIGHT_ERRORS as error:
-            self._routes.forget(address, client)
-            raise error_of_stream(error) from error
-        finally:
-            with self._lock:
-                self._streams.discard(stream)
-            stream.cancel()
+    def _schema(self, topic: str, width: int, deadline: Deadline) -> pa.Schema:
+        """width: how many columns the topic has, as a broker knows."""
+        schema = topic_schema(self._routes.topic(topic, deadline).config).newest
+        if width > len(schema):
+            self._routes.stale_topic(topic)
+            schema = topic_schema(self._routes.topic(topic, deadline).config).newest
+        return schema
+
+    def _answers(
+        self, ticket: ReadTicket, offset: Offset, broker: Broker, *, checked: bool
+    ) -> Generator[Answer, None, None]:
+        """Yield a broker's answers, from `offset` on. The next question goes once it is known where the records of an
+        answer end, before they are received: the broker never waits for this reader."""
+        with self._connections.one(broker) as connection:
+            connection.ask(replace(ticket, from_offset=offset, from_time=None), checked=checked)
+            while connection.owed and not self._closed.is_set():
+                told = connection.told()
+                after = told.next_offset
+                if after > offset and (ticket.to is None or after < ticket.to):
+                    offset = after
+                    connection.ask(replace(ticket, from_offset=offset, from_time=None), checked=checked)
+                yield Answer(told, connection.payload())
+
+
+class _Decoder:
+    """Makes of stored batches what the reader asked for."""
+
+    def __init__(self, ticket: ReadTicket, newest: pa.Schema) -> None:
+        self._ticket = ticket
+        self._newest = newest
+        self._schema = projected(newest, ticket.columns)
+
+    def decoded(self, records: LogSlice, next_offset: Offset, high_watermark: Offset) -> Iterator[LogBatch]:
+        """The part of these records from next_offset on and below ticket.to."""
+        stored = segment_schema(bytes(records.schema))
+        places = self._places(stored)
+        is_as_asked = stored.equals(self._schema)
+        to = self._ticket.to
+        for entry, batch in batches_of(records):
+            beyond = entry.last_offset + 1 if to is None else min(to, entry.last_offset + 1)
+            if beyond <= next_offset:
+                continue
+            if entry.base_offset > next_offset:
+                raise CorruptLog(
+                    f"{self._ticket.topic}-{self._ticket.partition}: offset {next_offset} was next, but the broker "
+                    f"sent {entry.base_offset}: read from there if what lies between may be missed"
+                )
+            shown = batch if is_as_asked else filled(batch, places, self._schema)
+            if beyond - next_offset < batch.num_rows:
+                shown = shown.slice(next_offset - entry.base_offset, beyond - next_offset)
+            yield LogBatch(
+                batch=shown,
+                base_offset=next_offset,
+                last_offset=beyond - 1,
+                leader_epoch=entry.leader_epoch,
+                timestamp=entry.timestamp_ms,
+                high_watermark=high_watermark,
+            )
+            next_offset = beyond
+
+    def _places(self, stored: pa.Schema) -> list[int]:
+        """Where the columns that were asked for are in these batches; beyond all columns, where one is not."""
+        if self._ticket.columns is None:
+            is_of_topic = are_versions(stored, self._newest)
+            places = [*range(len(self._schema))]
+        else:
+            is_of_topic = all(field.equals(self._schema.field(field.name)) for field in stored)
+            found = map(stored.get_field_index, self._schema.names)
+            places = [len(stored) if place < 0 else place for place in found]
+        if not is_of_topic:
+            raise UnknownTopicOrPartition(f"{self._ticket.topic} was made again, with another schema: read it anew")
+        return places
 
 
 def _in_one_schema(found: Generator[LogBatch, None, None]) -> Iterator[LogBatch]:
@@ -314,42 +405,3 @@ def _in_one_schema(found: Generator[LogBatch, None, None]) -> Iterator[LogBatch]
                 schema = each.batch.schema  # the first batch, or the first of a topic that was made again
             batch = filled(each.batch, range(len(schema)), schema)
             yield each if batch is each.batch else replace(each, batch=batch)
-
-
-def _next_chunk(stream: flight.FlightStreamReader) -> flight.FlightStreamChunk | None:
-    try:
-        return stream.read_chunk()
-    except StopIteration:
-        return None
-
-
-def _position(ticket: ReadTicket, chunk: flight.FlightStreamChunk) -> BatchPosition:
-    if chunk.app_metadata is None or chunk.data is None:
-        raise InvalidRequest(f"the broker sent a batch of {ticket.topic}-{ticket.partition} without its offset")
-    return from_json(chunk.app_metadata.to_pybytes(), BatchPosition)
-
-
-def _continued(ticket: ReadTicket, next_offset: Offset, chunk: flight.FlightStreamChunk) -> LogBatch | None:
-    """The part of this chunk from next_offset on and below ticket.to. None if that is empty."""
-    position = _position(ticket, chunk)
-    end = position.base_offset + chunk.data.num_rows
-    if ticket.to is not None:
-        end = min(end, ticket.to)
-    if end <= next_offset:
-        return None
-    if position.base_offset > next_offset:
-        raise CorruptLog(
-            f"{ticket.topic}-{ticket.partition}: offset {next_offset} was next, but the broker sent "
-            f"{position.base_offset}: read from there if what lies between may be missed"
-        )
-    batch = chunk.data
-    if end - next_offset < batch.num_rows:
-        batch = batch.slice(next_offset - position.base_offset, end - next_offset)
-    return LogBatch(
-        batch=batch,
-        base_offset=next_offset,
-        last_offset=end - 1,
-        leader_epoch=position.leader_epoch,
-        timestamp=position.timestamp,
-        high_watermark=position.high_watermark,
-    )

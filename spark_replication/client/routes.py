@@ -22,7 +22,7 @@ from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, UnknownTopicOrPartition
 from spark_replication.messages.actions import METADATA, Action, Asked, Told
 from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
-from spark_replication.model import BrokerId
+from spark_replication.model import BrokerId, Registration
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY, Security
 
@@ -101,8 +101,8 @@ class Routes:
             give_up=unknown_for_long,
         )
 
-    def followers(self, topic: str, partition: int, deadline: Deadline) -> dict[BrokerId, str]:
-        """The addresses of the in-sync replicas that do not lead, as last known or asked for: see `route`."""
+    def followers(self, topic: str, partition: int, deadline: Deadline) -> dict[BrokerId, Registration]:
+        """The in-sync replicas that do not lead, as last known or asked for: see `route`."""
         self.topic(topic, deadline)
         with self._lock:
             return self._routing.followers(topic, partition)

@@ -28,6 +28,10 @@ class Route(msgspec.Struct, frozen=True, kw_only=True):
     address: str
     replication_port: int
 
+    @property
+    def host(self) -> str:
+        return self.address.rpartition(":")[0]
+
 
 class Routing(msgspec.Struct, frozen=True, kw_only=True):
     cluster_id: str = ""
@@ -70,11 +74,11 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
             replication_port=registration.replication_port,
         )
 
-    def followers(self, topic: str, partition: int) -> dict[BrokerId, str]:
-        """The addresses of the in-sync replicas that do not lead."""
+    def followers(self, topic: str, partition: int) -> dict[BrokerId, Registration]:
+        """The in-sync replicas that do not lead."""
         state = self.partition(topic, partition).state
         members = sorted(state.isr - {state.leader})
-        return {member: self.brokers[member].address for member in members if member in self.brokers}
+        return {member: self.brokers[member] for member in members if member in self.brokers}
 
     def partition(self, topic: str, partition: int) -> PartitionCommand:
         partitions = self.topic(topic).partitions

@@ -13,7 +13,15 @@ from spark_replication import decoding
 from spark_replication.decoding import UNDECODABLE
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.envelope import Message, Versioned, check_version
-from spark_replication.messages.lane import ClientFrame, PutAnswersFrame, PutFrame, StreamFrame, WelcomeFrame
+from spark_replication.messages.lane import (
+    ClientFrame,
+    PutAnswersFrame,
+    PutFrame,
+    ReadAnswerFrame,
+    ReadFrame,
+    StreamFrame,
+    WelcomeFrame,
+)
 from spark_replication.messages.replication import (
     ChallengeFrame,
     ErrorFrame,
@@ -34,6 +42,8 @@ Frame = (
     | StreamFrame
     | PutFrame
     | PutAnswersFrame
+    | ReadFrame
+    | ReadAnswerFrame
     | ErrorFrame
 )
 _encoder = msgspec.msgpack.Encoder()

@@ -1,8 +1,9 @@
-"""The frames between a producer and a broker that leads partitions which it writes to: the lane, on the port of
-replication.
+"""The frames between clients and brokers: the lane, on the port of replication.
 
-One connection carries the batches of all topics and partitions, and their answers. The payload of a Put is the batch's
-IPC message, without compression.
+A producer's connection carries the batches of all topics and partitions, and their answers. The payload of a Put is the
+batch's IPC message, without compression.
+
+A reader's connection carries questions for records, each of them answered once.
 """
 
 from __future__ import annotations
@@ -12,20 +13,23 @@ from typing import Annotated
 import msgspec
 
 from spark_replication.messages.envelope import NONE, Message, Part
-from spark_replication.messages.records import BatchMetadata
+from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import Nonce
-from spark_replication.model import Count
+from spark_replication.model import Count, Offset
 
 STREAMS_MAX = 1_000  # of a connection
+READS_MAX = 100  # of a connection, that are not answered
 
 Crc = Annotated[int, msgspec.Meta(ge=0, lt=1 << 32)]
 
 
-class ClientFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="client"):
+class ClientFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="client", omit_defaults=True):
     """The first frame of a client's connection."""
 
     #: Empty if the client does not know it.
     cluster_id: str = ""
+    #: Whether it reads. A client that does not produces.
+    reads: bool = False
     #: Set if the client has a token: see HelloFrame.
     nonce: Nonce | msgspec.UnsetType = msgspec.UNSET
 
@@ -73,3 +77,37 @@ class PutAnswersFrame(Message, frozen=True, kw_only=True, tag_field="type", tag=
     """Answers in the order in which they became known."""
 
     answers: tuple[PutAnswer, ...]
+
+
+class ReadFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="read", omit_defaults=True):
+    """A question for the records from the ticket's start on. It is answered once there are any, and at the latest after
+    max_wait_ms."""
+
+    #: Of the connection; it names the question until that is answered.
+    number: Count
+    ticket: ReadTicket
+    #: Whether the broker is to look at the checksums before it sends: what came last was damaged.
+    checked: bool = False
+
+
+class ReadAnswerFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="read_answer", omit_defaults=True):
+    """Stored bytes follow it on the wire, if records were found: schema, entries, data, of whole batches. The first may
+    begin below `offset`, and the last may end beyond the ticket's `to`.
+
+    They are as they lie on the disk, unless the ticket names columns: then the schema and the data have those of these
+    columns that the batches have, and the entries describe such data.
+    """
+
+    number: Count
+    #: Where the read begins: where the ticket's start is.
+    offset: Offset = 0
+    #: Where it goes on after these records.
+    next_offset: Offset = 0
+    high_watermark: Offset = 0
+    #: How many columns the topic has, as this broker knows.
+    width: Count = 0
+    schema_bytes: Count = 0
+    entry_bytes: Count = 0
+    data_bytes: Count = 0
+    error: str = NONE
+    message: str = ""

@@ -94,6 +94,8 @@ class ReadTicket(Part, frozen=True, kw_only=True):
             self.to is None or not isinstance(self.from_offset, int) or self.from_offset <= self.to,
             f"from={self.from_offset!r} to={self.to} is no range of offsets: end at `from` or after it",
         )
+        columns = self.columns or ()
+        require(len(set(columns)) == len(columns), "a column is named twice: name each once")
 
     @property
     def start(self) -> Start:

@@ -13,8 +13,8 @@ Result = TypeVar("Result")
 
 
 class Aside:
-    """The queue is bounded by the number of partitions: each has one fetch, one answer, and one batch of each producer,
-    at a time."""
+    """The queue is bounded: each partition has one fetch, one answer, and one batch of each producer in it at a time,
+    and each reader one answer."""
 
     def __init__(self, loop: SocketLoop, threads: int, *, name: str) -> None:
         self._loop = loop

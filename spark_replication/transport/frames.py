@@ -1,4 +1,4 @@
-"""Frames between brokers: u32 header length, u32 payload length (big-endian), msgpack header, payload.
+"""Frames between brokers and of clients: u32 header length, u32 payload length (big-endian), msgpack header, payload.
 
 The payload of an answer is schema, entries and data as they lie in the leader's files. The kernel sends the data from
 its file, and the receiver hands it on as a view of its receive buffer.
@@ -16,9 +16,11 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, overload
 
+import pyarrow as pa
+
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
 from spark_replication.messages.frames import Frame, from_frame, to_frame
-from spark_replication.ports import StoredBytes
+from spark_replication.ports import Records, StoredBytes, StoredSlice
 from spark_replication.transport.tls_channel import TlsChannel
 
 log = logging.getLogger(__name__)
@@ -29,7 +31,8 @@ Channel = socket.socket | TlsChannel
 
 
 HANDSHAKE_BYTES_MAX = 4 << 10  # read from a peer before it is known
-RECEIVE_BYTES = 1 << 20  # the room of a receiver's buffer, until a larger frame comes
+RECEIVE_BYTES = 1 << 20  # for what brokers and producers send
+HEAD_BYTES = 512  # of a LastingReceiver: what of a payload comes with the header is copied
 ROOM_BYTES_MIN = 64 << 10  # for one recv: all that TlsChannel has decrypted must fit, since no poll reports the rest
 # Against a path that takes packets and brings none: the kernel probes a silent peer, and gives up a peer that has not
 # confirmed what was sent.
@@ -37,6 +40,7 @@ KEEPALIVE_IDLE_S = 5
 KEEPALIVE_INTERVAL_S = 2
 KEEPALIVE_PROBES_MAX = 3
 UNCONFIRMED_MS_MAX = 10_000
+SENDFILE_BYTES_MIN = 16 << 10  # it is faster to read less, and to send it along with the bytes around it
 BUFFERS_PER_CALL_MAX = 512  # of one sendmsg: Linux takes 1024
 
 _LENGTHS = struct.Struct("!II")
@@ -44,7 +48,7 @@ _LENGTHS = struct.Struct("!II")
 
 class ReceivedFrame(NamedTuple):
     frame: Frame
-    #: Valid until the next `receive`.
+    #: Of a FrameReceiver: valid until its next `receive`.
     payload: memoryview
 
 
@@ -58,6 +62,8 @@ class FrameReceiver:
         self._connection = connection
         #: A longer frame ends the connection.
         self.frame_bytes_max = frame_bytes_max
+        #: The room of the buffer, until a larger frame comes.
+        self.room_bytes = RECEIVE_BYTES
         self._view = memoryview(bytearray(HANDSHAKE_BYTES_MAX))
         self._start = 0
         self._filled = 0
@@ -132,17 +138,72 @@ class FrameReceiver:
         left = self._view[self._start : self._filled]
         needed = self._frame_length() + ROOM_BYTES_MIN
         if needed > len(self._view):
-            larger = memoryview(bytearray(needed + RECEIVE_BYTES))
+            larger = memoryview(bytearray(needed + self.room_bytes))
             larger[: len(left)] = left
             self._view = larger
             self._start, self._filled = 0, len(left)
         elif not left or self._start + needed > len(self._view) or self._start > len(self._view) // 2:
             self._move_to_front()
 
+    def free(self) -> None:
+        """Gives its memory back, whoever still refers to this. Nothing is received any more."""
+        self._view = memoryview(b"")
+        self._start = self._filled = 0
+
     def _move_to_front(self) -> None:
         left = self._view[self._start : self._filled]
         self._view[: len(left)] = left
         self._start, self._filled = 0, len(left)
+
+
+class LastingReceiver:
+    """Receives a frame at a time over a blocking connection, each payload into memory of its own: what refers to it may
+    live on, and nothing is copied."""
+
+    def __init__(self, connection: Channel, frame_bytes_max: int) -> None:
+        self._connection = connection
+        self._frame_bytes_max = frame_bytes_max
+        #: What was received beyond the last frame: few bytes, as a rule none.
+        self._head = bytearray()
+        self._payload_bytes = 0
+
+    def frame(self) -> Frame:
+        """The next frame, whose payload is to be received next. BrokerNotAvailable: the peer has closed."""
+        self._need(_LENGTHS.size)
+        header_bytes, payload_bytes = _LENGTHS.unpack_from(self._head)
+        if header_bytes + payload_bytes > self._frame_bytes_max:
+            raise InvalidRequest(f"a frame of {header_bytes + payload_bytes} bytes is over {self._frame_bytes_max}")
+        body = _LENGTHS.size + header_bytes
+        self._need(body)
+        frame = from_frame(bytes(self._head[_LENGTHS.size : body]))
+        del self._head[:body]
+        self._payload_bytes = payload_bytes
+        return frame
+
+    def payload(self) -> memoryview:
+        """What came with the last frame."""
+        payload = memoryview(pa.allocate_buffer(self._payload_bytes)).cast("B")
+        early = self._head[: len(payload)]
+        filled = len(early)
+        payload[:filled] = early
+        del self._head[:filled]
+        while filled < len(payload):
+            filled += self._receive_into(payload[filled:])
+        return payload
+
+    def _need(self, count: int) -> None:
+        while len(self._head) < count:
+            room = memoryview(bytearray(max(HEAD_BYTES, count - len(self._head))))
+            self._head += room[: self._receive_into(room)]
+
+    def _receive_into(self, room: memoryview) -> int:
+        try:
+            received = self._connection.recv_into(room)
+        except ssl.SSLWantReadError:  # less than one record of TLS has come
+            return 0
+        if received == 0:
+            raise BrokerNotAvailable("the peer closed the connection")
+        return received
 
 
 @overload
@@ -152,6 +213,17 @@ def encoded(frame: Frame, *payload: Part) -> list[Part]: ...
 def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
     header = to_frame(frame)
     return [_LENGTHS.pack(len(header), sum(map(len, payload))) + header, *(part for part in payload if part)]
+
+
+def goes_as_file(records: Records, connection: Channel) -> bool:
+    """Whether the kernel sends them from their file. With TLS they are read and encrypted first."""
+    is_stored = isinstance(records, StoredSlice) and len(records.data) >= SENDFILE_BYTES_MIN
+    return is_stored and isinstance(connection, socket.socket)
+
+
+def sendable(records: Records, connection: Channel) -> Records:
+    """The records in the form in which they are sent: from their file, or read into memory."""
+    return records if goes_as_file(records, connection) else records.loaded()
 
 
 def send(connection: Channel, parts: Iterable[Part]) -> None:

@@ -6,9 +6,7 @@ takes no answers is not read from.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import time
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -19,14 +17,14 @@ from spark_replication.engine.partition import FindPartition
 from spark_replication.engine.put_end import Buffer, KeptBytes, PendingPut, PutEnd, PutStream
 from spark_replication.engine.puts import numbers_of
 from spark_replication.errors import CorruptLog, InvalidRequest, ReplicationError
-from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame, StreamFrame, WelcomeFrame
-from spark_replication.messages.replication import ErrorFrame
+from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame, StreamFrame
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, as_sent, schema_from_bytes
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded
+from spark_replication.transport.client_connection import Admitted, ClientConnection, now_ms
+from spark_replication.transport.frames import ReceivedFrame, encoded
 from spark_replication.transport.meter import PUT, Meter, Traffic
-from spark_replication.transport.socket_loop import Connected, SocketLoop
+from spark_replication.transport.socket_loop import SocketLoop
 
 # Memory that one connection may hold.
 SCHEMA_BYTES_MAX = 16 << 20
@@ -73,22 +71,10 @@ class Lane:
         self.produced.moved(batches=1, records=batch.rows, count_bytes=len(batch.message))
 
 
-class ProducerConnection(Connected):
-    def __init__(
-        self,
-        lane: Lane,
-        channel: Channel,
-        receiver: FrameReceiver,
-        *,
-        is_refusal: Callable[[OSError | ReplicationError], bool],
-        close: Callable[[], None],
-    ) -> None:
-        """is_refusal: whether to tell the peer why its connection ends."""
-        super().__init__(channel)
+class ProducerConnection(ClientConnection):
+    def __init__(self, lane: Lane, client: Admitted) -> None:
+        super().__init__(lane.loop, client)
         self._lane = lane
-        self._receiver = receiver
-        self._is_refusal = is_refusal
-        self._close = close
         self._schema_bytes = 0
         self._end = PutEnd(
             lane.find,
@@ -97,30 +83,13 @@ class ProducerConnection(Connected):
             lane.kept,
             timeout_ms=lane.settings.request_timeout_ms,
             unanswered_max=lane.settings.stream_unanswered_max,
-            clock_ms=_now_ms,
+            clock_ms=now_ms,
             now_ms=lane.now_ms,
             accepted=lane.accepted,
-            wake=lambda: lane.loop.post(self._wake),
+            wake=lambda: lane.loop.post(self.wake),
         )
 
-    def begin(self) -> None:
-        """Joins the loop after the handshake, with which the first frames may have come."""
-        self._lane.loop.add(self)
-        self.outbox.put(encoded(WelcomeFrame(batch_bytes_max=self._lane.settings.batch_bytes_max)))
-        self._lane.loop.perform(self, self._came_before)
-
-    def _came_before(self) -> None:
-        """No poll reports what came with the last bytes of the handshake."""
-        self._take(self._receiver.whole())
-        self.came()
-
-    def _wake(self) -> None:
-        self._lane.loop.touch(self)
-
-    def came(self) -> None:
-        self._take(self._receiver.receive())
-
-    def _take(self, frames: list[ReceivedFrame]) -> None:
+    def take(self, frames: list[ReceivedFrame]) -> None:
         for frame, payload in frames:
             if isinstance(frame, PutFrame):
                 self._end.put(frame, payload)
@@ -135,35 +104,32 @@ class ProducerConnection(Connected):
             raise InvalidRequest(f"the schemas of a connection take over {SCHEMA_BYTES_MAX} bytes: connect again")
         self._end.opened(frame.stream, frame.topic, frame.topic_id, _schema(payload))
 
-    def turn(self, now_ms: float) -> float:
+    def turn(self, at_ms: float) -> float:
         self._end.expire()
-        self._say_known(now_ms)
+        self._say_known(at_ms)
         self.outbox.flush()
         self.reads = not self._end.is_full and not self.outbox
         due_ms = self._end.due_ms
         return math.inf if due_ms is None else due_ms
 
-    def _say_known(self, now_ms: float) -> None:
+    def _say_known(self, at_ms: float) -> None:
         known = self._end.take_known()
         if known:
-            self._count(known, now_ms)
+            self._count(known, at_ms)
             self.outbox.put(encoded(PutAnswersFrame(answers=tuple(map(_told, known)))))
 
-    def _count(self, known: list[PendingPut], now_ms: float) -> None:
+    def _count(self, known: list[PendingPut], at_ms: float) -> None:
         meter, timeout_ms = self._lane.meter, self._lane.settings.request_timeout_ms
-        meter.took(PUT, [(now_ms - (answer.deadline_ms - timeout_ms)) / 1000 for answer in known])
+        meter.took(PUT, [(at_ms - (answer.deadline_ms - timeout_ms)) / 1000 for answer in known])
         for answer in known:
             if isinstance(answer.outcome, ReplicationError):
                 meter.refused(PUT, answer.outcome.code)
 
-    def ended(self, error: OSError | ReplicationError) -> None:
+    def over(self) -> None:
         self._end.closed()
-        if self._is_refusal(error) and isinstance(error, ReplicationError):
-            self._say_known(_now_ms())
-            self.outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
-            with contextlib.suppress(OSError, ReplicationError):
-                self.outbox.flush()
-        self._close()
+
+    def last_words(self) -> None:
+        self._say_known(now_ms())
 
 
 def _schema(payload: memoryview) -> pa.Schema:
@@ -185,7 +151,3 @@ def _told(answer: PendingPut) -> PutAnswer:
         retriable=outcome.retriable,
         maybe_written=outcome.maybe_written,
     )
-
-
-def _now_ms() -> float:
-    return time.monotonic() * 1000

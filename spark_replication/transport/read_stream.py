@@ -22,21 +22,21 @@ import pyarrow as pa
 
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.engine.partition import Partition
-from spark_replication.engine.replica_loop import ReplicaLoop
-from spark_replication.errors import CorruptLog, StorageFailed, UnknownTopicOrPartition
+from spark_replication.engine.reads import Looked, is_over, look
+from spark_replication.errors import UnknownTopicOrPartition
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import Offset
-from spark_replication.ports import LogSlice, Records
-from spark_replication.storage.batches import are_versions, batches_of, check_data, filled, projected, segment_schema
+from spark_replication.ports import LogSlice
+from spark_replication.storage.batches import are_versions, batches_of, filled, projected, segment_schema
 from spark_replication.storage.index import NO_TIMESTAMP
 from spark_replication.transport.actions import told_to_client
 from spark_replication.transport.limits import LOOK_S, Room
+from spark_replication.transport.loaded_reads import loaded
 from spark_replication.transport.meter import Traffic
 
 READ_BYTES = 1 << 20  # of one look into the log, which takes at least one batch
 ROOM_SHARE = 16  # one look takes this part of the room that is left, at most
-UNDECIDED = -1  # where the stream begins, until its first look
 
 BatchWithMetadata = tuple[pa.RecordBatch, bytes]
 
@@ -67,9 +67,9 @@ class ReadStream:
         self._is_of_topic_schema = False  # whether that segment has the topic's schema
         self._progress = threading.Event()
         self._waits_at: Partition | None = None  # whose progress this stream waits for
-        self._offset = UNDECIDED
+        self._offset: Offset | None = None  # until the first look
         self._taken = 0  # bytes of the room
-        self._first: tuple[LogSlice | None, Offset] | None = None
+        self._first: Looked | None = None
 
     def begin(self) -> None:
         """Takes the first look, so that a request that cannot be served is refused as a whole. Then call `close` in the
@@ -87,74 +87,40 @@ class ReadStream:
     def batches(self) -> Iterator[BatchWithMetadata]:
         with told_to_client():
             assert self._first is not None
-            (records, high_watermark), self._first = self._first, None
+            offset, high_watermark, records = self._first
+            self._first = None
             if not isinstance(self._ticket.start, int):
-                yield self._beginning(high_watermark)
+                yield self._beginning(offset, high_watermark)
             while True:
                 if records is not None:
-                    yield from self._deliver(records, high_watermark)
+                    assert isinstance(records, LogSlice), "it was loaded"
+                    yield from self._deliver(records, offset, high_watermark)
                 elif not self._wait():
                     return
                 if self._done():
                     return
                 records = None  # so that it does not stay in memory while the next ones are read
                 self._give_back()
-                records, high_watermark = self._look()
+                offset, high_watermark, records = self._look()
 
     def _done(self) -> bool:
-        return self._ticket.to is not None and self._offset >= self._ticket.to
+        return self._offset is not None and is_over(self._ticket, self._offset)
 
-    def _look(self) -> tuple[LogSlice | None, Offset]:
-        """What there is, if anything, and the high watermark. If there is nothing, the next progress wakes this stream.
-
-        The disk is read without having the partition, so that producers do not wait for this reader's disk. What was
-        found may have been cut by then: if it does not read well, it is found and read again while nobody else has the
-        partition.
-        """
-        found, high_watermark = self._find(min(READ_BYTES, self._room.free // ROOM_SHARE))
-        if found is None:
-            return None, high_watermark
-        self._take(len(found.data))
-        try:
-            records = found.loaded()
-            check_data(records)
-        except (CorruptLog, StorageFailed):
-            return self._look_alone(len(found.data))
-        return records, high_watermark
-
-    def _look_alone(self, bytes_max: int) -> tuple[LogSlice | None, Offset]:
-        with self._find_partition() as replica:
-            found, high_watermark = self._find_in(replica, bytes_max)
-            records = None if found is None else found.loaded()
-        if records is not None:
-            check_data(records)
-        return records, high_watermark
-
-    def _find(self, bytes_max: int) -> tuple[Records | None, Offset]:
+    def _look(self) -> Looked:
+        """What there is, if anything. If there is nothing, the next progress wakes this stream."""
+        bytes_max = min(READ_BYTES, self._room.free // ROOM_SHARE)
         partition = self._find_partition()
         with partition as replica:
-            found, high_watermark = self._find_in(replica, bytes_max)
-            if found is None and not self._done() and self._ticket.max_wait_ms:
+            looked = look(replica, self._ticket, self._offset, bytes_max)
+            self._offset = looked.offset
+            if looked.records is None and not self._done() and self._ticket.max_wait_ms:
                 self._progress.clear()
                 replica.progress.await_next(self._progress.set)
                 self._waits_at = partition
-        return found, high_watermark
-
-    def _find_in(self, replica: ReplicaLoop, bytes_max: int) -> tuple[Records | None, Offset]:
-        if self._ticket.topic_id not in (None, replica.topic_id):
-            raise UnknownTopicOrPartition(
-                f"{replica.partition} is of topic_id {replica.topic_id} here, not {self._ticket.topic_id}: the "
-                "topic was made again, or this broker is yet to hear of that"
-            )
-        if self._offset == UNDECIDED:
-            self._offset = replica.start_of(self._ticket.start, any_replica=self._ticket.any_replica)
-        high_watermark = replica.high_watermark
-        if self._done():
-            return None, high_watermark
-        found = replica.read(
-            self._offset, bytes_max=bytes_max, to=self._ticket.to, any_replica=self._ticket.any_replica
-        )
-        return found, high_watermark
+        if looked.records is None:
+            return looked
+        self._take(len(looked.records.data))
+        return loaded(looked, self._find_partition, self._ticket)
 
     def _take(self, count: int) -> None:
         self._room.take(count, self._is_cancelled)
@@ -177,14 +143,14 @@ class ReadStream:
                 return True
         return False
 
-    def _beginning(self, high_watermark: Offset) -> BatchWithMetadata:
+    def _beginning(self, offset: Offset, high_watermark: Offset) -> BatchWithMetadata:
         nothing = pa.RecordBatch.from_pylist([], self.schema)
         position = BatchPosition(
-            base_offset=self._offset, leader_epoch=NO_EPOCH, timestamp=NO_TIMESTAMP, high_watermark=high_watermark
+            base_offset=offset, leader_epoch=NO_EPOCH, timestamp=NO_TIMESTAMP, high_watermark=high_watermark
         )
         return nothing, to_json(position)
 
-    def _deliver(self, records: LogSlice, high_watermark: Offset) -> list[BatchWithMetadata]:
+    def _deliver(self, records: LogSlice, offset: Offset, high_watermark: Offset) -> list[BatchWithMetadata]:
         """Delivers all of a slice in one step. Flight asks for each batch on a thread that is new to Python every time.
         The first call of a function takes 25 µs there: more than everything else about a small batch."""
         delivered: list[BatchWithMetadata] = []
@@ -193,7 +159,7 @@ class ReadStream:
         if records.schema != self._head:
             self._enter_segment(bytes(records.schema))
         for entry, stored in batches_of(records):
-            first = max(self._offset, entry.base_offset)
+            first = max(offset, entry.base_offset)
             beyond = entry.last_offset + 1 if to is None else min(to, entry.last_offset + 1)
             if first >= beyond:
                 break

@@ -1,5 +1,5 @@
-"""Broker to broker: both sides of replication, as the engine sees them (ports.FollowerLinks). Producers connect to the
-same port, and their batches come by the same loop (`lane`).
+"""Broker to broker: both sides of replication, as the engine sees them (ports.FollowerLinks). Producers and readers
+connect to the same port, and are served by the same loop (`lane`, `reads`).
 
 There is one TCP connection from each follower broker to each leader broker, for all partitions. The fetch of an idle
 partition waits at the leader and costs nothing.
@@ -17,6 +17,7 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.storage.batches import TopicSchema
 from spark_replication.transport.aside import Aside
 from spark_replication.transport.producer_connection import Lane
+from spark_replication.transport.reader_connection import Reads
 from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
 from spark_replication.transport.replication_server import ReplicationServer
 from spark_replication.transport.security import Security
@@ -26,6 +27,7 @@ __all__ = ["Address", "AddressOf", "Replication", "ReplicationClient", "Replicat
 
 CLOSE_TIMEOUT_S = 3.0
 ASIDE_THREADS = 2
+READ_THREADS = 4  # they wait for disks, each for one reader
 HEADER_BYTES_MAX = 1 << 20  # of the frame of one fetched partition, or of a thousand fetches
 
 
@@ -46,7 +48,7 @@ class Replication:
         schema_of: Callable[[str], TopicSchema],
         now_ms: Callable[[], int],
     ) -> None:
-        """schema_of: finds the schema of a topic, for the batches of producers."""
+        """schema_of: finds the schema of a topic."""
         frame_bytes_max = settings.replication_frame_bytes_max
         # A frame holds at least one batch, and an index entry for each batch: never more than twice the data.
         needed = 2 * max(settings.replica_fetch_bytes_max, settings.batch_bytes_max) + HEADER_BYTES_MAX
@@ -58,6 +60,8 @@ class Replication:
         self._aside = Aside(loop, ASIDE_THREADS, name="replication-aside")
         self._put_aside = Aside(loop, ASIDE_THREADS, name="put-aside")
         self.lane = Lane(loop, self._put_aside, find, schema_of, settings, now_ms=now_ms)
+        self._read_aside = Aside(loop, READ_THREADS, name="read-aside")
+        self.reads = Reads(loop, self._read_aside, find, schema_of, room_bytes_max=settings.flight_read_bytes_max)
         self._server = ReplicationServer(
             host,
             loop,
@@ -67,6 +71,7 @@ class Replication:
             find=find,
             frame_bytes_max=frame_bytes_max,
             lane=self.lane,
+            reads=self.reads,
             now_ms=now_ms,
         )
         self._client = ReplicationClient(
@@ -87,6 +92,7 @@ class Replication:
     def start(self) -> None:
         self._aside.start()
         self._put_aside.start()
+        self._read_aside.start()
         self._server.start()
 
     def registered(self, broker_epoch: int) -> None:
@@ -98,6 +104,7 @@ class Replication:
         self._server.close()
         self._aside.stop(CLOSE_TIMEOUT_S)
         self._put_aside.stop(CLOSE_TIMEOUT_S)
+        self._read_aside.stop(CLOSE_TIMEOUT_S)
 
     # ports.FollowerLinks
 

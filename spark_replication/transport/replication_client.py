@@ -276,6 +276,7 @@ class LeaderConnection(Connected):
         self._client.loop.touch(self)
 
     def ended(self, error: OSError | ReplicationError) -> None:
+        self._receiver.free()
         self._channel.close()
         self._link.ended(error)
 

@@ -1,5 +1,5 @@
 """Replication, the leader's side: a follower connects, says who it is, and fetches all it follows over one connection.
-Producers connect here, too (transport.producer_connection).
+Producers and readers connect here, too (transport.client_connection).
 
 One thread accepts connections, and another shakes hands with each newcomer. After that the connection is the loop's,
 which reads fetches and sends answers. engine.fetch_session decides who is answered, and when. An answer is made once
@@ -37,7 +37,7 @@ from spark_replication.errors import (
     WrongCluster,
 )
 from spark_replication.messages.envelope import NONE
-from spark_replication.messages.lane import ClientFrame
+from spark_replication.messages.lane import ClientFrame, WelcomeFrame
 from spark_replication.messages.replication import (
     ALIVE_FRAME,
     ErrorFrame,
@@ -47,11 +47,12 @@ from spark_replication.messages.replication import (
     HelloFrame,
 )
 from spark_replication.model import BrokerId, TopicPartition
-from spark_replication.ports import Records, StoredSlice
+from spark_replication.ports import StoredSlice
 from spark_replication.process.load import Load
 from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.transport.acceptor import Acceptor
 from spark_replication.transport.aside import Aside
+from spark_replication.transport.client_connection import Admitted, ClientConnection
 from spark_replication.transport.frames import (
     Channel,
     FrameReceiver,
@@ -59,18 +60,24 @@ from spark_replication.transport.frames import (
     encoded,
     hang_up,
     send,
+    sendable,
     tune,
 )
 from spark_replication.transport.handshake import admitted
 from spark_replication.transport.meter import CONNECTION, FETCH, Meter, Traffic
 from spark_replication.transport.producer_connection import Lane, ProducerConnection
+from spark_replication.transport.reader_connection import (
+    QUESTION_BYTES_MAX,
+    QUESTIONS_ROOM_BYTES,
+    ReaderConnection,
+    Reads,
+)
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import Connected, SocketLoop
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
 SEND_BYTES = 1 << 20  # several answers go in one call, as long as they are small
-SENDFILE_BYTES_MIN = 16 << 10  # it is faster to read less, and to send it along with the bytes around it
 GATHER_MS = 1  # between two answers to a follower that is behind
 # The same in a flood: this leader is busy, and the follower gets so many batches. As fast as they go, batches of 4 KiB
 # moved 1.1 to 1.8 times as fast with 12 ms as with 3. At 2,000 a second, 12 ms were most of an acknowledgement's 99th
@@ -94,6 +101,7 @@ class ReplicationServer:
         find: FindPartition,
         frame_bytes_max: int,
         lane: Lane,
+        reads: Reads,
         now_ms: Callable[[], int],
     ) -> None:
         """Listens at once, on a port that the system chooses; serves from `start` on."""
@@ -104,6 +112,7 @@ class ReplicationServer:
         self.security = security
         self.frame_bytes_max = frame_bytes_max
         self.lane = lane
+        self.reads = reads
         self.now_ms = now_ms
         self.meter = Meter(())
         self.sent = Traffic()
@@ -111,8 +120,9 @@ class ReplicationServer:
         self._closed = False
         #: All sockets, each with the thread that shakes hands; None once the connection is the loop's. Under the lock.
         self._connections: dict[socket.socket, threading.Thread | None] = {}
-        #: Those of producers among them, once it is known. Under the lock.
+        #: Those of clients among them, once it is known. Under the lock.
         self._producers: set[socket.socket] = set()
+        self._readers: set[socket.socket] = set()
         #: Only the loop uses it.
         self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(find)
         self._load = Load()
@@ -158,7 +168,7 @@ class ReplicationServer:
         while (connection := self._acceptor.next()) is not None:
             thread = threading.Thread(target=self._greet, args=(connection,), name="replication-hello", daemon=True)
             with self._lock:
-                closed, full = self._closed, len(self._connections) - len(self._producers) >= CONNECTIONS_MAX
+                closed, full = self._closed, self._brokers_count >= CONNECTIONS_MAX
                 if not closed and not full:
                     self._connections[connection] = thread
             if closed or full:
@@ -169,6 +179,11 @@ class ReplicationServer:
                         )
             else:
                 self._start(connection, thread)
+
+    @property
+    def _brokers_count(self) -> int:
+        """Connections that are no client's, as far as it is known yet. Under the lock."""
+        return len(self._connections) - len(self._producers) - len(self._readers)
 
     def _start(self, connection: socket.socket, thread: threading.Thread) -> None:
         try:
@@ -188,7 +203,7 @@ class ReplicationServer:
             joining = (
                 self._follower(connection, channel, receiver, hello)
                 if isinstance(hello, HelloFrame)
-                else self._producer(connection, channel, receiver)
+                else self._client(connection, channel, receiver, hello)
             )
         except (OSError, ReplicationError) as error:
             if self.is_refusal(error):
@@ -215,16 +230,37 @@ class ReplicationServer:
         end = LeaderEnd(hello.broker_id, hello.broker_epoch)
         return FollowerConnection(self, channel, receiver, end, partial(self._close_one, connection))
 
-    def _producer(self, connection: socket.socket, channel: Channel, receiver: FrameReceiver) -> ProducerConnection:
-        """Overloaded: there are too many. Followers never wait for producers."""
-        producers_max = self.lane.settings.flight_writes_max
-        with self._lock:
-            if len(self._producers) >= producers_max:
-                raise Overloaded(f"{producers_max} producers (flight.writes.max) are connected: retry later")
-            self._producers.add(connection)
+    def _client(
+        self, connection: socket.socket, channel: Channel, receiver: FrameReceiver, hello: ClientFrame
+    ) -> ClientConnection:
+        self._require_room(connection, hello)
+        settings = self.lane.settings
+        admitted = Admitted(
+            channel,
+            receiver,
+            WelcomeFrame(batch_bytes_max=settings.batch_bytes_max),
+            self.is_refusal,
+            partial(self._close_one, connection),
+        )
+        if hello.reads:
+            receiver.frame_bytes_max = QUESTION_BYTES_MAX
+            receiver.room_bytes = QUESTIONS_ROOM_BYTES
+            return ReaderConnection(self.reads, admitted)
         receiver.frame_bytes_max = self.lane.frame_bytes_max
-        close = partial(self._close_one, connection)
-        return ProducerConnection(self.lane, channel, receiver, is_refusal=self.is_refusal, close=close)
+        return ProducerConnection(self.lane, admitted)
+
+    def _require_room(self, connection: socket.socket, hello: ClientFrame) -> None:
+        """Overloaded: there are too many of its kind. Followers never wait for clients, nor producers for readers."""
+        settings = self.lane.settings
+        kind, clients, clients_max = (
+            ("readers (flight.reads.max)", self._readers, settings.flight_reads_max)
+            if hello.reads
+            else ("producers (flight.writes.max)", self._producers, settings.flight_writes_max)
+        )
+        with self._lock:
+            if len(clients) >= clients_max:
+                raise Overloaded(f"{clients_max} {kind} are connected: retry later")
+            clients.add(connection)
 
     def is_refusal(self, error: OSError | ReplicationError) -> TypeGuard[ReplicationError]:
         """Whether to tell the peer why its connection ends."""
@@ -242,6 +278,7 @@ class ReplicationServer:
         with self._lock:
             self._connections.pop(connection, None)
             self._producers.discard(connection)
+            self._readers.discard(connection)
         connection.close()
 
 
@@ -263,7 +300,6 @@ class FollowerConnection(Connected):
         self._channel = channel
         self._receiver = receiver
         self._close = close
-        self._sends_files = isinstance(channel, socket.socket)  # with TLS the bytes are read and encrypted first
         self._collected = 0  # bytes of answers since the last flush
         self._batches = 0  # in answers since the last gathering
         self._gathered_ms = 0.0  # when that began
@@ -353,7 +389,7 @@ class FollowerConnection(Connected):
         self._loop.touch(self)
 
     def _say(self, found: Answer) -> None:
-        answer = loaded(found, self._loaded)
+        answer = loaded(found, lambda records: sendable(records, self._channel))
         if answer.told.error != NONE:
             self._server.meter.refused(FETCH, answer.told.error)
         records = answer.records
@@ -367,17 +403,13 @@ class FollowerConnection(Connected):
         self.end.sent(_now_ms())
         self._loop.touch(self)  # this may not be within its turn
 
-    def _loaded(self, records: Records) -> Records:
-        """The records in the form in which they are sent: by sendfile, or read into memory."""
-        is_sent_as_file = self._sends_files and len(records.data) >= SENDFILE_BYTES_MIN
-        return records if is_sent_as_file or not isinstance(records, StoredSlice) else records.loaded()
-
     def ended(self, error: OSError | ReplicationError) -> None:
         self._server.followers.left(self)
         if self._server.is_refusal(error):
             self.outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
             with contextlib.suppress(OSError, ReplicationError):
                 self.outbox.flush()
+        self._receiver.free()
         self._close()
 
 

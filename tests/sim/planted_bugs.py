@@ -52,6 +52,7 @@ MATCH = "logs_match"
 ONCE = "idempotent_batches_once"
 CHAIN = "events_are_a_chain"
 GETS_ON = "producers_get_on"
+READERS = "readers_are_told"
 LOSS = (ISR, ELR, ACKED, PREFIX)
 # Somebody was not told what everybody is to know.
 UNTOLD = (
@@ -685,6 +686,49 @@ PLANTED_BUGS = (
         "            answer.fill(unconfirmed(self._timeout_ms))\n",
         "            answer.fill(Place(0, 0))\n",
         *LOSS,
+    ),
+    bug(
+        "let a reader wait for what nobody tells it",
+        "engine/read_end.py",
+        "            replica.progress.await_next(read.woken)\n",
+        "            pass\n",
+        READERS,
+    ),
+    bug(
+        "forget a question once its partition has made progress",
+        "engine/read_end.py",
+        "                read.due_ms = self._clock_ms()\n                self._due.append(read)\n",
+        "                pass\n",
+        READERS,
+    ),
+    bug(
+        "look at no other question while one waits",
+        "engine/read_end.py",
+        "            self._waiting[read] = None\n            self.is_making = False\n",
+        "            self._waiting[read] = None\n",
+        READERS,
+    ),
+    bug(
+        "answer no question whose time is over",
+        "engine/read_end.py",
+        "            if read.deadline_ms <= now_ms:\n",
+        "            if False:\n",
+        READERS,
+        seed=160,
+    ),
+    bug(
+        "read what is not committed",
+        "engine/replica_loop.py",
+        "replica.readable_end(self.committed_end(any_replica=any_replica), offset, self.view)",
+        "self.log.log_end",
+        PREFIX,
+    ),
+    bug(
+        "tell nobody that a follower may serve more",
+        "engine/follower_role.py",
+        "            own.progress.wake()\n",
+        "            pass\n",
+        READERS,
     ),
     bug(
         "count a campaign as won whose node is another's",

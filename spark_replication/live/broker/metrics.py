@@ -112,11 +112,11 @@ class BrokerMetrics:
 
     def _served(self) -> Iterator[Metric]:
         flight, replication = self._flight, self._replication
-        yield from requests(flight.meter, replication.meter, replication.lane.meter)
+        yield from requests(flight.meter, replication.meter, replication.lane.meter, replication.reads.meter)
         yield from traffic(
             "produced", "producers sent and this broker accepted", flight.produced, replication.lane.produced
         )
-        yield from traffic("consumed", "were read for consumers", flight.consumed)
+        yield from traffic("consumed", "were read for consumers", flight.consumed, replication.reads.consumed)
         yield from traffic("replication_sent", "were sent to followers", replication.sent)
         yield from traffic("replication_received", "came from leaders", replication.received)
 

@@ -1,4 +1,4 @@
-"""Clients of the simulated cluster: producers that retry by the errors' flags, and readers that follow.
+"""Clients of the simulated cluster, and producers that retry by the errors' flags.
 
 They know what any client knows: metadata from some broker, routed by core.routing.
 """
@@ -14,7 +14,6 @@ from spark_replication.core.routing import Routing, learned
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     InvalidProducerEpoch,
-    OffsetOutOfRange,
     OutOfOrderSequence,
     ReplicationError,
     UnknownProducerId,
@@ -23,7 +22,6 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.judges.checkers import Checkers
-from spark_replication.sim.world.disk import contents_of
 from spark_replication.sim.world.network import Network
 from spark_replication.sim.world.world import Process, World
 from spark_replication.storage.batches import topic_schema
@@ -32,8 +30,6 @@ PAUSE_MS = (20, 170)
 RETRY_MS = (10, 60)
 TIMEOUT_MS = 260
 SAME_ID_PROBABILITY = 0.1
-READ_MS = (60, 140)
-READ_BYTES_MAX = 300
 
 
 class Cluster:
@@ -208,60 +204,3 @@ class Producer(Client):
             self._send()
         else:
             self._next()
-
-
-class Reader(Client):
-    """Reads one partition after another to its end. What it reads is compared with what is committed."""
-
-    def __init__(self, number: int, cluster: Cluster) -> None:
-        super().__init__(f"r{number}", cluster)
-        self._number = number
-        self._offset = 0
-
-    def start(self) -> None:
-        self.world.after(self.world.between(*READ_MS), "reads", self._read, on=self)
-
-    def _read(self) -> None:
-        there = self.cluster.topics()
-        if there and not self.stopped:
-            target = there[self._number % len(there)]
-            any_replica = self.world.chance(0.5)
-            broker = self._some_broker() if any_replica else self.leader_of(target)
-            if broker is None:
-                self.reload(target.topic)
-            else:
-                self.cluster.network.send(
-                    self.name,
-                    broker.name,
-                    "read",
-                    lambda: self._serve(broker, target, any_replica=any_replica),
-                    to=broker,
-                    about=target,
-                )
-        self.world.after(self.world.between(*READ_MS), "reads", self._read, on=self)
-
-    def _some_broker(self) -> BrokerProcess | None:
-        living = self.cluster.brokers()
-        return living[self.world.between(0, len(living) - 1)] if living else None
-
-    def _serve(self, broker: BrokerProcess, target: TopicPartition, *, any_replica: bool) -> None:
-        """Read in the broker."""
-        try:
-            with broker.loop.partition(target) as replica:
-                self._offset = max(self._offset, replica.log.log_start)
-                found = replica.read(self._offset, bytes_max=READ_BYTES_MAX, to=None, any_replica=any_replica)
-        except OffsetOutOfRange:
-            self._offset = self._offset if any_replica else 0
-            return
-        except ReplicationError:
-            self.reload(target.topic)
-            return
-        if found is None and any_replica:
-            return  # it may know less than the leader
-        if found is None:
-            self._number += 1  # this one is read to its end
-            self._offset = 0
-            return
-        contents = contents_of(found.loaded())
-        self.cluster.checkers.was_read(replica, found.first_offset, contents, bytes(found.schema))
-        self._offset = found.next_offset

@@ -9,11 +9,12 @@ from spark_replication.core.controller.events import BrokerDeathReported, Event,
 from spark_replication.messages.requests import CreateTopic, Request
 from spark_replication.model import BrokerId, ReplicaOf, Scalar, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host, Told
-from spark_replication.sim.cast.clients import Client, Cluster, Producer, Reader
+from spark_replication.sim.cast.clients import Client, Cluster, Producer
 from spark_replication.sim.cast.controllers import Candidate
 from spark_replication.sim.cast.mirror import MirrorTables
 from spark_replication.sim.cast.pipelined import PipelinedProducer
 from spark_replication.sim.cast.queries import EXPIRE_MS, Query
+from spark_replication.sim.cast.readers import Reader
 from spark_replication.sim.judges.checkers import Checkers
 from spark_replication.sim.world.disk import HEADS, SCHEMAS
 from spark_replication.sim.world.network import Network

@@ -299,6 +299,17 @@ class Checkers:
                 "batches_have_their_own_schema", f"a reader of {story.partition} got {offset} with another"
             )
 
+    def nothing_was_read(self, replica: ReplicaLoop, offset: int, *, any_replica: bool) -> None:
+        """Check an answer without records: at that moment there were none."""
+        try:
+            end = replica.committed_end(any_replica=any_replica)
+        except ReplicationError:
+            return  # it serves no longer
+        if offset < end:
+            raise InvariantBroken(
+                "readers_are_told", f"a reader of {replica.partition} got nothing at {offset}, and {end} is committed"
+            )
+
     # ZooKeeper
 
     def stored(self, partition: TopicPartition, topic_id: str, stored: StoredPartition) -> None:

@@ -87,6 +87,7 @@ def _missing(cluster: SimulatedCluster) -> tuple[str, str] | None:
         _mirrored,
         _producers_are_through,
         _queries_are_through,
+        _readers_are_through,
     ):
         found = check(cluster)
         if found is not None:
@@ -105,6 +106,13 @@ def _queries_are_through(cluster: SimulatedCluster) -> tuple[str, str] | None:
     for query in cluster.queries:
         if not query.is_through:
             return "queries_get_on", f"{query.name} has a micro-batch that is not through"
+    return None
+
+
+def _readers_are_through(cluster: SimulatedCluster) -> tuple[str, str] | None:
+    for reader in cluster.readers:
+        if not reader.is_through:
+            return "readers_are_told", f"{reader.name} has a question that is not answered"
     return None
 
 

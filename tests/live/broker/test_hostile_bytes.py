@@ -22,7 +22,7 @@ from spark_replication.errors import error_of_text
 from spark_replication.messages.commands import LeaderAndIsr
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.frames import from_frame, to_frame
-from spark_replication.messages.lane import ClientFrame, PutFrame, StreamFrame
+from spark_replication.messages.lane import READS_MAX, ClientFrame, PutFrame, ReadFrame, StreamFrame
 from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import ErrorFrame, FetchFrame, FetchPartition, HelloFrame
 from tests.live.broker.brokers import Cluster, Put, read, rows
@@ -133,7 +133,7 @@ def _frame(rng: random.Random, cluster: Cluster) -> str:
     """The code of the refusal; "" where the peer hangs up without waiting for one."""
     file = cluster.file(1)
     port = file.replication_port if rng.random() < 0.9 else file.port
-    data, is_refused = rng.choice((_frames, _lane))(rng, cluster.cluster_id)
+    data, is_refused = rng.choice((_frames, _producer, _reader))(rng, cluster.cluster_id)
     with socket.create_connection((file.host, port), timeout=SOCKET_TIMEOUT_S) as connection, suppress(OSError):
         connection.sendall(data)
         if port == file.replication_port and is_refused:
@@ -164,7 +164,7 @@ def _frames(rng: random.Random, cluster_id: str) -> tuple[bytes, bool]:
     return rng.choice(kinds)()
 
 
-def _lane(rng: random.Random, cluster_id: str) -> tuple[bytes, bool]:
+def _producer(rng: random.Random, cluster_id: str) -> tuple[bytes, bool]:
     """The same of a producer. Its topic id is no topic's: no batch is stored, whatever becomes of its bytes."""
     client = _framed(to_frame(ClientFrame(cluster_id=rng.choice((cluster_id, "")))))
     schema = bytes(rows(0, 1).schema.serialize())
@@ -188,6 +188,42 @@ def _lane(rng: random.Random, cluster_id: str) -> tuple[bytes, bool]:
         lambda: (any_of(rng, [opened + sent]), False),
     )
     return rng.choice(kinds)()
+
+
+def _reader(rng: random.Random, cluster_id: str) -> tuple[bytes, bool]:
+    """The same of a reader."""
+    client = _framed(to_frame(ClientFrame(cluster_id=rng.choice((cluster_id, "")), reads=True)))
+    asked = to_frame(_read(rng, 0))
+    many = msgspec.msgpack.decode(asked)
+    many["ticket"]["columns"] = ["id"] * 500
+    kinds: tuple[Callable[[], tuple[bytes, bool]], ...] = (
+        lambda: (client + client, True),
+        lambda: (client + _put(rng, b""), True),
+        lambda: (client + _framed(msgspec.msgpack.encode(many)), True),
+        lambda: (_framed(asked), True),
+        lambda: (client + _framed(asked) * (READS_MAX + 1), False),
+        lambda: (client + b"".join(_framed(to_frame(_read(rng, 0))) for _ in range(2)), False),
+        lambda: (client + b"".join(_framed(to_frame(_read(rng, number))) for number in range(20)), False),
+        lambda: (client + _framed(damaged(rng, asked)), False),
+        lambda: (client + _framed(asked, garbage(rng)), False),
+        lambda: (client + _framed(asked) + garbage(rng, 2_000), False),
+        lambda: (client + struct.pack("!II", rng.randrange(2 << 20, 1 << 32), 0), True),
+        lambda: (any_of(rng, [client, client + _framed(asked)]), False),
+    )
+    return rng.choice(kinds)()
+
+
+def _read(rng: random.Random, number: int) -> ReadFrame:
+    ticket = ReadTicket(
+        topic=rng.choice(("orders", "orders", "nothing", "", "\0" * 300)),
+        partition=rng.choice((0, 0, 1, (1 << 31) - 1)),
+        from_offset=rng.choice((0, 1, (1 << 63) - 1, "earliest", "latest")),
+        max_wait_ms=rng.choice((0, 300_000)),
+        columns=rng.choice((None, (), ("id",), ("nothing", "\0"))),
+        any_replica=rng.random() < 0.3,
+        topic_id=rng.choice((None, None, "other")),
+    )
+    return ReadFrame(number=number, ticket=ticket, checked=rng.random() < 0.3)
 
 
 def _put(rng: random.Random, payload: bytes, number: int = 0) -> bytes:

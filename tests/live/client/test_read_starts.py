@@ -114,7 +114,7 @@ def test_every_brokers_files_give_the_same(cluster: sr.LocalCluster, stored: lis
 def test_who_is_near_is_read_from_its_files_and_needs_no_stream(
     cluster: sr.LocalCluster, stored: list[LogBatch], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(sr.Reader, "_stream", _no_stream)
+    monkeypatch.setattr(sr.Reader, "_records", _no_stream)
     with sr.Reader(cluster.bootstrap, prefer="near", deadline_ms=5_000) as reader:
         assert list(reader.read(TOPIC, stop=40)) == stored
         assert [each.batch for each in reader.read(TOPIC, start=15, stop=22)] == [

@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import NamedTuple
 
@@ -22,6 +22,7 @@ from pyarrow import flight
 from spark_replication.core.replica.producers import Place, Producers
 from spark_replication.core.replica.read_start import start_of
 from spark_replication.core.topic_pages import page_of
+from spark_replication.engine.reads import is_over
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
@@ -53,23 +54,28 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
-from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame, StreamFrame, WelcomeFrame
+from spark_replication.messages.lane import (
+    PutAnswer,
+    PutAnswersFrame,
+    PutFrame,
+    ReadAnswerFrame,
+    ReadFrame,
+    StreamFrame,
+    WelcomeFrame,
+)
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, ToldEvents
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
-from spark_replication.messages.records import (
-    BatchMetadata,
-    BatchPosition,
-    ReadTicket,
-)
+from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.requests import (
     CreateTopic,
     Request,
     RequestAnswer,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
-from spark_replication.storage.batches import topic_schema
-from spark_replication.transport.frames import FrameReceiver, ReceivedFrame, encoded, hang_up, send
+from spark_replication.storage.batches import schema_to_bytes, serialized, topic_schema
+from spark_replication.storage.index import NO_PRODUCER, IndexEntry, encode_entry
+from spark_replication.transport.frames import FrameReceiver, Part, ReceivedFrame, encoded, hang_up, send
 from spark_replication.transport.handshake import admitted
 from tests.unit.client.tcp_proxy import TcpProxies
 
@@ -380,18 +386,45 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             cluster.changed.notify_all()
             return PutAnswer(number=0, base_offset=place.base_offset, last_offset=place.last_offset)
 
-    def do_get(self, context: object, ticket: flight.Ticket) -> flight.FlightDataStream:
-        request = from_json(ticket.ticket, ReadTicket)
-        log = self.cluster.log(request.topic, request.partition)
-        with _told():
-            if log.leader != self.id and not request.any_replica:
-                raise NotLeader(f"broker {self.id} does not lead {request.topic}: reload routes and retry")
-            end = log.end_at(self.id)
-            start = start_of(request.start, log_start=log.start, end=end, offset_of_time=log.offset_of_time)
+    def read(self, frame: ReadFrame) -> Sequence[Part]:
+        """The frame of the answer: one batch, as it is stored, so that it may start too early and end too late."""
+        ticket = frame.ticket
+        log = self.cluster.log(ticket.topic, ticket.partition)
+        try:
+            end = self._readable_end(log, ticket)
+            start = start_of(ticket.start, log_start=log.start, end=end, offset_of_time=log.offset_of_time)
             if not log.start <= start <= end:
                 raise OffsetOutOfRange(f"offset {start} is outside {log.start} to {end}")
-        schema = SCHEMA if request.columns is None else pa.schema([SCHEMA.field(name) for name in request.columns])
-        return flight.GeneratorStream(schema, self._read(log, request, start, schema))
+            if not isinstance(ticket.start, int):
+                self.cluster.before_beginning(self)
+            stored = None if is_over(ticket, start) else self._next_batch(log, ticket, start)
+        except ReplicationError as error:
+            return encoded(ReadAnswerFrame(number=frame.number, error=error.code, message=error.message))
+        schema = topic_schema(self.cluster.topics[ticket.topic]).newest
+        told = ReadAnswerFrame(
+            number=frame.number,
+            offset=start,
+            next_offset=start,
+            high_watermark=log.end_at(self.id),
+            width=len(schema),
+        )
+        if stored is None:
+            return encoded(told)
+        self.cluster.before_read(self, stored)
+        self.cluster.served.append(self.id)
+        return _with_records(told, ticket, stored)
+
+    def _readable_end(self, log: FakeLog, ticket: ReadTicket) -> int:
+        if log.leader != self.id and not ticket.any_replica:
+            raise NotLeader(f"broker {self.id} does not lead {ticket.topic}: reload routes and retry")
+        return log.end_at(self.id)
+
+    def _next_batch(self, log: FakeLog, ticket: ReadTicket, offset: int) -> StoredBatch | None:
+        with self.cluster.changed:
+            self._wait_for_more(log, offset, ticket.max_wait_ms / 1000)
+            end = self._readable_end(log, ticket)
+            beyond = ((stored, stored.base_offset + stored.batch.num_rows) for stored in log.batches)
+            return next((stored for stored, after in beyond if offset < after <= end), None)
 
     def _wait_for_more(self, log: FakeLog, offset: int, timeout_s: float) -> None:
         leader = log.leader
@@ -399,42 +432,39 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             lambda: log.end_at(self.id) > offset or log.leader != leader or self.cluster.closed, timeout_s
         )
 
-    def _read(
-        self, log: FakeLog, request: ReadTicket, offset: int, schema: pa.Schema
-    ) -> Iterator[tuple[pa.RecordBatch, bytes]]:
-        """Whole batches as they are stored, so that the first may start too early and the last end too late."""
-        with _told():
-            if not isinstance(request.start, int):
-                self.cluster.before_beginning(self)
-                beginning = BatchPosition(base_offset=offset, leader_epoch=-1, timestamp=-1, high_watermark=log.end)
-                yield pa.RecordBatch.from_pylist([], schema), to_json(beginning)
-            while request.to is None or offset < request.to:
-                with self.cluster.changed:
-                    self._wait_for_more(log, offset, request.max_wait_ms / 1000)
-                    found = [
-                        stored
-                        for stored in log.batches
-                        if offset < stored.base_offset + stored.batch.num_rows <= log.end_at(self.id)
-                    ]
-                    if log.leader != self.id and not request.any_replica:
-                        raise NotLeader(f"broker {self.id} has lost {request.topic}: reload routes and retry")
-                if not found:
-                    return
-                stored = found[0]
-                self.cluster.before_read(self, stored)
-                self.cluster.served.append(self.id)
-                position = BatchPosition(
-                    base_offset=stored.base_offset,
-                    leader_epoch=stored.leader_epoch,
-                    timestamp=stored.timestamp_ms,
-                    high_watermark=log.end_at(self.id),
-                )
-                yield stored.batch.select(request.columns or SCHEMA.names), to_json(position)
-                offset = stored.base_offset + stored.batch.num_rows
+
+def _with_records(told: ReadAnswerFrame, ticket: ReadTicket, stored: StoredBatch) -> Sequence[Part]:
+    batch = stored.batch if ticket.columns is None else stored.batch.select(list(ticket.columns))
+    message, crc = serialized(batch)
+    head = schema_to_bytes(batch.schema)
+    after = stored.base_offset + batch.num_rows
+    entry = IndexEntry(
+        base_offset=stored.base_offset,
+        last_offset=after - 1,
+        position=0,
+        timestamp_ms=stored.timestamp_ms,
+        timestamp_max_ms=stored.timestamp_ms,
+        producer=NO_PRODUCER,
+        sequence=NO_PRODUCER,
+        bytes=len(message),
+        crc=crc,
+        leader_epoch=stored.leader_epoch,
+        producer_epoch=NO_PRODUCER,
+        schema_crc=crc32c(head),
+    )
+    entries = encode_entry(entry)
+    told = replace(
+        told,
+        next_offset=after if ticket.to is None else min(after, ticket.to),
+        schema_bytes=len(head),
+        entry_bytes=len(entries),
+        data_bytes=len(message),
+    )
+    return encoded(told, head, entries, message)
 
 
 class FakeLane:
-    """Takes producers' frames for a broker, a thread for each connection."""
+    """Takes clients' frames for a broker, a thread for each connection."""
 
     def __init__(self, broker: FakeBroker) -> None:
         self._broker = broker
@@ -469,6 +499,9 @@ class FakeLane:
     ) -> None:
         frame, payload = received
         cluster = self._broker.cluster
+        if isinstance(frame, ReadFrame):
+            send(connection, self._broker.read(frame))
+            return
         if isinstance(frame, StreamFrame):
             streams[frame.stream] = frame.topic, pa.ipc.read_schema(pa.py_buffer(bytes(payload)))
             cluster.streams.append((self._broker.id, frame.topic))

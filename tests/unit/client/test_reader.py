@@ -185,6 +185,10 @@ def test_what_no_retry_mends_is_raised(cluster: FakeCluster, reader: Reader) -> 
             reader.read("orders", start=start, stop=stop)
     with pytest.raises(InvalidRequest, match="no time zone"):
         reader.read("orders", start_time=datetime(2026, 11, 21))
+    with pytest.raises(InvalidRequest, match="named twice"):
+        reader.read("orders", columns=["number", "number"])
+    with pytest.raises(InvalidRequest, match="column 'word' is not in the topic"):
+        list(reader.read("orders", columns=["word"]))
 
 
 def written_at(cluster: FakeCluster, *times_ms: int) -> None:

@@ -141,7 +141,8 @@ def test_followers_are_the_registered_members_of_the_isr_that_do_not_lead() -> N
     led = partition(1, 7)
     in_sync = frozenset({1, 2, 3})
     wide = replace(led, state=replace(led.state, isr=in_sync, epochs=dict.fromkeys(in_sync, 0)))
-    assert routing(metadata(wide)).followers("orders", 0) == {2: "host2:9002"}
+    followers = routing(metadata(wide)).followers("orders", 0)
+    assert {broker: registration.address for broker, registration in followers.items()} == {2: "host2:9002"}
     assert routing(metadata(led)).followers("orders", 0) == {}
     with pytest.raises(UnknownTopicOrPartition):
         routing(metadata(led)).followers("orders", 1)

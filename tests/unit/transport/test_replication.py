@@ -36,10 +36,9 @@ from spark_replication.process import load
 from spark_replication.storage import files
 from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.storage.segment_memory import BATCH_BYTES_MAX
-from spark_replication.transport import replication_client, replication_server
-from spark_replication.transport.frames import FrameReceiver, encoded, hang_up, send
+from spark_replication.transport import frames, replication_client, replication_server
+from spark_replication.transport.frames import SENDFILE_BYTES_MIN, FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Address, Replication
-from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from spark_replication.transport.security import NO_SECURITY
 from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.client.tcp_proxy import TcpProxy
@@ -333,7 +332,7 @@ def test_what_was_read_from_the_disk_waits_for_a_follower_that_takes_nothing(
 ) -> None:
     """Of many partitions at once: what does not fit into the socket stays in the files."""
     monkeypatch.setattr(files.StoredRange, "is_cached", False)
-    monkeypatch.setattr(replication_server, "SENDFILE_BYTES_MIN", 1 << 30)  # as over TLS: it is read before
+    monkeypatch.setattr(frames, "SENDFILE_BYTES_MIN", 1 << 30)  # as over TLS: it is read before
     leader = brokers.start(1)
     partitions = [TopicPartition("orders", number) for number in range(40)]
     batch = prepared(0, BATCH_BYTES_MAX // 8)

@@ -26,9 +26,8 @@ from spark_replication.messages.replication import (
 )
 from spark_replication.model import TopicPartition
 from spark_replication.transport import replication_client, replication_server
-from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, FrameReceiver, encoded, send
+from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, SENDFILE_BYTES_MIN, FrameReceiver, encoded, send
 from spark_replication.transport.handshake import introduce
-from spark_replication.transport.replication_server import SENDFILE_BYTES_MIN
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from spark_replication.transport.tls_channel import RECORD_BYTES_MAX
 from spark_replication.transport.token import Token

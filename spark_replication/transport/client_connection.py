@@ -1,0 +1,76 @@
+"""A client's connection after its handshake, as the broker's loop has it: how it begins and ends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+from spark_replication.errors import ReplicationError
+from spark_replication.messages.lane import WelcomeFrame
+from spark_replication.messages.replication import ErrorFrame
+from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded
+from spark_replication.transport.socket_loop import Connected, SocketLoop
+
+
+class Admitted(NamedTuple):
+    """A client that has shaken hands."""
+
+    channel: Channel
+    receiver: FrameReceiver
+    welcome: WelcomeFrame
+    #: Whether to tell the client why its connection ends.
+    is_refusal: Callable[[OSError | ReplicationError], bool]
+    close: Callable[[], None]
+
+
+class ClientConnection(Connected):
+    def __init__(self, loop: SocketLoop, client: Admitted) -> None:
+        super().__init__(client.channel)
+        self._loop = loop
+        self._client = client
+
+    def begin(self) -> None:
+        """Joins the loop. The client's first frames may have come with its handshake."""
+        self._loop.add(self)
+        self.outbox.put(encoded(self._client.welcome))
+        self._loop.perform(self, self._came_before)
+
+    def _came_before(self) -> None:
+        """No poll reports what came with the last bytes of the handshake."""
+        self.take(self._client.receiver.whole())
+        self.came()
+
+    def wake(self) -> None:
+        self._loop.touch(self)
+
+    def came(self) -> None:
+        self.take(self._client.receiver.receive())
+
+    @abstractmethod
+    def take(self, frames: list[ReceivedFrame]) -> None:
+        """Take what the client has sent."""
+
+    @abstractmethod
+    def over(self) -> None:
+        """The connection has ended."""
+
+    @abstractmethod
+    def last_words(self) -> None:
+        """Put what is still to be said into the outbox, before the client is told why its connection ends."""
+
+    def ended(self, error: OSError | ReplicationError) -> None:
+        self.over()
+        if self._client.is_refusal(error) and isinstance(error, ReplicationError):
+            self.last_words()
+            self.outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
+            with contextlib.suppress(OSError, ReplicationError):
+                self.outbox.flush()
+        self._client.receiver.free()
+        self._client.close()
+
+
+def now_ms() -> float:
+    return time.monotonic() * 1000

@@ -1,0 +1,60 @@
+"""What a look of a consumer found, in memory: as it is stored, or with some of its columns alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from spark_replication.engine.partition import Partition
+from spark_replication.engine.reads import Looked, look
+from spark_replication.errors import CorruptLog, StorageFailed
+from spark_replication.messages.records import ReadTicket
+from spark_replication.ports import LogSlice
+from spark_replication.storage.batches import (
+    batches_of,
+    check_data,
+    schema_to_bytes,
+    segment_schema,
+    serialized,
+)
+from spark_replication.storage.index import encode_entry
+
+
+def loaded(looked: Looked, find: Callable[[], Partition], ticket: ReadTicket) -> Looked:
+    """Reads the records into memory, and checks them. The disk is read without having the partition, so that producers
+    do not wait for this reader's disk. What was found may have been cut by then: if it does not read well, it is found
+    and read again while nobody else has the partition."""
+    if looked.records is None:
+        return looked
+    try:
+        records = looked.records.loaded()
+        check_data(records)
+    except (CorruptLog, StorageFailed):
+        with find() as replica:
+            looked = look(replica, ticket, looked.offset, len(looked.records.data))
+            if looked.records is None:
+                return looked
+            records = looked.records.loaded()
+        check_data(records)
+    return looked._replace(records=records)
+
+
+def with_columns(records: LogSlice, columns: Sequence[str], bytes_max: int) -> LogSlice:
+    """The slice with these columns alone, as far as the batches have them: a topic that was widened since has more. It
+    ends once it has so many bytes: what was compressed takes more than it did."""
+    schema = segment_schema(bytes(records.schema))
+    places = [place for place in map(schema.get_field_index, columns) if place >= 0]
+    head = schema_to_bytes(pa.schema([schema.field(place) for place in places], metadata=schema.metadata))
+    head_crc = crc32c(head)
+    data, entries = bytearray(), bytearray()
+    next_offset = records.first_offset
+    for entry, batch in batches_of(records):
+        message, crc = serialized(batch.select(places))
+        entries += encode_entry(entry._replace(position=len(data), bytes=len(message), crc=crc, schema_crc=head_crc))
+        data += message
+        next_offset = entry.last_offset + 1
+        if len(data) >= bytes_max:
+            break
+    return LogSlice(records.first_offset, next_offset, records.segment_base, bytes(entries), bytes(data), head)
