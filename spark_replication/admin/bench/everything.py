@@ -61,7 +61,7 @@ FULL = Plan(
         Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),
         Rows(row_bytes=100, batch_bytes=MIB, partitions=3),
     ),
-    consumed_mib=384,
+    consumed_mib=1_024,
     pacing=(
         Paced(row_bytes=KIB, rows_per_s=200, partitions=1),
         Paced(row_bytes=KIB, rows_per_s=2_000, partitions=1),
@@ -78,7 +78,7 @@ QUICK = Plan(
     producing=(_case(KIB, 64 * KIB), _case(KIB, MIB)),
     produced_mib=128,
     consuming=(Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),),
-    consumed_mib=192,
+    consumed_mib=768,
     pacing=(Paced(row_bytes=KIB, rows_per_s=200, partitions=1),),
     paced_s=5.0,
     outages=(300,),

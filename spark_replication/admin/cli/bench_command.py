@@ -152,7 +152,8 @@ def latency_command(
 @click.option("--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the best of so many counts")
 @output
 def read_command(sizes: tuple[int, ...], mib: int, rounds: int, output: Format) -> None:
-    """A partition read over Flight, beside Flight alone, and from a broker's files, beside pyarrow mapping them."""
+    """A partition read by our Reader, beside a bare socket; by DoGet, beside Flight alone; and from a broker's files,
+    beside pyarrow mapping them."""
     found = read.read(sizes, total_bytes=mib << 20, rounds=rounds, progress=_progress)
     _show_figures(read.COLUMNS, found, output)
 
