@@ -28,7 +28,7 @@ from spark_replication.transport.loaded_reads import loaded, with_columns
 from spark_replication.transport.meter import GET, Meter, Traffic
 from spark_replication.transport.socket_loop import SocketLoop
 
-QUESTION_BYTES_MAX = 1 << 20
+QUESTION_BYTES_MAX = 64 << 10
 QUESTIONS_ROOM_BYTES = 4 << 10  # of the buffer in which they are received
 READ_BYTES = 1 << 20  # of one answer, which has at least one batch
 ROOM_SHARE = 16  # an answer in memory takes this part of the room that is left, at most

@@ -645,6 +645,37 @@ def test_a_file_that_has_become_shorter_is_told_of_or_comes_as_zeros(brokers: Br
     assert peer.read(partition=1).rows() == [0, 1]
 
 
+def test_a_little_that_cannot_be_read_is_refused_alone(brokers: Brokers) -> None:
+    leader = leads(brokers, ORDERS, OTHER)
+    produce(leader, prepared(0), prepared(2))
+    produce(leader, prepared(0), partition=OTHER)
+    data = leader.folder(ORDERS) / f"{0:020}.arrow"
+    with data.open("r+b") as file:
+        file.truncate(data.stat().st_size - 10)
+    peer = Peer(leader)
+    peer.ask()
+    assert peer.refusal() == "KAFKA_STORAGE_ERROR"
+    assert peer.read(partition=1).rows() == [0, 1]
+
+
+def test_a_topic_whose_schema_is_not_known_yet_is_refused_alone(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leader = leads(brokers)
+    produce(leader, prepared(0))
+
+    def unknown(topic: str) -> TopicSchema:
+        raise UnknownTopicOrPartition(f"{topic} is not here")
+
+    peer = Peer(leader)
+    with monkeypatch.context() as patched:
+        patched.setattr(leader.replication.reads, "schema_of", unknown)
+        peer.ask()
+        assert peer.refusal() == UnknownTopicOrPartition.code
+    assert peer.read().rows() == [0, 1]
+    assert room_bytes(leader) == 0
+
+
 def cut_and_write_anew(broker: Broker) -> None:
     """The log, from offset 2 on; whoever calls has the partition."""
     log = log_of(broker)
@@ -894,7 +925,7 @@ def test_a_question_may_be_longer_than_the_buffer_in_which_it_is_received(broker
     produce(leader, prepared(0))
     peer = Peer(leader)
     for number in range(3):
-        peer.ask(number, columns=("row", *(f"no such column {number}" for number in range(20_000))))
+        peer.ask(number, columns=("row", *(f"no such column {number}" for number in range(2_000))))
         peer.ask(number + 10, columns=("text",))
     for number in range(3):
         assert peer.answer(number).batches() == [rows(0, 2).select(["row"])]
