@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 import msgspec
@@ -29,6 +29,7 @@ from spark_replication.model import (
 )
 
 BROKERS: tuple[BrokerId, ...] = (1, 2, 3)
+REPLICAS = 3
 FAILED: BrokerId = 1
 
 
@@ -60,7 +61,11 @@ def decide(partitions: int, rounds: int) -> Figures:
 
 
 def _round(partitions: int) -> Figures:
-    cluster = _cluster(partitions)
+    return failed(cluster_of(partitions, BROKERS))
+
+
+def failed(cluster: ClusterState) -> Figures:
+    """What the failure of a broker costs this cluster."""
     survivors = {broker: found for broker, found in cluster.registered.items() if broker != FAILED}
     read = BrokersRead(brokers=survivors, broker_epochs=cluster.broker_epochs)
     lost, started, stopping = cluster.apply_brokers(read)
@@ -75,8 +80,8 @@ def _round(partitions: int) -> Figures:
     finally:
         gc.enable()
     return Figures(
-        partitions=partitions,
-        led_by_it=sum(number % len(BROKERS) == 0 for number in range(partitions)),
+        partitions=sum(FAILED in replicas for replicas in _replicas_of_all(cluster)),
+        led_by_it=sum(cluster.partitions[partition].state.leader_epoch > 0 for partition in written),
         decide_ms=round(decide_ms, 1),
         apply_ms=round(apply_ms, 1),
         announce_ms=round(announce_ms, 1),
@@ -125,14 +130,19 @@ def _bare(cluster: ClusterState, written: list[TopicPartition]) -> list[object]:
     return made
 
 
-def _cluster(partitions: int) -> ClusterState:
-    """A cluster in which each broker holds everything, and leads a third."""
+def _replicas_of_all(cluster: ClusterState) -> Iterator[tuple[BrokerId, ...]]:
+    for topic in cluster.topics.values():
+        yield from topic.state.partitions.values()
+
+
+def cluster_of(partitions: int, brokers: Sequence[BrokerId]) -> ClusterState:
+    """A cluster in which each broker leads as much as any other, and follows twice as much."""
     topics: dict[str, StoredTopic] = {}
     stored: dict[TopicPartition, StoredPartition] = {}
     for first in range(0, partitions, PARTITIONS_MAX):
         name = f"topic-{first // PARTITIONS_MAX}"
         numbers = range(min(PARTITIONS_MAX, partitions - first))
-        replicas = {number: _replicas(number) for number in numbers}
+        replicas = {number: _replicas(number, brokers) for number in numbers}
         topics[name] = StoredTopic(TopicState(topic_id=name, partitions=replicas), 0, TopicConfig())
         for number in numbers:
             stored[TopicPartition(name, number)] = StoredPartition(_state(replicas[number]), 0)
@@ -143,20 +153,19 @@ def _cluster(partitions: int) -> ClusterState:
             settings=Settings(),
             topics=topics,
             partitions=stored,
-            brokers={broker: _registration(broker) for broker in BROKERS},
-            broker_epochs={b: BrokerEpoch(epoch=0, incarnation=str(b), clean_since=0) for b in BROKERS},
+            brokers={broker: _registration(broker) for broker in brokers},
+            broker_epochs={b: BrokerEpoch(epoch=0, incarnation=str(b), clean_since=0) for b in brokers},
         )
     )
 
 
-def _replicas(number: int) -> tuple[BrokerId, ...]:
-    turn = number % len(BROKERS)
-    return BROKERS[turn:] + BROKERS[:turn]
+def _replicas(number: int, brokers: Sequence[BrokerId]) -> tuple[BrokerId, ...]:
+    return tuple(brokers[(number + place) % len(brokers)] for place in range(REPLICAS))
 
 
 def _state(replicas: tuple[BrokerId, ...]) -> PartitionState:
     return PartitionState(
-        leader=replicas[0], leader_epoch=0, isr=frozenset(replicas), min_isr=2, epochs=dict.fromkeys(BROKERS, 0)
+        leader=replicas[0], leader_epoch=0, isr=frozenset(replicas), min_isr=2, epochs=dict.fromkeys(replicas, 0)
     )
 
 

@@ -25,6 +25,7 @@ from spark_replication.admin.bench import (
     read,
     replicate,
     report,
+    scale,
     takeover,
 )
 from spark_replication.admin.bench.decide import decide
@@ -116,6 +117,29 @@ def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> No
         if len(measured) > 1:
             grown = measured[-1].us_per_partition / measured[0].us_per_partition
             click.echo(f"per partition, {partitions[-1]} cost {grown:.2f} times what {partitions[0]} cost")
+
+
+@bench.command(name="scale")
+@click.option(
+    "--partitions", multiple=True, type=click.IntRange(min=1), default=(1_000, 10_000, 100_000), show_default=True
+)
+@click.option("--brokers", multiple=True, type=click.IntRange(min=3), default=(3, 5, 9), show_default=True)
+@click.option("--of-partitions", type=click.IntRange(min=1), default=1_000_000, show_default=True)
+@click.option("--of-brokers", type=click.IntRange(min=3), default=100, show_default=True)
+@output
+def scale_command(
+    *, partitions: tuple[int, ...], brokers: tuple[int, ...], of_partitions: int, of_brokers: int, output: Format
+) -> None:
+    """What a partition costs the controller, measured; and what a cluster needs in which it costs the last of that."""
+    clusters = [scale.Cluster(brokers=each, partitions=count) for count in partitions for each in brokers]
+    costs = list(scale.measure(clusters, _progress))
+    needs = scale.needs(costs[-1], scale.Cluster(brokers=of_brokers, partitions=of_partitions))
+    if output == "json":
+        click.echo(msgspec.json.encode({"costs": costs, "needs": needs}).decode())
+        return
+    _show_figures(scale.Costs.__struct_fields__, costs, output)
+    click.echo(f"{of_partitions:,} partitions on {of_brokers} brokers would need:")
+    _show_figures(scale.Need.__struct_fields__, needs, output)
 
 
 @bench.command(name="replicate")
