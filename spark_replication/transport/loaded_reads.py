@@ -11,7 +11,7 @@ from spark_replication.engine.partition import Partition
 from spark_replication.engine.reads import Looked, look
 from spark_replication.errors import CorruptLog, StorageFailed
 from spark_replication.messages.records import ReadTicket
-from spark_replication.ports import LogSlice
+from spark_replication.ports import LogSlice, Records
 from spark_replication.storage.batches import (
     batches_of,
     check_data,
@@ -39,6 +39,14 @@ def loaded(looked: Looked, find: Callable[[], Partition], ticket: ReadTicket) ->
             records = looked.records.loaded()
         check_data(records)
     return looked._replace(records=records)
+
+
+def are_all_columns(records: Records, columns: Sequence[str]) -> bool:
+    """Whether the batches have these columns, in this order, and no other."""
+    try:
+        return bool(segment_schema(bytes(records.schema)).names == list(columns))
+    except CorruptLog:
+        return False  # whoever makes the answer meets it again
 
 
 def with_columns(records: LogSlice, columns: Sequence[str], bytes_max: int) -> LogSlice:

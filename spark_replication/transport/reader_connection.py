@@ -1,8 +1,8 @@
 """A reader's connection after its handshake: questions in, records out. Only the broker's loop uses it.
 
-engine.read_end decides when a question is answered. Records that lie in the page cache go from there by sendfile; what
-is yet to be read from the disk is read by another thread first. So do answers whose checksums the reader wants to be
-looked at, or of which it wants some columns.
+engine.read_end decides when a question is answered. Records that lie in the page cache go from there by sendfile.
+Another thread reads first what is not there yet, and makes answers of some columns only, and those whose checksums are
+to be looked at.
 
 What an answer takes in memory, because it does not go by sendfile, counts until the connection has taken it (ReadRoom).
 """
@@ -24,7 +24,7 @@ from spark_replication.storage.batches import TopicSchema
 from spark_replication.transport.aside import Aside
 from spark_replication.transport.client_connection import Admitted, ClientConnection, now_ms
 from spark_replication.transport.frames import ReceivedFrame, encoded, goes_as_file, sendable
-from spark_replication.transport.loaded_reads import loaded, with_columns
+from spark_replication.transport.loaded_reads import are_all_columns, loaded, with_columns
 from spark_replication.transport.meter import GET, Meter, Traffic
 from spark_replication.transport.socket_loop import SocketLoop
 
@@ -139,7 +139,8 @@ class ReaderConnection(ClientConnection):
         self._make(read, found, records)
 
     def _make(self, read: Read, found: Looked, records: Records) -> None:
-        is_made = read.frame.checked or read.ticket.columns is not None
+        columns = read.ticket.columns
+        is_made = read.frame.checked or (columns is not None and not are_all_columns(records, columns))
         if is_made or not goes_as_file(records, self._client.channel):
             if not self._reads.room.take(self, len(records.data)):
                 self._held = read, found, records

@@ -47,6 +47,7 @@ from spark_replication.model import Offset, TopicPartition
 from spark_replication.ports import LogSlice, PreparedBatch
 from spark_replication.storage.batches import TopicSchema, batches_of, prepare
 from spark_replication.storage.files import StoredRange
+from spark_replication.transport import reader_connection
 from spark_replication.transport.frames import (
     HEAD_BYTES,
     SENDFILE_BYTES_MIN,
@@ -529,6 +530,16 @@ def test_columns_come_in_the_order_in_which_they_are_named(brokers: Brokers) -> 
     first, second = (entry for entry, _ in batches_of(heard.records()))
     assert (first.base_offset, first.last_offset, first.position) == (0, 1, 0)
     assert (second.base_offset, second.last_offset, second.position) == (2, 4, first.bytes)
+
+
+@pytest.mark.parametrize("compression", ["none", "zstd"])
+def test_all_columns_are_sent_as_they_are_stored(
+    brokers: Brokers, monkeypatch: pytest.MonkeyPatch, compression: Compression
+) -> None:
+    leader = leads(brokers)
+    data = produce(leader, *(batch_of(rows(first, 3_000), compression=compression) for first in (0, 3_000)))
+    monkeypatch.setattr(reader_connection, "with_columns", lambda *_asked: pytest.fail("they are made again"))
+    assert read_all(Peer(leader), columns=tuple(SCHEMA.names)) == data
 
 
 @pytest.mark.parametrize("columns", [("late", "row"), ("late",), ("row", "late"), ()], ids=",".join)
