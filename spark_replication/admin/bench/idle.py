@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import msgspec
 
+from spark_replication.admin.bench import probes
 from spark_replication.admin.bench.cluster import PATIENT, make_topic
 from spark_replication.admin.bench.load import cpu_s_of
 from spark_replication.admin.bench.replicate import BROKERS, Progress
@@ -36,7 +36,7 @@ COLUMNS = Figures.__struct_fields__
 def idle(partitions: int, seconds: float, progress: Progress) -> Iterator[Figures]:
     with LocalCluster.start(brokers=BROKERS, config=PATIENT) as cluster:
         processes = _processes(cluster)
-        before = {name: _memory_kb(pid) for name, pid in processes.items()}
+        before = {name: probes.memory_kb(pid) for name, pid in processes.items()}
         make_topic(cluster, partitions, progress)
         time.sleep(SETTLE_S)
         progress(f"idle for {seconds} s")
@@ -49,10 +49,10 @@ def idle(partitions: int, seconds: float, progress: Progress) -> Iterator[Figure
                 process=name,
                 partitions=partitions,
                 cpu_percent=round(100 * cpu_s / took_s, 1),
-                memory_mb=round(_memory_kb(pid) / 1024),
-                kb_per_partition=round((_memory_kb(pid) - before[name]) / partitions, 2),
-                threads=len(list(Path(f"/proc/{pid}/task").iterdir())),
-                open_files=len(list(Path(f"/proc/{pid}/fd").iterdir())),
+                memory_mb=round(probes.memory_kb(pid) / 1024),
+                kb_per_partition=round((probes.memory_kb(pid) - before[name]) / partitions, 2),
+                threads=probes.threads(pid),
+                open_files=probes.open_files(pid),
             )
 
 
@@ -60,9 +60,3 @@ def _processes(cluster: LocalCluster) -> dict[str, int]:
     assert cluster.controller_pid is not None, "a healthy cluster has a controller"
     brokers = {f"broker {broker.id}": broker.pid for broker in cluster.brokers.values()}
     return {**brokers, "controller": cluster.controller_pid}
-
-
-def _memory_kb(pid: int) -> int:
-    """The resident memory of a process."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS:"))

@@ -35,7 +35,7 @@ class Cluster(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Costs(Cluster, frozen=True, kw_only=True):
-    """Of one partition. Times are those of one core."""
+    """What one partition costs. Times are those of one core."""
 
     #: Memory of the controller.
     controller_bytes: float

@@ -26,6 +26,7 @@ from spark_replication.admin.bench import (
     replicate,
     report,
     scale,
+    soak,
     takeover,
 )
 from spark_replication.admin.bench.decide import decide
@@ -117,6 +118,36 @@ def bench_decide(partitions: tuple[int, ...], rounds: int, output: Format) -> No
         if len(measured) > 1:
             grown = measured[-1].us_per_partition / measured[0].us_per_partition
             click.echo(f"per partition, {partitions[-1]} cost {grown:.2f} times what {partitions[0]} cost")
+
+
+@bench.command(name="soak")
+@click.option("--minutes", type=click.FloatRange(min=0.05), default=45.0, show_default=True)
+@click.option("--batches-per-s", type=click.IntRange(min=1), default=150, show_default=True, help="of 64 rows")
+@click.option("--kill-every", type=click.FloatRange(min=1.0), default=60.0, show_default=True, help="seconds")
+@click.option("--widen-every", type=click.FloatRange(min=1.0), default=60.0, show_default=True, help="seconds")
+@click.option("--sample-every", type=click.FloatRange(min=0.1), default=5.0, show_default=True, help="seconds")
+@click.option("--seed", type=int, default=1, show_default=True, help="which broker is killed")
+@output
+def soak_command(
+    *,
+    minutes: float,
+    batches_per_s: int,
+    kill_every: float,
+    widen_every: float,
+    sample_every: float,
+    seed: int,
+    output: Format,
+) -> None:
+    """A mixed load for a long time, with dying brokers and wider schemas: what grows, and by how much an hour."""
+    plan = soak.Plan(
+        seconds=minutes * 60,
+        batches_per_s=batches_per_s,
+        kill_s=kill_every,
+        widen_s=widen_every,
+        sample_s=sample_every,
+        seed=seed,
+    )
+    _show_figures(soak.COLUMNS, soak.soak(plan, _progress), output)
 
 
 @bench.command(name="scale")

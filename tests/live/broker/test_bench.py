@@ -81,6 +81,11 @@ pytestmark = pytest.mark.live
             ("p50_ms", "p99_ms", "append_ms"),
         ),
         (("mirror", "--partitions=30", "--commits=5"), 1, ("mb", "files", "first_ms", "last_ms", "ratio")),
+        (
+            ("soak", "--minutes=0.1", "--kill-every=1", "--widen-every=1", "--sample-every=0.5"),
+            11,
+            ("early", "late"),
+        ),
         (("idle", "--partitions=30", "--seconds=0.3"), 4, ("memory_mb", "kb_per_partition", "threads", "open_files")),
     ],
     ids=lambda value: value[0] if isinstance(value, tuple) else "",
