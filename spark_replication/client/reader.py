@@ -188,7 +188,7 @@ class Reader:
             error: ReplicationError | None = None
             try:
                 route = self._routes.route(ticket.topic, ticket.partition, tries.deadline)
-                for found in self._records(ticket, offset, Replica.leading(route), tries.deadline):
+                for found in self._records(ticket, offset, Replica.leading(route).broker):
                     offset = found.last_offset + 1
                     yield found
                     tries = self._tries()
@@ -238,7 +238,7 @@ class Reader:
                     offset = found.last_offset + 1
                     yield found
             if ticket.to is None or offset < ticket.to:
-                for found in self._records(replace(ticket, any_replica=True), offset, replica, deadline):
+                for found in self._records(replace(ticket, any_replica=True), offset, replica.broker):
                     offset = found.last_offset + 1
                     yield found
         except ReplicationError:
@@ -301,14 +301,14 @@ class Reader:
         self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))
 
     def _records(
-        self, ticket: ReadTicket, offset: Offset, replica: Replica, deadline: Deadline, *, checked: bool = False
+        self, ticket: ReadTicket, offset: Offset, broker: Broker, *, checked: bool = False
     ) -> Iterator[LogBatch]:
         """Yield what a broker has from `offset` on. checked: have it look at the checksums before it sends."""
         decoder: _Decoder | None = None
         try:
-            with closing(self._answers(ticket, offset, replica.broker, checked=checked)) as answers:
+            with closing(self._answers(ticket, offset, broker, checked=checked)) as answers:
                 for answer in answers:
-                    decoder = decoder or _Decoder(ticket, self._schema(ticket.topic, answer.told.width, deadline))
+                    decoder = decoder or _Decoder(ticket, self._schema(ticket.topic, answer.told.width))
                     records = answer.records()
                     if records is None:
                         return
@@ -319,10 +319,11 @@ class Reader:
         except CorruptLog:
             if checked:
                 raise
-        yield from self._records(ticket, offset, replica, deadline, checked=True)
+        yield from self._records(ticket, offset, broker, checked=True)
 
-    def _schema(self, topic: str, width: int, deadline: Deadline) -> pa.Schema:
+    def _schema(self, topic: str, width: int) -> pa.Schema:
         """width: how many columns the topic has, as a broker knows."""
+        deadline = Deadline(self._deadline_ms)
         schema = topic_schema(self._routes.topic(topic, deadline).config).newest
         if width > len(schema):
             self._routes.stale_topic(topic)
