@@ -84,7 +84,7 @@ QUICK = Plan(
     outages=(300,),
     sizes=(64 * KIB,),
     partitions=(1,),
-    spark_rows=1_000_000,
+    spark_rows=600_000,
     many=1_000,
 )
 

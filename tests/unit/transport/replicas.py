@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from spark_replication.config import Settings
@@ -150,7 +151,10 @@ class Broker:
         return answers
 
     def files(self, partition: TopicPartition) -> dict[str, bytes]:
-        return files_of(self.folder(partition))
+        """The segments' files at one moment: a cut may remove one between the look for names and that into a file."""
+        while True:
+            with suppress(FileNotFoundError):
+                return files_of(self.folder(partition))
 
     def close(self) -> None:
         self.replication.close()
