@@ -92,8 +92,9 @@ class FollowerRole:
             served = max(answer.high_watermark, served or 0)
         told = replace(following, high_watermark=high_watermark, served=served)
         self.part = part = replica.within(told, own.view)
-        if answer.log_start > own.log.log_start:
-            own.numbered.forget(min(answer.log_start, part.high_watermark))
         if part.served != following.served:
             own.progress.wake()
         own.flushing.written()
+        # Last, since the disk may refuse it: what has come counts all the same.
+        if answer.log_start > own.log.log_start:
+            own.numbered.forget(min(answer.log_start, part.high_watermark))

@@ -8,10 +8,10 @@ from msgspec.structs import replace
 from spark_replication.core.replica.epochs import EpochHistory
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Me
-from spark_replication.errors import CorruptLog
+from spark_replication.errors import CorruptLog, StorageFailed
 from spark_replication.messages.replication import Diverging, FetchedPartition, FetchPartition
 from spark_replication.ports import PreparedBatch
-from tests.unit.core.stories import FOO_ID, command, state
+from tests.unit.core.stories import FOO_ID, command, settings, state
 from tests.unit.engine.replica.story import LED, Story, fetched, follower
 
 
@@ -46,6 +46,23 @@ def test_a_follower_whose_whole_log_parts_from_its_leaders_begins_anew() -> None
     for _ in range(3):
         fetched(story, leader)
     assert (story.log.log_start, story.log.records) == (0, leader.log.records)
+
+
+def test_what_came_is_served_and_flushed_though_the_disk_refuses_to_forget_what_is_over() -> None:
+    leader, story = Story((0, 9, 3)).told(), follower((0, 9, 3))
+    story.loop.configure(settings(flush="always"))
+    story.flushes.end()
+    story.log.rows_per_segment = leader.log.rows_per_segment = 2
+    fetched(story, leader, high_watermark=5)
+    leader.log.forget(6)
+    leader.produce(2)
+    story.log.failing = frozenset({"forget"})
+    story.on_progress()
+    with pytest.raises(StorageFailed):
+        fetched(story, leader, high_watermark=9)
+    assert (story.log.log_start, story.log.log_end) == (0, 12)
+    assert story.progress == 1, "whoever waits to read on is told"
+    assert story.log.flushing is not None, "what has come is on its way to the disk"
 
 
 def test_a_follower_forgets_what_its_leader_has_forgotten_as_far_as_it_is_committed() -> None:
