@@ -23,7 +23,15 @@ from spark_replication.messages.replication import ErrorFrame
 from spark_replication.ports import LogSlice
 from spark_replication.storage.batches import check_data
 from spark_replication.storage.index import ENTRY_BYTES, count_below, entry_at
-from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, Channel, LastingReceiver, encoded, hang_up, send
+from spark_replication.transport.frames import (
+    HANDSHAKE_BYTES_MAX,
+    Channel,
+    LastingReceiver,
+    Stored,
+    encoded,
+    hang_up,
+    send,
+)
 from spark_replication.transport.security import Security
 
 ANSWER_BYTES_MAX = (1 << 31) - 1  # as much as Arrow writes in one message
@@ -44,19 +52,13 @@ class Answer(NamedTuple):
 
     def records(self) -> LogSlice | None:
         """The records, as views of what was received; None if there are none. CorruptLog: they are damaged."""
-        told, payload = self
-        entries_at = told.schema_bytes
-        data_at = entries_at + told.entry_bytes
-        if data_at + told.data_bytes != len(payload) or told.entry_bytes % ENTRY_BYTES:
-            raise InvalidRequest(f"an answer does not describe its payload of {len(payload)} bytes")
-        if not told.entry_bytes:
+        stored = Stored.of(self.told, self.payload, "an answer")
+        if stored is None:
             return None
-        schema, entries = payload[:entries_at], payload[entries_at:data_at]
-        count = told.entry_bytes // ENTRY_BYTES
+        schema, entries, data = stored
+        count = len(entries) // ENTRY_BYTES
         first, last = entry_at(entries, 0), entry_at(entries, count - 1)
-        records = LogSlice(
-            first.base_offset, last.last_offset + 1, first.base_offset, entries, payload[data_at:], schema
-        )
+        records = LogSlice(first.base_offset, last.last_offset + 1, first.base_offset, entries, data, schema)
         check_data(records)
         if count_below(crc32c(schema), entries) < count:
             raise CorruptLog("the schema of the batches does not have its CRC-32C")

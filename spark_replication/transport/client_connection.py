@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import time
 from abc import abstractmethod
 from collections.abc import Callable
 from typing import NamedTuple
@@ -70,7 +69,3 @@ class ClientConnection(Connected):
                 self.outbox.flush()
         self._client.receiver.free()
         self._client.close()
-
-
-def now_ms() -> float:
-    return time.monotonic() * 1000

@@ -20,7 +20,10 @@ import pyarrow as pa
 
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest
 from spark_replication.messages.frames import Frame, from_frame, to_frame
+from spark_replication.messages.lane import ReadAnswerFrame
+from spark_replication.messages.replication import FetchedPartition
 from spark_replication.ports import Records, StoredBytes, StoredSlice
+from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.transport.tls_channel import TlsChannel
 
 log = logging.getLogger(__name__)
@@ -213,6 +216,24 @@ def encoded(frame: Frame, *payload: Part) -> list[Part]: ...
 def encoded(frame: Frame, *payload: Part) -> Sequence[Part]:
     header = to_frame(frame)
     return [_LENGTHS.pack(len(header), sum(map(len, payload))) + header, *(part for part in payload if part)]
+
+
+class Stored(NamedTuple):
+    """Stored batches as they follow a frame: views of its payload."""
+
+    schema: memoryview
+    entries: memoryview
+    data: memoryview
+
+    @classmethod
+    def of(cls, told: FetchedPartition | ReadAnswerFrame, payload: memoryview, answer: str) -> Stored | None:
+        """Returns None if no batches follow. answer: names it, for an error."""
+        data_at = told.schema_bytes + told.entry_bytes
+        if data_at + told.data_bytes != len(payload) or told.entry_bytes % ENTRY_BYTES:
+            raise InvalidRequest(f"{answer} does not describe its payload of {len(payload)} bytes")
+        if not told.entry_bytes:
+            return None
+        return cls(payload[: told.schema_bytes], payload[told.schema_bytes : data_at], payload[data_at:])
 
 
 def goes_as_file(records: Records, connection: Channel) -> bool:

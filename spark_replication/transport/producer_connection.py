@@ -21,10 +21,10 @@ from spark_replication.messages.lane import PutAnswer, PutAnswersFrame, PutFrame
 from spark_replication.ports import PreparedBatch
 from spark_replication.storage.batches import TopicSchema, as_sent, schema_from_bytes
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.client_connection import Admitted, ClientConnection, now_ms
+from spark_replication.transport.client_connection import Admitted, ClientConnection
 from spark_replication.transport.frames import ReceivedFrame, encoded
 from spark_replication.transport.meter import PUT, Meter, Traffic
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.socket_loop import SocketLoop, loop_ms
 
 # Memory that one connection may hold.
 SCHEMA_BYTES_MAX = 16 << 20
@@ -83,7 +83,7 @@ class ProducerConnection(ClientConnection):
             lane.kept,
             timeout_ms=lane.settings.request_timeout_ms,
             unanswered_max=lane.settings.stream_unanswered_max,
-            clock_ms=now_ms,
+            clock_ms=loop_ms,
             now_ms=lane.now_ms,
             accepted=lane.accepted,
             wake=lambda: lane.loop.post(self.wake),
@@ -104,23 +104,23 @@ class ProducerConnection(ClientConnection):
             raise InvalidRequest(f"the schemas of a connection take over {SCHEMA_BYTES_MAX} bytes: connect again")
         self._end.opened(frame.stream, frame.topic, frame.topic_id, _schema(payload))
 
-    def turn(self, at_ms: float) -> float:
+    def turn(self, now_ms: float) -> float:
         self._end.expire()
-        self._say_known(at_ms)
+        self._say_known(now_ms)
         self.outbox.flush()
         self.reads = not self._end.is_full and not self.outbox
         due_ms = self._end.due_ms
         return math.inf if due_ms is None else due_ms
 
-    def _say_known(self, at_ms: float) -> None:
+    def _say_known(self, now_ms: float) -> None:
         known = self._end.take_known()
         if known:
-            self._count(known, at_ms)
+            self._count(known, now_ms)
             self.outbox.put(encoded(PutAnswersFrame(answers=tuple(map(_told, known)))))
 
-    def _count(self, known: list[PendingPut], at_ms: float) -> None:
+    def _count(self, known: list[PendingPut], now_ms: float) -> None:
         meter, timeout_ms = self._lane.meter, self._lane.settings.request_timeout_ms
-        meter.took(PUT, [(at_ms - (answer.deadline_ms - timeout_ms)) / 1000 for answer in known])
+        meter.took(PUT, [(now_ms - (answer.deadline_ms - timeout_ms)) / 1000 for answer in known])
         for answer in known:
             if isinstance(answer.outcome, ReplicationError):
                 meter.refused(PUT, answer.outcome.code)
@@ -129,7 +129,7 @@ class ProducerConnection(ClientConnection):
         self._end.closed()
 
     def last_words(self) -> None:
-        self._say_known(now_ms())
+        self._say_known(loop_ms())
 
 
 def _schema(payload: memoryview) -> pa.Schema:

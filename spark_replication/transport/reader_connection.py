@@ -22,11 +22,11 @@ from spark_replication.model import Offset
 from spark_replication.ports import LogSlice, Records, StoredSlice
 from spark_replication.storage.batches import TopicSchema
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.client_connection import Admitted, ClientConnection, now_ms
+from spark_replication.transport.client_connection import Admitted, ClientConnection
 from spark_replication.transport.frames import ReceivedFrame, encoded, goes_as_file, sendable
 from spark_replication.transport.loaded_reads import are_all_columns, loaded, with_columns
 from spark_replication.transport.meter import GET, Meter, Traffic
-from spark_replication.transport.socket_loop import SocketLoop
+from spark_replication.transport.socket_loop import SocketLoop, loop_ms
 
 QUESTION_BYTES_MAX = 64 << 10
 QUESTIONS_ROOM_BYTES = 4 << 10  # of the buffer in which they are received
@@ -94,7 +94,7 @@ class ReaderConnection(ClientConnection):
         self._taken = 0  # of the room
         self._held: tuple[Read, Looked, Records] | None = None  # until there is room
         self._is_over = False
-        self._end = ReadEnd(reads.find, self._found, clock_ms=now_ms, wake=lambda: reads.loop.post(self.wake))
+        self._end = ReadEnd(reads.find, self._found, clock_ms=loop_ms, wake=lambda: reads.loop.post(self.wake))
 
     def take(self, frames: list[ReceivedFrame]) -> None:
         for frame, _ in frames:
@@ -102,7 +102,7 @@ class ReaderConnection(ClientConnection):
                 raise InvalidRequest(f"a reader sends questions, not {type(frame).__name__}")
             self._end.asked(frame)
 
-    def turn(self, at_ms: float) -> float:
+    def turn(self, now_ms: float) -> float:
         """Looks at one question, so that other connections have their turns between two answers."""
         self._flush()
         if self.outbox:
@@ -201,7 +201,7 @@ class ReaderConnection(ClientConnection):
 
     def _put(self, read: Read, frame: ReadAnswerFrame, records: Records | None = None) -> None:
         self._end.told(read)
-        self._reads.meter.took(GET, [(now_ms() - read.due_ms) / 1000])
+        self._reads.meter.took(GET, [(loop_ms() - read.due_ms) / 1000])
         if self._is_over:
             self._give_back()
             return

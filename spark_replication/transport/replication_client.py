@@ -12,7 +12,6 @@ import logging
 import math
 import socket
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 
@@ -37,12 +36,12 @@ from spark_replication.model import BrokerId, TopicPartition
 from spark_replication.ports import LogSlice
 from spark_replication.storage.index import ENTRY_BYTES, last_offset_at
 from spark_replication.transport.aside import Aside
-from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded, hang_up, tune
+from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, Stored, encoded, hang_up, tune
 from spark_replication.transport.handshake import introduce
 from spark_replication.transport.meter import Traffic
 from spark_replication.transport.replication_server import HELLO_TIMEOUT_S
 from spark_replication.transport.security import Security
-from spark_replication.transport.socket_loop import Connected, SocketLoop
+from spark_replication.transport.socket_loop import Connected, SocketLoop, loop_ms
 
 CONNECT_TIMEOUT_S = 2.0
 RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
@@ -193,7 +192,7 @@ class LeaderLink:
         if self._end.closed:
             channel.close()
             return
-        self._end.connected(_now_ms())
+        self._end.connected(loop_ms())
         self._connection = LeaderConnection(self, self._client, self._end, channel, receiver)
         self._connection.begin()
 
@@ -205,7 +204,7 @@ class LeaderLink:
         level = logging.INFO if isinstance(error, (OSError, BrokerNotAvailable)) else logging.WARNING
         log.log(level, "replication from broker %s at %s: %s", self._leader, self._address, error)
         self._is_busy = True
-        self._loop.at(_now_ms() + self._end.ended(), self._connect)
+        self._loop.at(loop_ms() + self._end.ended(), self._connect)
 
     # The leader's address.
 
@@ -248,7 +247,7 @@ class LeaderConnection(Connected):
         taken = 0
         while taken < RECEIVED_BYTES_MAX:
             frames = self._receiver.receive()
-            self._end.heard(_now_ms())
+            self._end.heard(loop_ms())
             self._take(frames)
             taken += sum(len(frame.payload) for frame in frames)
             if self._receiver.is_drained:
@@ -301,15 +300,15 @@ class LeaderConnection(Connected):
             self._failed(partition, error)
             return
         then = partial(self._taken, partition, records)
-        if self._end.may_wait(fetch, answer, _now_ms()):
+        if self._end.may_wait(fetch, answer, loop_ms()):
             kept = None if records is None else records.kept()
-            take_it = partial(take_and_wait, self._end, fetch, answer, kept, self._client.find, _now_ms)
+            take_it = partial(take_and_wait, self._end, fetch, answer, kept, self._client.find, loop_ms)
             self._client.aside.do(take_it, then)
         else:
-            take(self._end, fetch, answer, records, self._client.find, then, clock_ms=_now_ms)
+            take(self._end, fetch, answer, records, self._client.find, then, clock_ms=loop_ms)
 
     def _taken(self, partition: TopicPartition, records: LogSlice | None, taken: Taken) -> None:
-        self._end.took(partition, taken.took_ms, _now_ms(), wrote=records is not None)
+        self._end.took(partition, taken.took_ms, loop_ms(), wrote=records is not None)
         self._wake()  # this may not be within its turn
         outcome = taken.outcome
         if isinstance(outcome, ReplicationError):
@@ -336,30 +335,20 @@ class LeaderConnection(Connected):
         level = logging.INFO if error.retriable else logging.ERROR
         text = "replication of %s from broker %s: %s"
         log.log(level, text, partition, self._link.leader, error, extra={"partition": partition})
-        if self._end.failed(partition, error, _now_ms()):
+        if self._end.failed(partition, error, loop_ms()):
             self._link.look_up(self)
-
-
-def _now_ms() -> float:
-    return time.monotonic() * 1000
 
 
 def _records(answer: FetchedPartition, payload: memoryview) -> LogSlice | None:
     """The stored bytes that came with an answer, as views of them."""
-    entries_at = answer.schema_bytes
-    data_at = entries_at + answer.entry_bytes
-    if data_at + answer.data_bytes != len(payload) or answer.entry_bytes % ENTRY_BYTES:
-        raise InvalidRequest(
-            f"an answer of {answer.topic_partition} does not describe its payload: {len(payload)} bytes"
-        )
-    if not answer.entry_bytes:
+    stored = Stored.of(answer, payload, f"an answer of {answer.topic_partition}")
+    if stored is None:
         return None
-    entries = payload[entries_at:data_at]
     return LogSlice(
         first_offset=answer.offset,
-        next_offset=last_offset_at(entries, len(entries) // ENTRY_BYTES - 1) + 1,
+        next_offset=last_offset_at(stored.entries, len(stored.entries) // ENTRY_BYTES - 1) + 1,
         segment_base=answer.segment_base,
-        schema=payload[:entries_at],
-        entries=entries,
-        data=payload[data_at:],
+        schema=stored.schema,
+        entries=stored.entries,
+        data=stored.data,
     )

@@ -19,7 +19,6 @@ import logging
 import math
 import socket
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -73,7 +72,7 @@ from spark_replication.transport.reader_connection import (
     Reads,
 )
 from spark_replication.transport.security import Security
-from spark_replication.transport.socket_loop import Connected, SocketLoop
+from spark_replication.transport.socket_loop import Connected, SocketLoop, loop_ms
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
@@ -316,7 +315,7 @@ class FollowerConnection(Connected):
         if before is not None:
             self._loop.end(before, BrokerNotAvailable("its follower has connected again"))
         self.outbox.put(encoded(ALIVE_FRAME))  # before any answer: now the follower expects signs of life
-        self.end.sent(_now_ms())
+        self.end.sent(loop_ms())
         self.came()  # no poll reports what came with the last bytes of the handshake
 
     def came(self) -> None:
@@ -363,7 +362,7 @@ class FollowerConnection(Connected):
         self._collected = 0
 
     def _gather(self) -> None:
-        now_ms = _now_ms()
+        now_ms = loop_ms()
         batches_per_ms = self._batches / max(1.0, now_ms - self._gathered_ms)
         self._batches, self._gathered_ms = 0, now_ms
         self.end.gather(now_ms, self._server.gather_ms(batches_per_ms))
@@ -400,7 +399,7 @@ class FollowerConnection(Connected):
             self._batches += len(records.entries) // ENTRY_BYTES
         self.outbox.put(frame)
         self._collected += sum(map(len, frame))
-        self.end.sent(_now_ms())
+        self.end.sent(loop_ms())
         self._loop.touch(self)  # this may not be within its turn
 
     def ended(self, error: OSError | ReplicationError) -> None:
@@ -411,10 +410,6 @@ class FollowerConnection(Connected):
                 self.outbox.flush()
         self._receiver.free()
         self._close()
-
-
-def _now_ms() -> float:
-    return time.monotonic() * 1000
 
 
 def _refuse(connection: Channel, error: ReplicationError) -> None:

@@ -28,6 +28,11 @@ from spark_replication.transport.frames import Channel, Outbox
 TOGETHER_S = 0.01
 
 
+def loop_ms() -> float:
+    """The time by which loops set their timers: it never goes back."""
+    return time.monotonic() * 1000
+
+
 class Connected(ABC):
     """A connection that the loop looks after."""
 
@@ -187,7 +192,7 @@ class SocketLoop:
                     self.perform(connection, connection.came)
         for _ in range(len(self._posted)):
             self._posted.popleft()()
-        now_ms = time.monotonic() * 1000
+        now_ms = loop_ms()
         while self._timers and self._timers[0][0] <= now_ms:
             heapq.heappop(self._timers)[2]()
         touched, self._touched = self._touched, {}

@@ -29,6 +29,7 @@ from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.world.one_at_a_time import OneAtATime
 from tests.unit.core.stories import FOO, FOO_ID
+from tests.unit.engine.late_queue import FilledAtTheEnd
 from tests.unit.engine.replica import story as replica_story
 
 TIMEOUT_MS = 100.0
@@ -551,22 +552,6 @@ def test_the_broker_is_woken_once_for_all_that_becomes_known_until_it_looks(stor
     assert story.wakes == 2
     story.store(3)
     assert (story.wakes, len(story.told())) == (2, 2)
-
-
-class FilledAtTheEnd(deque[PendingPut]):
-    """A queue to which something is added right after it was found to be empty."""
-
-    def __init__(self, late: Callable[[], None]) -> None:
-        super().__init__()
-        self._late: Callable[[], None] | None = late
-
-    def __bool__(self) -> bool:
-        if len(self) > 0:
-            return True
-        late, self._late = self._late, None
-        if late is not None:
-            late()
-        return False
 
 
 def test_an_answer_that_becomes_known_right_after_the_look_wakes_the_broker_again(story: Story) -> None:

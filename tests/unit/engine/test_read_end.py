@@ -33,6 +33,7 @@ from spark_replication.model import PartitionState, TopicPartition
 from spark_replication.ports import PreparedBatch
 from spark_replication.sim.scenarios.memory_log import MemoryLog
 from tests.unit.core.stories import FOO_ID, command, settings, state
+from tests.unit.engine.late_queue import FilledAtTheEnd
 from tests.unit.engine.ports_in_memory import FailingLog, Failures, HeldFlushes, IsrWrites, Links
 from tests.unit.engine.replica import story as replica_story
 
@@ -451,22 +452,6 @@ def test_the_loop_is_woken_once_for_all_progress_until_it_goes_on(story: Story) 
     wakes = story.wakes
     story.replicas[0].produce()
     assert story.wakes == wakes + 1
-
-
-class FilledAtTheEnd(deque[Read]):
-    """A queue to which something is added right after it was found to be empty."""
-
-    def __init__(self, late: Callable[[], None]) -> None:
-        super().__init__()
-        self._late: Callable[[], None] | None = late
-
-    def __bool__(self) -> bool:
-        if len(self) > 0:
-            return True
-        late, self._late = self._late, None
-        if late is not None:
-            late()
-        return False
 
 
 def test_progress_right_after_the_look_for_it_wakes_the_loop_again(story: Story) -> None:

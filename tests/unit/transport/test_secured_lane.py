@@ -58,18 +58,22 @@ def test_what_a_known_client_sends_is_on_every_replica(brokers: Brokers, modes: 
     assert leader.files(ORDERS) == follower.files(ORDERS)
 
 
+#: The modes of a broker and of its client, and why that is refused.
+MISMATCHES = [
+    ("token", "other_token", "a client does not know this cluster's token: compare"),
+    ("token", "none", "a client has none: compare"),
+    ("none", "token", "the client wants proof of a token, and none is set here"),
+    ("mutual", "none", "its peer does not: set security.mode=tls"),
+    ("mutual", "token", "its peer does not: set security.mode=tls"),
+    ("none", "mutual", "TLS with the peer at 127.0.0.1 failed"),
+    ("token", "mutual", "TLS with the peer at 127.0.0.1 failed"),
+    ("both", "no_certificate", "a client has none: compare"),
+]
+
+
 @pytest.mark.parametrize(
     ("broker", "client", "why"),
-    [
-        ("token", "other_token", "a client does not know this cluster's token: compare"),
-        ("token", "none", "a client has none: compare"),
-        ("none", "token", "the client wants proof of a token, and none is set here"),
-        ("mutual", "none", "its peer does not: set security.mode=tls"),
-        ("mutual", "token", "its peer does not: set security.mode=tls"),
-        ("none", "mutual", "TLS with the peer at 127.0.0.1 failed"),
-        ("token", "mutual", "TLS with the peer at 127.0.0.1 failed"),
-        ("both", "no_certificate", "a client has none: compare"),
-    ],
+    MISMATCHES,
 )
 def test_a_client_of_another_mode_is_told_why_it_is_refused(
     brokers: Brokers, modes: Modes, broker: str, client: str, why: str

@@ -44,6 +44,7 @@ from tests.unit.transport.test_reader_lane import (
     still_reads,
     waiters,
 )
+from tests.unit.transport.test_secured_lane import MISMATCHES
 from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SECRET, Modes, Stranger
 from tests.unit.transport.test_security import SECRET
 
@@ -143,16 +144,7 @@ def test_over_tls_a_reader_that_takes_nothing_has_one_answer_waiting(brokers: Br
 
 @pytest.mark.parametrize(
     ("broker", "reader", "why"),
-    [
-        ("token", "other_token", "a client does not know this cluster's token: compare"),
-        ("token", "none", "a client has none: compare"),
-        ("none", "token", "the client wants proof of a token, and none is set here"),
-        ("mutual", "none", "its peer does not: set security.mode=tls"),
-        ("mutual", "token", "its peer does not: set security.mode=tls"),
-        ("none", "mutual", "TLS with the peer at 127.0.0.1 failed"),
-        ("token", "mutual", "TLS with the peer at 127.0.0.1 failed"),
-        ("both", "no_certificate", "a client has none: compare"),
-    ],
+    MISMATCHES,
 )
 def test_a_reader_of_another_mode_is_told_why_it_is_refused(
     brokers: Brokers, modes: Modes, broker: str, reader: str, why: str
