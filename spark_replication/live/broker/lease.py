@@ -3,6 +3,9 @@
 (controller epoch, attempt) orders leases. A later one takes over, an earlier one is refused. This also holds in the
 broker's next lives, since lease.json keeps the present holder: a guardian that was taken over cannot start the broker
 again either.
+
+Only time in which the process runs counts: if it stands still (SIGSTOP, a paused container), nobody can renew it, and
+an end at its first breath would end brokers whose guardians live.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ from spark_replication.model import Epoch, Value, decode, encode
 from spark_replication.storage.state_files import read_file, replace_file
 
 NEVER = 0
+LOOKS_APART_MS = 2_000  # twice what lies between looks; beyond it, the process stood still
 LEASE_FILE = "lease.json"
 
 log = logging.getLogger(__name__)
@@ -62,7 +66,7 @@ class Lease:
         self.take(controller_epoch, attempt)
         with self._lock:
             self._lease_ms = lease_ms
-            self._renewed_ms = now_ms
+            self._renewed_ms = self._looked_ms = now_ms
 
     def _store(self, file: LeaseFile) -> None:
         """Writes lease.json. A full disk ends no broker: the lease then holds in this life, and the next does not know
@@ -75,6 +79,8 @@ class Lease:
     def left_ms(self, now_ms: int) -> int | None:
         """How long the lease still runs; None if it never ends."""
         with self._lock:
+            self._renewed_ms += max(0, now_ms - self._looked_ms - LOOKS_APART_MS)
+            self._looked_ms = now_ms
             return None if self._lease_ms == NEVER else max(0, self._renewed_ms + self._lease_ms - now_ms)
 
     @property
@@ -84,5 +90,4 @@ class Lease:
             return self._lease_ms
 
     def expired(self, now_ms: int) -> bool:
-        with self._lock:
-            return self._lease_ms != NEVER and now_ms - self._renewed_ms >= self._lease_ms
+        return self.left_ms(now_ms) == 0

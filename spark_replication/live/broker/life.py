@@ -332,10 +332,7 @@ class BrokerLife:
         drop_outdated(self._options.directory)
         return Done()
 
-    def _register(self) -> Registered | StopAsked:
-        if self._lease.expired(now_ms()):  # the process stood still, and no timer has looked yet
-            log.info("stopping: %s", LEASE_IS_OVER)
-            return StopAsked(LEASE_IS_OVER)
+    def _register(self) -> Registered:
         options = self._options
         self._registration, epoch = self._store.register(
             options.broker_id,

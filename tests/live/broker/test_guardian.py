@@ -18,6 +18,7 @@ from spark_replication.storage.broker_directory import read_identity, write_iden
 from spark_replication.transport.security import NO_SECURITY
 from tests.live.broker.brokers import TIMEOUT_S, eventually
 from tests.live.broker.conftest import StartCluster
+from tests.live.cluster.faults import stopped
 
 pytestmark = pytest.mark.live
 
@@ -65,6 +66,22 @@ def test_a_broker_is_kept_from_elsewhere_and_its_death_is_reported(start_cluster
         assert died.get(timeout=TIMEOUT_S) == BrokerDied(broker_id=2, incarnation=kept[2].incarnation)
         keeper.keep(())
         assert cluster.processes[1].wait(TIMEOUT_S) == 0, "the lease of one that nobody keeps runs out"
+    finally:
+        keeper.stop()
+
+
+def test_a_broker_that_stood_still_for_longer_than_its_lease_lives_on_with_its_guardian(
+    start_cluster: StartCluster,
+) -> None:
+    cluster = start_cluster(brokers=1, settings={"broker.lease.ms": LEASE_MS})
+    found = cluster.store.read_brokers().brokers[1]
+    keeper = LeaseKeeper(Lease(1, 0), LEASE_MS, security=NO_SECURITY, report=lambda _died: None)
+    try:
+        keeper.keep((Kept(broker_id=1, address=found.address, incarnation=found.incarnation),))
+        with stopped(cluster.processes[1].pid), pytest.raises(subprocess.TimeoutExpired):
+            cluster.processes[1].wait(2 * LEASE_MS / 1_000)
+        with pytest.raises(subprocess.TimeoutExpired):
+            cluster.processes[1].wait(2 * LEASE_MS / 1_000)
     finally:
         keeper.stop()
 

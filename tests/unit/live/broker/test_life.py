@@ -69,11 +69,3 @@ def test_a_lease_runs_out_while_all_other_timers_are_held_up(tmp_path: Path) -> 
         held.let_go.set()
         for timers in life._timers:
             timers.stop()
-
-
-def test_a_broker_whose_lease_has_run_out_does_not_register_again(tmp_path: Path) -> None:
-    """It may have stood still for longer than its session: the end of that comes before any timer."""
-    life = BrokerLife(options_of(tmp_path))
-    life._lease = Lease(tmp_path, 0, 0, lease_ms=1, now_ms=0)
-    asked = life._register()  # without a store, which it would need to register
-    assert isinstance(asked, StopAsked)
