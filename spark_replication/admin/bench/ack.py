@@ -1,15 +1,18 @@
 """Measures how long a row waits for its acknowledgement at a fixed rate, as users' producers see it, and Kafka's own
 producer in turn with ours. Each is a process of its own, sends a row when it is due, and lingers for no other.
+
+A case may have something go on meanwhile, as fast as each side does it.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from spark_replication.admin.bench.beside import filled, going_on
 from spark_replication.admin.bench.load import Latency, percentiles
 from spark_replication.admin.bench.replicate import RECENT, Progress
 from spark_replication.admin.bench.side import Paced, Side
@@ -25,10 +28,13 @@ class Figures(Paced, frozen=True, kw_only=True):
     p99_ms: float
     p999_ms: float
     max_ms: float
+    #: How fast it was that went on meanwhile.
+    meanwhile_mb_per_s: float | None = None
     kafka_p50_ms: float | None = None
     kafka_p99_ms: float | None = None
     kafka_p999_ms: float | None = None
     kafka_max_ms: float | None = None
+    kafka_meanwhile_mb_per_s: float | None = None
     #: How many times as long Kafka took in the same round.
     p50_ratio: float | None = None
     p99_ratio: float | None = None
@@ -36,6 +42,12 @@ class Figures(Paced, frozen=True, kw_only=True):
 
 
 COLUMNS = Figures.__struct_fields__
+
+
+class Acked(NamedTuple):
+    took: Latency
+    #: Empty if nothing goes on meanwhile.
+    meanwhile_mb_per_s: list[float]
 
 
 def ack(
@@ -46,26 +58,27 @@ def ack(
         yield _figures(case, *_measured(case, sides, seconds, rounds, progress))
 
 
-def _measured(
-    case: Paced, sides: Sequence[Side], seconds: float, rounds: int, progress: Progress
-) -> list[list[Latency]]:
+def _measured(case: Paced, sides: Sequence[Side], seconds: float, rounds: int, progress: Progress) -> list[list[Acked]]:
     """What each side took in each round."""
     topic = f"ack-{case.row_bytes}-{case.rows_per_s}-{case.partitions}"
     warm_up, rows = (max(1, int(each * case.rows_per_s)) for each in (WARM_UP_S, seconds))
-    found: list[list[Latency]] = [[] for _ in sides]
+    found: list[list[Acked]] = [[] for _ in sides]
     for side in sides:
         side.create(topic, case.partitions, RECENT)
-    for place, side in in_turns(sides, rounds):
-        (printed,), _ = run(side, side.paced(topic, case, warm_up=warm_up, rows=rows))
-        took = percentiles([ns / 1e9 for ns in msgspec.json.decode(printed, type=list[int])])
-        progress(f"{case.rows_per_s} rows of {case.row_bytes} bytes a second, {side.name}: {took}")
-        found[place].append(took)
+    with filled(sides, case.meanwhile, progress):
+        for place, side in in_turns(sides, rounds):
+            with going_on(side, case.meanwhile) as rates:
+                (printed,), _ = run(side, side.paced(topic, case, warm_up=warm_up, rows=rows))
+            took = percentiles([ns / 1e9 for ns in msgspec.json.decode(printed, type=list[int])])
+            acked = Acked(took, rates)
+            progress(f"{case.rows_per_s} rows of {case.row_bytes} bytes a second, {side.name}: {acked}")
+            found[place].append(acked)
     for side in sides:
         side.delete(topic)
     return found
 
 
-def _figures(case: Paced, ours: Sequence[Latency], kafkas: Sequence[Latency] = ()) -> Figures:
+def _figures(case: Paced, ours: Sequence[Acked], kafkas: Sequence[Acked] = ()) -> Figures:
     found = Figures(**msgspec.structs.asdict(case), **_medians(ours))
     if not kafkas:
         return found
@@ -74,14 +87,18 @@ def _figures(case: Paced, ours: Sequence[Latency], kafkas: Sequence[Latency] = (
         **{f"kafka_{name}": value for name, value in _medians(kafkas).items()},
         **{
             f"{name}_ratio": ratios(
-                [getattr(each, f"{name}_ms") for each in kafkas], [getattr(each, f"{name}_ms") for each in ours]
+                [getattr(each.took, f"{name}_ms") for each in kafkas],
+                [getattr(each.took, f"{name}_ms") for each in ours],
             )["ratio"]
             for name in ("p50", "p99", "p999")
         },
     )
 
 
-def _medians(rounds: Sequence[Latency]) -> dict[str, Any]:
-    return {
-        name: round(statistics.median(getattr(each, name) for each in rounds), 2) for name in Latency.__struct_fields__
+def _medians(rounds: Sequence[Acked]) -> dict[str, Any]:
+    took = {
+        name: round(statistics.median(getattr(each.took, name) for each in rounds), 2)
+        for name in Latency.__struct_fields__
     }
+    rates = [rate for each in rounds for rate in each.meanwhile_mb_per_s]
+    return {**took, "meanwhile_mb_per_s": round(statistics.median(rates), 1) if rates else None}

@@ -8,11 +8,13 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
 from spark_replication.admin.bench import ack, consume, failover, idle, outage, produce, replicate, takeover
 from spark_replication.admin.bench.kafka.jars import VERSION, connector_jars
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.admin.bench.report import Machine, Report, Row, Section, this_machine, write
-from spark_replication.admin.bench.side import Paced, Rows, Side
+from spark_replication.admin.bench.side import Meanwhile, Paced, Rows, Side
 from spark_replication.admin.bench.sides import both
 from spark_replication.config import Settings
 from spark_replication.errors import ReplicationError
@@ -21,6 +23,8 @@ KIB, MIB = 1 << 10, 1 << 20
 KAFKA = f"Kafka {VERSION}"
 SPARK_PARTITIONS = 12
 SPARK_MASTER = "local[2]"
+BESIDE_S = 8.0
+BESIDE_ROUNDS = 3
 
 
 class Plan(NamedTuple):
@@ -33,6 +37,8 @@ class Plan(NamedTuple):
     consumed_mib: int
     pacing: Sequence[Paced]
     paced_s: float
+    #: What goes on in turn while somebody waits for acknowledgements.
+    meanwhile: Sequence[Meanwhile]
     outages: Sequence[int]
     sizes: Sequence[int]
     partitions: Sequence[int]
@@ -67,6 +73,7 @@ FULL = Plan(
         Paced(row_bytes=KIB, rows_per_s=2_000, partitions=1),
     ),
     paced_s=15.0,
+    meanwhile=("catch-up", "reassignment"),
     outages=(1_000,),
     sizes=(4 * KIB, 64 * KIB, MIB),
     partitions=(1, 16, 512),
@@ -81,6 +88,7 @@ QUICK = Plan(
     consumed_mib=768,
     pacing=(Paced(row_bytes=KIB, rows_per_s=200, partitions=1),),
     paced_s=5.0,
+    meanwhile=(),
     outages=(300,),
     sizes=(64 * KIB,),
     partitions=(1,),
@@ -152,13 +160,26 @@ def _produced(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator
 
 def _acknowledged(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
     for found in ack.ack(sides, plan.pacing, seconds=plan.paced_s, rounds=plan.rounds, progress=progress):
-        what = f"{found.rows_per_s:,} rows of {_bytes(found.row_bytes)} a second"
-        for name, ours, theirs, ratio in (
-            ("median", found.p50_ms, found.kafka_p50_ms, found.p50_ratio),
-            ("99 %", found.p99_ms, found.kafka_p99_ms, found.p99_ratio),
-            ("99.9 %", found.p999_ms, found.kafka_p999_ms, found.p999_ratio),
-        ):
-            yield Row(what=f"{what}, {name}", unit="ms", ours=ours, theirs=theirs, ratio=ratio)
+        yield from _waits(f"{found.rows_per_s:,} rows of {_bytes(found.row_bytes)} a second", found)
+
+
+def _acknowledged_beside(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
+    cases = [msgspec.structs.replace(plan.pacing[0], meanwhile=each) for each in plan.meanwhile]
+    for found in ack.ack(sides, cases, seconds=BESIDE_S, rounds=BESIDE_ROUNDS, progress=progress):
+        yield from _waits(f"{found.meanwhile}, {found.rows_per_s:,} rows of {_bytes(found.row_bytes)} a second", found)
+        ours, theirs = found.meanwhile_mb_per_s, found.kafka_meanwhile_mb_per_s
+        assert ours is not None, "something goes on"
+        ratio = None if theirs is None else round(ours / theirs, 2)
+        yield Row(what=f"{found.meanwhile} beside them", unit="MB/s", ours=ours, theirs=theirs, ratio=ratio)
+
+
+def _waits(what: str, found: ack.Figures) -> Iterator[Row]:
+    for name, ours, theirs, ratio in (
+        ("median", found.p50_ms, found.kafka_p50_ms, found.p50_ratio),
+        ("99 %", found.p99_ms, found.kafka_p99_ms, found.p99_ratio),
+        ("99.9 %", found.p999_ms, found.kafka_p999_ms, found.p999_ratio),
+    ):
+        yield Row(what=f"{what}, {name}", unit="ms", ours=ours, theirs=theirs, ratio=ratio)
 
 
 def _consumed(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
@@ -272,6 +293,12 @@ COMPARED: Sequence[tuple[str, str, Callable[[Sequence[Side], Plan, Progress], It
         _produced,
     ),
     ("Acknowledge", f"{_ALIKE}; one row at a time, each when it is due, lingering for no other.", _acknowledged),
+    (
+        "Acknowledge while others work",
+        f"{_ALIKE}; meanwhile, as fast as each side does it, one reader reads another topic of 192 MiB again and again "
+        "(catch-up), or a replica of each of its three partitions moves to another broker and back (reassignment).",
+        _acknowledged_beside,
+    ),
     ("Consume", "What was written a moment before; one reader, in a process of its own.", _consumed),
     (
         "Outage",

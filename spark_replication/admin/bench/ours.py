@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
-from spark_replication.admin.bench import consuming, pacing, producing, resuming
+from spark_replication.admin.bench import consuming, moving, pacing, producing, rereading, resuming
 from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S, session_with, stored
-from spark_replication.admin.bench.replicate import BROKERS
-from spark_replication.admin.bench.side import Paced, Rows
+from spark_replication.admin.bench.side import REPLICAS, Paced, Rows
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import Scalar, TopicPartition
 
@@ -29,9 +28,9 @@ class Ours:
     def pids(self) -> tuple[int, ...]:
         return tuple(broker.pid for broker in self._cluster.brokers.values())
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar]) -> None:
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = REPLICAS) -> None:
         self._cluster.admin.create_topic(
-            topic, producing.SCHEMA, partitions=partitions, replication_factor=BROKERS, config=config
+            topic, producing.SCHEMA, partitions=partitions, replication_factor=replicas, config=config
         )
         self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
 
@@ -78,6 +77,13 @@ class Ours:
             rows=rows,
         )
         return _program(pacing.__name__, work)
+
+    def rereading(self, topic: str, of: Rows) -> list[str]:
+        work = rereading.Work(bootstrap=self.bootstrap, topic=topic, partitions=of.partitions, row_bytes=of.row_bytes)
+        return _program(rereading.__name__, work)
+
+    def moving(self, topic: str, partition_bytes: int) -> list[str]:
+        return _program(moving.__name__, moving.Work(bootstrap=self.bootstrap, topic=topic, bytes=partition_bytes))
 
     def victim(self, topic: str) -> tuple[int, list[int]]:
         leaders = self._leaders(topic)

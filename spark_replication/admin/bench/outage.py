@@ -14,15 +14,13 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from typing import NamedTuple
 
 import msgspec
 
 from spark_replication.admin.bench.replicate import WHOLE, Progress
 from spark_replication.admin.bench.side import Side
-from spark_replication.admin.bench.sides import ended, in_turns, ratios
-from spark_replication.errors import ReplicationError
+from spark_replication.admin.bench.sides import ended, in_turns, ratios, ready
 
 TOPIC = "outage"
 
@@ -79,7 +77,7 @@ def _measured(partitions: int, sides: Sequence[Side], rounds: int, progress: Pro
 def _met(side: Side, partitions: int) -> Outage:
     """One outage of one side."""
     broker, led = side.victim(TOPIC)
-    with _running(side.resuming(TOPIC, partitions)) as program:
+    with ready(side.resuming(TOPIC, partitions)) as program:
         killed_ns = time.time_ns()
         side.kill(broker)
         try:
@@ -88,20 +86,6 @@ def _met(side: Side, partitions: int) -> Outage:
         finally:
             side.restore(TOPIC, broker)  # whatever is measured next wants all of them
     return Outage(len(led), elected_ms, took_ms[len(took_ms) // 2], took_ms[-1])
-
-
-@contextmanager
-def _running(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
-    """The program, once it is ready."""
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:
-        try:
-            assert program.stdout is not None
-            if program.stdout.readline() != "ready\n":
-                raise ReplicationError(f"a program of the load did not begin: {ended(program)}")
-            yield program
-        finally:
-            program.kill()
 
 
 def _told(program: subprocess.Popen[str], killed_ns: int, led: Sequence[int]) -> str:

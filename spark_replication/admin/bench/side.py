@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
 from spark_replication.model import Scalar
+
+#: What goes on beside a measurement. reassignment: replicas move from one broker to another.
+Meanwhile = Literal["nothing", "catch-up", "reassignment"]
+REPLICAS = 3
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +32,7 @@ class Paced(msgspec.Struct, frozen=True, kw_only=True):
     row_bytes: int
     rows_per_s: int
     partitions: int
+    meanwhile: Meanwhile = "nothing"
 
 
 class Side(Protocol):
@@ -42,7 +47,7 @@ class Side(Protocol):
     def pids(self) -> tuple[int, ...]:
         """The brokers'."""
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar]) -> None: ...
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = REPLICAS) -> None: ...
 
     def delete(self, topic: str) -> None: ...
 
@@ -61,6 +66,13 @@ class Side(Protocol):
     def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
         """The program that sends so many rows after those of the warm-up, and prints what each took: nanoseconds, as a
         list in JSON."""
+
+    def rereading(self, topic: str, of: Rows) -> list[str]:
+        """The program that reads all of the topic again and again. As the next one, it goes on until its input ends:
+        see lasting."""
+
+    def moving(self, topic: str, partition_bytes: int) -> list[str]:
+        """The program that moves the last replica of each partition to a broker that has none, again and again."""
 
     def victim(self, topic: str) -> tuple[int, list[int]]:
         """A broker to lose, and the partitions of the topic that it leads."""

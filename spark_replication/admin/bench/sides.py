@@ -83,6 +83,20 @@ def run(side: Side, command: Sequence[str], times: int = 1) -> tuple[list[str], 
     return printed, Used(cpu_s_of(side.pids) - brokers_s, _children_s() - clients_s)
 
 
+@contextmanager
+def ready(command: Sequence[str]) -> Iterator[subprocess.Popen[str]]:
+    """The program, once it has printed `ready`. It does not outlive the block."""
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True) as program:
+        try:
+            assert program.stdout is not None
+            if program.stdout.readline() != "ready\n":
+                raise ReplicationError(f"a program of the load did not begin: {ended(program)}")
+            yield program
+        finally:
+            program.kill()
+
+
 def ended(process: subprocess.Popen[str], told: str | None = None) -> str:
     """What the program prints until it has ended. told: what it reads meanwhile."""
     try:

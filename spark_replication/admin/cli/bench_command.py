@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import click
 import msgspec
@@ -30,7 +30,7 @@ from spark_replication.admin.bench import (
     takeover,
 )
 from spark_replication.admin.bench.decide import decide
-from spark_replication.admin.bench.side import Paced, Rows
+from spark_replication.admin.bench.side import Meanwhile, Paced, Rows
 from spark_replication.admin.bench.sides import both
 from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
@@ -290,6 +290,14 @@ def consume_command(
 @click.option(
     "--seconds", type=click.FloatRange(min=0.1), default=15.0, show_default=True, help="of each round, after a warm-up"
 )
+@click.option(
+    "--meanwhile",
+    multiple=True,
+    type=click.Choice(get_args(Meanwhile)),
+    default=("nothing",),
+    show_default=True,
+    help="catch-up: somebody reads another topic as fast as it goes; reassignment: its replicas move",
+)
 @rounds_compared
 @no_kafka
 @output
@@ -299,14 +307,15 @@ def ack_command(
     rows_per_s: tuple[int, ...],
     partitions: tuple[int, ...],
     seconds: float,
+    meanwhile: tuple[Meanwhile, ...],
     rounds: int,
     no_kafka: bool,
     output: Format,
 ) -> None:
     """A producer that sends one row at a time, acks=all, beside Kafka's: how long each waits to be acknowledged."""
     cases = [
-        Paced(row_bytes=row, rows_per_s=pace, partitions=count)
-        for row, pace, count in product(row_bytes, rows_per_s, partitions)
+        Paced(row_bytes=row, rows_per_s=pace, partitions=count, meanwhile=other)
+        for row, pace, count, other in product(row_bytes, rows_per_s, partitions, meanwhile)
     ]
     with both(_progress, kafka=not no_kafka) as sides:
         found = _told(ack.ack(sides, cases, seconds=seconds, rounds=rounds, progress=_progress))

@@ -48,6 +48,19 @@ pytestmark = pytest.mark.live
             ("p50_ms", "p99_ms", "p999_ms", "max_ms"),
         ),
         (
+            (
+                "ack",
+                "--no-kafka",
+                "--rows-per-s=100",
+                "--seconds=0.3",
+                "--rounds=1",
+                "--meanwhile=catch-up",
+                "--meanwhile=reassignment",
+            ),
+            2,
+            ("p50_ms", "meanwhile_mb_per_s"),
+        ),
+        (
             ("outage", "--no-kafka", "--partitions=30", "--rounds=2"),
             1,
             ("led", "elected_ms", "half_written_ms", "written_ms"),

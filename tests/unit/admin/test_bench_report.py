@@ -97,6 +97,25 @@ def test_times_and_rates_are_told_beside_kafkas(monkeypatch: pytest.MonkeyPatch)
     ]
 
 
+def test_what_goes_on_beside_acknowledgements_is_told_with_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Paced] = []
+
+    def acks(_sides: object, cases: list[Paced], **_: object) -> Iterator[ack.Figures]:
+        asked.extend(cases)
+        for case in cases:
+            yield ack.Figures(
+                **msgspec.structs.asdict(case), p50_ms=1.0, p99_ms=2.0, p999_ms=4.0, max_ms=9.0, meanwhile_mb_per_s=50.0
+            )
+
+    monkeypatch.setattr(ack, "ack", acks)
+    (told,) = [measured for title, _, measured in everything.COMPARED if title == "Acknowledge while others work"]
+    rows = list(told([], everything.FULL, lambda _: None))
+    assert [case.meanwhile for case in asked] == ["catch-up", "reassignment"]
+    assert rows[3] == Row(what="catch-up beside them", unit="MB/s", ours=50.0)
+    assert rows[4].what == "reassignment, 200 rows of 1 KiB a second, median"
+    assert list(told([], everything.QUICK, lambda _: None)) == [], "there is no time for it"
+
+
 def test_a_measurement_beside_a_limit_tells_which_part_of_it_was_reached(monkeypatch: pytest.MonkeyPatch) -> None:
     found = replicate.Figures(
         batch_bytes=1 << 20,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Collection, Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from spark_replication.admin.bench import sides
 from spark_replication.admin.bench.side import Paced, Rows, Side
-from spark_replication.admin.bench.sides import in_turns, ratios, run
+from spark_replication.admin.bench.sides import ended, in_turns, ratios, ready, run
 from spark_replication.errors import ReplicationError, RequestTimedOut
 from spark_replication.model import Scalar
 
@@ -30,7 +31,7 @@ class Idle(Side):
     def pids(self) -> tuple[int, ...]:
         return (os.getpid(),)
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar]) -> None:
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = 3) -> None:
         raise NotImplementedError
 
     def delete(self, topic: str) -> None:
@@ -49,6 +50,12 @@ class Idle(Side):
         raise NotImplementedError
 
     def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
+        raise NotImplementedError
+
+    def rereading(self, topic: str, of: Rows) -> list[str]:
+        raise NotImplementedError
+
+    def moving(self, topic: str, partition_bytes: int) -> list[str]:
         raise NotImplementedError
 
     def victim(self, topic: str) -> tuple[int, list[int]]:
@@ -98,3 +105,21 @@ def test_a_program_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytes
     pid = int(told.read_text())
     with pytest.raises(ProcessLookupError):
         os.kill(pid, 0)
+
+
+def test_a_program_that_goes_on_is_told_to_end_by_its_input() -> None:
+    goes_on = "import sys\nprint('ready', flush=True)\nsys.stdin.read()\nprint('done')"
+    with ready([sys.executable, "-c", goes_on]) as program:
+        assert program.poll() is None
+        assert ended(program, "") == "done\n"
+
+
+def test_a_program_that_does_not_get_ready_is_quoted_and_one_that_is_left_alone_is_ended() -> None:
+    with (
+        pytest.raises(ReplicationError, match=r"exit code 1: no leader"),
+        ready([sys.executable, "-c", "import sys; sys.exit('no leader')"]),
+    ):
+        pass
+    with ready(["/bin/sh", "-c", "echo ready; exec sleep 60"]) as program:
+        pass
+    assert program.wait() == -signal.SIGKILL

@@ -96,9 +96,10 @@ class KafkaCluster:
         source = str(Path(__file__).with_name(f"{name}.java"))
         return [find_java("Kafka"), "-cp", os.pathsep.join(jars), COMPILE_AND_RUN, source, name, *arguments]
 
-    def create_topic(self, topic: str, partitions: int, config: Mapping[str, object]) -> None:
+    def create_topic(self, topic: str, partitions: int, replicas: int, config: Mapping[str, object]) -> None:
+        counts = (f"--partitions={partitions}", f"--replication-factor={replicas}")
         settings = [f"--config={name}={value}" for name, value in config.items()]
-        self._topics("--create", f"--topic={topic}", f"--partitions={partitions}", *settings)
+        self._topics("--create", f"--topic={topic}", *counts, *settings)
 
     def delete_topic(self, topic: str) -> None:
         self._topics("--delete", f"--topic={topic}")

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from spark_replication.admin.bench.kafka import performance
 from spark_replication.admin.bench.kafka.nodes import KafkaCluster
-from spark_replication.admin.bench.side import Paced, Rows
+from spark_replication.admin.bench.side import REPLICAS, Paced, Rows
 from spark_replication.model import Scalar
 
 
@@ -24,8 +24,8 @@ class Theirs:
     def pids(self) -> tuple[int, ...]:
         return self._cluster.pids
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar]) -> None:
-        self._cluster.create_topic(topic, partitions, {**config, "file.delete.delay.ms": 0})
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = REPLICAS) -> None:
+        self._cluster.create_topic(topic, partitions, replicas, {**config, "file.delete.delay.ms": 0})
 
     def delete(self, topic: str) -> None:
         self._cluster.delete_topic(topic)
@@ -52,6 +52,12 @@ class Theirs:
     def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
         numbers = (of.partitions, of.row_bytes, of.rows_per_s, warm_up, rows)
         return self._cluster.own_program("Paced", self.bootstrap, topic, *map(str, numbers))
+
+    def rereading(self, topic: str, of: Rows) -> list[str]:
+        return self._cluster.own_program("Rereading", self.bootstrap, topic, str(of.partitions), str(of.row_bytes))
+
+    def moving(self, topic: str, partition_bytes: int) -> list[str]:
+        return self._cluster.own_program("Moving", self.bootstrap, topic, str(partition_bytes))
 
     def victim(self, topic: str) -> tuple[int, list[int]]:
         described = self._cluster.describe_topic(topic)

@@ -1,0 +1,48 @@
+"""Reads a topic from its beginning, again and again: `python -m spark_replication.admin.bench.rereading '{…}'`.
+
+lasting says what it prints. It has begun once it has records."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from functools import partial
+
+import msgspec
+
+from spark_replication.admin.bench.lasting import last
+from spark_replication.admin.bench.producing import Done
+from spark_replication.client.reader import Reader
+
+
+class Work(msgspec.Struct, frozen=True, kw_only=True):
+    bootstrap: str
+    topic: str
+    partitions: int
+    row_bytes: int
+
+
+def reread(work: Work, begun: threading.Event, ended: threading.Event) -> Done:
+    """Read each partition on a thread of its own until `ended`."""
+    with closing(Reader(work.bootstrap)) as reader, ThreadPoolExecutor(work.partitions) as threads:
+
+        def read(partition: int) -> int:
+            rows = 0
+            while not ended.is_set():
+                for found in reader.read(work.topic, partition, "earliest"):
+                    begun.set()
+                    rows += found.batch.num_rows
+                    if ended.is_set():
+                        break
+            return rows
+
+        began_s = time.perf_counter()
+        rows = sum(threads.map(read, range(work.partitions)))
+        return Done(bytes=rows * work.row_bytes, seconds=time.perf_counter() - began_s)
+
+
+if __name__ == "__main__":
+    last(partial(reread, msgspec.json.decode(sys.argv[1], type=Work)))
