@@ -145,6 +145,29 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     zookeeper_session_ms: Annotated[Milliseconds, Meta(description="how long a silent process counts as alive")] = (
         field(name="zookeeper.session.ms", default=9_000)
     )
+    zookeeper_auth_file: Annotated[
+        str,
+        Meta(
+            description="holds USER:PASSWORD, one line that not everybody may read: what is written in ZooKeeper is "
+            "its holders' alone. With the embedded one the cluster makes it, unless security.mode=none"
+        ),
+    ] = field(name="zookeeper.auth.file", default="")
+    zookeeper_unprotected: Annotated[
+        bool,
+        Meta(
+            description="something else keeps strangers from ZooKeeper, so zookeeper.auth.file is not asked for when "
+            "security.mode is not none"
+        ),
+    ] = field(name="zookeeper.unprotected", default=False)
+    zookeeper_tls_ca_file: Annotated[
+        str, Meta(description="PEM: who signs ZooKeeper's certificates; empty = connections to it are not encrypted")
+    ] = field(name="zookeeper.tls.ca.file", default="")
+    zookeeper_tls_certificate_file: Annotated[
+        str, Meta(description="PEM: the certificate that this process shows to ZooKeeper, if that asks for one")
+    ] = field(name="zookeeper.tls.certificate.file", default="")
+    zookeeper_tls_key_file: Annotated[
+        str, Meta(description="PEM: the certificate's key without a password, which not everybody may read")
+    ] = field(name="zookeeper.tls.key.file", default="")
     zookeeper_chroot: Annotated[str, Meta(pattern=r"^(/[^/\s]+)+$", description="below which everything lives")] = (
         field(name="zk.chroot", default="/spark_replication")
     )

@@ -62,9 +62,11 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
 Tell = Callable[[Comparison], None]
 
 
-def verified(bootstrap: str, path: str, wait_s: float, tell: Tell = lambda _comparison: None) -> Agreement:
+def verified(
+    bootstrap: str, path: str, wait_s: float, security: Security, tell: Tell = lambda _comparison: None
+) -> Agreement:
     """Compare until mirror and ZooKeeper agree, or the time is over: a change on its way is no difference."""
-    with _zookeeper(bootstrap) as session:
+    with _zookeeper(bootstrap, security) as session:
         return _agreed(session, path, wait_s, tell)
 
 
@@ -72,7 +74,7 @@ def rebuilt(
     bootstrap: str, path: str, wait_s: float, security: Security, tell: Tell = lambda _comparison: None
 ) -> Agreement:
     """Let the controller rebuild the mirror, and compare it then. It alone knows what leaders have confirmed."""
-    with _zookeeper(bootstrap) as session, closing(Admin(bootstrap, security=security)) as admin:
+    with _zookeeper(bootstrap, security) as session, closing(Admin(bootstrap, security=security)) as admin:
         admin.rebuild_mirror()
         return _agreed(session, path, wait_s, tell)
 
@@ -150,12 +152,16 @@ def rows_of(read: Callable[[str], pa.Table], path: str) -> list[dict[str, Any]]:
 
 
 @contextmanager
-def _zookeeper(bootstrap: str) -> Iterator[Session]:
+def _zookeeper(bootstrap: str, security: Security) -> Iterator[Session]:
     where = parse_bootstrap(bootstrap)
     if not isinstance(where, RegisteredBrokers):
         raise InvalidRequest(f"{bootstrap} names no ZooKeeper: give zk://host:port/chroot, which is what is compared")
     session = Session.connect(
-        where.zookeeper, where.chroot, session_timeout_ms=SESSION_MS, request_timeout_ms=TIMEOUT_MS
+        where.zookeeper,
+        where.chroot,
+        session_timeout_ms=SESSION_MS,
+        request_timeout_ms=TIMEOUT_MS,
+        login=security.zookeeper,
     )
     try:
         yield session

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from spark_replication.errors import BrokerNotAvailable, InvalidConfig
 from spark_replication.mirror.paths import mirror_path
+from spark_replication.zk.login import NOBODY, Login
 
 SESSION_MS = 9_000
 
@@ -33,16 +34,21 @@ class RegisteredBrokers:
     """The brokers that are registered in ZooKeeper. Each reading has a session of its own: a client needs ZooKeeper
     only while it knows no live broker."""
 
-    def __init__(self, zookeeper: str, chroot: str) -> None:
+    def __init__(self, zookeeper: str, chroot: str, login: Login) -> None:
         self.zookeeper = zookeeper
         self.chroot = chroot
+        self._login = login
 
     def addresses(self, timeout_ms: int) -> list[str]:
         from spark_replication.zk.reading import Reading
         from spark_replication.zk.session import Session
 
         session = Session.connect(
-            self.zookeeper, self.chroot, session_timeout_ms=SESSION_MS, request_timeout_ms=max(1, timeout_ms)
+            self.zookeeper,
+            self.chroot,
+            session_timeout_ms=SESSION_MS,
+            request_timeout_ms=max(1, timeout_ms),
+            login=self._login,
         )
         try:
             return [registration.address for _, registration in sorted(Reading(session).brokers().brokers.items())]
@@ -79,7 +85,8 @@ class MirroredBrokers:
         return [f"{row['host']}:{row['port']}" for row in rows]
 
 
-def parse_bootstrap(text: str) -> Bootstrap:
+def parse_bootstrap(text: str, login: Login = NOBODY) -> Bootstrap:
+    """login: who asks ZooKeeper, if that names the brokers."""
     if text.startswith(DELTA):
         path = text.removeprefix(DELTA).strip()
         if not path:
@@ -89,7 +96,7 @@ def parse_bootstrap(text: str) -> Bootstrap:
         zookeeper, slash, chroot = text.removeprefix("zk://").partition("/")
         if not slash or not chroot.strip("/"):
             raise InvalidConfig(f"{text!r} names no chroot, such as zk://{zookeeper}/spark_replication")
-        return RegisteredBrokers(",".join(_addresses(zookeeper, text)), f"/{chroot.strip('/')}")
+        return RegisteredBrokers(",".join(_addresses(zookeeper, text)), f"/{chroot.strip('/')}", login)
     return NamedBrokers(_addresses(text, text))
 
 

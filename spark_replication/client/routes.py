@@ -41,7 +41,7 @@ class Routes:
         #: For the brokers of this cluster.
         self.security = security.of_cluster(lambda: self._cluster_id)
         self._cluster_id = ""  # the cluster of the first broker that answered; no other cluster is asked after that
-        self._bootstrap = parse_bootstrap(bootstrap)
+        self._bootstrap = parse_bootstrap(bootstrap, security.zookeeper)
         self._named = bootstrap
         self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
         self._routing = Routing()

@@ -51,6 +51,7 @@ from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.keeper import Keeper
 from spark_replication.zookeeper_server.layout import check_servers
+from spark_replication.zookeeper_server.own_login import with_own_login
 
 HOST = "127.0.0.1"
 ZOOKEEPER = "zookeeper"
@@ -107,11 +108,12 @@ class LocalCluster:
         if brokers < 1:
             raise InvalidRequest(f"{brokers} brokers: a cluster has at least 1")
         settings = settings_from(config or {})
-        security = read_security(settings)
+        read_security(settings)
         # Checked here, since a failure from here on stops the processes that live in the directory.
         check_servers(None if directory is None else Path(directory).resolve() / ZOOKEEPER, zookeepers)
         path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
-        cluster = cls(path, settings, security, zookeepers=zookeepers, temporary=directory is None)
+        settings = with_own_login(settings, path / ZOOKEEPER)
+        cluster = cls(path, settings, read_security(settings), zookeepers=zookeepers, temporary=directory is None)
         try:
             cluster._start(brokers)
         except BaseException:
@@ -164,7 +166,11 @@ class LocalCluster:
 
     def _start_zookeeper(self) -> Keeper:
         self._zookeeper = Keeper.start(
-            self.directory / ZOOKEEPER, START_TIMEOUT_S, self._zookeepers, unused_s=self._unused_s
+            self.directory / ZOOKEEPER,
+            START_TIMEOUT_S,
+            self._zookeepers,
+            unused_s=self._unused_s,
+            login=self.security.zookeeper,
         )
         return self._zookeeper
 
@@ -175,6 +181,7 @@ class LocalCluster:
             self._settings.zookeeper_chroot,
             session_timeout_ms=self._settings.zookeeper_session_ms,
             request_timeout_ms=self._settings.request_timeout_ms,
+            login=self.security.zookeeper,
         )
 
     def _thread(self, name: str, run: Callable[[], None]) -> None:

@@ -55,8 +55,10 @@ from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarde
 from spark_replication.storage.broker_directory import read_identity
 from spark_replication.transport.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
+from spark_replication.zk.login import require_protected
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.keeper import Keeper
+from spark_replication.zookeeper_server.own_login import with_own_login
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,11 +150,16 @@ class SparkCluster:
     def _start(self) -> None:
         make_data_directory(self.settings)
         address = self.settings.zookeeper_connect
-        if not address:
+        if address:
+            require_protected(self.settings)
+        else:
+            self.settings = with_own_login(self.settings, self.directory / "zookeeper")
+            self.security = read_security(self.settings)
             self._zookeeper = Keeper.start(
                 self.directory / "zookeeper",
                 ZOOKEEPER_TIMEOUT_S,
                 unused_s=self.settings.broker_lease_ms / 1_000,
+                login=self.security.zookeeper,
             )
             address = self._zookeeper.address
         self._look_around(address)
@@ -263,6 +270,7 @@ class SparkCluster:
             self.settings.zookeeper_chroot,
             session_timeout_ms=self.settings.zookeeper_session_ms,
             request_timeout_ms=self.settings.request_timeout_ms,
+            login=self.security.zookeeper,
         )
 
     # Whoever cannot guard does not command

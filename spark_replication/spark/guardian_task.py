@@ -98,7 +98,7 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
     else:
         host = host_to_serve(_executors_host(context.getTaskInfos()[number].address), security)
         guardian = Guardian(
-            _new_id(posting, settings) if isinstance(duty, Duty) else duty,
+            _new_id(posting, settings, security) if isinstance(duty, Duty) else duty,
             msgspec.structs.replace(posting.assignment, host=host),
             Lease(posting.controller_epoch, context.taskAttemptId()),
             settings=settings,
@@ -124,13 +124,14 @@ def _executors_host(address: str) -> str:
     return os.environ.get("SPARK_LOCAL_IP") or address.rpartition(":")[0]
 
 
-def _new_id(posting: Posting, settings: Settings) -> BrokerId:
+def _new_id(posting: Posting, settings: Settings, security: Security) -> BrokerId:
     store = BrokerStore(
         lambda: Session.connect(
             posting.assignment.zookeeper,
             settings.zookeeper_chroot,
             session_timeout_ms=settings.zookeeper_session_ms,
             request_timeout_ms=settings.request_timeout_ms,
+            login=security.zookeeper,
         )
     )
     try:

@@ -29,6 +29,7 @@ from spark_replication.transport.cluster_header import Cluster, ClusterCheck, Cl
 from spark_replication.transport.frames import Channel
 from spark_replication.transport.tls_channel import TlsChannel
 from spark_replication.transport.token import Token
+from spark_replication.zk.login import NOBODY, Login, read_login
 
 # After so long a silence of a connection with a call under way the client sends a ping. Without an answer in time it
 # ends the calls and connects anew. It pings twice in one silence, and then once a minute: that is gRPC's own limit,
@@ -69,6 +70,8 @@ class Security:
     token: Token | None = None
     tls: Tls | None = None
     cluster: Cluster = field(default=lambda: "")
+    #: Who this process is to ZooKeeper.
+    zookeeper: Login = NOBODY
 
     @staticmethod
     def of(given: Security | Mapping[str, Any] | None) -> Security:
@@ -175,7 +178,8 @@ def read_security(settings: Settings) -> Security:
             raise InvalidConfig(f"security.mode=token needs {_TOKEN}")
         raise InvalidConfig(f"security.mode=token does not use {given[1]}: set security.mode=tls, or unset it")
     token = _read_token(settings.security_token_file) if _TOKEN in given else None
-    return Security(mode=mode, token=token, tls=_read_tls(settings) if mode == "tls" else None)
+    tls = _read_tls(settings) if mode == "tls" else None
+    return Security(mode=mode, token=token, tls=tls, zookeeper=read_login(settings))
 
 
 _FILES = {

@@ -1,16 +1,20 @@
-"""kazoo's threads: what becomes of their errors, and how its connection thread is woken.
+"""kazoo's threads and connections: what becomes of errors, how its connection thread is woken, whom TLS trusts.
 
 - An error that ends one of kazoo's threads is reported to the session, which ends.
 - The connection thread is woken by a counter that never fills up.
+- A server is trusted by `zookeeper.tls.ca.file` alone, and for the host that was asked for. kazoo would trust whoever
+  this machine trusts, and by itself any host.
 
-Why: kazoo writes a byte into a socket pair for each request, and reads one for each request that it sends. The pair
-holds some 270 bytes, and the bytes of requests that a lost connection failed stay in it. Once it is full, whoever makes
-a request blocks. If that is kazoo's own callback thread, everything does.
+Why a counter: kazoo writes a byte into a socket pair for each request, and reads one for each request that it sends.
+The pair holds some 270 bytes, and the bytes of requests that a lost connection failed stay in it. Once it is full,
+whoever makes a request blocks. If that is kazoo's own callback thread, everything does.
 """
 
 from __future__ import annotations
 
 import os
+import socket
+import ssl
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -62,3 +66,25 @@ class NeverBlockingHandler(SequentialThreadingHandler):  # type: ignore[misc] # 
     def create_socket_pair(self) -> tuple[_Counter, _Counter]:
         counter = _Counter()
         return counter, counter
+
+    def create_connection(
+        self,
+        address: tuple[str, int],
+        hostname: str | None = None,
+        timeout: float | None = None,
+        *,
+        use_ssl: bool = False,
+        **files: Any,
+    ) -> socket.socket:
+        connection = socket.create_connection(address, timeout)
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return _context(**files).wrap_socket(connection, server_hostname=hostname) if use_ssl else connection
+
+
+def _context(*, ca: str, certfile: str | None = None, keyfile: str | None = None, **_: Any) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.load_verify_locations(ca)
+    if certfile is not None:
+        context.load_cert_chain(certfile, keyfile)
+    return context

@@ -26,6 +26,7 @@ from kazoo.client import KazooClient
 from kazoo.handlers.threading import KazooTimeoutError
 from kazoo.protocol.states import KazooState
 from kazoo.retry import KazooRetry
+from kazoo.security import ACL, ANYONE_ID_UNSAFE, Permissions
 
 from spark_replication.errors import (
     BrokerNotAvailable,
@@ -35,6 +36,7 @@ from spark_replication.errors import (
     UnsupportedVersion,
 )
 from spark_replication.zk.kazoo_handler import NeverBlockingHandler
+from spark_replication.zk.login import NOBODY, Login
 from spark_replication.zk.multi_read import multi_read_async
 from spark_replication.zk.operations import (
     NOT_PERMITTED,
@@ -118,9 +120,12 @@ class _Request:
 
 
 class Session:
-    def __init__(self, address: str, chroot: str, *, session_timeout_ms: int, request_timeout_ms: int) -> None:
+    def __init__(
+        self, address: str, chroot: str, *, session_timeout_ms: int, request_timeout_ms: int, login: Login
+    ) -> None:
         """Use `connect`. request_timeout_ms: how long a waiting method waits for each answer."""
         self.address = address
+        self.login = login
         self.id = 0
         self._root = chroot.rstrip("/")
         self._request_timeout_s = request_timeout_ms / 1000
@@ -137,6 +142,7 @@ class Session:
                 max_tries=-1, delay=RECONNECT_DELAY_S, backoff=2, max_delay=RECONNECT_DELAY_MAX_S
             ),
             logger=_kazoo_log,
+            **login.of_kazoo,
         )
         self._client.add_listener(self._state_changed)
 
@@ -149,14 +155,21 @@ class Session:
         session_timeout_ms: int,
         request_timeout_ms: int,
         connect_timeout_ms: int | None = None,
+        login: Login = NOBODY,
     ) -> Session:
         """A session that is connected, and whose chroot exists. connect_timeout_ms: None for request_timeout_ms."""
-        session = cls(address, chroot, session_timeout_ms=session_timeout_ms, request_timeout_ms=request_timeout_ms)
+        session = cls(
+            address,
+            chroot,
+            session_timeout_ms=session_timeout_ms,
+            request_timeout_ms=request_timeout_ms,
+            login=login,
+        )
         wait_ms = request_timeout_ms if connect_timeout_ms is None else connect_timeout_ms
         try:
             session._client.start(timeout=wait_ms / 1000)
             session.id = session._client.client_id[0]
-            session._client.ensure_path(session._root or "/")
+            session._client.ensure_path(session._root or "/", acl=login.acl_of(""))
         except (
             kazoo_errors.KazooException,
             KazooTimeoutError,
@@ -281,6 +294,23 @@ class Session:
         asked = [partial(self._ask_children, path, watch) for path in paths]
         return [names or [] for names in self._gather(asked, f"listing {len(paths)} nodes such as {paths[:1]}")]
 
+    def is_open(self, path: str) -> bool:
+        """Whether anybody may change this node. Not if there is none, or only its owner may tell."""
+        ask = partial(self._client.get_acls_async, self._root + path or "/")
+        acls = self._wait(
+            lambda then: self._submit(_Request(ask, _acls_of, then, repeat=True)), f"looking at the ACL of {path}"
+        )
+        return any(each.id == ANYONE_ID_UNSAFE and each.perms & ~Permissions.READ for each in acls or ())
+
+    def give_acls(self, acls: Sequence[tuple[str, list[ACL]]]) -> None:
+        """Gives these nodes these ACLs, pipelined. A node that is gone needs none."""
+        asked = [partial(self._give_acl, path, acl) for path, acl in acls]
+        self._gather(asked, f"setting the ACLs of {len(acls)} nodes")
+
+    def _give_acl(self, path: str, acl: list[ACL], then: Then) -> None:
+        start = partial(self._client.set_acls_async, self._root + path or "/", acl)
+        self._submit(_Request(start, stat_of, then, repeat=True))
+
     def _gather(self, asked: Sequence[Callable[[Then], None]], what: str) -> list[Any]:
         """All answers, in the order in which they were asked for."""
         answers: queue.SimpleQueue[tuple[int, Any]] = queue.SimpleQueue()
@@ -376,7 +406,9 @@ class Session:
             path = self._root + operation.path
             match operation:
                 case Create():
-                    transaction.create(path, operation.data, ephemeral=operation.ephemeral, sequence=operation.sequence)
+                    acl = self.login.acl_of(operation.path)
+                    kind = {"ephemeral": operation.ephemeral, "sequence": operation.sequence}
+                    transaction.create(path, operation.data, acl, **kind)
                 case SetData():
                     transaction.set_data(path, operation.data, operation.version)
                 case Delete():
@@ -455,6 +487,11 @@ class Session:
             listeners = list(self._listeners)
         for listener in listeners:
             listener(state)
+
+
+def _acls_of(answer: tuple[list[ACL], Any]) -> list[ACL]:
+    acls, _stat = answer
+    return acls
 
 
 def _with_attempts(address: str) -> str:

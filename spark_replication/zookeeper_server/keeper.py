@@ -20,6 +20,8 @@ from typing import NamedTuple
 
 from spark_replication.errors import ReplicationError, StartGivenUp
 from spark_replication.process.worker import Worker
+from spark_replication.zk.login import NOBODY, Login
+from spark_replication.zk.protecting import protect_all
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from spark_replication.zookeeper_server.locks import Use, unused
@@ -30,6 +32,7 @@ from spark_replication.zookeeper_server.watchdog import Watchdog
 LOOK_S = 1.0
 ANSWER_MS = 2_000
 SESSION_MS = 4_000
+PROTECT_MS = 10_000
 RESTART_TIMEOUT_S = 60.0
 JOIN_TIMEOUT_S = 30.0
 FREE_BYTES_MIN = 256 << 20  # ZooKeeper ends when it cannot write its transaction log
@@ -69,16 +72,18 @@ class Keeper:
         *,
         free_bytes_min: int = FREE_BYTES_MIN,
         unused_s: float = 0.0,
+        login: Login = NOBODY,
     ) -> Keeper:
         """Start or adopt the servers, and keep them alive until `leave` or `stop`. They answer clients when this
         returns. ZooKeeper ends by itself once nobody has needed it for `unused_s`, even if all users were killed; with
-        0 it never does."""
+        0 it never does. Nobody but the holders of `login` may write anything there; without one, everybody may."""
         path = Path(directory).resolve()
         path.mkdir(parents=True, exist_ok=True)
         use = Use(path)
         use.begin(time.monotonic() + timeout_s)
         try:
             found = EmbeddedZooKeeper.start(path, timeout_s, servers)
+            _protect(found, login)
             watchdog = Watchdog(path, unused_s)
             watchdog.begin()
             keeper = cls(found, use, free_bytes_min, watchdog)
@@ -216,6 +221,18 @@ class Keeper:
             f"{free_mib} MiB are free at {self.directory}, less than {least_mib}: ZooKeeper ends when its disk is "
             "full. Free some, or set a retention.bytes"
         )
+
+
+def _protect(zookeeper: EmbeddedZooKeeper, login: Login) -> None:
+    if not login.owns:
+        return
+    session = Session.connect(
+        zookeeper.address, "", session_timeout_ms=SESSION_MS, request_timeout_ms=PROTECT_MS, login=login
+    )
+    try:
+        protect_all(session)
+    finally:
+        session.close()
 
 
 def _numbers(servers: Sequence[ServerProcess]) -> str:

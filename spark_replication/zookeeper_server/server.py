@@ -25,6 +25,7 @@ SESSION_TIMEOUT_MAX_MS = 60_000
 JOIN_TICKS_MAX = 20  # in which a server joins the leader, and gets all that it has missed
 SILENCE_TICKS_MAX = 10  # between a leader and a follower, before they part
 HEAP = "256m"
+CONNECTIONS_MAX = 2_000  # from one host; every broker of the cluster may be on it
 CLIENT_WAIT_MS_MIN, CLIENT_WAIT_MS_MAX = 500, 2_000  # whatever has the port may be no ZooKeeper, and never answer
 MAIN_CLASS = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 
@@ -108,7 +109,7 @@ class ServerProcess:
             "tickTime": TICK_MS,
             "minSessionTimeout": SESSION_TIMEOUT_MIN_MS,
             "maxSessionTimeout": SESSION_TIMEOUT_MAX_MS,
-            "maxClientCnxns": 0,  # no limit: every broker of the cluster may be on this host
+            "maxClientCnxns": CONNECTIONS_MAX,
             "admin.enableServer": "false",
             "4lw.commands.whitelist": "srvr",
             "autopurge.snapRetainCount": 3,
@@ -132,6 +133,7 @@ def _command(directory: Path) -> Sequence[str]:
     return (
         find_java("ZooKeeper"),
         f"-Xmx{HEAP}",
+        "-XX:+ExitOnOutOfMemoryError",  # so that it is started again
         *QUICK_START,
         "-Djava.awt.headless=true",
         "-Dorg.apache.logging.log4j.level=WARN",

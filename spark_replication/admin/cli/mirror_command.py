@@ -169,15 +169,16 @@ wait = click.option("--wait", "wait_s", default=5.0, show_default=True, help="se
 
 @mirror.command()
 @bootstrap
+@security
 @_path
 @output
 @wait
-def verify(bootstrap: str, path: str, output: Format, wait_s: float) -> None:
+def verify(bootstrap: str, security: Security, path: str, output: Format, wait_s: float) -> None:
     """Compare the tables with ZooKeeper, row by row: exit 0 if they agree, 1 if not, with what differs.
 
     What goes on meanwhile is no difference: it is looked again until they agree, or --wait is over."""
     with ProgressLine() as line:
-        found = verified(bootstrap, path, wait_s, line.tell)
+        found = verified(bootstrap, path, wait_s, security, line.tell)
     _tell(found, output)
 
 

@@ -49,6 +49,7 @@ from spark_replication.storage.state_files import read_file
 from spark_replication.transport.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
+from spark_replication.zookeeper_server.own_login import with_own_login
 
 if TYPE_CHECKING:
     pass
@@ -84,9 +85,9 @@ class Drill:
     def __init__(self, start_cluster: Path, config: str, directory: Path, progress: Console) -> None:
         self._start_cluster = start_cluster
         self._config = config
-        self._security = read_security(read_settings(config))
         self._directory = directory
         self._data = directory / "data"
+        self._security = read_security(with_own_login(read_settings(config), self._data / "zookeeper"))
         self._progress = progress
         self._began = time.monotonic()
         self._problems: list[str] = []
@@ -338,7 +339,11 @@ class Drill:
         address, slash, chroot = cluster.zookeeper.removeprefix("zk://").partition("/")
         store = BrokerStore(
             lambda: Session.connect(
-                address, slash + chroot, session_timeout_ms=ZOOKEEPER_MS, request_timeout_ms=ZOOKEEPER_MS
+                address,
+                slash + chroot,
+                session_timeout_ms=ZOOKEEPER_MS,
+                request_timeout_ms=ZOOKEEPER_MS,
+                login=self._security.zookeeper,
             )
         )
         with contextlib.closing(store):

@@ -310,6 +310,7 @@ class BrokerLife:
             self._options.chroot,
             session_timeout_ms=self._settings.zookeeper_session_ms,
             request_timeout_ms=self._settings.request_timeout_ms,
+            login=self._security.zookeeper,
         )
 
     def _check_cluster(self) -> None:

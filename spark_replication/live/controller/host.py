@@ -72,6 +72,7 @@ from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import ActionServer, Handled, handled, handled_of
 from spark_replication.transport.security import Security
 from spark_replication.zk.controller.store import ControllerStore
+from spark_replication.zk.protecting import protect
 from spark_replication.zk.session import Session
 
 SEAT_LOOK_S = 0.1
@@ -287,7 +288,9 @@ class ControllerHost:
             self._settings.zookeeper_chroot,
             session_timeout_ms=self._settings.zookeeper_session_ms,
             request_timeout_ms=self._settings.request_timeout_ms,
+            login=self.security.zookeeper,
         )
+        protect(session)
         self._store = ControllerStore(session, self._settings, lost)
         self._loaded = self._store.campaign(self._name, self._host, self._server.port, self._seat.take())
         return Happened.OUTVOTED if self._loaded is None else Happened.WON

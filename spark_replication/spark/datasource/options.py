@@ -18,7 +18,8 @@ from spark_replication.mirror.paths import mirror_path
 from spark_replication.model import Scalar
 from spark_replication.spark.datasource.positions import Position, parse_positions, parse_time
 
-SECURITY = "security."
+#: How the settings begin by which a query is let in.
+SECURITY = ("security.", "zookeeper.auth.", "zookeeper.tls.")
 DEADLINE_MS = 30_000
 DEADLINE_MS_MAX = 3_600_000
 
@@ -112,7 +113,7 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
     for name in options:
         if name not in _KNOWN and name not in _OF_SPARK and not name.startswith(SECURITY):
             near = difflib.get_close_matches(name, _KNOWN, n=1)
-            meant = f"did you mean {_KNOWN[near[0]]}?" if near else f"there are {', '.join(NAMES)} and {SECURITY}…"
+            meant = f"did you mean {_KNOWN[near[0]]}?" if near else f"there are {', '.join((*NAMES, *SECURITY))}…"
             raise InvalidRequest(f"there is no option {name}: {meant}")
 
 

@@ -8,13 +8,16 @@ import signal
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
+from kazoo.security import OPEN_ACL_UNSAFE
 from pyarrow import flight
 
 import spark_replication as sr
@@ -272,3 +275,61 @@ def test_a_guardian_with_another_token_says_so_and_harms_nobody(with_token: Secu
         guardian.start()
     with_token.produced(3)
     assert cluster.brokers[1] == before
+
+
+def stranger_at(cluster: sr.LocalCluster) -> KazooClient:
+    client = KazooClient(hosts=cluster.zookeeper.removeprefix("zk://"))
+    client.start(TIMEOUT_S)
+    return client
+
+
+def test_a_stranger_at_zookeeper_reads_and_changes_nothing(secured: Secured) -> None:
+    """Any user of the host reaches it."""
+    secured.produced()
+    registration = secured.cluster.brokers[1]
+    stranger = stranger_at(secured.cluster)
+    try:
+        found, _ = stranger.get("/brokers/ids/1")
+        assert json.loads(found)["port"] == registration.port, "where the brokers are is for all to see"
+        attacks: tuple[Callable[[], object], ...] = (
+            lambda: stranger.set("/brokers/ids/1", found.replace(str(registration.port).encode(), b"1")),
+            lambda: stranger.create(f"/admin/delete_topics/{TOPIC}"),
+            lambda: stranger.create("/brokers/ids/x"),
+            lambda: stranger.create("/config/cluster", b"not json"),
+            lambda: stranger.delete(f"/brokers/topics/{TOPIC}/0/leaderAndISR"),
+            lambda: stranger.delete("/controller"),
+            lambda: stranger.set_acls("/brokers/ids/1", OPEN_ACL_UNSAFE),
+            lambda: stranger.get(f"/brokers/topics/{TOPIC}"),
+            lambda: stranger.get_children("/brokers/topics"),
+        )
+        for attack in attacks:
+            with pytest.raises(NoAuthError):
+                attack()
+    finally:
+        stranger.stop()
+        stranger.close()
+    secured.cluster.wait_healthy()
+    secured.produced(3)
+
+
+def test_who_knows_only_zookeeper_finds_the_brokers(secured: Secured) -> None:
+    with sr.Admin(secured.cluster.zookeeper, security=secured.settings) as admin:
+        assert TOPIC in [topic.name for topic in admin.describe_topics()]
+
+
+def test_a_cluster_that_gets_security_protects_what_is_in_zookeeper(tmp_path: Path) -> None:
+    directory, settings = tmp_path / "cluster", token_settings(tmp_path)
+    batch = pa.record_batch([pa.array([1, 2, 3])], schema=SCHEMA)
+    with sr.LocalCluster.start(brokers=1, directory=directory, config={**CONFIG, "min.insync.replicas": 1}) as cluster:
+        cluster.admin.create_topic(TOPIC, SCHEMA, partitions=1, replication_factor=1)
+        with sr.Producer(cluster.bootstrap) as producer:
+            producer.send(TOPIC, batch).result(DEADLINE_S)
+    for later in (settings, {}):  # what belongs to the cluster does so without security, too
+        with sr.LocalCluster.start(brokers=1, directory=directory, config={**CONFIG, **later}) as cluster:
+            stranger = stranger_at(cluster)
+            with pytest.raises(NoAuthError):
+                stranger.get(f"/brokers/topics/{TOPIC}")
+            stranger.stop()
+            stranger.close()
+            with sr.Reader(cluster.bootstrap, security=later) as reader:
+                assert [each.batch for each in reader.read(TOPIC)] == [batch]

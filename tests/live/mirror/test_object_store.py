@@ -62,11 +62,11 @@ def test_a_clusters_tables_lie_there_and_its_clients_begin_with_them(store: Obje
     with sr.LocalCluster.start(brokers=3, config=config) as cluster:
         cluster.admin.create_topic("orders", SCHEMA, partitions=4)
         cluster.wait_healthy()
-        assert not verified(cluster.zookeeper, MIRROR, DEADLINE_S).differences
+        assert not verified(cluster.zookeeper, MIRROR, DEADLINE_S, cluster.security).differences
         assert cluster.controller_pid is not None
         os.kill(cluster.controller_pid, signal.SIGKILL)
         cluster.admin.create_topic("payments", SCHEMA, partitions=2)
-        agreed = verified(cluster.zookeeper, MIRROR, DEADLINE_S)
+        agreed = verified(cluster.zookeeper, MIRROR, DEADLINE_S, cluster.security)
         assert (agreed.rows, agreed.differences) == (2 + 6 + 3, ())
         with sr.Producer(f"delta:{MIRROR}") as producer:
             producer.send("orders", pa.record_batch({"number": [1, 2]}, SCHEMA), partition=0).result(DEADLINE_S)

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +38,7 @@ def directory(tmp_path: Path) -> Iterator[Path]:
 def keep(directory: Path) -> Iterator[Callable[..., Keeper]]:
     kept: list[Keeper] = []
 
-    def start(servers: int = 1, **options: int) -> Keeper:
+    def start(servers: int = 1, **options: Any) -> Keeper:
         kept.append(Keeper.start(directory, 60, servers, **options))
         return kept[-1]
 

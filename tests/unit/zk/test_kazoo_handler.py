@@ -1,0 +1,54 @@
+"""Whom kazoo's connections trust."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from spark_replication.zk.kazoo_handler import NeverBlockingHandler
+from tests.unit.transport.certificates import Authority, Files
+
+TIMEOUT_S = 10.0
+
+
+@contextmanager
+def server(files: Files) -> Iterator[tuple[str, int]]:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(files.certificate, files.key)
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def answer() -> None:
+            with suppress(OSError), listening.accept()[0] as plain, context.wrap_socket(plain, server_side=True) as one:
+                one.sendall(b"!")
+
+        answering = threading.Thread(target=answer)
+        answering.start()
+        yield listening.getsockname()
+        answering.join(TIMEOUT_S)
+
+
+def heard(address: tuple[str, int], ca: Path) -> bytes:
+    given: dict[str, Any] = {"use_ssl": True, "ca": str(ca), "verify_certs": True, "check_hostname": False}
+    handler = NeverBlockingHandler(lambda error: None)
+    with handler.create_connection(address, hostname="127.0.0.1", timeout=TIMEOUT_S, **given) as connection:
+        return connection.recv(1)
+
+
+def test_a_server_of_our_authority_and_of_the_host_that_was_asked_for_is_trusted(tmp_path: Path) -> None:
+    ours = Authority(tmp_path)
+    with server(ours.issue("zookeeper")) as address:
+        assert heard(address, ours.file) == b"!"
+
+
+def test_another_host_and_another_authority_are_not(tmp_path: Path) -> None:
+    ours, theirs = Authority(tmp_path), Authority(tmp_path, "another CA")
+    for files in (ours.issue("elsewhere", "10.9.9.9"), theirs.issue("stranger")):
+        with server(files) as address, pytest.raises(ssl.SSLCertVerificationError):
+            heard(address, ours.file)
