@@ -139,6 +139,14 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     log_dir: Annotated[
         str, Meta(description="where brokers keep their directories, on each host; empty = logs/ in data.dir")
     ] = field(name="log.dir", default="")
+    log_dir_mode: Annotated[
+        str,
+        Meta(
+            pattern=r"^([0-7]{3})?$",
+            description="the permissions of a broker's directory: 750 lets its group read logs from files; empty = as "
+            "they are, whoever owns it",
+        ),
+    ] = field(name="log.dir.mode", default="700")
     zookeeper_connect: Annotated[
         str, Meta(description="host:port,… of a ZooKeeper; empty = an embedded one is started in data.dir")
     ] = field(name="zookeeper.connect", default="")

@@ -19,6 +19,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from spark_replication.process.descriptors import readable
+from spark_replication.process.own_directory import own_directory
 from spark_replication.process.own_output import rotate_unused
 
 LOCK_FILE = "lock"
@@ -61,7 +62,7 @@ class LockedProcess:
     def locked(self) -> Iterator[int | None]:
         """Take the lock, and yield its open file for `start`. Yields None if a process lives, or another is starting or
         probing one."""
-        self.directory.mkdir(parents=True, exist_ok=True)
+        own_directory(self.directory)
         with (self.directory / LOCK_FILE).open("ab") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import stat
-from pathlib import Path
 
 from spark_replication.errors import InvalidConfig
 
@@ -13,11 +12,14 @@ BYTES_MAX = 1 << 20
 
 def read_named(setting: str, path: str, *, secret: bool = False) -> bytes:
     """The content of the file that `setting` names. Raises InvalidConfig, which names the setting, if the file cannot
-    be read, is empty or far too large, or is `secret` and open to every user of this host."""
+    be read, is empty, far too large or no file, or is `secret` and open to other users, its group aside."""
     try:
-        with Path(path).open("rb") as file:
-            if secret and os.fstat(file.fileno()).st_mode & stat.S_IRWXO:
-                raise InvalidConfig(f"{setting}={path} is open to every user of this host: chmod o-rwx {path}")
+        with open(path, "rb", opener=_without_waiting) as file:
+            found_stat = os.fstat(file.fileno())
+            if not stat.S_ISREG(found_stat.st_mode):
+                raise InvalidConfig(f"{setting}={path} is no file")
+            if secret:
+                _require_ours(f"{setting}={path}", found_stat)
             found = file.read(BYTES_MAX + 1)
     except OSError as error:
         raise InvalidConfig(f"{setting}={path} cannot be read: {error.strerror}") from error
@@ -26,3 +28,15 @@ def read_named(setting: str, path: str, *, secret: bool = False) -> bytes:
     if len(found) > BYTES_MAX:
         raise InvalidConfig(f"{setting}={path} is over {BYTES_MAX} bytes: is it the right file?")
     return found
+
+
+def _without_waiting(path: str, flags: int) -> int:
+    """Opens a FIFO, too, that nobody writes to."""
+    return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+
+
+def _require_ours(named: str, found: os.stat_result) -> None:
+    if found.st_mode & stat.S_IRWXO:
+        raise InvalidConfig(f"{named} is open to every user of this host: chmod o-rwx {named.partition('=')[2]}")
+    if found.st_uid not in (0, os.geteuid()):
+        raise InvalidConfig(f"{named} belongs to user {found.st_uid}, who may read and change it: make it your own")

@@ -20,6 +20,7 @@ from typing import TypeVar
 from spark_replication.errors import CorruptState, DirectoryInUse, StorageFailed, WrongCluster
 from spark_replication.model import DirectoryIdentity, Epoch, Value, decode, encode
 from spark_replication.process import file_locks
+from spark_replication.process.own_directory import OWNER_ALONE, own_directory
 from spark_replication.storage.files import Files
 from spark_replication.storage.state_files import LOCAL_FILES, read_file, remove_file, replace_file
 
@@ -60,11 +61,15 @@ class DirectoryLock:
         self._handle = handle
 
     @classmethod
-    def take(cls, directory: Path) -> DirectoryLock:
-        """Take the lock without waiting. Raises DirectoryInUse if another process has it."""
+    def take(cls, directory: Path, mode: int | None = OWNER_ALONE) -> DirectoryLock:
+        """Take the lock without waiting. Raises DirectoryInUse if another process has it. The directory gets this mode;
+        None: it stays as it is, whoever owns it."""
         path = directory / LOCK_FILE
         try:
-            directory.mkdir(parents=True, exist_ok=True)
+            if mode is None:
+                directory.mkdir(parents=True, exist_ok=True)
+            else:
+                own_directory(directory, mode)
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         except OSError as error:
             raise StorageFailed(f"{path} cannot be opened: {error}. Check the directory's owner and disk") from error

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from spark_replication.errors import ReplicationError, StartFailed, StartGivenUp
 from spark_replication.process.locked_process import LockedProcess, last_lines
+from spark_replication.process.own_directory import own_directory
 from spark_replication.zookeeper_server.layout import (
     ServerPlace,
     check_servers,
@@ -62,7 +63,7 @@ class EmbeddedZooKeeper:
         path = Path(directory).resolve()
         deadline = time.monotonic() + timeout_s
         check_servers(path, servers)
-        path.mkdir(parents=True, exist_ok=True)
+        own_directory(path)
         with starting(path, deadline, wanted):
             check_servers(path, servers)  # another process may have made it meanwhile
             places = stored_places(path)

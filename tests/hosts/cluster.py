@@ -22,7 +22,7 @@ from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 from tests.hosts.bed import Bed, Host, Process
 from tests.hosts.links import Links
-from tests.hosts.zookeeper import HostedZooKeeper
+from tests.hosts.zookeeper import HostedZooKeeper, login_settings
 from tests.live.broker.brokers import eventually
 from tests.unit.transport.test_security import token_settings
 
@@ -52,6 +52,7 @@ class HostedCluster:
         self.links = Links(bed)
         self.settings: dict[str, Any] = {
             **token_settings(bed.directory),
+            **login_settings(bed.directory),
             "zookeeper.session.ms": SESSION_MS,
             "replica.lag.time.ms": 4_000,
             "broker.lease.ms": 0,  # no guardian is here to renew it
@@ -203,4 +204,10 @@ class HostedCluster:
             raise AssertionError(f"{error}: {said[:5]}") from None
 
     def _connect(self) -> Session:
-        return Session.connect(self._zookeeper.address, CHROOT, session_timeout_ms=20_000, request_timeout_ms=10_000)
+        return Session.connect(
+            self._zookeeper.address,
+            CHROOT,
+            session_timeout_ms=20_000,
+            request_timeout_ms=10_000,
+            login=self.security.zookeeper,
+        )

@@ -13,7 +13,7 @@ from spark_replication.transport.security import Security, read_security
 from tests.hosts.bed import Bed
 from tests.hosts.links import Links
 from tests.hosts.spark import AUTHENTICATED, HostedBrokers, HostedDriver, HostedSpark
-from tests.hosts.zookeeper import HostedZooKeeper
+from tests.hosts.zookeeper import HostedZooKeeper, login_settings
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.witness import Witness
 from tests.unit.transport.test_security import token_settings
@@ -60,6 +60,7 @@ class Stage:
         self.brokers = HostedBrokers(self.spark.workers)
         settings: dict[str, Any] = {
             **token_settings(bed.directory),
+            **login_settings(bed.directory),
             "zookeeper.connect": zookeeper.address,
             "zookeeper.session.ms": 3_000,
             "mirror.path": str(bed.directory / "lake"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from spark_replication.errors import ReplicationError
 from spark_replication.process.java import QUICK_START, find_java
 from spark_replication.zk.session import Session
@@ -11,6 +13,14 @@ from tests.live.broker.brokers import eventually
 
 PORT = 2181
 START_S = 60.0
+
+
+def login_settings(directory: Path) -> dict[str, str]:
+    """Whose everything in it is."""
+    file = directory / "login"
+    file.touch(mode=0o600)
+    file.write_text("cluster:of a test\n")
+    return {"zookeeper.auth.file": str(file)}
 
 
 class HostedZooKeeper:

@@ -138,7 +138,8 @@ class BrokerLife:
         """Returns once the broker was asked to stop, and has stopped. Raises whatever else ends it."""
         options = self._options
         self._security = read_security(self._settings).of_cluster(lambda: options.cluster_id)
-        lock = DirectoryLock.take(options.directory)
+        mode = self._settings.log_dir_mode
+        lock = DirectoryLock.take(options.directory, int(mode, 8) if mode else None)
         lease_ms = self._settings.broker_lease_ms
         self._lease = Lease(options.directory, *options.lease, lease_ms=lease_ms, now_ms=now_ms())
         while self._host.doing is not Do.END:

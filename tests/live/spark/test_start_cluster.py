@@ -21,6 +21,7 @@ from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.storage.broker_directory import write_identity
 from tests.live.spark.waiting import left_behind, wait_for
 from tests.unit.page.viewer import Viewer
+from tests.unit.transport.test_security import token_settings
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -144,6 +145,10 @@ def test_what_is_wrong_with_spark_or_zookeeper_is_one_sentence(tmp_path: Path) -
     data = ("--set", f"data.dir={tmp_path / 'data'}")
     silent = refused(*data, "--set", "zookeeper.connect=127.0.0.1:1", "--set", "request.timeout.ms=500")
     assert "no ZooKeeper answers at 127.0.0.1:1" in silent
+    token = [part for name, value in token_settings(tmp_path).items() for part in ("--set", f"{name}={value}")]
+    open_door = refused(*data, *token, "--set", "zookeeper.connect=127.0.0.1:1")
+    assert "the ZooKeeper at 127.0.0.1:1" in open_door
+    assert "set zookeeper.auth.file, or zookeeper.unprotected=true" in open_door
     few = refused(*data, "--master", "local[2]")
     assert (
         "local[2] has 2 slots, and 3 guardians need 3, with one more for each task of other jobs: use local[4]" in few

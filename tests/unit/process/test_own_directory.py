@@ -1,0 +1,69 @@
+"""Whose directories and secrets are taken for ours."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from spark_replication.errors import InvalidConfig
+from spark_replication.process.named_files import read_named
+from spark_replication.process.own_directory import own_directory
+from spark_replication.storage.broker_directory import DirectoryLock
+
+ANOTHER = 4_711
+
+
+def permissions(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_directory_is_its_owners_alone_also_if_it_was_not(tmp_path: Path) -> None:
+    made, there = tmp_path / "a" / "b", tmp_path / "there"
+    there.mkdir(mode=0o777)
+    for path in (made, there):
+        own_directory(path)
+        assert permissions(path) == 0o700
+    own_directory(there, 0o750)
+    assert permissions(there) == 0o750
+
+
+def test_another_users_directory_is_not_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    owner = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
+    with pytest.raises(InvalidConfig, match=f"belongs to user {owner}, and this process is of user {ANOTHER}"):
+        own_directory(tmp_path)
+
+
+def test_a_broker_takes_a_directory_as_it_is_if_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(0o755)
+    monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
+    DirectoryLock.take(there, mode=None).release()
+    assert permissions(there) == 0o755
+    with pytest.raises(InvalidConfig):
+        DirectoryLock.take(there)
+
+
+def test_a_secret_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "token"
+    file.touch(mode=0o600)
+    file.write_text("secret")
+    if os.geteuid() == 0:
+        os.chown(file, ANOTHER, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
+    with pytest.raises(InvalidConfig, match=r"a\.setting=.*/token belongs to user \d+, who may read and change it"):
+        read_named("a.setting", str(file), secret=True)
+    assert read_named("a.setting", str(file)) == b"secret", "a certificate is no secret"
+
+
+@pytest.mark.timeout(10)
+def test_what_is_no_file_is_refused_and_holds_nobody_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    for name in ("fifo", "."):
+        with pytest.raises(InvalidConfig, match=r"a\.setting=.* (is no file|cannot be read: Is a directory)"):
+            read_named("a.setting", str(tmp_path / name), secret=True)
