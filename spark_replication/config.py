@@ -279,6 +279,13 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     security_token_file: Annotated[
         str, Meta(description="holds the shared secret, one line that not everybody may read; the same on every host")
     ] = field(name="security.token.file", default="")
+    security_token_in_clear: Annotated[
+        bool,
+        Meta(
+            description="nobody listens on the network, so a token may cross it without tls; else only loopback is "
+            "served with a token alone"
+        ),
+    ] = field(name="security.token.in.clear", default=False)
     security_tls_certificate_file: Annotated[
         str, Meta(description="PEM: this process's certificate, for the host that others dial, and what signed it")
     ] = field(name="security.tls.certificate.file", default="")

@@ -246,15 +246,16 @@ def missing(*, brokers: int, registered: Iterable[BrokerId], serving: Iterable[B
     return [f"{lacking} of {brokers} brokers are not guarded yet{why}"] if lacking > 0 else []
 
 
-def check_reach(loopbacks: Iterable[str], driver: str, *, knows_clients: bool, zookeeper_embedded: bool) -> None:
+def check_reach(loopbacks: Iterable[str], driver: str, *, may_leave_loopback: bool, zookeeper_embedded: bool) -> None:
     """Raise InvalidConfig if guardians are not on the driver's host, and what they share serves loopback only."""
     if set(loopbacks) <= {driver}:
         return
     where = "executors are on other hosts than the driver, or than each other"
-    if not knows_clients:
+    if not may_leave_loopback:
         raise InvalidConfig(
-            f"{where}, and where clients need not prove who they are only loopback is served: set security.mode to "
-            "token, or to tls with security.tls.mutual=true or a token, or run all of it on one host"
+            f"{where}, and only loopback is served where clients need not prove who they are, or would send a token in "
+            "the clear: set security.mode=tls with security.tls.mutual=true or a token, or security.mode=token with "
+            "security.token.in.clear=true if nobody listens on the network, or run all of it on one host"
         )
     if zookeeper_embedded:
         raise InvalidConfig(

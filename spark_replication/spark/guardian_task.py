@@ -80,7 +80,7 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
     check_reach(
         (sight.loopback for sight in sights.values()),
         posting.loopback,
-        knows_clients=security.knows_clients,
+        may_leave_loopback=security.may_leave_loopback,
         zookeeper_embedded=not settings.zookeeper_connect,
     )
     number = context.partitionId()
@@ -114,8 +114,8 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
 
 
 def host_to_serve(known_by: str, security: Security) -> str:
-    """The host by which Spark's processes know this one, if clients must prove who they are; else loopback."""
-    return known_by if security.knows_clients else LOOPBACK
+    """The host by which Spark's processes know this one, if others than this host may be served; else loopback."""
+    return known_by if security.may_leave_loopback else LOOPBACK
 
 
 def _executors_host(address: str) -> str:

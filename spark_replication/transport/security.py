@@ -5,7 +5,8 @@ how a Flight client is made, what URIs endpoints have, how a replication connect
 
 Rules:
 - Nothing listens beyond loopback unless each client proves who it is, by a token or by a certificate.
-- A token is in no repr, no log, no command line, no file but its own. `token` alone encrypts nothing.
+- A token is in no repr, no log, no command line, no file but its own. `token` alone encrypts nothing: it stays on
+  loopback, unless that is waived by name.
 - A mistake in settings or files raises InvalidConfig at the start, which names the setting.
 """
 
@@ -68,6 +69,8 @@ class Tls:
 class Security:
     mode: SecurityMode = "none"
     token: Token | None = None
+    #: Whether it may cross a network that anybody may listen to.
+    token_in_clear: bool = False
     tls: Tls | None = None
     cluster: Cluster = field(default=lambda: "")
     #: Who this process is to ZooKeeper.
@@ -140,16 +143,25 @@ class Security:
     # Where to listen
 
     @property
-    def knows_clients(self) -> bool:
-        return self.token is not None or (self.tls is not None and self.tls.mutual)
+    def may_leave_loopback(self) -> bool:
+        """Whether clients prove who they are, and nobody who listens on the way learns how."""
+        if self.tls is not None:
+            return self.tls.mutual or self.token is not None
+        return self.token is not None and self.token_in_clear
 
     def require_may_bind(self, host: str) -> None:
-        """Raises InvalidConfig if clients from elsewhere would be served without proving who they are."""
+        """Raises InvalidConfig if others than this host would be served, and may not be."""
         if self.tls is not None and self.tls.certificate is None:
             _refuse_to_serve()
-        if self.knows_clients:
+        if self.may_leave_loopback:
             return
-        if self.tls is None:
+        if self.token is not None:
+            require_loopback(
+                host,
+                "clients would send the token over the network in the clear. Set security.mode=tls and keep the token, "
+                "or security.token.in.clear=true if nobody listens there, or use 127.0.0.1",
+            )
+        elif self.tls is None:
             require_loopback(host, "without security only loopback is served. Use 127.0.0.1, or set security.mode")
         else:
             require_loopback(
@@ -179,7 +191,13 @@ def read_security(settings: Settings) -> Security:
         raise InvalidConfig(f"security.mode=token does not use {given[1]}: set security.mode=tls, or unset it")
     token = _read_token(settings.security_token_file) if _TOKEN in given else None
     tls = _read_tls(settings) if mode == "tls" else None
-    return Security(mode=mode, token=token, tls=tls, zookeeper=read_login(settings))
+    return Security(
+        mode=mode,
+        token=token,
+        token_in_clear=settings.security_token_in_clear,
+        tls=tls,
+        zookeeper=read_login(settings),
+    )
 
 
 _FILES = {

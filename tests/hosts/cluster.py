@@ -52,6 +52,7 @@ class HostedCluster:
         self.links = Links(bed)
         self.settings: dict[str, Any] = {
             **token_settings(bed.directory),
+            "security.token.in.clear": True,
             **login_settings(bed.directory),
             "zookeeper.session.ms": SESSION_MS,
             "replica.lag.time.ms": 4_000,

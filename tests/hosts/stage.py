@@ -60,13 +60,16 @@ class Stage:
         self.brokers = HostedBrokers(self.spark.workers)
         settings: dict[str, Any] = {
             **token_settings(bed.directory),
+            "security.token.in.clear": "true",
             **login_settings(bed.directory),
             "zookeeper.connect": zookeeper.address,
             "zookeeper.session.ms": 3_000,
             "mirror.path": str(bed.directory / "lake"),
             "page.enabled": "false",
         }
-        self.security = read_security(settings_from({**settings, "page.enabled": False}))
+        self.security = read_security(
+            settings_from({**settings, "page.enabled": False, "security.token.in.clear": True})
+        )
         self.driver, self.standby = (
             HostedDriver(
                 bed,

@@ -35,8 +35,8 @@ def test_without_authentication_of_clients_it_refuses_to_start(start_cluster: St
         assert said.count(b"\n") == 1
 
 
-def test_with_a_token_it_serves_everywhere(start_cluster: StartCluster, tmp_path: Path) -> None:
-    settings = token_settings(tmp_path)
+def test_with_a_token_that_may_be_heard_it_serves_everywhere(start_cluster: StartCluster, tmp_path: Path) -> None:
+    settings = {**token_settings(tmp_path), "security.token.in.clear": True}
     cluster = start_cluster(brokers=0, settings=settings)
     file = cluster.start(1, host=EVERYWHERE)
     with read_security(settings_from(settings)).client(f"127.0.0.2:{file.port}") as client:

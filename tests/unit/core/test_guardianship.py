@@ -259,7 +259,7 @@ def test_who_is_missing_is_said(
 
 
 @pytest.mark.parametrize(
-    ("loopbacks", "knows_clients", "embedded", "refused"),
+    ("loopbacks", "may_leave_loopback", "embedded", "refused"),
     [
         (["here", "here"], False, True, None),
         ([], False, True, None),
@@ -270,10 +270,10 @@ def test_who_is_missing_is_said(
     ],
 )
 def test_what_serves_loopback_only_is_no_cluster_of_several_hosts(
-    loopbacks: list[str], knows_clients: bool, embedded: bool, refused: str | None
+    loopbacks: list[str], may_leave_loopback: bool, embedded: bool, refused: str | None
 ) -> None:
     def check() -> None:
-        check_reach(loopbacks, "here", knows_clients=knows_clients, zookeeper_embedded=embedded)
+        check_reach(loopbacks, "here", may_leave_loopback=may_leave_loopback, zookeeper_embedded=embedded)
 
     if refused is None:
         check()

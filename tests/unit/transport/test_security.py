@@ -223,7 +223,13 @@ def test_nothing_listens_beyond_loopback_unless_clients_prove_who_they_are(party
         NO_SECURITY.require_may_bind(ELSEWHERE)
     with pytest.raises(InvalidConfig, match=r"Set security.tls.mutual=true or security.token.file"):
         one_sided.require_may_bind(ELSEWHERE)
-    for settings in (party.token, mutual, {**party.token, **party.tls}):
+    with pytest.raises(
+        InvalidConfig, match=r"send the token over the network in the clear.*security.token.in.clear=true"
+    ):
+        read_security(settings_from(party.token)).require_may_bind(ELSEWHERE)
+    read_security(settings_from(party.token)).require_may_bind("127.0.0.1")
+    waived = {**party.token, "security.token.in.clear": True}
+    for settings in (waived, mutual, {**party.token, **party.tls}):
         read_security(settings_from(settings)).require_may_bind(ELSEWHERE)
 
 
