@@ -5,9 +5,9 @@ from __future__ import annotations
 import pickle
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_replication.config import SecurityMode
 from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed, error_of_text
@@ -61,6 +61,13 @@ def check_session(
             f"{master} has {slots} slots, and {brokers} guardians need {brokers}, with one more for each task of other "
             f"jobs: use local[{brokers + 1}] or more, or fewer brokers"
         )
+
+
+class Place(NamedTuple):
+    """Where a guardian's task runs."""
+
+    host: str
+    executor: str
 
 
 class BarrierJobs:
@@ -169,19 +176,30 @@ class BarrierJobs:
 
         return self._jvm.answer(count, {})
 
-    def hosts_of(self, group: str) -> dict[int, str]:
-        """The host of each guardian of a submission that has begun."""
+    def places_of(self, group: str) -> dict[int, Place]:
+        """Where each guardian of a submission is that has begun."""
 
-        def ask() -> dict[int, str]:
-            store, hosts = self._context._jsc.sc().statusStore(), {}
+        def ask() -> dict[int, Place]:
+            store, places = self._context._jsc.sc().statusStore(), {}
             # The executor's host comes first, before the task's own: a local master has two names for itself.
             host_of = {str(executor.id()): _host(executor) for executor in _executors(store)}
             for stage in self._stages(group):
                 for task in _each(store.taskList(stage, 0, GUARDIANS_MAX)):
-                    hosts[int(task.index())] = host_of.get(str(task.executorId()), str(task.host()))
-            return hosts
+                    executor = str(task.executorId())
+                    places[int(task.index())] = Place(host_of.get(executor, str(task.host())), executor)
+            return places
 
         return self._jvm.answer(ask, {})
+
+    def are_to_go(self, executors: Collection[str]) -> frozenset[str]:
+        """Those that are being decommissioned. Such an executor waits until its tasks end, and Spark's own
+        forceKillTimeout asks a standalone Master in vain to kill it."""
+
+        def ask() -> frozenset[str]:
+            scheduler = self._context._jsc.sc().taskScheduler()
+            return frozenset(each for each in executors if scheduler.getExecutorDecommissionState(each).isDefined())
+
+        return self._jvm.answer(ask, frozenset())
 
     def run(self, posting: Posting, guardians: int, group: str, hosts: Sequence[str]) -> None:
         """Run guardians until all of them have left as they were told; raise the reason if they do not. This needs a

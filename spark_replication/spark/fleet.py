@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -29,6 +29,7 @@ from spark_replication.messages.actions import GUARDING
 from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order
 from spark_replication.model import BrokerId, Registration
 from spark_replication.process.worker import Worker, name_of_dead
+from spark_replication.spark.barrier_jobs import Place
 from spark_replication.spark.guardian_task import Posting
 from spark_replication.transport.actions import Handled, handled
 
@@ -56,7 +57,9 @@ class Jobs(Protocol):
 
     def slots_by_host(self) -> dict[str, int]: ...
 
-    def hosts_of(self, group: str) -> dict[int, str]: ...
+    def places_of(self, group: str) -> dict[int, Place]: ...
+
+    def are_to_go(self, executors: Collection[str]) -> frozenset[str]: ...
 
     def run(self, posting: Posting, guardians: int, group: str, hosts: Sequence[str]) -> None: ...
 
@@ -75,8 +78,8 @@ class _Submission:
         """`hosts` are the preferred ones, one a guardian; empty for any."""
         self.controller_epoch = posting.controller_epoch
         self.guardians = guardians
-        #: The host of each guardian, as far as Spark has said.
-        self.hosts: Mapping[int, str] = {}
+        #: Where each guardian is, as far as Spark has said.
+        self.places: Mapping[int, Place] = {}
         self.began = time.monotonic()
         self.failure: ReplicationError | None = None
         self.group = f"spark_replication-fleet-{posting.controller_epoch}-{posting.submission}"
@@ -322,13 +325,16 @@ class Fleet:
 
     def _why_gather_again(self, submission: _Submission) -> str:
         fresh = self._fresh()
-        if len(submission.hosts) < submission.guardians:
-            submission.hosts = self._jobs.hosts_of(submission.group)
+        if len(submission.places) < submission.guardians:
+            submission.places = self._jobs.places_of(submission.group)
         for number, report in fresh.items():
-            host = submission.hosts.get(number)
-            if host is not None:
+            place = submission.places.get(number)
+            if place is not None:
                 begun = frozenset() if report.broker_id is None else frozenset({report.broker_id})
-                self._found[host] = frozenset(report.found) | begun
+                self._found[place.host] = frozenset(report.found) | begun
+        to_go = self._jobs.are_to_go({place.executor for place in submission.places.values()})
+        if to_go:
+            return f"Spark waits for guardians to leave executors {', '.join(sorted(to_go))}, which are to go"
         gathered = Gathered(
             size=submission.guardians, guarded={number: report.broker_id for number, report in fresh.items()}
         )

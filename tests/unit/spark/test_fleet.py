@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 
 import pytest
@@ -15,7 +15,7 @@ from spark_replication.live.guarding.guardian import Assignment
 from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order, Serving
 from spark_replication.model import Registration
 from spark_replication.spark import fleet as fleet_module
-from spark_replication.spark.barrier_jobs import check_session, is_true
+from spark_replication.spark.barrier_jobs import Place, check_session, is_true
 from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import Posting
 from tests.live.broker.brokers import eventually
@@ -59,6 +59,7 @@ class Slots:
         self.preferred: list[list[str]] = []
         self.dice: list[str] = []  # where guardians are, if not where they had better be
         self.placed: list[str] = []
+        self.to_go: frozenset[str] = frozenset()
         self.kept: set[Kept] = set()
         self.kept_now: set[Kept] = set()
         self.known: list[tuple[int, ...]] = []
@@ -73,8 +74,11 @@ class Slots:
     def slots_by_host(self) -> dict[str, int]:
         return self.slots_of or {"host": self.free}
 
-    def hosts_of(self, group: str) -> dict[int, str]:
-        return dict(enumerate(self.placed))
+    def places_of(self, group: str) -> dict[int, Place]:
+        return {number: Place(host, f"executor on {host}") for number, host in enumerate(self.placed)}
+
+    def are_to_go(self, executors: Collection[str]) -> frozenset[str]:
+        return self.to_go & frozenset(executors)
 
     def fail(self, failure: ReplicationError) -> None:
         with self._changed:
@@ -241,6 +245,22 @@ def test_guardians_gather_again_where_brokers_are_and_keep_meanwhile_whom_they_a
     assert (spark.submitted, spark.known) == ([3, 3], [(1, 2, 3), (1, 2, 3)])
     assert spark.preferred == [["a", "b", "c"]] * 2
     assert spark.kept == {Kept(broker_id=3, address="c:1", incarnation="on c")}
+
+
+def test_guardians_leave_an_executor_that_is_to_go_and_keep_its_broker_from_elsewhere() -> None:
+    """Spark waits for their task to end, and so for ever."""
+    spark = Slots(4)
+    spark.slots_of = {"a": 1, "b": 1, "c": 1, "d": 1}
+    spark.homes = {"a": 1, "b": 2, "c": 3}
+    known: KnownBrokers = {1: registered("a"), 2: registered("b"), 3: registered("c")}
+    with mustered(spark, known=lambda: known) as fleet:
+        eventually(lambda: list(fleet.guarding_now()) == [1, 2, 3], "each has a guardian on its host")
+        spark.slots_of, spark.free = {"a": 1, "c": 1, "d": 1}, 3
+        spark.to_go = frozenset({"executor on b", "executor of another job"})
+        eventually(lambda: list(fleet.guarding_now()) == [1, 3], "nobody is there any more")
+        eventually(lambda: {kept.broker_id for kept in spark.kept_now} == {2}, "its broker is kept")
+    assert (spark.submitted, spark.cancelled) == ([3, 3], [])
+    assert "b" not in spark.placed
 
 
 def test_where_gathering_again_does_not_help_it_becomes_rare(monkeypatch: pytest.MonkeyPatch) -> None:
