@@ -279,6 +279,13 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     security_token_file: Annotated[
         str, Meta(description="holds the shared secret, one line that not everybody may read; the same on every host")
     ] = field(name="security.token.file", default="")
+    security_broker_token_file: Annotated[
+        str,
+        Meta(
+            description="a second secret, of brokers, controllers and guardians: whoever lacks it is a client, gives "
+            "them no orders, and takes no broker's place. On one host the cluster makes it"
+        ),
+    ] = field(name="security.broker.token.file", default="")
     security_token_in_clear: Annotated[
         bool,
         Meta(

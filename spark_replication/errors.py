@@ -140,6 +140,12 @@ class AuthenticationFailed(ReplicationError):
     code = "AUTHENTICATION_FAILED"
 
 
+class ClusterAuthorizationFailed(ReplicationError):
+    """Only brokers, controllers and guardians may ask for this, and a client did."""
+
+    code = "CLUSTER_AUTHORIZATION_FAILED"
+
+
 class ElectionNotNeeded(ReplicationError):
     """The partition already has a leader, or the leader that was asked for."""
 

@@ -38,6 +38,7 @@ from spark_replication.live.guarding.guardian import (
     Lease,
     found_directories,
 )
+from spark_replication.live.own_secrets import with_own_secrets
 from spark_replication.messages.actions import BROKER_DIED, METADATA
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.guarding import BrokerDied
@@ -51,7 +52,6 @@ from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.keeper import Keeper
 from spark_replication.zookeeper_server.layout import check_servers
-from spark_replication.zookeeper_server.own_login import with_own_login
 
 HOST = "127.0.0.1"
 ZOOKEEPER = "zookeeper"
@@ -112,7 +112,7 @@ class LocalCluster:
         # Checked here, since a failure from here on stops the processes that live in the directory.
         check_servers(None if directory is None else Path(directory).resolve() / ZOOKEEPER, zookeepers)
         path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
-        settings = with_own_login(settings, path / ZOOKEEPER)
+        settings = with_own_secrets(settings, path)
         cluster = cls(path, settings, read_security(settings), zookeepers=zookeepers, temporary=directory is None)
         try:
             cluster._start(brokers)

@@ -38,6 +38,7 @@ from spark_replication.errors import (
 from spark_replication.live.controller.host import ControllerHost, Retinue
 from spark_replication.live.guarding.guardian import DIRECTORY, Assignment
 from spark_replication.live.local_cluster import BrokerInfo
+from spark_replication.live.own_secrets import with_own_secrets
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.messages.guarding import Guarding, Order
 from spark_replication.mirror.feed import MirrorThread
@@ -53,12 +54,11 @@ from spark_replication.spark.jvm import jvm_errors
 from spark_replication.spark.spark_watch import SparkWatch
 from spark_replication.spark.stopping import commanded_epoch, shut_down_unguarded, still_commands
 from spark_replication.storage.broker_directory import read_identity
-from spark_replication.transport.security import read_security
+from spark_replication.transport.security import read_security, require_own_brokers
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.login import require_protected
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.keeper import Keeper
-from spark_replication.zookeeper_server.own_login import with_own_login
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,8 +152,9 @@ class SparkCluster:
         address = self.settings.zookeeper_connect
         if address:
             require_protected(self.settings)
+            require_own_brokers(self.settings)
         else:
-            self.settings = with_own_login(self.settings, self.directory / "zookeeper")
+            self.settings = with_own_secrets(self.settings, self.directory)
             self.security = read_security(self.settings)
             self._zookeeper = Keeper.start(
                 self.directory / "zookeeper",

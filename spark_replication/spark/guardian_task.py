@@ -25,6 +25,7 @@ from spark_replication.live.guarding.lease_keeper import LeaseKeeper
 from spark_replication.messages.actions import BROKER_DIED, GUARDING
 from spark_replication.messages.guarding import BrokerDied, Guarding, Order, Serving
 from spark_replication.model import BrokerId
+from spark_replication.process.loopback import is_loopback
 from spark_replication.storage.broker_directory import boot_id
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
@@ -114,8 +115,10 @@ def guard(posting: Posting, rows: Iterable[int]) -> Iterator[int]:
 
 
 def host_to_serve(known_by: str, security: Security) -> str:
-    """The host by which Spark's processes know this one, if others than this host may be served; else loopback."""
-    return known_by if security.may_leave_loopback else LOOPBACK
+    """The host by which Spark's processes know this one, if clients must prove who they are, and may do so there; else
+    loopback."""
+    may_be_heard = security.may_leave_loopback or (security.knows_clients and is_loopback(known_by))
+    return known_by if may_be_heard else LOOPBACK
 
 
 def _executors_host(address: str) -> str:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from msgspec.structs import replace
 from pyspark.sql import SparkSession
 
 from spark_replication.client.bootstrap import parse_bootstrap
@@ -41,8 +42,10 @@ def register(spark: SparkSession, bootstrap: str | None = None, *, mirror: str |
 
 
 def security_options(settings: Settings) -> dict[str, Scalar]:
-    """The options by which queries speak to brokers of these settings. Secrets stay in the files that they name."""
-    return {name: value for name, value in overrides_of(settings).items() if name.startswith(SECURITY)}
+    """The options by which queries speak to brokers of these settings, as clients. Secrets stay in the files that they
+    name."""
+    as_client = replace(settings, security_broker_token_file="", zookeeper_auth_file="")
+    return {name: value for name, value in overrides_of(as_client).items() if name.startswith(SECURITY)}
 
 
 def require_our_python(command: str) -> None:

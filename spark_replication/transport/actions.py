@@ -65,6 +65,7 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         meter times besides actions."""
         security.require_may_bind(host)
         keep_freed_memory()
+        self._security_of_calls = security
         self._actions = {each.action.name: each for each in actions}
         self.meter = meter = Meter((*self._actions, UNKNOWN, *kinds))
         try:
@@ -81,6 +82,8 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 raise InvalidRequest(
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"
                 )
+            if known.action.asker == "cluster":
+                self._security_of_calls.require_of_cluster(context, known.action.name)
             request = from_json(action.body.to_pybytes(), known.action.request)
             return [to_json(known.handler(request, host_of(context.peer())))]
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 
 from msgspec import UNSET
 from msgspec.structs import replace
@@ -37,7 +38,7 @@ from spark_replication.messages.replication import (
 from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
 from spark_replication.transport.token import Token, caller_of
 
-_CHECK_FILES = "compare security.mode and security.token.file of both sides"
+_CHECK_FILES = "compare security.mode, security.broker.token.file and security.token.file of both sides"
 
 
 class _Opening:
@@ -106,13 +107,17 @@ def _introduce(opening: _Opening, hello: HelloFrame | ClientFrame, token: Token 
 
 
 def admitted(
-    channel: Channel, receiver: FrameReceiver, token: Token | None, timeout_s: float
+    channel: Channel,
+    receiver: FrameReceiver,
+    token_of: Callable[[HelloFrame | ClientFrame], Token | None],
+    timeout_s: float,
 ) -> HelloFrame | ClientFrame:
-    """The leader's side. Returns what the other side says of itself."""
+    """The leader's side. Returns what the other side says of itself. token_of: what it has to prove then."""
     opening = _Opening(channel, receiver, timeout_s)
     hello = opening.hear()
     if not isinstance(hello, (HelloFrame, ClientFrame)):
         raise InvalidRequest(f"a connection begins with Hello or Client, not with {type(hello).__name__}")
+    token = token_of(hello)
     if token is None and hello.nonce is not UNSET:
         raise AuthenticationFailed(
             f"the {caller_of(hello)} wants proof of a token, and none is set here: {_CHECK_FILES}"

@@ -73,6 +73,7 @@ from spark_replication.transport.reader_connection import (
 )
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import Connected, SocketLoop, loop_ms
+from spark_replication.transport.token import Token
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
@@ -197,7 +198,7 @@ class ReplicationServer:
             tune(connection)
             channel = self.security.accepted(connection, HELLO_TIMEOUT_S)
             receiver = FrameReceiver(channel, self.frame_bytes_max)
-            hello = admitted(channel, receiver, self.security.token, HELLO_TIMEOUT_S)
+            hello = admitted(channel, receiver, self._token_of, HELLO_TIMEOUT_S)
             self._require_own_cluster(hello)
             joining = (
                 self._follower(connection, channel, receiver, hello)
@@ -213,6 +214,9 @@ class ReplicationServer:
             self._connections[connection] = None
         channel.setblocking(False)
         self.loop.post(joining.begin)
+
+    def _token_of(self, hello: HelloFrame | ClientFrame) -> Token | None:
+        return self.security.followers_token if isinstance(hello, HelloFrame) else self.security.token
 
     def _require_own_cluster(self, hello: HelloFrame | ClientFrame) -> None:
         if hello.cluster_id == self.cluster_id:

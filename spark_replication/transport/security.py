@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
-from spark_replication.errors import InvalidConfig, ReplicationError
+from spark_replication.errors import ClusterAuthorizationFailed, InvalidConfig, ReplicationError
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
 from spark_replication.process.named_files import read_named
@@ -38,7 +38,10 @@ from spark_replication.zk.login import NOBODY, Login, read_login
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
+CALLER = "token"  # the name of BearerCheck among the middleware
+
 _TOKEN = "security.token.file"
+_BROKER_TOKEN = "security.broker.token.file"
 _CERTIFICATE = "security.tls.certificate.file"
 _KEY = "security.tls.key.file"
 _CA = "security.tls.ca.file"
@@ -68,7 +71,10 @@ class Tls:
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Security:
     mode: SecurityMode = "none"
+    #: Clients'.
     token: Token | None = None
+    #: Of brokers, controllers and guardians.
+    broker_token: Token | None = None
     #: Whether it may cross a network that anybody may listen to.
     token_in_clear: bool = False
     tls: Tls | None = None
@@ -102,8 +108,8 @@ class Security:
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         )
         middleware: list[flight.ClientMiddlewareFactory] = [ClusterHeader(self.cluster)]
-        if self.token is not None:
-            middleware.append(BearerHeader(self.token))
+        if (own := self.broker_token or self.token) is not None:
+            middleware.append(BearerHeader(own))
         given: dict[str, Any] = {"generic_options": [*keepalive, *options], "middleware": middleware}
         if self.tls is not None:
             given["tls_root_certs"] = self.tls.ca
@@ -114,7 +120,11 @@ class Security:
     def serving(self, refused: Callable[[ReplicationError], None]) -> dict[str, Any]:
         """The arguments that a Flight server is made with. refused: called for each refused call."""
         # The token is checked first: only those who may know are told which cluster this is.
-        middleware = {} if self.token is None else {"token": BearerCheck(self.token, refused)}
+        middleware = (
+            {}
+            if self.token is None and self.broker_token is None
+            else {CALLER: BearerCheck(self.token, self.broker_token, refused)}
+        )
         given: dict[str, Any] = {"middleware": {**middleware, "cluster": ClusterCheck(self.cluster, refused)}}
         if self.tls is not None:
             if self.tls.certificate is None:
@@ -124,7 +134,19 @@ class Security:
                 given |= {"verify_client": True, "root_certificates": self.tls.ca}
         return given
 
+    def require_of_cluster(self, context: flight.ServerCallContext, what: str) -> None:
+        """Raises ClusterAuthorizationFailed if a client makes this call."""
+        if self.broker_token is not None and not context.get_middleware(CALLER).is_of_cluster:
+            raise ClusterAuthorizationFailed(
+                f"only brokers, controllers and guardians may ask for {what}: they have security.broker.token.file"
+            )
+
     # Replication
+
+    @property
+    def followers_token(self) -> Token | None:
+        """What a follower proves that it knows."""
+        return self.broker_token or self.token
 
     def connected(self, connection: socket.socket, host: str, timeout_s: float) -> Channel:
         """The channel over a connection to a leader that was dialled as `host`."""
@@ -143,11 +165,13 @@ class Security:
     # Where to listen
 
     @property
+    def knows_clients(self) -> bool:
+        return self.token is not None or (self.tls is not None and self.tls.mutual)
+
+    @property
     def may_leave_loopback(self) -> bool:
         """Whether clients prove who they are, and nobody who listens on the way learns how."""
-        if self.tls is not None:
-            return self.tls.mutual or self.token is not None
-        return self.token is not None and self.token_in_clear
+        return self.knows_clients and (self.tls is not None or self.token_in_clear)
 
     def require_may_bind(self, host: str) -> None:
         """Raises InvalidConfig if others than this host would be served, and may not be."""
@@ -185,15 +209,17 @@ def read_security(settings: Settings) -> Security:
         raise InvalidConfig(
             f"{given[0]} is set, and security.mode=none does not use it: set security.mode, or unset it"
         )
-    if mode == "token" and given != [_TOKEN]:
+    if mode == "token":
         if _TOKEN not in given:
             raise InvalidConfig(f"security.mode=token needs {_TOKEN}")
-        raise InvalidConfig(f"security.mode=token does not use {given[1]}: set security.mode=tls, or unset it")
-    token = _read_token(settings.security_token_file) if _TOKEN in given else None
+        of_tls = [setting for setting in given if setting not in (_TOKEN, _BROKER_TOKEN)]
+        if of_tls:
+            raise InvalidConfig(f"security.mode=token does not use {of_tls[0]}: set security.mode=tls, or unset it")
     tls = _read_tls(settings) if mode == "tls" else None
     return Security(
         mode=mode,
-        token=token,
+        token=_read_token(_TOKEN, settings.security_token_file),
+        broker_token=_read_token(_BROKER_TOKEN, settings.security_broker_token_file),
         token_in_clear=settings.security_token_in_clear,
         tls=tls,
         zookeeper=read_login(settings),
@@ -202,10 +228,20 @@ def read_security(settings: Settings) -> Security:
 
 _FILES = {
     _TOKEN: "security_token_file",
+    _BROKER_TOKEN: "security_broker_token_file",
     _CERTIFICATE: "security_tls_certificate_file",
     _KEY: "security_tls_key_file",
     _CA: "security_tls_ca_file",
 }
+
+
+def require_own_brokers(settings: Settings) -> None:
+    """Raises InvalidConfig if a client could be taken for a broker."""
+    if settings.security_mode != "none" and not settings.security_broker_token_file:
+        raise InvalidConfig(
+            f"security.mode={settings.security_mode} does not tell brokers from clients, and whoever takes a broker's "
+            f"place can lose what was acknowledged: set {_BROKER_TOKEN}, a file that no client has"
+        )
 
 
 def _given(settings: Settings) -> list[str]:
@@ -213,12 +249,14 @@ def _given(settings: Settings) -> list[str]:
     return [*found, "security.tls.mutual"] if settings.security_tls_mutual else found
 
 
-def _read_token(path: str) -> Token:
-    text = read_named(_TOKEN, path, secret=True)
+def _read_token(setting: str, path: str) -> Token | None:
+    if not path:
+        return None
+    text = read_named(setting, path, secret=True)
     try:
         return Token(text.decode("ascii", errors="replace").strip())
     except InvalidConfig as error:
-        raise InvalidConfig(f"{_TOKEN}={path}: {error.message}") from error
+        raise InvalidConfig(f"{setting}={path}: {error.message}") from error
 
 
 def _read_tls(settings: Settings) -> Tls:

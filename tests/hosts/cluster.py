@@ -24,7 +24,7 @@ from tests.hosts.bed import Bed, Host, Process
 from tests.hosts.links import Links
 from tests.hosts.zookeeper import HostedZooKeeper, login_settings
 from tests.live.broker.brokers import eventually
-from tests.unit.transport.test_security import token_settings
+from tests.unit.transport.test_security import broker_settings, token_settings
 
 ZOOKEEPER = "zookeeper"
 SESSION_MS = 3_000
@@ -54,6 +54,7 @@ class HostedCluster:
             **token_settings(bed.directory),
             "security.token.in.clear": True,
             **login_settings(bed.directory),
+            **broker_settings(bed.directory),
             "zookeeper.session.ms": SESSION_MS,
             "replica.lag.time.ms": 4_000,
             "broker.lease.ms": 0,  # no guardian is here to renew it

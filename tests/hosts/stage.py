@@ -16,7 +16,7 @@ from tests.hosts.spark import AUTHENTICATED, HostedBrokers, HostedDriver, Hosted
 from tests.hosts.zookeeper import HostedZooKeeper, login_settings
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.witness import Witness
-from tests.unit.transport.test_security import token_settings
+from tests.unit.transport.test_security import broker_settings, token_settings
 
 CENTRE = "centre"  # ZooKeeper, and Spark's Master
 DRIVERS = ("driver", "standby")
@@ -62,6 +62,7 @@ class Stage:
             **token_settings(bed.directory),
             "security.token.in.clear": "true",
             **login_settings(bed.directory),
+            **broker_settings(bed.directory),
             "zookeeper.connect": zookeeper.address,
             "zookeeper.session.ms": 3_000,
             "mirror.path": str(bed.directory / "lake"),

@@ -43,6 +43,10 @@ class Plan(NamedTuple):
     sizes: Sequence[int]
     partitions: Sequence[int]
     spark_rows: int
+    spark_rounds: int
+    #: After which ZooKeeper gives up who is silent, where that is waited for.
+    session_ms: int
+    idle_s: float
     #: Of the cluster that is idle, and loses a broker and its controller.
     many: int
 
@@ -78,6 +82,9 @@ FULL = Plan(
     sizes=(4 * KIB, 64 * KIB, MIB),
     partitions=(1, 16, 512),
     spark_rows=2_000_000,
+    spark_rounds=5,
+    session_ms=Settings().zookeeper_session_ms,
+    idle_s=10.0,
     many=10_000,
 )
 QUICK = Plan(
@@ -85,14 +92,17 @@ QUICK = Plan(
     producing=(_case(KIB, 64 * KIB), _case(KIB, MIB)),
     produced_mib=128,
     consuming=(Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),),
-    consumed_mib=768,
+    consumed_mib=512,
     pacing=(Paced(row_bytes=KIB, rows_per_s=200, partitions=1),),
     paced_s=5.0,
     meanwhile=(),
     outages=(300,),
     sizes=(64 * KIB,),
     partitions=(1,),
-    spark_rows=600_000,
+    spark_rows=400_000,
+    spark_rounds=2,
+    session_ms=3_000,
+    idle_s=5.0,
     many=1_000,
 )
 
@@ -202,11 +212,11 @@ def _through_spark(sides: Sequence[Side], plan: Plan, progress: Progress) -> Ite
 
     peer = None
     for kafka in sides[1:]:
-        for number in range(1 + plan.rounds):
+        for number in range(1 + plan.spark_rounds):
             kafka.create(f"bench-{number}", SPARK_PARTITIONS, {})
         jars = sorted(connector_jars(progress).glob("*.jar"))
         peer = spark.Kafka(kafka.bootstrap, ",".join(map(str, jars)))
-    sizes = {"rows": plan.spark_rows, "partitions": SPARK_PARTITIONS, "rounds": plan.rounds}
+    sizes = {"rows": plan.spark_rows, "partitions": SPARK_PARTITIONS, "rounds": plan.spark_rounds}
     measured = spark.measure(master=SPARK_MASTER, kafka=peer, progress=progress, **sizes)
     found = {each.what: each.mb_per_s for each in measured}
     for what in ("write", "read", "stream"):
@@ -245,7 +255,7 @@ def _replicated(plan: Plan, progress: Progress) -> Iterator[Row]:
 
 def _lost(plan: Plan, progress: Progress) -> Iterator[Row]:
     """A broker, as the cluster itself tells it."""
-    for found in failover.failover(plan.many, Settings().zookeeper_session_ms, progress):
+    for found in failover.failover(plan.many, plan.session_ms, progress):
         of = f"{found.led:,} of {found.partitions:,} partitions, told by {found.told_by}"
         for name, took_ms in (
             ("each has a new leader", found.elected_ms),
@@ -257,13 +267,13 @@ def _lost(plan: Plan, progress: Progress) -> Iterator[Row]:
 
 
 def _taken_over(plan: Plan, progress: Progress) -> Iterator[Row]:
-    for found in takeover.takeover(plan.many, Settings().zookeeper_session_ms, progress=progress):
+    for found in takeover.takeover(plan.many, plan.session_ms, progress=progress):
         what = f"{found.partitions:,} partitions, controller {found.successor}: each broker has been told"
         yield Row(what=what, unit="ms", ours=found.told_ms)
 
 
 def _idled(plan: Plan, progress: Progress) -> Iterator[Row]:
-    for found in idle.idle(plan.many, 10.0, progress=progress):
+    for found in idle.idle(plan.many, plan.idle_s, progress=progress):
         what = f"{found.process}, {found.partitions:,} partitions"
         yield Row(what=what, unit="% of a processor", ours=found.cpu_percent)
         yield Row(what=what, unit="MB", ours=found.memory_mb)

@@ -41,6 +41,7 @@ from spark_replication.errors import ReplicationError, RequestTimedOut, StartFai
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding.broker_file import read_broker_file
 from spark_replication.live.guarding.guardian import DIRECTORY
+from spark_replication.live.own_secrets import with_own_secrets
 from spark_replication.mirror.load import read_partitions
 from spark_replication.model import BrokerId, TopicPartition, decode
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
@@ -49,7 +50,6 @@ from spark_replication.storage.state_files import read_file
 from spark_replication.transport.security import read_security
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
-from spark_replication.zookeeper_server.own_login import with_own_login
 
 if TYPE_CHECKING:
     pass
@@ -87,7 +87,7 @@ class Drill:
         self._config = config
         self._directory = directory
         self._data = directory / "data"
-        self._security = read_security(with_own_login(read_settings(config), self._data / "zookeeper"))
+        self._security = read_security(with_own_secrets(read_settings(config), self._data))
         self._progress = progress
         self._began = time.monotonic()
         self._problems: list[str] = []

@@ -307,7 +307,7 @@ def test_topics_are_described_by_pages_by_every_broker_and_by_the_controller(clu
             ]
             beyond = Raw(topics=tuple(names))
             with pytest.raises(InvalidRequest, match="22 topics: at most 20 a request"):
-                routes.call(address, Action(DESCRIBE_TOPICS.name, Raw, TopicPage), beyond, Deadline(10_000))
+                routes.call(address, Action(DESCRIBE_TOPICS.name, Raw, TopicPage, "client"), beyond, Deadline(10_000))
 
 
 class Raw(Message, frozen=True):

@@ -22,11 +22,29 @@ from pyarrow import flight
 
 import spark_replication as sr
 from spark_replication.config import settings_from
-from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidConfig
+from spark_replication.errors import (
+    AuthenticationFailed,
+    BrokerNotAvailable,
+    ClusterAuthorizationFailed,
+    InvalidConfig,
+    error_of,
+)
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
+from spark_replication.messages.actions import (
+    BROKER_DIED,
+    RENEW_LEASE,
+    SHUTDOWN,
+    STOP_REPLICA,
+    UPDATE_METADATA,
+    Action,
+)
+from spark_replication.messages.commands import StopReplica, UpdateMetadata
+from spark_replication.messages.guarding import BrokerDied, RenewLease, Shutdown
 from spark_replication.messages.replication import ErrorFrame, HelloFrame
 from spark_replication.model import EPOCH_MAX
-from spark_replication.transport.frames import FrameReceiver, encoded, send
+from spark_replication.transport.actions import call
+from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
+from spark_replication.transport.handshake import introduce
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
 
@@ -149,6 +167,47 @@ def test_a_stranger_between_brokers_shuts_nobody_out(secured: Secured) -> None:
     secured.produced()
     (topic,) = secured.cluster.admin.describe_topics([TOPIC])
     assert all(len(partition.isr) == 3 for partition in topic.partitions)
+
+
+def test_a_client_takes_no_brokers_place_and_gives_no_orders(secured: Secured) -> None:
+    """It has all that a client has."""
+    secured.produced()
+    described, client = secured.cluster.admin.describe_cluster(), sr.Security.of(secured.settings)
+    for target in described.brokers:
+        for other in described.brokers:
+            hello = HelloFrame(cluster_id=described.cluster_id, broker_id=other.id, broker_epoch=other.epoch)
+            with socket.create_connection((target.host, target.replication_port), timeout=TIMEOUT_S) as connection:
+                channel = client.connected(connection, target.host, TIMEOUT_S)
+                with pytest.raises(AuthenticationFailed, match=r"security\.broker\.token\.file"):
+                    join(channel, hello, client)
+        with client.client(f"{target.host}:{target.port}") as calls:
+            for action, order in ORDERS:
+                with pytest.raises(ClusterAuthorizationFailed, match=f"may ask for {action.name}"):
+                    call(calls, action, order, 10_000)
+    controller = secured.cluster.admin.metadata(()).controller
+    assert controller is not None
+    with client.client(controller) as calls, pytest.raises(ClusterAuthorizationFailed):
+        call(calls, BROKER_DIED, BrokerDied(broker_id=1, incarnation="any"), 10_000)
+    secured.produced(3)
+    (topic,) = secured.cluster.admin.describe_topics([TOPIC])
+    assert all(len(partition.isr) == 3 for partition in topic.partitions)
+
+
+ORDERS: list[tuple[Action[Any, Any], Any]] = [
+    (RENEW_LEASE, RenewLease(controller_epoch=EPOCH_MAX, attempt=0, lease_ms=1)),
+    (SHUTDOWN, Shutdown(controller_epoch=EPOCH_MAX, attempt=0)),
+    (UPDATE_METADATA, UpdateMetadata(controller_epoch=EPOCH_MAX, brokers={}, topics={}, partitions=())),
+    (STOP_REPLICA, StopReplica(controller_epoch=EPOCH_MAX, partitions=())),
+]
+
+
+def join(channel: Channel, hello: HelloFrame, client: sr.Security) -> None:
+    """As a follower does, with a client's credentials. Raises what it is refused with."""
+    receiver = FrameReceiver(channel, 1 << 20)
+    introduce(channel, receiver, hello, client.token, TIMEOUT_S)
+    heard = receiver.receive_first(lambda: None)  # without a token nobody answers a hello that is taken
+    assert isinstance(heard, ErrorFrame)
+    raise error_of(heard.error, heard.message)
 
 
 def refusal_of(host: str, port: int, hello: HelloFrame) -> ErrorFrame:

@@ -81,7 +81,6 @@ def test_wherever_guardians_come_to_be_no_broker_is_left_behind_and_none_is_made
     data = tmp_path / "data"
     hosts = Hosts(tmp_path / "hosts", data / "logs")
     settings = {name: str(value) for name, value in token_settings(tmp_path).items()}
-    settings["security.token.in.clear"] = "true"
     spark = Standalone(tmp_path, HOSTS, hosts.within, AUTHENTICATED)
     first_driver = Application(tmp_path, spark.url, data=data, settings=settings, spark=AUTHENTICATED)
     lease = {"broker.lease.ms": str(LEASE_MS)}

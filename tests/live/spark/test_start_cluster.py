@@ -149,6 +149,8 @@ def test_what_is_wrong_with_spark_or_zookeeper_is_one_sentence(tmp_path: Path) -
     open_door = refused(*data, *token, "--set", "zookeeper.connect=127.0.0.1:1")
     assert "the ZooKeeper at 127.0.0.1:1" in open_door
     assert "set zookeeper.auth.file, or zookeeper.unprotected=true" in open_door
+    waived = ("--set", "zookeeper.connect=127.0.0.1:1", "--set", "zookeeper.unprotected=true")
+    assert "set security.broker.token.file, a file that no client has" in refused(*data, *token, *waived)
     few = refused(*data, "--master", "local[2]")
     assert (
         "local[2] has 2 slots, and 3 guardians need 3, with one more for each task of other jobs: use local[4]" in few

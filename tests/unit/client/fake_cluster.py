@@ -486,7 +486,7 @@ class FakeLane:
         streams: dict[int, tuple[str, pa.Schema]] = {}
         with connection, suppress(OSError, BrokerNotAvailable):
             receiver = FrameReceiver(connection, 64 << 20)
-            admitted(connection, receiver, None, 5.0)
+            admitted(connection, receiver, lambda _hello: None, 5.0)
             send(connection, encoded(WelcomeFrame(batch_bytes_max=self._broker.cluster.batch_bytes_max)))
             frames = receiver.whole()
             while True:

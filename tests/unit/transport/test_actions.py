@@ -25,10 +25,10 @@ from spark_replication.transport.actions import ActionServer, call, handled, han
 from spark_replication.transport.security import NO_SECURITY
 
 TIMEOUT_MS = 10_000
-DOUBLE = Action("double", ProducerId, ProducerId)
-REFUSE = Action("refuse", GetMetadata, Done)
-HANG = Action("hang", InitProducer, Done)
-WHO = Action("who", GetMetadata, Metadata)
+DOUBLE = Action("double", ProducerId, ProducerId, "client")
+REFUSE = Action("refuse", GetMetadata, Done, "client")
+HANG = Action("hang", InitProducer, Done, "client")
+WHO = Action("who", GetMetadata, Metadata, "client")
 
 
 def refuse(_request: GetMetadata) -> Done:
@@ -114,7 +114,7 @@ def test_a_version_that_is_not_known_is_refused(client: flight.FlightClient) -> 
 
 def test_an_answer_of_another_kind_is_refused(client: flight.FlightClient) -> None:
     with pytest.raises(InvalidRequest):
-        call(client, Action(DOUBLE.name, ProducerId, RenewLease), ProducerId(producer=1), TIMEOUT_MS)
+        call(client, Action(DOUBLE.name, ProducerId, RenewLease, "client"), ProducerId(producer=1), TIMEOUT_MS)
 
 
 def test_no_answer_in_time(client: flight.FlightClient) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -149,7 +150,7 @@ def test_our_own_clients_send_it_with_every_call(server: Recording, secured: Sec
 def test_a_server_elsewhere_needs_clients_that_prove_who_they_are(secured: Security) -> None:
     with pytest.raises(InvalidConfig, match=r"0\.0\.0\.0.*without security"):
         Recording(NO_SECURITY, "0.0.0.0")
-    started = Recording(secured, "0.0.0.0")
+    started = Recording(replace(secured, token_in_clear=True), "0.0.0.0")
     try:
         with secured.client(f"127.0.0.1:{started.port}") as client:
             assert answered(client)

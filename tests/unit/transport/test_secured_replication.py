@@ -13,7 +13,7 @@ import pytest
 from msgspec.structs import replace
 
 from spark_replication.config import settings_from
-from spark_replication.errors import AuthenticationFailed, ReplicationError
+from spark_replication.errors import AuthenticationFailed, ReplicationError, error_of
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.replication import (
     ChallengeFrame,
@@ -34,7 +34,7 @@ from spark_replication.transport.token import Token
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
-from tests.unit.transport.test_security import SECRET, token_settings
+from tests.unit.transport.test_security import SECRET, broker_settings, token_settings
 from tests.unit.transport.test_tls_channel import Corked
 
 ORDERS = TopicPartition("orders", 0)
@@ -52,6 +52,9 @@ class Modes:
         mutual = tls_settings(self.ours, self.broker, mutual=True)
         both = {**tls_settings(self.ours, self.broker), **token, "security.mode": "tls"}
         self.token, self.mutual, self.both = map(self._read, (token, mutual, both))
+        self.token_and_own, self.mutual_and_own = (
+            self._read({**each, **broker_settings(directory)}) for each in (token, mutual)
+        )
         other = directory / "other"
         other.mkdir()
         self.other_token = self._read(token_settings(other, OTHER_SECRET))
@@ -80,7 +83,7 @@ def all_answered(leader: Broker, count: int) -> None:
     eventually(lambda: len(answers) == count, f"{count} acknowledgements")
 
 
-@pytest.mark.parametrize("mode", ["token", "mutual", "both"])
+@pytest.mark.parametrize("mode", ["token", "mutual", "both", "token_and_own", "mutual_and_own"])
 def test_what_is_acknowledged_is_the_same_on_every_replica(brokers: Brokers, modes: Modes, mode: str) -> None:
     found = started(brokers, *[getattr(modes, mode)] * 3)
     all_answered(found[0], 2_000)
@@ -92,6 +95,26 @@ def test_what_is_acknowledged_is_the_same_on_every_replica(brokers: Brokers, mod
     files = [broker.files(ORDERS) for broker in found]
     assert len(files[0]) > 4, "several segments"
     assert files[0] == files[1] == files[2]
+
+
+@pytest.mark.parametrize("mode", ["token", "mutual"])
+def test_who_has_what_clients_have_alone_does_not_follow(brokers: Brokers, modes: Modes, mode: str) -> None:
+    with_own = getattr(modes, f"{mode}_and_own")
+    leader, _ = started(brokers, with_own, with_own)
+    all_answered(leader, 5)
+    stranger = socket.create_connection(("127.0.0.1", leader.replication.port), timeout=TIMEOUT_S)
+    with stranger, pytest.raises(AuthenticationFailed, match=r"security\.broker\.token\.file"):
+        hello_as_client(stranger, getattr(modes, mode))
+    all_answered(leader, 5)
+
+
+def hello_as_client(connection: socket.socket, security: Security) -> None:
+    channel = security.connected(connection, "127.0.0.1", TIMEOUT_S)
+    receiver = FrameReceiver(channel, 1 << 20)
+    introduce(channel, receiver, PLAIN_HELLO, security.followers_token, TIMEOUT_S)
+    heard = receiver.receive_first(lambda: None)
+    assert isinstance(heard, ErrorFrame)
+    raise error_of(heard.error, heard.message)
 
 
 @pytest.mark.parametrize("mode", ["token", "mutual"])

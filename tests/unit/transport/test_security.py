@@ -27,6 +27,14 @@ def token_settings(directory: Path, secret: str = SECRET) -> dict[str, Any]:
     return {"security.mode": "token", "security.token.file": str(file)}
 
 
+def broker_settings(directory: Path) -> dict[str, Any]:
+    """What no client has."""
+    file = directory / "broker-token"
+    file.touch(mode=0o600)
+    file.write_text("of-brokers-alone\n")
+    return {"security.broker.token.file": str(file)}
+
+
 class Party:
     """A directory with a CA, a certificate, and a token."""
 
