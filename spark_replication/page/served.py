@@ -45,7 +45,9 @@ class ServedPage:
         self._bootstrap = bootstrap
         self._settings = settings
         # The page has no TLS or token of its own: without a token nobody beyond this host may see it.
-        self._host = host if settings.security_token_file else LOOPBACK
+        is_encrypted = settings.security_mode == "tls"
+        may_leave = settings.security_token_file and (is_encrypted or settings.security_token_in_clear)
+        self._host = host if may_leave else LOOPBACK
         #: Its file `page` tells other processes the page's URL (empty if it is not served), and the pid of its guard.
         #: The next guard serves the page at the same port.
         self._directory = directory

@@ -67,10 +67,12 @@ class PageServer:
 
     @classmethod
     def start(cls, cluster: Cluster, *, host: str, port: int, security: Security) -> PageServer:
-        """Serve the page at this host, which is loopback unless there is a token, and port, 0 for any that is free.
-        Raises StartFailed if that port cannot be had."""
+        """Serve the page at this host and port, 0 for any that is free. The host is loopback, unless there is a token
+        that may be sent there. Raises StartFailed if that port cannot be had."""
         if security.token is None:
             require_loopback(host, "the page is for loopback alone without a token. Set security.token.file")
+        elif not is_loopback(host):
+            security.require_may_bind(host)
         family = socket.AF_INET6 if ":" in host else socket.AF_INET
         listener = socket.socket(family, socket.SOCK_STREAM)
         try:

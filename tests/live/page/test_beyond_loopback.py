@@ -47,7 +47,7 @@ def own_address() -> str:
 
 @pytest.fixture(scope="module")
 def secured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    return token_settings(tmp_path_factory.mktemp("secret"))
+    return {**token_settings(tmp_path_factory.mktemp("secret")), "security.token.in.clear": True}
 
 
 @pytest.fixture(scope="module")
@@ -116,6 +116,23 @@ def test_without_a_token_it_does_not_start(tmp_path: Path, own_address: str, *, 
                 process.kill()  # one that serves all the same is open to everybody
         assert (process.returncode, said, told.count("\n")) == (1, "", 1), told
         assert f"host '{host}' is {host}, beyond this host: the page is for loopback alone without a token" in told
+
+
+def test_a_token_is_not_asked_for_in_the_clear(tmp_path: Path, own_address: str) -> None:
+    with page_command("127.0.0.1:1", own_address, token_settings(tmp_path)) as process:
+        try:
+            said, told = process.communicate(timeout=REFUSED_S)
+        finally:
+            process.kill()
+    assert (process.returncode, said) == (1, "")
+    assert "over the network in the clear" in told
+    page = ServedPage("127.0.0.1:1", settings_from(token_settings(tmp_path)), host=own_address, directory=tmp_path)
+    try:
+        assert page.wait_known(TIMEOUT_S) is not None
+        assert page.url is not None
+        assert urlsplit(page.url).hostname == "127.0.0.1"
+    finally:
+        page.stop()
 
 
 def test_whoever_runs_a_cluster_without_a_token_serves_it_on_its_own_host_alone(
