@@ -192,7 +192,7 @@ class BarrierJobs:
         return self._jvm.answer(ask, {})
 
     def are_to_go(self, executors: Collection[str]) -> frozenset[str]:
-        """Those that are being decommissioned. Such an executor waits until its tasks end, and Spark's own
+        """Which of these are being decommissioned. Such an executor waits until its tasks end, and Spark's own
         forceKillTimeout asks a standalone Master in vain to kill it."""
 
         def ask() -> frozenset[str]:
