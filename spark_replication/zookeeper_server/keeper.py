@@ -83,12 +83,17 @@ class Keeper:
         use.begin(time.monotonic() + timeout_s)
         try:
             found = EmbeddedZooKeeper.start(path, timeout_s, servers)
+        except BaseException:
+            use.end()
+            raise
+        try:
             _protect(found, login)
             watchdog = Watchdog(path, unused_s)
             watchdog.begin()
             keeper = cls(found, use, free_bytes_min, watchdog)
         except BaseException:
             use.end()
+            _stop_unused(found)
             raise
         keeper._thread.start()
         return keeper
@@ -137,11 +142,7 @@ class Keeper:
     def stop(self) -> bool:
         """Leave, and stop the servers unless others use them. Returns whether they were stopped."""
         self.leave()
-        with unused(self.directory) as is_unused:
-            if is_unused:
-                self._zookeeper.stop()
-                self._watchdog.stop()
-        return is_unused
+        return _stop_unused(self._zookeeper, self._watchdog)
 
     # On the keeper's thread
 
@@ -221,6 +222,15 @@ class Keeper:
             f"{free_mib} MiB are free at {self.directory}, less than {least_mib}: ZooKeeper ends when its disk is "
             "full. Free some, or set a retention.bytes"
         )
+
+
+def _stop_unused(zookeeper: EmbeddedZooKeeper, watchdog: Watchdog | None = None) -> bool:
+    with unused(zookeeper.directory) as is_unused:
+        if is_unused:
+            zookeeper.stop()
+            if watchdog is not None:
+                watchdog.stop()
+    return is_unused
 
 
 def _protect(zookeeper: EmbeddedZooKeeper, login: Login) -> None:

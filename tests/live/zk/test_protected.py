@@ -22,6 +22,7 @@ from spark_replication.zk.operations import (
 )
 from spark_replication.zk.protecting import protect
 from spark_replication.zk.session import NotPermitted, Session
+from spark_replication.zookeeper_server import keeper as keeper_module
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from spark_replication.zookeeper_server.keeper import Keeper
 
@@ -145,3 +146,24 @@ def test_nobody_else_writes_anywhere_in_an_embedded_one(connect: Connect, tmp_pa
                     assert top.commit_now((Create(path, b"x" * 1_000),)) == REFUSED, path
         finally:
             keeper.stop()
+
+
+def test_who_cannot_protect_what_it_has_started_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(_session: Session) -> None:
+        raise NotPermitted("another login has it")
+
+    monkeypatch.setattr(keeper_module, "protect_all", refused)
+    with pytest.raises(NotPermitted):
+        Keeper.start(tmp_path, 60, login=OURS)
+    found = EmbeddedZooKeeper.found_in(tmp_path)
+    assert found is not None
+    assert not found.alive()
+    used = Keeper.start(tmp_path, 60)
+    try:
+        with pytest.raises(NotPermitted):
+            Keeper.start(tmp_path, 60, login=OURS)
+        assert found.alive(), "others use it"
+    finally:
+        used.stop()
