@@ -56,6 +56,11 @@ $(VENV)/.tested: $(VENV)/.stamp
 	@$(call install,.[test])
 	@touch $@
 
+# What draws charts.
+$(VENV)/.charts: $(VENV)/.stamp
+	@$(call install,.[notebook])
+	@touch $@
+
 # uv takes half of pip's time. It reads neither pip's settings nor its certificates: where it cannot install, pip can.
 define install
 $(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off '$(UV)' && \
@@ -91,8 +96,7 @@ browser:
 	{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq chromium fonts-dejavu-core; } \
 	    >$(VENV)/chromium.log 2>&1 </dev/null || { cat $(VENV)/chromium.log >&2; exit 1; }
 
-# With what tests need: it draws charts.
-bench: $(VENV)/.tested
+bench: $(VENV)/.charts
 	@exec $(BIN)/spark-replication bench all $(if $(QUICK),--quick) $(ARGS)
 
 fresh: $(VENV)/.tested

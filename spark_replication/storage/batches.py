@@ -42,7 +42,9 @@ from spark_replication.storage.index import ENTRY_BYTES, Buffer, IndexEntry, dec
 from spark_replication.storage.ipc_message import is_plain_batch
 
 SCHEMAS_REMEMBERED = 1_000
-ROWS_MAX = (1 << 31) - 1  # of a batch, whose bytes do not bound it: rows of a null column take none
+# Of a batch, whose bytes do not bound it: rows of a null column take none, and readers fill columns that it lacks.
+ROWS_MAX = 16 << 20
+NULLS = 64  # of which what a null takes is counted
 UNLOCKED_BYTES_MIN = 512 << 10
 
 
@@ -85,6 +87,8 @@ class TopicSchema:
         self.versions = (newest, *(_first_columns(newest, count) for count in reversed(earlier_columns)))
         #: The message of the newest version, with which its segments begin.
         self.head = schema_to_bytes(newest)
+        #: What a row takes in each column where that is null.
+        self.null_bytes = tuple(pa.nulls(NULLS, field.type).nbytes / NULLS for field in newest)
 
 
 @lru_cache(SCHEMAS_REMEMBERED)
@@ -170,6 +174,9 @@ def prepare(
         _refuse_over(batch_bytes_max, decoded, batch.num_rows, "with its dictionaries decoded")
     stored = in_a_version(batch, topic)
     if stored.num_columns < topic.width:
+        # Before that much is taken: a few bytes of booleans have millions of rows.
+        lacking = batch.num_rows * sum(topic.null_bytes[stored.num_columns :])
+        _refuse_over(batch_bytes_max, int(lacking), batch.num_rows, "in the columns that it lacks")
         stored = filled(stored, range(topic.width), topic.newest)
     try:
         message = stored.serialize() if compression == "none" else _compressed(stored, compression)

@@ -43,7 +43,8 @@ class Plan(NamedTuple):
     sizes: Sequence[int]
     partitions: Sequence[int]
     spark_rows: int
-    spark_rounds: int
+    #: Of what takes long: outages, after which brokers catch up, and Spark.
+    long_rounds: int
     #: After which ZooKeeper gives up who is silent, where that is waited for.
     session_ms: int
     idle_s: float
@@ -82,7 +83,7 @@ FULL = Plan(
     sizes=(4 * KIB, 64 * KIB, MIB),
     partitions=(1, 16, 512),
     spark_rows=2_000_000,
-    spark_rounds=5,
+    long_rounds=5,
     session_ms=Settings().zookeeper_session_ms,
     idle_s=10.0,
     many=10_000,
@@ -100,7 +101,7 @@ QUICK = Plan(
     sizes=(64 * KIB,),
     partitions=(1,),
     spark_rows=400_000,
-    spark_rounds=2,
+    long_rounds=2,
     session_ms=3_000,
     idle_s=5.0,
     many=1_000,
@@ -198,7 +199,7 @@ def _consumed(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator
 
 
 def _met(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
-    for found in outage.outage(sides, plan.outages, rounds=plan.rounds, progress=progress):
+    for found in outage.outage(sides, plan.outages, rounds=plan.long_rounds, progress=progress):
         of = f"{found.led:,} of {found.partitions:,} partitions"
         for name, ours, theirs, ratio in (
             ("have a new leader", found.elected_ms, found.kafka_elected_ms, found.elected_ratio),
@@ -212,11 +213,11 @@ def _through_spark(sides: Sequence[Side], plan: Plan, progress: Progress) -> Ite
 
     peer = None
     for kafka in sides[1:]:
-        for number in range(1 + plan.spark_rounds):
+        for number in range(1 + plan.long_rounds):
             kafka.create(f"bench-{number}", SPARK_PARTITIONS, {})
         jars = sorted(connector_jars(progress).glob("*.jar"))
         peer = spark.Kafka(kafka.bootstrap, ",".join(map(str, jars)))
-    sizes = {"rows": plan.spark_rows, "partitions": SPARK_PARTITIONS, "rounds": plan.spark_rounds}
+    sizes = {"rows": plan.spark_rows, "partitions": SPARK_PARTITIONS, "rounds": plan.long_rounds}
     measured = spark.measure(master=SPARK_MASTER, kafka=peer, progress=progress, **sizes)
     found = {each.what: each.mb_per_s for each in measured}
     for what in ("write", "read", "stream"):

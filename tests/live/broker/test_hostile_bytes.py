@@ -1,4 +1,4 @@
-"""A real broker process, and ten thousand malformed requests at both of its ports: it refuses each with an error that
+"""A real broker process, and ten thousand malformed frames and three thousand calls: it refuses each with an error that
 has a name, serves the next good one, and is no larger for it."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.unit.transport.hostile import any_of, damaged, garbage
 pytestmark = pytest.mark.live
 
 SEED = int(os.environ.get("HOSTILE_SEED", "20261121"))
-FRAMES = 7_000
+FRAMES = 10_000
 REQUESTS = 2_900
 STREAMS = 100
 GOOD_EVERY = 1_000

@@ -237,3 +237,21 @@ def test_a_schema_comes_back_and_rubbish_is_named() -> None:
     for rubbish in (b"", b"rubbish", bytes(64), schema_to_bytes(TOPIC)[:40]):
         with pytest.raises(CorruptLog, match="there holds no Arrow schema"):
             schema_from_bytes(rubbish, "there")
+
+
+def test_what_lacks_columns_is_refused_before_their_nulls_take_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A few bytes of booleans are many rows."""
+    columns = [pa.field("flag", pa.bool_()), *(pa.field(f"c{number}", pa.int64()) for number in range(100))]
+    topic = TopicSchema(pa.schema(columns), (1,))
+    batch = pa.record_batch([pa.nulls(80_000, pa.bool_())], schema=pa.schema(columns[:1]))
+    monkeypatch.setattr(batches, "filled", None)  # whoever fills it, fails
+    with pytest.raises(BatchTooLarge, match="in the columns that it lacks"):
+        prepare(batch, topic, batch_bytes_max=8 << 20)
+
+
+def test_a_batch_that_lacks_columns_is_stored_with_nulls_there() -> None:
+    newest = pa.schema([("flag", pa.bool_()), ("words", pa.list_(pa.string())), ("nothing", pa.null())])
+    batch = pa.record_batch([pa.array([True, False])], schema=pa.schema([("flag", pa.bool_())]))
+    stored = prepare(batch, TopicSchema(newest, (1,)), batch_bytes_max=8 << 20)
+    found = pa.ipc.read_record_batch(pa.py_buffer(stored.message), newest)
+    assert found.to_pylist() == [{"flag": flag, "words": None, "nothing": None} for flag in (True, False)]
