@@ -7,10 +7,11 @@ and whose calls it takes.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
 
 import msgspec
@@ -31,6 +32,8 @@ from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.transport.meter import CALL, UNKNOWN, Meter
 from spark_replication.transport.security import Security
+
+log = logging.getLogger(__name__)
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin
 _NOT_CONNECTED = "failed to connect"  # then nothing was sent
@@ -55,6 +58,14 @@ def handled_of(action: Action[Asked, Told], handler: Callable[[Asked, str], Told
     return Handled(action, handler)
 
 
+class _NoSchemas(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """GetSchema is refused before it is begun: pyarrow would send the traceback of whatever refuses it."""
+
+    def start_call(self, info: flight.CallInfo, headers: object) -> None:
+        if info.method == flight.FlightMethod.GET_SCHEMA:
+            _refuse("get_schema")
+
+
 class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Serves from birth."""
 
@@ -70,6 +81,7 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         self.meter = meter = Meter((*self._actions, UNKNOWN, *kinds))
         try:
             serving = security.serving(lambda error: meter.refused(CALL, error.code))
+            serving["middleware"]["schemas"] = _NoSchemas()
             super().__init__(security.location(f"{host}:{port}"), **serving)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise StartFailed(f"no Flight server on {host}:{port}: {error}. Is the port in use?") from error
@@ -90,6 +102,25 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]
 
+    # What is not served: pyarrow's own refusals have a traceback in them.
+
+    def do_put(self, context: flight.ServerCallContext, *_: Any) -> None:
+        _refuse("do_put")
+
+    def do_exchange(self, context: flight.ServerCallContext, *_: Any) -> None:
+        _refuse("do_exchange")
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        _refuse("do_get")
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        _refuse("get_flight_info")
+
+    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        _refuse("list_flights")
+
     def stop(self, timeout_s: float) -> None:
         """Takes no new calls, and gives those under way `timeout_s`. A stream that its client holds open ends with the
         process: pyarrow's shutdown would wait for it without end."""
@@ -105,11 +136,22 @@ def host_of(peer: str) -> str:
 
 @contextmanager
 def told_to_client() -> Iterator[None]:
-    """Turns a ReplicationError that is raised within into a Flight error."""
+    """Turns an error that is raised within into a Flight error. pyarrow would send the traceback of any other."""
     try:
         yield
     except ReplicationError as error:
         raise flight.FlightServerError(str(error)) from error
+    except flight.FlightError:
+        raise
+    except Exception as error:
+        log.exception("a call met an error that nobody expected: please report")
+        unexpected = ReplicationError("this process met an error that nobody expected: its log has more")
+        raise flight.FlightServerError(str(unexpected)) from error
+
+
+def _refuse(call: str) -> NoReturn:
+    with told_to_client():
+        raise InvalidRequest(f"{call} is not served here: see WIRE.md")
 
 
 def call(client: flight.FlightClient, action: Action[Asked, Told], request: Asked, timeout_ms: int) -> Told:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
+import pyarrow as pa
 import pytest
 from pyarrow import flight
 
@@ -29,10 +30,17 @@ DOUBLE = Action("double", ProducerId, ProducerId, "client")
 REFUSE = Action("refuse", GetMetadata, Done, "client")
 HANG = Action("hang", InitProducer, Done, "client")
 WHO = Action("who", GetMetadata, Metadata, "client")
+BREAK = Action("break", GetMetadata, Done, "client")
+DESCRIPTOR = flight.FlightDescriptor.for_path("orders", "0")
+ROWS = pa.record_batch({"number": [1]})
 
 
 def refuse(_request: GetMetadata) -> Done:
     raise NotController("the controller is at 127.0.0.1:9. Detail: none. ask there")
+
+
+def breaks(_request: GetMetadata) -> Done:
+    raise ValueError("in /a/path of ours")
 
 
 @pytest.fixture
@@ -54,6 +62,7 @@ def server(release: threading.Event) -> Iterator[ActionServer]:
             handled(DOUBLE, lambda request: ProducerId(producer=request.producer * 2)),
             handled(REFUSE, refuse),
             handled(HANG, hang),
+            handled(BREAK, breaks),
             handled_of(WHO, lambda _asked, caller: Metadata(cluster_id=caller, brokers={}, topics=())),
         ],
         security=NO_SECURITY,
@@ -71,7 +80,7 @@ def client(server: ActionServer) -> Iterator[flight.FlightClient]:
 
 def test_a_request_is_answered(client: flight.FlightClient) -> None:
     assert call(client, DOUBLE, ProducerId(producer=21), TIMEOUT_MS) == ProducerId(producer=42)
-    assert {action.type for action in client.list_actions()} == {"double", "refuse", "hang", "who"}
+    assert {action.type for action in client.list_actions()} == {"double", "refuse", "hang", "who", "break"}
 
 
 def test_a_handler_may_know_who_asks(client: flight.FlightClient) -> None:
@@ -138,3 +147,43 @@ def test_nothing_listens_beyond_loopback(host: str) -> None:
 def test_a_port_that_is_taken(server: ActionServer) -> None:
     with pytest.raises(StartFailed, match=str(server.port)):
         ActionServer("127.0.0.1", [], security=NO_SECURITY, port=server.port)
+
+
+def written(client: flight.FlightClient) -> None:
+    writer, _ = client.do_put(DESCRIPTOR, ROWS.schema)
+    with writer:
+        writer.write_batch(ROWS)
+
+
+def exchanged(client: flight.FlightClient) -> None:
+    writer, reader = client.do_exchange(DESCRIPTOR)
+    with writer:
+        reader.read_chunk()
+
+
+CALLS: dict[str, Callable[[flight.FlightClient], object]] = {
+    "do_put": written,
+    "do_exchange": exchanged,
+    "do_get": lambda client: client.do_get(flight.Ticket(b"x")).read_all(),
+    "get_flight_info": lambda client: client.get_flight_info(DESCRIPTOR),
+    "get_schema": lambda client: client.get_schema(DESCRIPTOR),
+    "list_flights": lambda client: list(client.list_flights()),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_that_is_not_served_is_refused_by_name(client: flight.FlightClient, name: str) -> None:
+    with pytest.raises((flight.FlightError, OSError), match=rf"^INVALID_REQUEST: {name} is not served") as refused:
+        CALLS[name](client)
+    assert "Traceback" not in str(refused.value)
+
+
+def test_an_error_that_nobody_expected_is_logged_and_not_told(
+    client: flight.FlightClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(flight.FlightError, match=r"^UNKNOWN_SERVER_ERROR: ") as refused:
+        list(client.do_action(("break", b"{}")))
+    assert "Traceback" not in str(refused.value)
+    assert "/a/path" not in str(refused.value)
+    (logged,) = [each for each in caplog.records if each.exc_info]
+    assert "ValueError: in /a/path of ours" in str(logged.exc_text or caplog.text)

