@@ -237,6 +237,10 @@ class PutStream:
                 chunk = reader.read_chunk()
             except StopIteration:
                 return
+            except flight.FlightError:
+                raise
+            except (pa.ArrowException, OSError) as error:
+                raise InvalidRequest(f"the stream cannot be read on: {error}") from error
             answer = self._answers.next()
             if answer is None:
                 return

@@ -9,8 +9,10 @@ from typing import Any, NamedTuple
 import msgspec
 import pyarrow as pa
 import pytest
+from pyarrow import flight
 
 from spark_replication.config import Settings
+from spark_replication.errors import InvalidRequest
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicPartition
@@ -131,4 +133,40 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_p
     ]
     assert not any(answer.get("maybe_written") for answer in written)
     assert broker.replica(ORDERS).log.log_end == start + 4
+    brokers.close()
+
+
+@pytest.mark.parametrize(
+    ("broken", "told"),
+    [
+        (pa.ArrowInvalid("bad offsets"), "INVALID_REQUEST: the stream cannot be read on: bad offsets"),
+        (OSError("no message"), "INVALID_REQUEST: the stream cannot be read on: no message"),
+        (flight.FlightCancelledError("the client is gone"), "the client is gone"),
+    ],
+)
+def test_a_stream_that_breaks_ends_with_what_came_before_answered(tmp_path: Path, broken: Exception, told: str) -> None:
+    brokers = Brokers(tmp_path)
+    broker = brokers.start(1)
+    broker.command(ORDERS, 1, (1,))
+
+    def sent() -> Iterator[pa.RecordBatch]:
+        yield rows(0, 2)
+        raise broken
+
+    written = Written()
+    stream = PutStream(
+        lambda _: broker.partitions[ORDERS],
+        lambda: TOPIC,
+        QueueInOrder,
+        Settings(),
+        lambda: 0,
+        lambda: None,
+        room=Room(1 << 20, "room", wait_s=0),
+        meter=Meter([PUT]),
+        traffic=Traffic(),
+    )
+    with pytest.raises(Exception, match=told) as ended:
+        stream.run(Chunks(sent()), written)
+    assert isinstance(ended.value, (InvalidRequest, flight.FlightCancelledError))
+    assert [answer["base_offset"] for answer in written] == [0]
     brokers.close()
