@@ -15,7 +15,7 @@ from spark_replication.model import Scalar
 from spark_replication.process import own_output
 from spark_replication.process.own_output import OwnOutput
 
-_EXTRA = ("partition", "epoch")
+_EXTRA = ("partition", "epoch", "who", "host", "action", "outcome", "asked")
 
 
 class JsonLines(logging.Formatter):

@@ -30,6 +30,7 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import Action, Asked, Told
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.process.freed_memory import keep_freed_memory
+from spark_replication.transport.audit import audited
 from spark_replication.transport.meter import CALL, UNKNOWN, Meter
 from spark_replication.transport.security import Security
 
@@ -94,10 +95,14 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
                 raise InvalidRequest(
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"
                 )
-            if known.action.asker == "cluster":
-                self._security_of_calls.require_of_cluster(context, known.action.name)
-            request = from_json(action.body.to_pybytes(), known.action.request)
-            return [to_json(known.handler(request, host_of(context.peer())))]
+            body, host = action.body.to_pybytes(), host_of(context.peer())
+            who = self._security_of_calls.caller(context)
+            with audited(known.action.name, body, who=who, host=host) as answered:
+                if known.action.asker == "cluster":
+                    self._security_of_calls.require_of_cluster(context, known.action.name)
+                answer = known.handler(from_json(body, known.action.request), host)
+                answered(answer)
+            return [to_json(answer)]
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]

@@ -134,6 +134,16 @@ class Security:
                 given |= {"verify_client": True, "root_certificates": self.tls.ca}
         return given
 
+    def caller(self, context: flight.ServerCallContext) -> str:
+        """Who makes a call, as far as that is proven: the name in a certificate, a client, or a broker, for a guardian
+        or controller, too."""
+        proven = context.get_middleware(CALLER)
+        kind = "anybody" if not self.knows_clients and proven is None else "client"
+        if self.broker_token is not None and proven is not None and proven.is_of_cluster:
+            kind = "broker"
+        name = context.peer_identity().decode(errors="replace")
+        return f"{kind} {name}" if name else kind
+
     def require_of_cluster(self, context: flight.ServerCallContext, what: str) -> None:
         """Raises ClusterAuthorizationFailed if a client makes this call."""
         if self.broker_token is not None and not context.get_middleware(CALLER).is_of_cluster:
