@@ -89,9 +89,10 @@ def test_it_writes_to_leaders_through_their_deaths_and_loses_or_doubles_nothing(
     network: PrivateNetwork, tmp_path: Path
 ) -> None:
     settings = {name: str(value) for name, value in token_settings(tmp_path).items()}
-    settings["security.token.in.clear"] = "true"
     spark = Standalone(tmp_path, network.here, settings=AUTHENTICATED)
-    cluster = Application(tmp_path, spark.url, settings=settings, spark=AUTHENTICATED)
+    cluster = Application(
+        tmp_path, spark.url, settings={**settings, "security.token.in.clear": "true"}, spark=AUTHENTICATED
+    )
     pipeline = None
     try:
         found = cluster.start()
