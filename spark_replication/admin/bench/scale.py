@@ -23,6 +23,7 @@ from spark_replication.core.controller.events import TookOver
 from spark_replication.messages.commands import Command, UpdateMetadata
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.model import encode
+from spark_replication.process.collecting import Collecting
 
 ROUNDS = 3
 
@@ -57,9 +58,14 @@ class Need(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def measure(clusters: Sequence[Cluster], progress: Progress) -> Iterator[Costs]:
-    for cluster in clusters:
-        progress(f"{cluster.partitions:,} partitions on {cluster.brokers} brokers")
-        yield _costs(cluster)
+    collecting = Collecting()  # as in every broker and controller: else Python's collector would be most of it
+    collecting.start()
+    try:
+        for cluster in clusters:
+            progress(f"{cluster.partitions:,} partitions on {cluster.brokers} brokers")
+            yield _costs(cluster)
+    finally:
+        collecting.stop()
 
 
 def _costs(cluster: Cluster) -> Costs:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
+import pytest
+
 from spark_replication.config import settings_from
 from spark_replication.live import own_secrets
 from spark_replication.live.own_secrets import with_own_secrets
@@ -30,19 +32,13 @@ def test_a_login_outlives_security_and_a_brokers_token_does_not(tmp_path: Path) 
     assert settings.security_broker_token_file == "", "no server would ask for it"
 
 
-def test_of_two_that_make_it_at_one_time_the_first_counts(tmp_path: Path) -> None:
-    (tmp_path / "login").write_text("ours:first")
-    real = Path.exists
-
-    def not_yet(path: Path) -> bool:
-        return real(path) and path.name != "login"
-
-    Path.exists = not_yet  # type: ignore[assignment,method-assign]
-    try:
-        own_secrets._make(tmp_path / "login", "ours:second")
-    finally:
-        Path.exists = real  # type: ignore[method-assign]
-    assert (tmp_path / "login").read_text() == "ours:first"
+def test_of_two_that_make_it_at_one_time_the_first_counts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "login"
+    path.write_text("ours:first")
+    with monkeypatch.context() as looked_before:
+        looked_before.setattr(Path, "exists", lambda _path: False)
+        own_secrets._make(path, "ours:second")
+    assert path.read_text() == "ours:first"
     assert [each.name for each in tmp_path.iterdir()] == ["login"]
 
 
