@@ -36,7 +36,8 @@ class BearerCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyar
         shown = [value for name, values in headers.items() if name.lower() == AUTHORIZATION for value in values]
         if self._brokers is not None and self._brokers.admits(shown):
             return Caller(is_of_cluster=True)
-        if self._clients.admits(shown) if self._clients is not None else not shown:
+        is_client = not shown if self._clients is None else self._clients.admits(shown)
+        if is_client:
             return Caller(is_of_cluster=self._brokers is None)
         what = "another token than this cluster's" if shown else "no token"
         error = AuthenticationFailed(

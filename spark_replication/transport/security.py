@@ -137,11 +137,11 @@ class Security:
     def caller(self, context: flight.ServerCallContext) -> str:
         """Who makes a call, as far as that is proven: the name in a certificate, a client, or a broker, for a guardian
         or controller, too."""
-        proven = context.get_middleware(CALLER)
-        kind = "anybody" if not self.knows_clients and proven is None else "client"
-        if self.broker_token is not None and proven is not None and proven.is_of_cluster:
+        proven, name = context.get_middleware(CALLER), context.peer_identity().decode(errors="replace")
+        if self.broker_token is not None and proven.is_of_cluster:
             kind = "broker"
-        name = context.peer_identity().decode(errors="replace")
+        else:
+            kind = "client" if self.knows_clients else "anybody"
         return f"{kind} {name}" if name else kind
 
     def require_of_cluster(self, context: flight.ServerCallContext, what: str) -> None:
