@@ -31,6 +31,7 @@ FILE = "page"  # in the directory of the process that guards it
 LOG_FILE = "page.log"
 RESTART_S = 2.0
 STOP_S = 5.0
+KILLED_S = 5.0  # in which one that was killed is gone, however busy the machine is
 PORT_WAIT_S = 3.0  # for the port of a page whose guard was killed: that page ends by itself
 POLL_S = 0.05
 REFUSED = 1  # the exit code of page.process if the page cannot be served: the last line of its log says why
@@ -83,7 +84,7 @@ class ServedPage:
             if process is not None and self._thread.is_alive():
                 log.warning("the page's process has not ended in %.0f s: killing it", STOP_S)
                 process.kill()
-                self._thread.join(STOP_S)
+                self._thread.join(KILLED_S)
         self._url = None
 
     # On the thread of its own
