@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from spark_replication.admin.bench import ack, consume, failover, idle, outage, produce, replicate, takeover
+from spark_replication.admin.bench import ack, beside, consume, failover, idle, outage, produce, replicate, takeover
 from spark_replication.admin.bench.kafka.jars import VERSION, connector_jars
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.admin.bench.report import Machine, Report, Row, Section, this_machine, write
@@ -306,8 +306,9 @@ COMPARED: Sequence[tuple[str, str, Callable[[Sequence[Side], Plan, Progress], It
     ("Acknowledge", f"{_ALIKE}; one row at a time, each when it is due, lingering for no other.", _acknowledged),
     (
         "Acknowledge while others work",
-        f"{_ALIKE}; meanwhile, as fast as each side does it, one reader reads another topic of 192 MiB again and again "
-        "(catch-up), or a replica of each of its three partitions moves to another broker and back (reassignment).",
+        f"{_ALIKE}; meanwhile, as fast as each side does it, one reader reads another topic of {beside.MIB} MiB again "
+        f"and again (catch-up), or a replica of each of its {beside.ROWS.partitions} partitions moves to another "
+        "broker and back (reassignment).",
         _acknowledged_beside,
     ),
     ("Consume", "What was written a moment before; one reader, in a process of its own.", _consumed),

@@ -9,7 +9,8 @@ import msgspec
 
 from spark_replication.admin.bench import consuming, moving, pacing, producing, rereading, resuming
 from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S, session_with, stored
-from spark_replication.admin.bench.side import REPLICAS, Paced, Rows
+from spark_replication.admin.bench.replicate import BROKERS
+from spark_replication.admin.bench.side import Paced, Rows
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import Scalar, TopicPartition
 
@@ -28,7 +29,7 @@ class Ours:
     def pids(self) -> tuple[int, ...]:
         return tuple(broker.pid for broker in self._cluster.brokers.values())
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = REPLICAS) -> None:
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = BROKERS) -> None:
         self._cluster.admin.create_topic(
             topic, producing.SCHEMA, partitions=partitions, replication_factor=replicas, config=config
         )

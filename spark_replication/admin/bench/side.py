@@ -7,11 +7,11 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from spark_replication.admin.bench.replicate import BROKERS
 from spark_replication.model import Scalar
 
 #: What goes on beside a measurement. reassignment: replicas move from one broker to another.
 Meanwhile = Literal["nothing", "catch-up", "reassignment"]
-REPLICAS = 3
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +47,7 @@ class Side(Protocol):
     def pids(self) -> tuple[int, ...]:
         """The brokers'."""
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = REPLICAS) -> None: ...
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = BROKERS) -> None: ...
 
     def delete(self, topic: str) -> None: ...
 

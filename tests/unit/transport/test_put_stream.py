@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ from spark_replication.transport.limits import Room
 from spark_replication.transport.meter import PUT, Meter, Traffic
 from spark_replication.transport.put_stream import PutStream, QueueInOrder
 from tests.unit.storage.storage_stories import SCHEMA, TOPIC, WIDENED, WIDER, rows
-from tests.unit.transport.replicas import Brokers
+from tests.unit.transport.replicas import Broker, Brokers
 
 ORDERS = TopicPartition("orders", 0)
 
@@ -47,6 +47,20 @@ class Written(list[dict[str, Any]]):
         self.append(msgspec.json.decode(data))
 
 
+def stream_to(broker: Broker, schema: Callable[[], TopicSchema]) -> PutStream:
+    return PutStream(
+        lambda _: broker.partitions[ORDERS],
+        schema,
+        QueueInOrder,
+        Settings(),
+        lambda: 0,
+        lambda: None,
+        room=Room(1 << 20, "room", wait_s=0),
+        meter=Meter([PUT]),
+        traffic=Traffic(),
+    )
+
+
 def test_an_open_stream_is_served_in_the_version_that_the_broker_knows_by_then(tmp_path: Path) -> None:
     brokers = Brokers(tmp_path)
     broker = brokers.start(1)
@@ -62,17 +76,7 @@ def test_an_open_stream_is_served_in_the_version_that_the_broker_knows_by_then(t
         yield rows(4, 2)
 
     written = Written()
-    stream = PutStream(
-        lambda _: broker.partitions[ORDERS],
-        lambda: schemas[-1],
-        QueueInOrder,
-        Settings(),
-        lambda: 0,
-        lambda: None,
-        room=Room(1 << 20, "room", wait_s=0),
-        meter=Meter([PUT]),
-        traffic=Traffic(),
-    )
+    stream = stream_to(broker, lambda: schemas[-1])
     stream.run(Chunks(sent()), written)
     assert [answer.get("base_offset") for answer in written] == [0, None, 2, 4]
     assert (written[1]["error"], written[1]["retriable"], written[1]["maybe_written"]) == (
@@ -154,17 +158,7 @@ def test_a_stream_that_breaks_ends_with_what_came_before_answered(tmp_path: Path
         raise broken
 
     written = Written()
-    stream = PutStream(
-        lambda _: broker.partitions[ORDERS],
-        lambda: TOPIC,
-        QueueInOrder,
-        Settings(),
-        lambda: 0,
-        lambda: None,
-        room=Room(1 << 20, "room", wait_s=0),
-        meter=Meter([PUT]),
-        traffic=Traffic(),
-    )
+    stream = stream_to(broker, lambda: TOPIC)
     with pytest.raises(Exception, match=told) as ended:
         stream.run(Chunks(sent()), written)
     assert isinstance(ended.value, (InvalidRequest, flight.FlightCancelledError))

@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 
 from spark_replication.admin.bench.kafka import performance
 from spark_replication.admin.bench.kafka.nodes import KafkaCluster
-from spark_replication.admin.bench.side import REPLICAS, Paced, Rows
+from spark_replication.admin.bench.replicate import BROKERS
+from spark_replication.admin.bench.side import Paced, Rows
 from spark_replication.model import Scalar
 
 
@@ -24,7 +25,7 @@ class Theirs:
     def pids(self) -> tuple[int, ...]:
         return self._cluster.pids
 
-    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = REPLICAS) -> None:
+    def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = BROKERS) -> None:
         self._cluster.create_topic(topic, partitions, replicas, {**config, "file.delete.delay.ms": 0})
 
     def delete(self, topic: str) -> None:
