@@ -170,7 +170,7 @@ class LeaderLink:
             channel = client.security.connected(connection, address[0], HELLO_TIMEOUT_S)
             receiver = FrameReceiver(channel, client.frame_bytes_max)
             hello = HelloFrame(cluster_id=client.cluster_id, broker_id=client.broker, broker_epoch=self._broker_epoch)
-            introduce(channel, receiver, hello, client.security.followers_token, HELLO_TIMEOUT_S)
+            introduce(channel, receiver, hello, client.security.cluster_token, HELLO_TIMEOUT_S)
             channel.setblocking(False)
         except (OSError, ReplicationError) as error:
             connection.close()

@@ -216,7 +216,7 @@ class ReplicationServer:
         self.loop.post(joining.begin)
 
     def _token_of(self, hello: HelloFrame | ClientFrame) -> Token | None:
-        return self.security.followers_token if isinstance(hello, HelloFrame) else self.security.token
+        return self.security.cluster_token if isinstance(hello, HelloFrame) else self.security.token
 
     def _require_own_cluster(self, hello: HelloFrame | ClientFrame) -> None:
         if hello.cluster_id == self.cluster_id:

@@ -93,6 +93,11 @@ class Security:
         """The same, for one cluster: calls are for this cluster only, and servers belong to it."""
         return replace(self, cluster=cluster)
 
+    @property
+    def cluster_token(self) -> Token | None:
+        """What brokers, controllers and guardians show, or prove that they know. A client has its own here."""
+        return self.broker_token or self.token
+
     # Flight
 
     def location(self, address: str) -> str:
@@ -108,8 +113,8 @@ class Security:
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         )
         middleware: list[flight.ClientMiddlewareFactory] = [ClusterHeader(self.cluster)]
-        if (own := self.broker_token or self.token) is not None:
-            middleware.append(BearerHeader(own))
+        if self.cluster_token is not None:
+            middleware.append(BearerHeader(self.cluster_token))
         given: dict[str, Any] = {"generic_options": [*keepalive, *options], "middleware": middleware}
         if self.tls is not None:
             given["tls_root_certs"] = self.tls.ca
@@ -152,11 +157,6 @@ class Security:
             )
 
     # Replication
-
-    @property
-    def followers_token(self) -> Token | None:
-        """What a follower proves that it knows."""
-        return self.broker_token or self.token
 
     def connected(self, connection: socket.socket, host: str, timeout_s: float) -> Channel:
         """The channel over a connection to a leader that was dialled as `host`."""

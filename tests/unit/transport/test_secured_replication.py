@@ -111,7 +111,7 @@ def test_who_has_what_clients_have_alone_does_not_follow(brokers: Brokers, modes
 def hello_as_client(connection: socket.socket, security: Security) -> None:
     channel = security.connected(connection, "127.0.0.1", TIMEOUT_S)
     receiver = FrameReceiver(channel, 1 << 20)
-    introduce(channel, receiver, PLAIN_HELLO, security.followers_token, TIMEOUT_S)
+    introduce(channel, receiver, PLAIN_HELLO, security.cluster_token, TIMEOUT_S)
     heard = receiver.receive_first(lambda: None)
     assert isinstance(heard, ErrorFrame)
     raise error_of(heard.error, heard.message)
