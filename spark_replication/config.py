@@ -293,6 +293,20 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             "served with a token alone"
         ),
     ] = field(name="security.token.in.clear", default=False)
+    security_super_users: Annotated[
+        str,
+        Meta(
+            description="principals that may do what clients may, by commas: with them, every other principal may do "
+            "only what security.acls grants; empty = whoever is let in may do all of it"
+        ),
+    ] = field(name="security.super.users", default="")
+    security_acls: Annotated[
+        str,
+        Meta(
+            description="who may do what: `alice write topic orders; bob read prefix orders-; carol alter cluster`. "
+            "Holds until `spark-replication acls` changes them"
+        ),
+    ] = field(name="security.acls", default="")
     security_tls_certificate_file: Annotated[
         str, Meta(description="PEM: this process's certificate, for the host that others dial, and what signed it")
     ] = field(name="security.tls.certificate.file", default="")
@@ -356,12 +370,13 @@ def _names(kind: type[TopicSettings]) -> Mapping[str, str]:
 
 TOPIC_SETTINGS = frozenset(_names(TopicSettings))
 
-# The settings that hold while those of the cluster cannot be read: none of them can lose a record.
+# The settings that hold while those of the cluster cannot be read: none of them can lose a record, or let anybody in.
 LOSSLESS: Mapping[str, Scalar] = {
     "retention.ms": -1,
     "retention.bytes": -1,
     "unclean.recovery.strategy": "manual",
     "unclean.leader.election.enable": False,
+    "security.acls": "",
 }
 
 # The cluster's settings that a running broker applies. All others stay as they were when its process started.

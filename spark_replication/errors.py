@@ -141,9 +141,15 @@ class AuthenticationFailed(ReplicationError):
 
 
 class ClusterAuthorizationFailed(ReplicationError):
-    """Only brokers, controllers and guardians may ask for this, and a client did."""
+    """Whoever asked has no such right on the cluster. Some requests are of brokers, controllers and guardians alone."""
 
     code = "CLUSTER_AUTHORIZATION_FAILED"
+
+
+class TopicAuthorizationFailed(ReplicationError):
+    """Whoever asked has no such right on the topic."""
+
+    code = "TOPIC_AUTHORIZATION_FAILED"
 
 
 class ElectionNotNeeded(ReplicationError):

@@ -35,6 +35,7 @@ from spark_replication.client.replica_sizes import (
 )
 from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.client.topic_pages import topics_by_pages
+from spark_replication.core.law.acls import parsed_acls
 from spark_replication.core.moves.moves import Plan
 from spark_replication.core.moves.planning import Goal, named_partition, plan_for
 from spark_replication.errors import (
@@ -49,6 +50,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
+    DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
     DESCRIBE_PAGE,
     DESCRIBE_REPLICAS,
@@ -69,15 +71,18 @@ from spark_replication.messages.observing import DescribePage, GetMetrics, Metri
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
+    ChangeAcls,
     Configure,
     CreateTopic,
     DeleteTopic,
+    DescribeAcls,
     ElectionKind,
     ElectLeaders,
     Reassign,
     RemovePartitions,
     Request,
     RequestAnswer,
+    ToldAcls,
     WidenTopic,
 )
 from spark_replication.model import BrokerId, Scalar
@@ -191,6 +196,29 @@ class Admin:
         """Change settings of a topic, or of the cluster with None. A setting that is None is removed: what is set for
         the cluster holds again, or the default."""
         self._ask(Configure(topic=topic, settings=dict(settings)), Deadline(self._deadline_ms))
+
+    def acls(self) -> ToldAcls:
+        """Who may do what, and who may do everything."""
+        deadline = Deadline(self._deadline_ms)
+
+        def ask() -> ToldAcls:
+            address = self._controller(deadline)
+            return self._routes.call(address, DESCRIBE_ACLS, DescribeAcls(), deadline.within_ms(TRY_MS))
+
+        return persistently(ask, deadline)
+
+    def add_acls(self, *acls: str) -> None:
+        """Let principals do something: `alice write topic orders`, `bob read prefix orders-`, `carol alter cluster`, or
+        `* describe cluster` for everybody who is let in. One that is there stays. They hold at once at the controller,
+        and at brokers as soon as it has told them."""
+        self._change_acls(ChangeAcls(add=parsed_acls(acls)))
+
+    def remove_acls(self, *acls: str) -> None:
+        """Take back what `add_acls` gave. One that is not there is no error."""
+        self._change_acls(ChangeAcls(remove=parsed_acls(acls)))
+
+    def _change_acls(self, request: ChangeAcls) -> None:
+        self._ask(request, Deadline(self._deadline_ms))
 
     def elect_leaders(
         self,

@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import msgspec
 
 from spark_replication.config import LIVE_ON_BROKERS, LOSSLESS, Settings, settings_from, with_topic
+from spark_replication.core.law.acls import SETTING as ACLS
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
@@ -96,6 +97,8 @@ class BrokerLoop:
         self._carried_out = 0
         #: Whether this process has heard of the cluster's settings.
         self._configured = False
+        #: Who may do what (core.law.acls). None until it has heard of that.
+        self.acls: str | None = None
         #: Controller epoch and number of the newest UpdateMetadata.
         self._metadata_told = (-1, 0)
 
@@ -519,6 +522,7 @@ class BrokerLoop:
     def _configure(self, of_cluster: Mapping[str, Scalar]) -> None:
         """Lay the cluster's settings over those of this process."""
         self._configured = True
+        self.acls = str(of_cluster.get(ACLS, self._defaults[ACLS]))
         live = {name: value for name, value in of_cluster.items() if name in LIVE_ON_BROKERS}
         settings = settings_from(self._defaults, live)
         if settings != self._settings:

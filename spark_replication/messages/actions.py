@@ -1,14 +1,17 @@
-"""Every request that is a Flight action, with its name on the wire and the type of its answer.
+"""Every request that is a Flight action: its name on the wire, the type of its answer, and who may ask.
 
 No other module knows these names.
 """
 
 from __future__ import annotations
 
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
+from spark_replication.messages.acls import Need, Right
 from spark_replication.messages.commands import (
     CommandAnswer,
     GetReplicaLogInfo,
@@ -35,6 +38,7 @@ from spark_replication.messages.guarding import (
     RenewLease,
     Shutdown,
 )
+from spark_replication.messages.introducing import Admission, Challenge, Introduce, Prove
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
 from spark_replication.messages.ranges import DescribeRanges, FoundRanges
@@ -42,14 +46,17 @@ from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
+    ChangeAcls,
     Configure,
     CreateTopic,
     DeleteTopic,
+    DescribeAcls,
     ElectLeaders,
     Reassign,
     RemovePartitions,
     Request,
     RequestAnswer,
+    ToldAcls,
     WidenTopic,
 )
 
@@ -57,56 +64,121 @@ Asked = TypeVar("Asked", bound=msgspec.Struct)
 Told = TypeVar("Told", bound=msgspec.Struct)
 
 
-#: Who may ask. `cluster`: brokers, controllers and guardians alone, since whoever gives orders to them, or takes their
-#: place, can lose what was acknowledged.
-Asker = Literal["client", "cluster"]
+#: Whether a topic may be seen.
+Sees = Callable[[str], bool]
 
 
 class Action(NamedTuple, Generic[Asked, Told]):
     name: str
     request: type[Asked]
     answer: type[Told]
-    asker: Asker
+    #: What whoever asks has to have. None: nothing, not even a name.
+    needs: Callable[[Asked], Iterable[Need]] | None
+    #: What of the answer is told to an asker that may not see all topics.
+    seen: Callable[[Told, Sees], Told] = lambda told, _sees: told
+
+
+# Needs. Whoever gives orders to brokers, or takes their place, can lose what was acknowledged: cluster_action.
+
+
+def _of_cluster(right: Right) -> Callable[[Any], Iterable[Need]]:
+    needed = (Need(right),)
+    return lambda _asked: needed
+
+
+def _nothing(_asked: Any) -> Iterable[Need]:
+    """But a name, where callers have one."""
+    return ()
+
+
+def _altered(topics: Iterable[str]) -> Iterable[Need]:
+    return [Need("alter", topic) for topic in topics]
+
+
+def _described(topics: Iterable[str] | None) -> Iterable[Need]:
+    """topics: None: whatever the asker may see."""
+    return [Need("describe", topic) for topic in dict.fromkeys(topics or ())]
+
+
+def _of_replicas(asked: DescribeReplicas) -> Iterable[Need]:
+    return _described(None if asked.partitions is None else (partition.topic for partition in asked.partitions))
+
+
+def _of_ranges(asked: DescribeRanges) -> Iterable[Need]:
+    """Who has the files reads them."""
+    return [Need("read" if wanted.files else "describe", wanted.topic_partition.topic) for wanted in asked.ranges]
+
+
+def _of_settings(asked: Configure) -> Iterable[Need]:
+    return (Need("alter", asked.topic),)
+
+
+# What is seen of an answer.
+
+
+def _seen_metadata(told: Metadata, sees: Sees) -> Metadata:
+    """Without the mark, which another answer would have, too."""
+    return replace(told, topics=tuple(topic for topic in told.topics if sees(topic.name)), mark="")
+
+
+def _seen_page(told: TopicPage, sees: Sees) -> TopicPage:
+    return replace(told, topics=tuple(topic for topic in told.topics if sees(topic.name)))
+
+
+def _seen_sizes(told: ReplicaSizes, sees: Sees) -> ReplicaSizes:
+    return ReplicaSizes(replicas=tuple(replica for replica in told.replicas if sees(replica.topic)))
 
 
 # Served by every broker and by the controller.
-METADATA = Action("metadata", GetMetadata, Metadata, "client")
-DESCRIBE_TOPICS = Action("describe_topics", DescribeTopics, TopicPage, "client")
-METRICS = Action("metrics", GetMetrics, MetricsText, "client")
+INTRODUCE = Action("introduce", Introduce, Challenge, None)
+PROVE = Action("prove", Prove, Admission, None)
+METADATA = Action("metadata", GetMetadata, Metadata, lambda asked: _described(asked.topics), _seen_metadata)
+DESCRIBE_TOPICS = Action(
+    "describe_topics", DescribeTopics, TopicPage, lambda asked: _described(asked.topics), _seen_page
+)
+METRICS = Action("metrics", GetMetrics, MetricsText, _of_cluster("describe"))
 
 # Served by brokers.
-INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId, "client")
-DESCRIBE_RANGES = Action("describe_ranges", DescribeRanges, FoundRanges, "client")
-DESCRIBE_REPLICAS = Action("describe_replicas", DescribeReplicas, ReplicaSizes, "client")
-RENEW_LEASE = Action("renew_lease", RenewLease, LeaseAnswer, "cluster")
-SHUTDOWN = Action("shutdown", Shutdown, Done, "cluster")
-LEADER_AND_ISR = Action("leader_and_isr", LeaderAndIsr, CommandAnswer, "cluster")
-UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer, "cluster")
-STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer, "cluster")
-GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, "cluster")
+INIT_PRODUCER = Action("init_producer", InitProducer, ProducerId, _nothing)
+DESCRIBE_RANGES = Action("describe_ranges", DescribeRanges, FoundRanges, _of_ranges)
+DESCRIBE_REPLICAS = Action("describe_replicas", DescribeReplicas, ReplicaSizes, _of_replicas, _seen_sizes)
+RENEW_LEASE = Action("renew_lease", RenewLease, LeaseAnswer, _of_cluster("cluster_action"))
+SHUTDOWN = Action("shutdown", Shutdown, Done, _of_cluster("cluster_action"))
+LEADER_AND_ISR = Action("leader_and_isr", LeaderAndIsr, CommandAnswer, _of_cluster("cluster_action"))
+UPDATE_METADATA = Action("update_metadata", UpdateMetadata, CommandAnswer, _of_cluster("cluster_action"))
+STOP_REPLICA = Action("stop_replica", StopReplica, CommandAnswer, _of_cluster("cluster_action"))
+GET_REPLICA_LOG_INFO = Action("get_replica_log_info", GetReplicaLogInfo, ReplicaLogInfos, _of_cluster("cluster_action"))
 
 # Served by the controller.
-BROKER_DIED = Action("broker_died", BrokerDied, Done, "cluster")
-DISK_FAILED = Action("disk_failed", DiskFailed, Done, "cluster")
-GUARDING = Action("guarding", Guarding, GuardingAnswer, "cluster")
-REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done, "client")
-DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, "client")
-DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription, "client")
+BROKER_DIED = Action("broker_died", BrokerDied, Done, _of_cluster("cluster_action"))
+DISK_FAILED = Action("disk_failed", DiskFailed, Done, _of_cluster("cluster_action"))
+GUARDING = Action("guarding", Guarding, GuardingAnswer, _of_cluster("cluster_action"))
+REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done, _of_cluster("alter"))
+DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, _of_cluster("describe"))
+DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription, _of_cluster("describe"))
+DESCRIBE_ACLS = Action("describe_acls", DescribeAcls, ToldAcls, _of_cluster("describe"))
 
 _COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
     action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)
 }
+
+
+def _admin(name: str, request: type[Asked], needs: Callable[[Asked], Iterable[Need]]) -> Action[Asked, RequestAnswer]:
+    return Action(name, request, RequestAnswer, needs)
+
+
 # Served by the controller, for administrators.
 ADMIN_REQUESTS: dict[type[Request], Action[Any, RequestAnswer]] = {
-    CreateTopic: Action("create_topic", CreateTopic, RequestAnswer, "client"),
-    DeleteTopic: Action("delete_topic", DeleteTopic, RequestAnswer, "client"),
-    AddPartitions: Action("add_partitions", AddPartitions, RequestAnswer, "client"),
-    RemovePartitions: Action("remove_partitions", RemovePartitions, RequestAnswer, "client"),
-    Reassign: Action("reassign", Reassign, RequestAnswer, "client"),
-    CancelReassignment: Action("cancel_reassignment", CancelReassignment, RequestAnswer, "client"),
-    ElectLeaders: Action("elect_leaders", ElectLeaders, RequestAnswer, "client"),
-    Configure: Action("configure", Configure, RequestAnswer, "client"),
-    WidenTopic: Action("widen_topic", WidenTopic, RequestAnswer, "client"),
+    CreateTopic: _admin("create_topic", CreateTopic, lambda asked: _altered([asked.name])),
+    DeleteTopic: _admin("delete_topic", DeleteTopic, lambda asked: _altered([asked.topic])),
+    AddPartitions: _admin("add_partitions", AddPartitions, lambda asked: _altered([*asked.counts, *asked.assignments])),
+    RemovePartitions: _admin("remove_partitions", RemovePartitions, lambda asked: _altered(asked.partitions)),
+    Reassign: _admin("reassign", Reassign, _of_cluster("alter")),
+    CancelReassignment: _admin("cancel_reassignment", CancelReassignment, _of_cluster("alter")),
+    ElectLeaders: _admin("elect_leaders", ElectLeaders, _of_cluster("alter")),
+    Configure: _admin("configure", Configure, _of_settings),
+    WidenTopic: _admin("widen_topic", WidenTopic, lambda asked: _altered([asked.topic])),
+    ChangeAcls: _admin("change_acls", ChangeAcls, _of_cluster("alter")),
 }
 
 

@@ -14,7 +14,7 @@ import msgspec
 
 from spark_replication.messages.envelope import NONE, Message, Part
 from spark_replication.messages.records import BatchMetadata, ReadTicket
-from spark_replication.messages.replication import Nonce
+from spark_replication.messages.replication import Nonce, Port
 from spark_replication.model import Count, Offset
 
 STREAMS_MAX = 1_000  # of a connection
@@ -31,6 +31,8 @@ class ClientFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="cli
     #: Whether it reads. A client that does not produces.
     reads: bool = False
     #: Set if the client has a token: see HelloFrame.
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    port: Port | msgspec.UnsetType = msgspec.UNSET
     nonce: Nonce | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -82,6 +82,7 @@ class FetchedPartition(Part, frozen=True, kw_only=True):
         return TopicPartition(self.topic, self.partition)
 
 
+Port = Annotated[int, msgspec.Meta(ge=0, le=65_535)]
 Nonce = Annotated[bytes, msgspec.Meta(min_length=NONCE_BYTES, max_length=NONCE_BYTES)]
 
 
@@ -92,6 +93,10 @@ class HelloFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="hell
     broker_id: BrokerId
     broker_epoch: Epoch
     #: Set if the follower has a token: then both sides prove that they know it (transport.handshake).
+    #: Whose token it is.
+    name: str | msgspec.UnsetType = msgspec.UNSET
+    #: The leader's, as the follower dialled it: what passes a connection on has another.
+    port: Port | msgspec.UnsetType = msgspec.UNSET
     nonce: Nonce | msgspec.UnsetType = msgspec.UNSET
 
 

@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from spark_replication.messages.acls import Acl
 from spark_replication.messages.envelope import Message, Part
 from spark_replication.messages.records import Refusal
 from spark_replication.model import BrokerId, Count, PartitionNumber, Scalar
@@ -94,6 +95,14 @@ class WidenTopic(Message, frozen=True, kw_only=True):
     schema: str
 
 
+class ChangeAcls(Message, frozen=True, kw_only=True):
+    """Change who may do what: all of it at once, or nothing."""
+
+    add: tuple[Acl, ...] = ()
+    #: One that is not there is removed already.
+    remove: tuple[Acl, ...] = ()
+
+
 Request = (
     CreateTopic
     | DeleteTopic
@@ -104,6 +113,7 @@ Request = (
     | ElectLeaders
     | Configure
     | WidenTopic
+    | ChangeAcls
 )
 
 
@@ -112,3 +122,15 @@ class RequestAnswer(Message, frozen=True, kw_only=True):
 
     #: The refused parts of the request, by partition (`orders-3`) or topic.
     errors: dict[str, Refusal] = msgspec.field(default_factory=dict)
+
+
+class DescribeAcls(Message, frozen=True, kw_only=True):
+    """Describe who may do what."""
+
+
+class ToldAcls(Message, frozen=True, kw_only=True):
+    """The answer to DescribeAcls."""
+
+    acls: tuple[Acl, ...]
+    #: They may do what clients may, whatever the ACLs say. Empty: ACLs do not count.
+    super_users: tuple[str, ...]

@@ -22,7 +22,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from spark_replication.page.document import Document
-from spark_replication.transport.token import AUTHORIZATION, Token
+from spark_replication.transport.token import AUTHORIZATION
+from spark_replication.transport.tokens import Tokens
 
 LOGIN = "/login"
 COOKIE = "spark_replication_page"
@@ -36,12 +37,18 @@ class Entry:
     """An ASGI application that passes the requests it admits to the inner one."""
 
     def __init__(
-        self, inner: ASGIApp, document: Document, token: Token | None, now_s: Callable[[], float], *, is_encrypted: bool
+        self,
+        inner: ASGIApp,
+        document: Document,
+        tokens: Tokens | None,
+        now_s: Callable[[], float],
+        *,
+        is_encrypted: bool,
     ) -> None:
         self._inner = inner
         self._document = document
         #: None if only loopback is served.
-        self._token = token
+        self._tokens = tokens
         self._now_s = now_s
         #: Whether browsers are to send the cookie over encrypted connections alone.
         self._is_encrypted = is_encrypted
@@ -63,26 +70,26 @@ class Entry:
     async def _refusal(self, scope: Scope, receive: Receive) -> ASGIApp | None:
         """The answer to a request that does not go on, as a refusal or the login. None if the request may go on."""
         headers, path, method = Headers(scope=scope), scope["path"], scope["method"]
-        if self._token is None:
+        if self._tokens is None:
             if not is_loopback(headers.get("host", "")):
                 return refusal(403, "FORBIDDEN", "this page is for its own host: open it by 127.0.0.1 or localhost")
             return None if method in _READING else _only_reading()
         if path == LOGIN and method == "POST":
-            return await self._log_in(Request(scope, receive), self._token)
+            return await self._log_in(Request(scope, receive), self._tokens)
         if method not in _READING:
             return _only_reading()
-        if self._is_admitted(headers, self._token):
+        if self._is_admitted(headers, self._tokens):
             return None
         if path == "/":
             return HTMLResponse(self._document.login(""), 401, {"WWW-Authenticate": "Bearer"})
         why = f"the request came with no token of this cluster: send the header `{AUTHORIZATION}: Bearer TOKEN`"
         return refusal(401, "AUTHENTICATION_FAILED", why, {"WWW-Authenticate": "Bearer"})
 
-    def _is_admitted(self, headers: Headers, token: Token) -> bool:
+    def _is_admitted(self, headers: Headers, tokens: Tokens) -> bool:
         shown = headers.getlist(AUTHORIZATION)
-        return token.admits(shown) if shown else self._is_of_form(headers.getlist("cookie"), token)
+        return tokens.shown(shown) is not None if shown else self._is_of_form(headers.getlist("cookie"), tokens)
 
-    def _is_of_form(self, cookies: Iterable[str], token: Token) -> bool:
+    def _is_of_form(self, cookies: Iterable[str], tokens: Tokens) -> bool:
         for header in cookies:
             try:
                 found = SimpleCookie(header).get(COOKIE)
@@ -91,20 +98,22 @@ class Entry:
             if found is None:
                 continue
             ends, _, seal = found.value.partition(".")
-            is_genuine = hmac.compare_digest(seal.encode(), token.sealed(_said(ends)).encode())
+            seals = (token.sealed(_said(ends)) for token in tokens.all())
+            is_genuine = any(hmac.compare_digest(seal.encode(), each.encode()) for each in seals)
             if is_genuine and ends.isdecimal() and self._now_s() < int(ends):
                 return True
         return False
 
-    async def _log_in(self, request: Request, token: Token) -> Response:
+    async def _log_in(self, request: Request, tokens: Tokens) -> Response:
         body = b""
         async for chunk in request.stream():
             body += chunk
             if len(body) > FORM_BYTES_MAX:
                 return refusal(413, "INVALID_REQUEST", "a token is shorter than that")
         given = parse_qs(body.decode("ascii", errors="replace")).get("token", [""])[0].strip()
-        if not token.admits([f"Bearer {given}"]):
-            return HTMLResponse(self._document.login("This is not the token of this cluster."), 401)
+        token = tokens.shown([f"Bearer {given}"])
+        if token is None:
+            return HTMLResponse(self._document.login("This is no token of this cluster."), 401)
         ends = str(int(self._now_s()) + COOKIE_S)
         answer = RedirectResponse("/", 303)
         answer.set_cookie(

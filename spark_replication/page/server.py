@@ -40,7 +40,8 @@ class PageServer:
         entry = Entry(
             Pages(self.watch, bell, document).app(),
             document,
-            security.token,
+            # It shows everything.
+            security.tokens.only(security.super_users) if security.tokens and security.super_users else security.tokens,
             time.time,
             is_encrypted=context is not None,
         )
@@ -69,7 +70,7 @@ class PageServer:
     def start(cls, cluster: Cluster, *, host: str, port: int, security: Security) -> PageServer:
         """Serve the page at this host and port, 0 for any that is free. The host is loopback, unless there is a token
         that may be sent there. Raises StartFailed if that port cannot be had."""
-        if security.token is None:
+        if security.tokens is None:
             require_loopback(host, "the page is for loopback alone without a token. Set security.token.file")
         elif not is_loopback(host):
             security.require_may_bind(host)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
@@ -27,12 +28,18 @@ from spark_replication.errors import (
     StartFailed,
     error_of_text,
 )
-from spark_replication.messages.actions import Action, Asked, Told
+from spark_replication.messages.acls import Need
+from spark_replication.messages.actions import INTRODUCE, PROVE, Action, Asked, Told
 from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.process.clock import now_ms
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.transport.audit import audited
+from spark_replication.transport.call_check import NO_TOKEN, unproven
+from spark_replication.transport.caller import ANYBODY, Caller
+from spark_replication.transport.flight_client import KnownClient
 from spark_replication.transport.meter import CALL, UNKNOWN, Meter
-from spark_replication.transport.security import Security
+from spark_replication.transport.rights import Rights
+from spark_replication.transport.tickets import Tickets
 
 log = logging.getLogger(__name__)
 
@@ -71,17 +78,26 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     """Serves from birth."""
 
     def __init__(
-        self, host: str, actions: Iterable[Handled], *, security: Security, port: int = 0, kinds: Iterable[str] = ()
+        self,
+        host: str,
+        actions: Iterable[Handled],
+        *,
+        rights: Rights,
+        port: int = 0,
+        kinds: Iterable[str] = (),
     ) -> None:
         """port: 0 lets the system choose; the attribute `port` then says which. kinds: the kinds of requests that the
         meter times besides actions."""
+        security = rights.security
         security.require_may_bind(host)
         keep_freed_memory()
-        self._security_of_calls = security
-        self._actions = {each.action.name: each for each in actions}
+        self._rights = rights
+        tickets = Tickets(security.tokens_of, port=lambda: self.port, now_ms=now_ms)
+        introducing = handled(INTRODUCE, tickets.challenge), handled(PROVE, tickets.admitted)
+        self._actions = {each.action.name: each for each in (*introducing, *actions)}
         self.meter = meter = Meter((*self._actions, UNKNOWN, *kinds))
         try:
-            serving = security.serving(lambda error: meter.refused(CALL, error.code))
+            serving = security.serving(tickets, lambda error: meter.refused(CALL, error.code))
             serving["middleware"]["schemas"] = _NoSchemas()
             super().__init__(security.location(f"{host}:{port}"), **serving)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
@@ -90,19 +106,30 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         known = self._actions.get(action.type)
         kind = UNKNOWN if known is None else known.action.name
+        # Nothing of a call is looked at, or counted, whose caller is not known.
+        caller = ANYBODY if known is not None and known.action.needs is None else self._caller(context)
         with told_to_client(), self.meter.timing(kind), self.meter.refusing(kind):
             if known is None:
                 raise InvalidRequest(
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"
                 )
-            body, host = action.body.to_pybytes(), host_of(context.peer())
-            who = self._security_of_calls.caller(context)
-            with audited(known.action.name, body, who=who, host=host) as answered:
-                if known.action.asker == "cluster":
-                    self._security_of_calls.require_of_cluster(context, known.action.name)
-                answer = known.handler(from_json(body, known.action.request), host)
+            asked, body, host = known.action, action.body.to_pybytes(), host_of(context.peer())
+            with audited(asked.name, body, who=str(caller), host=host) as answered:
+                request = from_json(body, asked.request)
+                self._rights.require(caller, () if asked.needs is None else asked.needs(request))
+                answer = known.handler(request, host)
                 answered(answer)
+            if not self._rights.sees_all(caller):
+                answer = asked.seen(answer, lambda topic: self._rights.allow(caller, Need("describe", topic)))
             return [to_json(answer)]
+
+    def _caller(self, context: flight.ServerCallContext) -> Caller:
+        caller = self._rights.security.caller(context)
+        if caller is None:
+            error = unproven(NO_TOKEN)
+            self.meter.refused(CALL, error.code)
+            raise flight.FlightUnauthenticatedError(str(error))
+        return caller
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]
@@ -159,10 +186,12 @@ def _refuse(call: str) -> NoReturn:
         raise InvalidRequest(f"{call} is not served here: see WIRE.md")
 
 
-def call(client: flight.FlightClient, action: Action[Asked, Told], request: Asked, timeout_ms: int) -> Told:
+def call(client: KnownClient, action: Action[Asked, Told], request: Asked, timeout_ms: int) -> Told:
     """Sends one request and returns its answer. Every failure is raised as an error of our tree."""
-    options = flight.FlightCallOptions(timeout=timeout_ms / 1000)
+    deadline_s = time.monotonic() + timeout_ms / 1000
     try:
+        client.introduce(timeout_ms / 1000)
+        options = flight.FlightCallOptions(timeout=max(0.001, deadline_s - time.monotonic()))
         answers = [result.body.to_pybytes() for result in client.do_action((action.name, to_json(request)), options)]
     except (flight.FlightError, pa.ArrowException, OSError) as error:
         raise error_of_flight(error) from error

@@ -1,5 +1,5 @@
-"""Who asked for a change, from where, and what became of it: a line each in the log of whoever was asked. A client that
-asks for what only brokers may has one, too."""
+"""Who asked for a change, from where, and what became of it: a line each in the log of whoever was asked. Whoever has
+no right to what it asks for, or proves nothing, has one, too."""
 
 from __future__ import annotations
 
@@ -9,12 +9,19 @@ from contextlib import contextmanager
 
 import msgspec
 
-from spark_replication.errors import ClusterAuthorizationFailed, ReplicationError
+from spark_replication.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    ReplicationError,
+    TopicAuthorizationFailed,
+)
 from spark_replication.messages.actions import ADMIN_REQUESTS, REBUILD_MIRROR, SHUTDOWN
 from spark_replication.messages.requests import RequestAnswer
 
 CHANGES = frozenset((*(each.name for each in ADMIN_REQUESTS.values()), REBUILD_MIRROR.name, SHUTDOWN.name))
 BODY_MAX = 1_000  # characters of a request: a schema may have megabytes
+
+_REFUSED = (AuthenticationFailed, ClusterAuthorizationFailed, TopicAuthorizationFailed)
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +43,7 @@ def audited(action: str, body: bytes, *, who: str, host: str) -> Iterator[Answer
     try:
         yield answered
     except ReplicationError as error:
-        outcome, is_refused = error.code, isinstance(error, ClusterAuthorizationFailed)
+        outcome, is_refused = error.code, isinstance(error, _REFUSED)
         raise
     finally:
         if action in CHANGES or is_refused:

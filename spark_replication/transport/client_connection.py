@@ -10,6 +10,7 @@ from typing import NamedTuple
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.lane import WelcomeFrame
 from spark_replication.messages.replication import ErrorFrame
+from spark_replication.transport.caller import Caller
 from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded
 from spark_replication.transport.socket_loop import Connected, SocketLoop
 
@@ -17,6 +18,9 @@ from spark_replication.transport.socket_loop import Connected, SocketLoop
 class Admitted(NamedTuple):
     """A client that has shaken hands."""
 
+    caller: Caller
+    #: Raises an error if it is to connect again.
+    require_known: Callable[[], None]
     channel: Channel
     receiver: FrameReceiver
     welcome: WelcomeFrame
@@ -46,6 +50,7 @@ class ClientConnection(Connected):
         self._loop.touch(self)
 
     def came(self) -> None:
+        self._client.require_known()
         self.take(self._client.receiver.receive())
 
     @abstractmethod

@@ -19,7 +19,7 @@ from pyarrow import flight
 from spark_replication.config import Settings
 from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.found_ranges import found_range
-from spark_replication.engine.partition import Partition
+from spark_replication.engine.partition import FindPartition, Partition
 from spark_replication.errors import (
     InvalidRequest,
     LeaderNotAvailable,
@@ -28,6 +28,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages import actions
+from spark_replication.messages.acls import Need, Right
 from spark_replication.messages.commands import (
     CommandAnswer,
     LeaderAndIsr,
@@ -51,11 +52,12 @@ from spark_replication.model import TopicPartition
 from spark_replication.process.load import Load
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import ActionServer, Handled, handled, told_to_client
+from spark_replication.transport.caller import Caller
 from spark_replication.transport.limits import Room, Slots
 from spark_replication.transport.meter import GET, INFO, PUT, Traffic
 from spark_replication.transport.put_stream import MetadataWriter, PutStream, QueueInOrder, QueueTogether
 from spark_replication.transport.read_stream import BatchWithMetadata, ReadStream
-from spark_replication.transport.security import Security
+from spark_replication.transport.rights import Rights
 
 GATHER_BUSY_S = 0.002  # between two messages with answers, if this broker is busy
 
@@ -136,13 +138,13 @@ class BrokerFlightServer(ActionServer):
         services: BrokerServices,
         *,
         settings: Settings,
-        security: Security,
+        rights: Rights,
         now_ms: Callable[[], int],
         port: int = 0,
     ) -> None:
         self._broker = broker
         self._settings = settings
-        self._security = security
+        self._security = rights.security
         self._now_ms = now_ms
         self._load = Load()
         # Reads may wait for records for a long time, so they take nothing that a write needs.
@@ -153,7 +155,7 @@ class BrokerFlightServer(ActionServer):
         self._write_room = Room(settings.flight_write_bytes_max, "flight.write.bytes.max", wait_s=wait_s)
         self.produced, self.consumed = Traffic(), Traffic()
         served = broker_actions(broker, services, now_ms)
-        super().__init__(host, served, security=security, port=port, kinds=(PUT, GET))
+        super().__init__(host, served, rights=rights, port=port, kinds=(PUT, GET))
 
     def do_put(
         self,
@@ -164,10 +166,13 @@ class BrokerFlightServer(ActionServer):
     ) -> None:
         with told_to_client(), self.meter.refusing(PUT), self._writes.one():
             topic, number = _path_of(descriptor)
+            caller = self._caller(context)
+            found = self._found_for(caller, "write")
 
             def find(named: int | None) -> Partition:
-                return self._partition(_meant(topic, number, named))
+                return found(_meant(topic, number, named))
 
+            self._rights.require(caller, (Need("write", topic),))
             self._schema(topic)  # raises for an unknown topic, which refuses the stream as a whole
             answers = QueueTogether if number is None else QueueInOrder
             stream = PutStream(
@@ -190,16 +195,20 @@ class BrokerFlightServer(ActionServer):
     def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
         with told_to_client(), self.meter.timing(GET):
             with self.meter.refusing(GET):
-                stream = self._stream(from_json(ticket.ticket, ReadTicket), context.is_cancelled)
+                request = from_json(ticket.ticket, ReadTicket)
+                caller = self._caller(context)
+                self._rights.require(caller, (Need("read", request.topic),))
+                find = self._found_for(caller, "read")
+                stream = self._stream(find, request, context.is_cancelled)
             served = self._served(stream)
             next(served)
             return flight.GeneratorStream(stream.schema, served)
 
-    def _stream(self, request: ReadTicket, is_cancelled: Callable[[], bool]) -> ReadStream:
+    def _stream(self, find: FindPartition, request: ReadTicket, is_cancelled: Callable[[], bool]) -> ReadStream:
         partition = TopicPartition(request.topic, request.partition)
         schema = self._schema(request.topic).newest
         return ReadStream(
-            lambda: self._partition(partition), schema, request, self._read_room, is_cancelled, traffic=self.consumed
+            lambda: find(partition), schema, request, self._read_room, is_cancelled, traffic=self.consumed
         )
 
     def get_flight_info(
@@ -207,6 +216,7 @@ class BrokerFlightServer(ActionServer):
     ) -> flight.FlightInfo:
         with told_to_client(), self.meter.refusing(INFO):
             topic, number = _path_of(descriptor)
+            self._rights.require(self._caller(context), (Need("describe", topic),))
             (found,) = self._described((topic,)) or (None,)
             if found is None:
                 raise UnknownTopicOrPartition(f"this broker knows no topic {topic}: check its name, or retry")
@@ -222,7 +232,10 @@ class BrokerFlightServer(ActionServer):
         with told_to_client():
             # A partition without a leader has no endpoint, and its topic is listed all the same. A topic whose schema
             # cannot be read is left out.
+            caller = self._caller(context)
             for found in self._described(None):
+                if not self._rights.allow(caller, Need("describe", found.name)):
+                    continue
                 led = [known for known in found.partitions if self._leader_address(known) is not None]
                 try:
                     shown = self._info(found.name, led, flight.FlightDescriptor.for_path(found.name))
@@ -252,6 +265,16 @@ class BrokerFlightServer(ActionServer):
         leader = partition.state.leader
         registration = self._broker.brokers.get(leader) if leader is not None else None
         return registration.address if registration is not None else None
+
+    def _found_for(self, caller: Caller, right: Right) -> FindPartition:
+        """For the whole of a stream, however long that is open."""
+        guarded = self._rights.guarded(self._partition, caller, right)
+
+        def found(partition: TopicPartition) -> Partition:
+            self._rights.require_known(caller)
+            return guarded(partition)
+
+        return found
 
     def _partition(self, name: TopicPartition) -> Partition:
         _require_ready(self._broker)

@@ -13,7 +13,8 @@ Proof(HMAC of all the above)   ───▶
 ```
 
 The leader proves nothing to a stranger, who could try guesses against a proof. A proof covers both nonces, so that it
-serves once only. It names its side, so that it cannot be sent back as the answer. Without a token Hello is all.
+serves once only, and the leader's port, so that it serves nobody who passes it on. It names its side, so that it cannot
+be sent back as the answer. Without a token Hello is all.
 """
 
 from __future__ import annotations
@@ -35,10 +36,11 @@ from spark_replication.messages.replication import (
     HelloFrame,
     ProofFrame,
 )
+from spark_replication.transport.caller import ANYBODY, Caller
 from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
+from spark_replication.transport.tickets import CHECK_FILES, passed_on
 from spark_replication.transport.token import Token, caller_of
-
-_CHECK_FILES = "compare security.mode, security.broker.token.file and security.token.file of both sides"
+from spark_replication.transport.tokens import Tokens
 
 
 class _Opening:
@@ -70,20 +72,20 @@ class _Opening:
 
 
 def introduce(
-    channel: Channel, receiver: FrameReceiver, hello: HelloFrame, token: Token | None, timeout_s: float
+    channel: Channel, receiver: FrameReceiver, hello: HelloFrame, tokens: Tokens | None, timeout_s: float
 ) -> None:
     """The follower's side."""
     opening = _Opening(channel, receiver, timeout_s)
-    _introduce(opening, hello, token)
+    _introduce(opening, hello, tokens)
     opening.over()
 
 
 def introduce_client(
-    channel: Channel, receiver: FrameReceiver, hello: ClientFrame, token: Token | None, timeout_s: float
+    channel: Channel, receiver: FrameReceiver, hello: ClientFrame, tokens: Tokens | None, timeout_s: float
 ) -> WelcomeFrame:
     """The client's side."""
     opening = _Opening(channel, receiver, timeout_s)
-    _introduce(opening, hello, token)
+    _introduce(opening, hello, tokens)
     welcome = opening.hear()
     if not isinstance(welcome, WelcomeFrame):
         raise InvalidRequest(f"a broker welcomes a client, and does not send {type(welcome).__name__}")
@@ -91,51 +93,63 @@ def introduce_client(
     return welcome
 
 
-def _introduce(opening: _Opening, hello: HelloFrame | ClientFrame, token: Token | None) -> None:
-    if token is None:
-        opening.say(hello)
+def _introduce(opening: _Opening, hello: HelloFrame | ClientFrame, tokens: Tokens | None) -> None:
+    if tokens is None:
+        opening.say(replace(hello, port=UNSET))  # as a broker expects it that knows no more
         return
-    hello = replace(hello, nonce=os.urandom(NONCE_BYTES))
+    token = tokens.own
+    hello = replace(hello, name=token.name, nonce=os.urandom(NONCE_BYTES))
     opening.say(hello)
     challenge = opening.hear()
     if not isinstance(challenge, ChallengeFrame):
-        raise AuthenticationFailed(f"the leader did not ask for the token: {_CHECK_FILES}")
+        raise AuthenticationFailed(f"the leader did not ask for the token: {CHECK_FILES}")
     opening.say(ProofFrame(proof=token.proof(caller_of(hello), hello, challenge.nonce)))
     answer = opening.hear()
-    if not isinstance(answer, ProofFrame) or not token.proven(answer.proof, "leader", hello, challenge.nonce):
-        raise AuthenticationFailed(f"the leader does not know this cluster's token: {_CHECK_FILES}")
+    if not isinstance(answer, ProofFrame) or not token.proven(answer.proof, "server", hello, challenge.nonce):
+        raise AuthenticationFailed(f"the leader does not know this cluster's token: {CHECK_FILES}")
 
 
 def admitted(
     channel: Channel,
     receiver: FrameReceiver,
-    token_of: Callable[[HelloFrame | ClientFrame], Token | None],
+    tokens_of: Callable[[HelloFrame | ClientFrame], Tokens | None],
+    port: int,
     timeout_s: float,
-) -> HelloFrame | ClientFrame:
-    """The leader's side. Returns what the other side says of itself. token_of: what it has to prove then."""
+) -> tuple[HelloFrame | ClientFrame, Caller]:
+    """The leader's side. Returns what the other side says of itself, and who has proven to be there. tokens_of: one of
+    which it has to know then. port: this side's."""
     opening = _Opening(channel, receiver, timeout_s)
     hello = opening.hear()
     if not isinstance(hello, (HelloFrame, ClientFrame)):
         raise InvalidRequest(f"a connection begins with Hello or Client, not with {type(hello).__name__}")
-    token = token_of(hello)
-    if token is None and hello.nonce is not UNSET:
+    tokens = tokens_of(hello)
+    if tokens is None and hello.nonce is not UNSET:
         raise AuthenticationFailed(
-            f"the {caller_of(hello)} wants proof of a token, and none is set here: {_CHECK_FILES}"
+            f"the {caller_of(hello)} wants proof of a token, and none is set here: {CHECK_FILES}"
         )
-    if token is not None:
-        _check(opening, hello, token)
+    if tokens is None:
+        caller = ANYBODY
+    else:
+        token = _checked(opening, hello, tokens, port)
+        caller = Caller(token.name, is_of_cluster=isinstance(hello, HelloFrame), mark=token.mark)
     opening.over()
-    return hello
+    return hello, caller
 
 
-def _check(opening: _Opening, hello: HelloFrame | ClientFrame, token: Token) -> None:
+def _checked(opening: _Opening, hello: HelloFrame | ClientFrame, tokens: Tokens, port: int) -> Token:
     if hello.nonce is UNSET:
         raise AuthenticationFailed(
-            f"this broker wants proof of the cluster's token, and a {caller_of(hello)} has none: {_CHECK_FILES}"
+            f"this broker wants proof of the cluster's token, and a {caller_of(hello)} has none: {CHECK_FILES}"
         )
     nonce = os.urandom(NONCE_BYTES)
     opening.say(ChallengeFrame(nonce=nonce))
     answer = opening.hear()
-    if not isinstance(answer, ProofFrame) or not token.proven(answer.proof, caller_of(hello), hello, nonce):
-        raise AuthenticationFailed(f"a {caller_of(hello)} does not know this cluster's token: {_CHECK_FILES}")
-    opening.say(ProofFrame(proof=token.proof("leader", hello, nonce)))
+    token = None
+    if isinstance(answer, ProofFrame):
+        token = tokens.proving(hello.name, answer.proof, caller_of(hello), hello, nonce)
+    if token is None:
+        raise AuthenticationFailed(f"a {caller_of(hello)} does not know this cluster's token: {CHECK_FILES}")
+    if hello.port != port:
+        raise AuthenticationFailed(passed_on(hello.port, port))
+    opening.say(ProofFrame(proof=token.proof("server", hello, nonce)))
+    return token

@@ -26,6 +26,7 @@ from spark_replication.transport.client_connection import Admitted, ClientConnec
 from spark_replication.transport.frames import ReceivedFrame, encoded, goes_as_file, sendable
 from spark_replication.transport.loaded_reads import are_all_columns, loaded, with_columns
 from spark_replication.transport.meter import GET, Meter, Traffic
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.socket_loop import SocketLoop, loop_ms
 
 QUESTION_BYTES_MAX = 64 << 10
@@ -88,13 +89,14 @@ class Reads:
 
 
 class ReaderConnection(ClientConnection):
-    def __init__(self, reads: Reads, client: Admitted) -> None:
+    def __init__(self, reads: Reads, client: Admitted, rights: Rights) -> None:
         super().__init__(reads.loop, client)
         self._reads = reads
+        self._find = rights.guarded(reads.find, client.caller, "read")
         self._taken = 0  # of the room
         self._held: tuple[Read, Looked, Records] | None = None  # until there is room
         self._is_over = False
-        self._end = ReadEnd(reads.find, self._found, clock_ms=loop_ms, wake=lambda: reads.loop.post(self.wake))
+        self._end = ReadEnd(self._find, self._found, clock_ms=loop_ms, wake=lambda: reads.loop.post(self.wake))
 
     def take(self, frames: list[ReceivedFrame]) -> None:
         for frame, _ in frames:
@@ -156,7 +158,7 @@ class ReaderConnection(ClientConnection):
     def _made(self, read: Read, found: Looked) -> Looked | ReplicationError:
         """On another thread."""
         try:
-            looked = loaded(found, lambda: self._reads.find(read.name), read.ticket)
+            looked = loaded(found, lambda: self._find(read.name), read.ticket)
             columns = read.ticket.columns
             if columns is None or looked.records is None:
                 return looked

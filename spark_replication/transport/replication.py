@@ -20,7 +20,7 @@ from spark_replication.transport.producer_connection import Lane
 from spark_replication.transport.reader_connection import Reads
 from spark_replication.transport.replication_client import Address, AddressOf, ReplicationClient
 from spark_replication.transport.replication_server import ReplicationServer
-from spark_replication.transport.security import Security
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.socket_loop import SocketLoop
 
 __all__ = ["Address", "AddressOf", "Replication", "ReplicationClient", "ReplicationServer"]
@@ -42,7 +42,7 @@ class Replication:
         cluster_id: str,
         broker: BrokerId,
         settings: Settings,
-        security: Security,
+        rights: Rights,
         find: FindPartition,
         address_of: AddressOf,
         schema_of: Callable[[str], TopicSchema],
@@ -67,7 +67,7 @@ class Replication:
             loop,
             self._aside,
             cluster_id=cluster_id,
-            security=security,
+            rights=rights,
             find=find,
             frame_bytes_max=frame_bytes_max,
             lane=self.lane,
@@ -79,7 +79,7 @@ class Replication:
             self._aside,
             cluster_id=cluster_id,
             broker=broker,
-            security=security,
+            security=rights.security,
             find=find,
             address_of=address_of,
             frame_bytes_max=frame_bytes_max,

@@ -169,8 +169,13 @@ class LeaderLink:
             tune(connection)
             channel = client.security.connected(connection, address[0], HELLO_TIMEOUT_S)
             receiver = FrameReceiver(channel, client.frame_bytes_max)
-            hello = HelloFrame(cluster_id=client.cluster_id, broker_id=client.broker, broker_epoch=self._broker_epoch)
-            introduce(channel, receiver, hello, client.security.cluster_token, HELLO_TIMEOUT_S)
+            hello = HelloFrame(
+                cluster_id=client.cluster_id,
+                broker_id=client.broker,
+                broker_epoch=self._broker_epoch,
+                port=address[1],
+            )
+            introduce(channel, receiver, hello, client.security.cluster_tokens, HELLO_TIMEOUT_S)
             channel.setblocking(False)
         except (OSError, ReplicationError) as error:
             connection.close()

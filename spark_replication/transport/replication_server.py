@@ -35,6 +35,7 @@ from spark_replication.errors import (
     StartFailed,
     WrongCluster,
 )
+from spark_replication.messages.acls import Need
 from spark_replication.messages.envelope import NONE
 from spark_replication.messages.lane import ClientFrame, WelcomeFrame
 from spark_replication.messages.replication import (
@@ -51,6 +52,7 @@ from spark_replication.process.load import Load
 from spark_replication.storage.index import ENTRY_BYTES
 from spark_replication.transport.acceptor import Acceptor
 from spark_replication.transport.aside import Aside
+from spark_replication.transport.caller import Caller
 from spark_replication.transport.client_connection import Admitted, ClientConnection
 from spark_replication.transport.frames import (
     Channel,
@@ -71,9 +73,9 @@ from spark_replication.transport.reader_connection import (
     ReaderConnection,
     Reads,
 )
-from spark_replication.transport.security import Security
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.socket_loop import Connected, SocketLoop, loop_ms
-from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 
 CONNECTIONS_MAX = 1_000
 HELLO_TIMEOUT_S = 5.0
@@ -97,7 +99,7 @@ class ReplicationServer:
         aside: Aside,
         *,
         cluster_id: str,
-        security: Security,
+        rights: Rights,
         find: FindPartition,
         frame_bytes_max: int,
         lane: Lane,
@@ -105,11 +107,12 @@ class ReplicationServer:
         now_ms: Callable[[], int],
     ) -> None:
         """Listens at once, on a port that the system chooses; serves from `start` on."""
-        security.require_may_bind(host)
+        rights.security.require_may_bind(host)
         self.loop = loop
         self.aside = aside
         self.cluster_id = cluster_id
-        self.security = security
+        self.security = rights.security
+        self.rights = rights
         self.frame_bytes_max = frame_bytes_max
         self.lane = lane
         self.reads = reads
@@ -198,12 +201,15 @@ class ReplicationServer:
             tune(connection)
             channel = self.security.accepted(connection, HELLO_TIMEOUT_S)
             receiver = FrameReceiver(channel, self.frame_bytes_max)
-            hello = admitted(channel, receiver, self._token_of, HELLO_TIMEOUT_S)
+            hello, proven = admitted(channel, receiver, self._tokens_of, self.port, HELLO_TIMEOUT_S)
             self._require_own_cluster(hello)
+            caller = self.security.caller_at(channel, proven)
+            if isinstance(hello, HelloFrame):
+                self.rights.require(caller, (Need("cluster_action"),))
             joining = (
-                self._follower(connection, channel, receiver, hello)
+                self._follower(connection, channel, receiver, hello, caller)
                 if isinstance(hello, HelloFrame)
-                else self._client(connection, channel, receiver, hello)
+                else self._client(connection, channel, receiver, hello, caller)
             )
         except (OSError, ReplicationError) as error:
             if self.is_refusal(error):
@@ -215,8 +221,8 @@ class ReplicationServer:
         channel.setblocking(False)
         self.loop.post(joining.begin)
 
-    def _token_of(self, hello: HelloFrame | ClientFrame) -> Token | None:
-        return self.security.cluster_token if isinstance(hello, HelloFrame) else self.security.token
+    def _tokens_of(self, hello: HelloFrame | ClientFrame) -> Tokens | None:
+        return self.security.tokens_of(is_of_cluster=isinstance(hello, HelloFrame))
 
     def _require_own_cluster(self, hello: HelloFrame | ClientFrame) -> None:
         if hello.cluster_id == self.cluster_id:
@@ -228,17 +234,29 @@ class ReplicationServer:
             raise MisroutedCall(f"{differs}: reload routes and retry")
 
     def _follower(
-        self, connection: socket.socket, channel: Channel, receiver: FrameReceiver, hello: HelloFrame
+        self,
+        connection: socket.socket,
+        channel: Channel,
+        receiver: FrameReceiver,
+        hello: HelloFrame,
+        caller: Caller,
     ) -> FollowerConnection:
         end = LeaderEnd(hello.broker_id, hello.broker_epoch)
-        return FollowerConnection(self, channel, receiver, end, partial(self._close_one, connection))
+        return FollowerConnection(self, caller, channel, receiver, end, partial(self._close_one, connection))
 
     def _client(
-        self, connection: socket.socket, channel: Channel, receiver: FrameReceiver, hello: ClientFrame
+        self,
+        connection: socket.socket,
+        channel: Channel,
+        receiver: FrameReceiver,
+        hello: ClientFrame,
+        caller: Caller,
     ) -> ClientConnection:
         self._require_room(connection, hello)
         settings = self.lane.settings
         admitted = Admitted(
+            caller,
+            partial(self.rights.require_known, caller),
             channel,
             receiver,
             WelcomeFrame(batch_bytes_max=settings.batch_bytes_max),
@@ -248,9 +266,9 @@ class ReplicationServer:
         if hello.reads:
             receiver.frame_bytes_max = QUESTION_BYTES_MAX
             receiver.room_bytes = QUESTIONS_ROOM_BYTES
-            return ReaderConnection(self.reads, admitted)
+            return ReaderConnection(self.reads, admitted, self.rights)
         receiver.frame_bytes_max = self.lane.frame_bytes_max
-        return ProducerConnection(self.lane, admitted)
+        return ProducerConnection(self.lane, admitted, self.rights)
 
     def _require_room(self, connection: socket.socket, hello: ClientFrame) -> None:
         """Overloaded: there are too many of its kind. Followers never wait for clients, nor producers for readers."""
@@ -291,6 +309,7 @@ class FollowerConnection(Connected):
     def __init__(
         self,
         server: ReplicationServer,
+        caller: Caller,
         channel: Channel,
         receiver: FrameReceiver,
         end: LeaderEnd,
@@ -299,6 +318,7 @@ class FollowerConnection(Connected):
         super().__init__(channel)
         self.end = end
         self._server = server
+        self._caller = caller
         self._loop = server.loop
         self._channel = channel
         self._receiver = receiver
@@ -326,6 +346,7 @@ class FollowerConnection(Connected):
         self._take(self._receiver.receive())
 
     def _take(self, frames: list[ReceivedFrame]) -> None:
+        self._server.rights.require_known(self._caller)
         for frame, _ in frames:
             if not isinstance(frame, FetchFrame):
                 raise InvalidRequest(f"a follower sends fetches, not {type(frame).__name__}")

@@ -21,15 +21,20 @@ from typing import Any, NoReturn
 from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
-from spark_replication.errors import ClusterAuthorizationFailed, InvalidConfig, ReplicationError
+from spark_replication.core.law.acls import checked_acls
+from spark_replication.errors import InvalidConfig, ReplicationError
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
 from spark_replication.process.named_files import read_named
-from spark_replication.transport.bearer import BearerCheck, BearerHeader
+from spark_replication.transport.call_check import CallCheck
+from spark_replication.transport.caller import ANYBODY, Caller
 from spark_replication.transport.cluster_header import Cluster, ClusterCheck, ClusterHeader
+from spark_replication.transport.flight_client import Identity, KnownClient, Purse
 from spark_replication.transport.frames import Channel
+from spark_replication.transport.tickets import Tickets
 from spark_replication.transport.tls_channel import TlsChannel
-from spark_replication.transport.token import Token
+from spark_replication.transport.token import BROKER, CLIENT
+from spark_replication.transport.tokens import Tokens, read_tokens
 from spark_replication.zk.login import NOBODY, Login, read_login
 
 # After so long a silence of a connection with a call under way the client sends a ping. Without an answer in time it
@@ -38,7 +43,7 @@ from spark_replication.zk.login import NOBODY, Login, read_login
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 10_000
 
-CALLER = "token"  # the name of BearerCheck among the middleware
+CALLER = "caller"  # the name of CallCheck among the middleware
 
 _TOKEN = "security.token.file"
 _BROKER_TOKEN = "security.broker.token.file"
@@ -72,15 +77,19 @@ class Tls:
 class Security:
     mode: SecurityMode = "none"
     #: Clients'.
-    token: Token | None = None
+    tokens: Tokens | None = None
     #: Of brokers, controllers and guardians.
-    broker_token: Token | None = None
+    broker_tokens: Tokens | None = None
     #: Whether it may cross a network that anybody may listen to.
     token_in_clear: bool = False
     tls: Tls | None = None
+    #: They may do what clients may. None: so may every client.
+    super_users: frozenset[str] = frozenset()
     cluster: Cluster = field(default=lambda: "")
     #: Who this process is to ZooKeeper.
     zookeeper: Login = NOBODY
+    #: Shared by all that is made from this.
+    purse: Purse = field(default_factory=Purse, repr=False)
 
     @staticmethod
     def of(given: Security | Mapping[str, Any] | None) -> Security:
@@ -94,9 +103,9 @@ class Security:
         return replace(self, cluster=cluster)
 
     @property
-    def cluster_token(self) -> Token | None:
-        """What brokers, controllers and guardians show, or prove that they know. A client has its own here."""
-        return self.broker_token or self.token
+    def cluster_tokens(self) -> Tokens | None:
+        """What brokers, controllers and guardians prove that they know. A client has its own here."""
+        return self.broker_tokens or self.tokens
 
     # Flight
 
@@ -104,7 +113,7 @@ class Security:
         """address: host:port."""
         return f"grpc://{address}" if self.tls is None else f"grpc+tls://{address}"
 
-    def client(self, address: str, options: Sequence[tuple[str, int | str]] = ()) -> flight.FlightClient:
+    def client(self, address: str, options: Sequence[tuple[str, int | str]] = ()) -> KnownClient:
         """options: gRPC's own."""
         keep_freed_memory()
         keepalive = (
@@ -112,25 +121,22 @@ class Security:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         )
-        middleware: list[flight.ClientMiddlewareFactory] = [ClusterHeader(self.cluster)]
-        if self.cluster_token is not None:
-            middleware.append(BearerHeader(self.cluster_token))
-        given: dict[str, Any] = {"generic_options": [*keepalive, *options], "middleware": middleware}
+        given: dict[str, Any] = {"generic_options": [*keepalive, *options]}
         if self.tls is not None:
             given["tls_root_certs"] = self.tls.ca
             if self.tls.certificate is not None:
                 given |= {"cert_chain": self.tls.certificate.chain, "private_key": self.tls.certificate.key}
-        return flight.connect(self.location(address), **given)
+        tokens = self.cluster_tokens
+        identity = None if tokens is None else Identity(tokens, self.broker_tokens is not None, self.purse)
+        return KnownClient(self.location(address), address, identity, [ClusterHeader(self.cluster)], given)
 
-    def serving(self, refused: Callable[[ReplicationError], None]) -> dict[str, Any]:
+    def serving(self, tickets: Tickets, refused: Callable[[ReplicationError], None]) -> dict[str, Any]:
         """The arguments that a Flight server is made with. refused: called for each refused call."""
-        # The token is checked first: only those who may know are told which cluster this is.
-        middleware = (
-            {}
-            if self.token is None and self.broker_token is None
-            else {CALLER: BearerCheck(self.token, self.broker_token, refused)}
-        )
-        given: dict[str, Any] = {"middleware": {**middleware, "cluster": ClusterCheck(self.cluster, refused)}}
+        cluster = ClusterCheck(self.cluster, refused)
+        check: flight.ServerMiddlewareFactory = cluster
+        if self.cluster_tokens is not None:  # only those who may know are told which cluster this is
+            check = CallCheck(self.tokens, self.is_known, tickets, cluster, refused)
+        given: dict[str, Any] = {"middleware": {CALLER: check}}
         if self.tls is not None:
             if self.tls.certificate is None:
                 _refuse_to_serve()
@@ -139,22 +145,28 @@ class Security:
                 given |= {"verify_client": True, "root_certificates": self.tls.ca}
         return given
 
-    def caller(self, context: flight.ServerCallContext) -> str:
-        """Who makes a call, as far as that is proven: the name in a certificate, a client, or a broker, for a guardian
-        or controller, too."""
-        proven, name = context.get_middleware(CALLER), context.peer_identity().decode(errors="replace")
-        if self.broker_token is not None and proven.is_of_cluster:
-            kind = "broker"
-        else:
-            kind = "client" if self.knows_clients else "anybody"
-        return f"{kind} {name}" if name else kind
+    def tokens_of(self, *, is_of_cluster: bool) -> Tokens | None:
+        """What a caller that says so of itself has to know one of."""
+        return self.cluster_tokens if is_of_cluster else self.tokens
 
-    def require_of_cluster(self, context: flight.ServerCallContext, what: str) -> None:
-        """Raises ClusterAuthorizationFailed if a client makes this call."""
-        if self.broker_token is not None and not context.get_middleware(CALLER).is_of_cluster:
-            raise ClusterAuthorizationFailed(
-                f"only brokers, controllers and guardians may ask for {what}: they have security.broker.token.file"
-            )
+    def is_known(self, mark: str) -> bool:
+        """Whether the token with this mark is still there."""
+        return any(tokens is not None and tokens.is_known(mark) for tokens in (self.tokens, self.broker_tokens))
+
+    def caller(self, context: flight.ServerCallContext) -> Caller | None:
+        """Who makes a call. None: it has proven nothing yet, and may do nothing but that."""
+        checked = context.get_middleware(CALLER)
+        proven = ANYBODY if checked is None else checked.caller
+        return None if proven is None else self.known(proven, context.peer_identity().decode(errors="replace"))
+
+    def known(self, proven: Caller, certificate: str) -> Caller:
+        """proven: as far as its token says so. certificate: the name in it, or empty."""
+        is_of_cluster = proven.is_of_cluster or self.broker_tokens is None
+        return proven._replace(name=proven.name or certificate, is_of_cluster=is_of_cluster)
+
+    def caller_at(self, channel: Channel, proven: Caller) -> Caller:
+        """Who has this connection, after its handshake."""
+        return self.known(proven, channel.peer_name if isinstance(channel, TlsChannel) else "")
 
     # Replication
 
@@ -176,7 +188,7 @@ class Security:
 
     @property
     def knows_clients(self) -> bool:
-        return self.token is not None or (self.tls is not None and self.tls.mutual)
+        return self.tokens is not None or (self.tls is not None and self.tls.mutual)
 
     @property
     def may_leave_loopback(self) -> bool:
@@ -189,7 +201,7 @@ class Security:
             _refuse_to_serve()
         if self.may_leave_loopback:
             return
-        if self.token is not None:
+        if self.tokens is not None:
             require_loopback(
                 host,
                 "clients would send the token over the network in the clear. Set security.mode=tls and keep the token, "
@@ -226,14 +238,22 @@ def read_security(settings: Settings) -> Security:
         if of_tls:
             raise InvalidConfig(f"security.mode=token does not use {of_tls[0]}: set security.mode=tls, or unset it")
     tls = _read_tls(settings) if mode == "tls" else None
-    return Security(
+    checked_acls(settings.security_acls)
+    found = Security(
         mode=mode,
-        token=_read_token(_TOKEN, settings.security_token_file),
-        broker_token=_read_token(_BROKER_TOKEN, settings.security_broker_token_file),
+        tokens=read_tokens(_TOKEN, settings.security_token_file, CLIENT),
+        broker_tokens=read_tokens(_BROKER_TOKEN, settings.security_broker_token_file, BROKER),
         token_in_clear=settings.security_token_in_clear,
         tls=tls,
+        super_users=frozenset(settings.security_super_users.replace(",", " ").split()),
         zookeeper=read_login(settings),
     )
+    if found.super_users and not found.knows_clients:
+        raise InvalidConfig(
+            f"security.super.users={settings.security_super_users} tells clients apart, and they prove nothing: set "
+            f"{_TOKEN}, or security.tls.mutual=true"
+        )
+    return found
 
 
 _FILES = {
@@ -257,16 +277,6 @@ def require_own_brokers(settings: Settings) -> None:
 def _given(settings: Settings) -> list[str]:
     found = [setting for setting, name in _FILES.items() if getattr(settings, name)]
     return [*found, "security.tls.mutual"] if settings.security_tls_mutual else found
-
-
-def _read_token(setting: str, path: str) -> Token | None:
-    if not path:
-        return None
-    text = read_named(setting, path, secret=True)
-    try:
-        return Token(text.decode("ascii", errors="replace").strip())
-    except InvalidConfig as error:
-        raise InvalidConfig(f"{setting}={path}: {error.message}") from error
 
 
 def _read_tls(settings: Settings) -> Tls:

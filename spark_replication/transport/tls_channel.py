@@ -17,6 +17,7 @@ import time
 from collections.abc import Sequence
 from contextlib import suppress
 from types import TracebackType
+from typing import Any
 
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 
@@ -92,6 +93,15 @@ class TlsChannel:
         owed = self._outgoing.read()
         if owed:
             self._connection.sendall(owed)
+
+    @property
+    def peer_name(self) -> str:
+        """The name in the peer's certificate, as gRPC has it: its first alternative name, or else its common name.
+        Empty if the peer has shown none."""
+        shown: dict[str, Any] = self._tls.getpeercert() or {}
+        names = [value for _, value in shown.get("subjectAltName", ())]
+        names += [value for entry in shown.get("subject", ()) for key, value in entry if key == "commonName"]
+        return names[0] if names else ""
 
     # The part of a socket's interface that frames need
 

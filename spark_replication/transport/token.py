@@ -1,4 +1,7 @@
-"""The cluster's shared secret. A Flight server compares it; brokers prove to each other that they know it, unsent."""
+"""A secret that a principal shares with the cluster. Our own processes prove that they know it, and never send it.
+
+A Flight client of somebody else's may send it in a header.
+"""
 
 from __future__ import annotations
 
@@ -9,36 +12,49 @@ from typing import Literal, NoReturn
 import msgspec
 
 from spark_replication.errors import InvalidConfig
+from spark_replication.messages.introducing import NAME_CHARACTERS_MAX, Introduce
 from spark_replication.messages.lane import ClientFrame
 from spark_replication.messages.replication import HelloFrame
 
 AUTHORIZATION = "authorization"
+CLIENT, BROKER = "client", "broker"  # principals whose tokens have no name
 TOKEN_BYTES_MAX = 1_024
 
 _SCHEME = "bearer "
-_PROOF_VERSION = "spark_replication replication 1"
+_PROOF_VERSION = "spark_replication proof 2"
 _SEAL_VERSION = "spark_replication seal 1"
 
-Caller = Literal["follower", "client"]
-Side = Literal[Caller, "leader"]
+#: Who proves something, and by which protocol. The other side is the server.
+Caller = Literal["follower", "client", "caller"]
+Side = Literal[Caller, "server"]
+#: What a caller says of itself, with its nonce, the server's port, and the name of its token.
+Hello = HelloFrame | ClientFrame | Introduce
 
 
 class Token:
     """Only `bearer` shows the secret. A token cannot be pickled: another process reads the file itself."""
 
-    __slots__ = ("_secret",)
+    __slots__ = ("_secret", "mark", "name")
 
-    def __init__(self, secret: str) -> None:
+    def __init__(self, secret: str, name: str = CLIENT) -> None:
+        """name: the principal's."""
         if not secret:
             raise InvalidConfig("the token is empty: put a long random text there")
-        if len(secret) > TOKEN_BYTES_MAX or not all("!" <= character <= "~" for character in secret):
+        if len(secret) > TOKEN_BYTES_MAX or not _is_visible(secret):
             raise InvalidConfig(
-                f"the token is not one line of at most {TOKEN_BYTES_MAX} visible ASCII characters without blanks"
+                f"the token is not one text of at most {TOKEN_BYTES_MAX} visible ASCII characters without blanks"
             )
+        if not name or len(name) > NAME_CHARACTERS_MAX or not _is_visible(name):
+            raise InvalidConfig(
+                f"the name {name!r} is not of 1 to {NAME_CHARACTERS_MAX} visible ASCII characters without blanks"
+            )
+        self.name = name
         self._secret = secret.encode()
+        #: Tells this token from others, and shows nothing of it.
+        self.mark = self.sealed(f"mark of {name}")
 
     def __repr__(self) -> str:
-        return "Token(…)"
+        return f"Token({self.name}, …)"
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a token stays in its process: hand on the name of its file")
@@ -59,15 +75,25 @@ class Token:
         """A seal of this text, which only a holder of the secret can make. It cannot be used as a proof."""
         return hmac.digest(self._secret, f"{_SEAL_VERSION} {said}".encode(), "sha256").hex()
 
-    def proof(self, side: Side, hello: HelloFrame | ClientFrame, leader_nonce: bytes) -> bytes:
-        """Proves that this side knows the secret, for this connection and this life of the follower only."""
-        who = (hello.broker_id, hello.broker_epoch) if isinstance(hello, HelloFrame) else (caller_of(hello),)
-        said = (_PROOF_VERSION, side, hello.cluster_id, *who, hello.nonce, leader_nonce)
+    def proof(self, side: Side, hello: Hello, server_nonce: bytes) -> bytes:
+        """Proves that this side knows the secret, for this connection only: for this server, and this life of a
+        follower."""
+        said = (_PROOF_VERSION, side, msgspec.msgpack.encode(hello), server_nonce)
         return hmac.digest(self._secret, msgspec.msgpack.encode(said), "sha256")
 
-    def proven(self, proof: bytes, side: Side, hello: HelloFrame | ClientFrame, leader_nonce: bytes) -> bool:
-        return hmac.compare_digest(proof, self.proof(side, hello, leader_nonce))
+    def proven(self, proof: bytes, side: Side, hello: Hello, server_nonce: bytes) -> bool:
+        return hmac.compare_digest(proof, self.proof(side, hello, server_nonce))
 
 
-def caller_of(hello: HelloFrame | ClientFrame) -> Caller:
-    return "follower" if isinstance(hello, HelloFrame) else "client"
+def caller_of(hello: Hello) -> Caller:
+    match hello:
+        case HelloFrame():
+            return "follower"
+        case ClientFrame():
+            return "client"
+        case Introduce():
+            return "caller"
+
+
+def _is_visible(text: str) -> bool:
+    return all("!" <= character <= "~" for character in text)

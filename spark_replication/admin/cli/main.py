@@ -11,6 +11,7 @@ from spark_replication.errors import ReplicationError
 
 # The module of each command. Only the command that is asked for is loaded: loading is half the time of a short one.
 _HOMES = {
+    "acls": "acls_command",
     "bench": "bench_command",
     "brokers": "brokers_command",
     "completion": "completion_command",

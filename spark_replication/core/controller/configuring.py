@@ -12,9 +12,11 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import Decision, Reconsider, Step
 from spark_replication.core.controller.settling import write_of
 from spark_replication.core.controller.topics import existing
+from spark_replication.core.law.acls import SETTING as ACLS
+from spark_replication.core.law.acls import acls_of, checked_acls, text_of
 from spark_replication.core.law.partition_change import effective_min_isr, with_min_isr
 from spark_replication.core.law.writes import ClusterConfigWrite, PartitionWrite, TopicConfigWrite
-from spark_replication.messages.requests import Configure
+from spark_replication.messages.requests import ChangeAcls, Configure
 from spark_replication.model import ClusterSettings, Scalar
 
 # Partitions whose leaderAndISR is rewritten in one multi() with the setting that calls for it; the others follow.
@@ -36,6 +38,7 @@ def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
     """Change the cluster's settings. A flip of unclean.recovery.enabled converts the settings of the one policy of
     unclean elections into those of the other."""
     changed = _changed(cluster.stored_settings.settings, asked.settings)
+    checked_acls(str(changed.get(ACLS, "")))
     before, after = cluster.settings, settings_from(cluster.defaults, changed)
     topics = {name: known.config.settings for name, known in sorted(cluster.topics.items())}
     if before.unclean_recovery_enabled != after.unclean_recovery_enabled:
@@ -60,6 +63,13 @@ def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
     cluster_write = ClusterConfigWrite(config=ClusterSettings(settings=changed))
     step = Step((cluster_write, *config_writes, *writes[:CONFIGURED_TOGETHER_MAX]))
     return Decision(steps=(step,), then=(Reconsider(tuple(topics)),))
+
+
+def change_acls(cluster: ClusterState, asked: ChangeAcls) -> Decision:
+    """Neither topics nor replicas have to do with it."""
+    acls = acls_of(cluster.settings.security_acls).union(asked.add).difference(asked.remove)
+    changed = {**cluster.stored_settings.settings, ACLS: checked_acls(text_of(acls))}
+    return Decision(steps=(Step((ClusterConfigWrite(config=ClusterSettings(settings=changed)),)),))
 
 
 def _converted(settings: Mapping[str, Scalar], *, to_recovery: bool) -> dict[str, Scalar]:

@@ -23,6 +23,7 @@ from spark_replication.core.controller.plan import BrokersMoved, Cause
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
+    ChangeAcls,
     Configure,
     CreateTopic,
     DeleteTopic,
@@ -97,6 +98,9 @@ def in_words(asked: Request) -> str:
             words = f"configure {'the cluster' if configured is None else f'topic {configured}'}: {_some(changed)}"
         case WidenTopic(topic=topic):
             words = f"add columns to topic {topic}"
+        case ChangeAcls(add=added, remove=removed):
+            changes = [*(f"add {acl}" for acl in added), *(f"remove {acl}" for acl in removed)]
+            words = f"change ACLs: {_some(changes)}"
         case _:
             assert_never(asked)
     return words

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.configuring import configure_cluster, configure_topic
+from spark_replication.core.controller.configuring import change_acls, configure_cluster, configure_topic
 from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand
 from spark_replication.core.controller.plan import Advance, Cause, Decision, Delete, Elect, Reply, Step
 from spark_replication.core.controller.settling import complete_together, creating_write, stops_of, write_of
@@ -49,6 +49,7 @@ from spark_replication.errors import (
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
+    ChangeAcls,
     Configure,
     CreateTopic,
     DeleteTopic,
@@ -76,7 +77,7 @@ def plan_request(cluster: ClusterState, asked: Request) -> Decision:
 
 def unreadable_of(cluster: ClusterState, asked: Request) -> CorruptState | None:
     """The error of a request about something that cannot be read; None if all of it can."""
-    if cluster.unreadable.settings and isinstance(asked, (CreateTopic, AddPartitions, Configure)):
+    if cluster.unreadable.settings and isinstance(asked, (CreateTopic, AddPartitions, Configure, ChangeAcls)):
         return CorruptState(
             "what is set for the cluster cannot be read: see the cluster's problems, and repair or remove that node"
         )
@@ -116,7 +117,9 @@ def unreadable_partition(partition: TopicPartition) -> CorruptState:
 
 
 def _planned(cluster: ClusterState, asked: Request) -> Decision:
-    if isinstance(asked, (CreateTopic, DeleteTopic, Configure)) and (hidden := unreadable_of(cluster, asked)):
+    if isinstance(asked, (CreateTopic, DeleteTopic, Configure, ChangeAcls)) and (
+        hidden := unreadable_of(cluster, asked)
+    ):
         raise hidden
     match asked:
         case CreateTopic() | DeleteTopic() | WidenTopic():
@@ -134,6 +137,8 @@ def _planned(cluster: ClusterState, asked: Request) -> Decision:
             return _elect(cluster, asked)
         case Configure(topic=topic):
             return configure_cluster(cluster, asked) if topic is None else configure_topic(cluster, topic, asked)
+        case ChangeAcls():
+            return change_acls(cluster, asked)
         case _:
             assert_never(asked)
 
@@ -151,7 +156,7 @@ def narrowed(asked: Request, names: Collection[str]) -> Request:
             return CancelReassignment(partitions=tuple(name for name in partitions if name in names))
         case ElectLeaders(partitions=partitions):
             return asked if partitions is None else replace(asked, partitions=tuple(names))
-        case CreateTopic() | DeleteTopic() | Configure() | WidenTopic():
+        case CreateTopic() | DeleteTopic() | Configure() | WidenTopic() | ChangeAcls():
             return asked
         case _:
             assert_never(asked)

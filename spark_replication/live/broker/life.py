@@ -83,6 +83,7 @@ from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.actions import call
 from spark_replication.transport.flight import BrokerFlightServer
 from spark_replication.transport.replication import Address, Replication
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import read_security
 from spark_replication.transport.socket_loop import SocketLoop
 from spark_replication.zk.broker.store import BrokerStore
@@ -261,13 +262,14 @@ class BrokerLife:
         self._store = BrokerStore(self._connect)
         self._check_cluster()
         self._sockets = SocketLoop("broker-loop")
+        rights = Rights(self._security, self._acls)
         self._replication = Replication(
             options.host,
             self._sockets,
             cluster_id=options.cluster_id,
             broker=options.broker_id,
             settings=self._settings,
-            security=self._security,
+            rights=rights,
             find=lambda partition: self._loop.partition(partition),  # noqa: PLW0108 (the loop comes after)
             address_of=self._address_of,
             schema_of=lambda topic: topic_schema(self._loop.config(topic)),
@@ -293,7 +295,7 @@ class BrokerLife:
             self._loop,
             self,
             settings=self._settings,
-            security=self._security,
+            rights=rights,
             now_ms=now_ms,
             port=port,
         )
@@ -304,6 +306,12 @@ class BrokerLife:
         self._replication.start()
         self._watch_lease()
         return Recovered(proof)
+
+    def _acls(self) -> str:
+        acls = self._loop.acls
+        if acls is None:
+            raise NotReady("this broker has not heard yet who may do what: ask another, or retry")
+        return acls
 
     def _connect(self) -> Session:
         return Session.connect(

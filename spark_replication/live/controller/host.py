@@ -33,6 +33,7 @@ from spark_replication.core.controller.events import (
 )
 from spark_replication.core.controller.health import problems
 from spark_replication.core.controller.plan import Reply
+from spark_replication.core.law.acls import acls_of
 from spark_replication.core.law.writes import Group, GroupAnswer
 from spark_replication.engine.candidacy import Candidacy, Instruction
 from spark_replication.engine.candidacy import Event as Happened
@@ -48,6 +49,7 @@ from spark_replication.live.controller.seat import Seat
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
     BROKER_DIED,
+    DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
     DESCRIBE_TOPICS,
     DISK_FAILED,
@@ -61,7 +63,7 @@ from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.records import Refusal
-from spark_replication.messages.requests import Request, RequestAnswer
+from spark_replication.messages.requests import DescribeAcls, Request, RequestAnswer, ToldAcls
 from spark_replication.mirror.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
 from spark_replication.mirror.feed import MirrorThread, Teller
 from spark_replication.mirror.load import UNREADABLE, reason_of
@@ -70,6 +72,7 @@ from spark_replication.mirror.told_events import read_told
 from spark_replication.process.clock import now_ms
 from spark_replication.storage.batches import schema_change
 from spark_replication.transport.actions import ActionServer, Handled, handled, handled_of
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import Security
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.protecting import protect
@@ -150,7 +153,7 @@ class ControllerHost:
         self._log_infos: queue.SimpleQueue[LogInfoRead] = queue.SimpleQueue()
         self._loop: ControllerLoop | None = None
         self._owed = OwedAnswers()
-        self._server = ActionServer(host, [*self._actions(), *actions], security=self.security)
+        self._server = ActionServer(host, [*self._actions(), *actions], rights=Rights(self.security, self._acls))
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -435,7 +438,18 @@ class ControllerHost:
             handled(DISK_FAILED, self._disk_failed),
             handled(REBUILD_MIRROR, self._rebuild_mirror),
             handled(DESCRIBE_EVENTS, self._events),
+            handled(DESCRIBE_ACLS, self._told_acls),
         ]
+
+    def _acls(self) -> str:
+        loop = self._loop
+        if loop is None:
+            raise self._not_controller()
+        return loop.cluster.settings.security_acls
+
+    def _told_acls(self, _asked: DescribeAcls) -> ToldAcls:
+        acls, super_users = acls_of(self._acls()), self.security.super_users
+        return ToldAcls(acls=tuple(sorted(acls)), super_users=tuple(sorted(super_users)))
 
     def _carry_out(self, asked: Request, caller: str) -> RequestAnswer:
         """Waits until the request is done. Raises if it is refused as a whole; the answer says what of it was

@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.admin import debug_bundle
+from spark_replication.transport.token import CLIENT
+from spark_replication.transport.tokens import read_tokens
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 
@@ -43,6 +45,7 @@ def test_it_has_the_state_and_the_logs_and_no_secret(
 ) -> None:
     monkeypatch.setattr(debug_bundle, "LOG_BYTES_MAX", 10)
     (data / "token").chmod(0o600)
+    cluster.tokens = read_tokens("security.token.file", str(data / "token"), CLIENT)
     target = tmp_path / "it.tar.gz"
     mode = ("--set", "security.mode=token", "--set", f"security.token.file={data / 'token'}")
     ran = run("debug", "bundle", "-b", cluster.bootstrap, "--set", f"data.dir={data}", *mode, target)

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from spark_replication.transport.token import CLIENT
+from spark_replication.transport.tokens import read_tokens
 from tests.unit.admin.conftest import Run
 from tests.unit.client.fake_cluster import FakeCluster
 from tests.unit.transport.test_security import SECRET, token_settings
@@ -26,6 +28,7 @@ def test_a_later_source_goes_before_an_earlier_one(
     topics = ("topics", "--bootstrap", cluster.bootstrap, "--format", "json", "--config", str(config))
     assert "/no/such/file cannot be read" in run(*topics).err
     token = token_settings(tmp_path)["security.token.file"]
+    cluster.tokens = read_tokens("security.token.file", token, CLIENT)
     monkeypatch.setenv("SPARK_REPLICATION_SECURITY_TOKEN_FILE", token)
     done = run(*topics)
     assert (done.exit, done.err) == (0, "")

@@ -40,8 +40,10 @@ from spark_replication.messages.actions import (
     DESCRIBE_RANGES,
     DESCRIBE_REPLICAS,
     DESCRIBE_TOPICS,
+    INTRODUCE,
     METADATA,
     METRICS,
+    PROVE,
 )
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import (
@@ -54,6 +56,7 @@ from spark_replication.messages.descriptions import (
     TopicPage,
 )
 from spark_replication.messages.envelope import Done, from_json, to_json
+from spark_replication.messages.introducing import Introduce, Prove
 from spark_replication.messages.lane import (
     PutAnswer,
     PutAnswersFrame,
@@ -73,10 +76,13 @@ from spark_replication.messages.requests import (
     RequestAnswer,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
+from spark_replication.process.clock import now_ms
 from spark_replication.storage.batches import schema_to_bytes, serialized, topic_schema
 from spark_replication.storage.index import NO_PRODUCER, IndexEntry, encode_entry
 from spark_replication.transport.frames import FrameReceiver, Part, ReceivedFrame, encoded, hang_up, send
 from spark_replication.transport.handshake import admitted
+from spark_replication.transport.tickets import Tickets
+from spark_replication.transport.tokens import Tokens
 from tests.unit.client.tcp_proxy import TcpProxies
 
 REQUESTS = {action.name: kind for kind, action in ADMIN_REQUESTS.items()}
@@ -141,6 +147,7 @@ class FakeCluster:
         self.topics: dict[str, TopicConfig] = {}
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.controller: int | None = 1
+        self.tokens: Tokens | None = None
         self.asked_metadata = 0
         self.asked_topics: list[tuple[str, ...] | None] = []  # of each question for metadata; None: of all
         self.refuse_metadata: ReplicationError | None = None
@@ -273,12 +280,16 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.other_replication_port: int | None = None  # told in place of its own
         self.lane = FakeLane(self)
         self.proxy = TcpProxies(self.port, self.lane.port)
+        self._tickets = Tickets(self._tokens_of, port=lambda: self.proxy.ports[0], now_ms=now_ms)
 
     @property
     def registration(self) -> Registration:
         port, replication_port = self.proxy.ports
         told = self.other_replication_port or replication_port
         return Registration(host="127.0.0.1", port=port, replication_port=told, epoch=1, incarnation="one")
+
+    def _tokens_of(self, *, is_of_cluster: bool) -> Tokens | None:
+        return self.cluster.tokens
 
     @property
     def address(self) -> str:
@@ -294,10 +305,12 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def do_action(self, context: object, action: flight.Action) -> list[bytes]:
         body = action.body.to_pybytes()
         with _told():
-            if action.type == METADATA.name:
-                answer: msgspec.Struct = self.frozen_metadata or self.cluster.metadata(
-                    from_json(body, GetMetadata).topics
-                )
+            if action.type == INTRODUCE.name:
+                answer: msgspec.Struct = self._tickets.challenge(from_json(body, Introduce))
+            elif action.type == PROVE.name:
+                answer = self._tickets.admitted(from_json(body, Prove))
+            elif action.type == METADATA.name:
+                answer = self.frozen_metadata or self.cluster.metadata(from_json(body, GetMetadata).topics)
             elif action.type == DESCRIBE_TOPICS.name:
                 answer = self._page(from_json(body, DescribeTopics))
             elif action.type == METRICS.name:
@@ -486,7 +499,7 @@ class FakeLane:
         streams: dict[int, tuple[str, pa.Schema]] = {}
         with connection, suppress(OSError, BrokerNotAvailable):
             receiver = FrameReceiver(connection, 64 << 20)
-            admitted(connection, receiver, lambda _hello: None, 5.0)
+            admitted(connection, receiver, lambda _hello: None, 0, 5.0)
             send(connection, encoded(WelcomeFrame(batch_bytes_max=self._broker.cluster.batch_bytes_max)))
             frames = receiver.whole()
             while True:

@@ -9,6 +9,7 @@ import pytest
 from spark_replication.page.server import PageServer
 from spark_replication.transport.security import NO_SECURITY, Security
 from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.page.page_cluster import PageCluster
 from tests.unit.page.viewer import Viewer
 
@@ -30,7 +31,7 @@ def viewer(cluster: PageCluster) -> Iterator[Viewer]:
 @pytest.fixture
 def stranger(cluster: PageCluster) -> Iterator[Viewer]:
     """Of a page that wants a token."""
-    security = Security(mode="token", token=Token(SECRET))
+    security = Security(mode="token", tokens=Tokens.of(Token(SECRET)))
     server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security)
     yield Viewer(server.url)
     server.stop()

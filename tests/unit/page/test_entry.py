@@ -12,8 +12,12 @@ import pytest
 from spark_replication.page import entry
 from spark_replication.page.document import FOLDER, SCRIPTS, Document
 from spark_replication.page.entry import COOKIE, FORM_BYTES_MAX, is_loopback
+from spark_replication.page.server import PageServer
+from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.page.conftest import SECRET
+from tests.unit.page.page_cluster import PageCluster
 from tests.unit.page.viewer import Viewer
 
 PATHS = ("/", "/api/view", "/healthz", "/metrics", "/none")
@@ -102,7 +106,7 @@ def test_the_form_refuses_what_is_not_the_token(stranger: Viewer) -> None:
     for body in ("token=other", "", "token=", "%ff=%fe", "token=other&token=" + SECRET):
         answer = stranger.ask("/login", "POST", body)
         assert (answer.status, "set-cookie" in answer.headers) == (401, False)
-    assert b"not the token" in stranger.ask("/login", "POST", "token=other").body
+    assert b"no token of" in stranger.ask("/login", "POST", "token=other").body
     assert stranger.ask("/login", "POST", "token=" + "x" * FORM_BYTES_MAX).status == 413
 
 
@@ -155,3 +159,17 @@ def test_what_comes_from_the_cluster_is_never_markup() -> None:
 
 def test_no_cookie_outlives_half_a_day() -> None:
     assert entry.COOKIE_S <= 12 * 3_600
+
+
+def test_with_super_users_the_page_is_for_them(cluster: PageCluster) -> None:
+    """It shows everything, which others may not see."""
+    tokens = Tokens.of(Token(SECRET, "root"), Token("of-alice", "alice"))
+    security = Security(mode="token", tokens=tokens, super_users=frozenset({"root"}))
+    server = PageServer.start(cluster, host="127.0.0.1", port=0, security=security)
+    try:
+        viewer = Viewer(server.url)
+        for secret, status, logged_in in ((SECRET, 200, 303), ("of-alice", 401, 401)):
+            assert viewer.ask("/api/view", headers={"Authorization": f"Bearer {secret}"}).status == status
+            assert viewer.ask("/login", "POST", f"token={secret}").status == logged_in
+    finally:
+        server.stop()

@@ -29,6 +29,7 @@ from spark_replication.storage.local_files import LocalLogs
 from spark_replication.storage.replica_folder import replica_folder
 from spark_replication.storage.segment_memory import SegmentMemory
 from spark_replication.transport.flight import BrokerFlightServer
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import NO_SECURITY, Security
 from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.core.stories import command, registration, state
@@ -97,7 +98,12 @@ class FlightBroker:
         me = Me(1, 0, 0)
         self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, 0, settings={})
         self.server = BrokerFlightServer(
-            "127.0.0.1", self._loop, NoServices(self._logs), settings=self.settings, security=security, now_ms=lambda: 0
+            "127.0.0.1",
+            self._loop,
+            NoServices(self._logs),
+            settings=self.settings,
+            rights=Rights(security),
+            now_ms=lambda: 0,
         )
 
     @property

@@ -20,6 +20,7 @@ from spark_replication.messages.commands import PartitionCommand
 from spark_replication.model import BrokerId, PartitionState, TopicPartition
 from spark_replication.storage.flush_threads import FlushAtOnce
 from spark_replication.transport.replication import Address, Replication
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import NO_SECURITY, Security
 from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.engine.ports_in_memory import Failures
@@ -77,7 +78,7 @@ class Broker:
             cluster_id=cluster_id,
             broker=broker,
             settings=self.settings,
-            security=security,
+            rights=Rights(security),
             find=self.partition,
             address_of=brokers.addresses.get,
             schema_of=lambda _topic: TOPIC,

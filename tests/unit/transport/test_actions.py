@@ -23,14 +23,15 @@ from spark_replication.messages.envelope import Done
 from spark_replication.messages.guarding import RenewLease
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.transport.actions import ActionServer, call, handled, handled_of, host_of
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import NO_SECURITY
 
 TIMEOUT_MS = 10_000
-DOUBLE = Action("double", ProducerId, ProducerId, "client")
-REFUSE = Action("refuse", GetMetadata, Done, "client")
-HANG = Action("hang", InitProducer, Done, "client")
-WHO = Action("who", GetMetadata, Metadata, "client")
-BREAK = Action("break", GetMetadata, Done, "client")
+DOUBLE = Action("double", ProducerId, ProducerId, lambda _asked: ())
+REFUSE = Action("refuse", GetMetadata, Done, lambda _asked: ())
+HANG = Action("hang", InitProducer, Done, lambda _asked: ())
+WHO = Action("who", GetMetadata, Metadata, lambda _asked: ())
+BREAK = Action("break", GetMetadata, Done, lambda _asked: ())
 DESCRIPTOR = flight.FlightDescriptor.for_path("orders", "0")
 ROWS = pa.record_batch({"number": [1]})
 
@@ -65,7 +66,7 @@ def server(release: threading.Event) -> Iterator[ActionServer]:
             handled(BREAK, breaks),
             handled_of(WHO, lambda _asked, caller: Metadata(cluster_id=caller, brokers={}, topics=())),
         ],
-        security=NO_SECURITY,
+        rights=Rights(NO_SECURITY),
     )
     yield started
     release.set()
@@ -74,13 +75,16 @@ def server(release: threading.Event) -> Iterator[ActionServer]:
 
 @pytest.fixture
 def client(server: ActionServer) -> Iterator[flight.FlightClient]:
-    with flight.connect(f"grpc://127.0.0.1:{server.port}") as found:
+    with NO_SECURITY.client(f"127.0.0.1:{server.port}") as found:
         yield found
 
 
 def test_a_request_is_answered(client: flight.FlightClient) -> None:
     assert call(client, DOUBLE, ProducerId(producer=21), TIMEOUT_MS) == ProducerId(producer=42)
-    assert {action.type for action in client.list_actions()} == {"double", "refuse", "hang", "who", "break"}
+    assert {action.type for action in client.list_actions()} == {
+        *("double", "refuse", "hang", "who", "break"),
+        *("introduce", "prove"),
+    }
 
 
 def test_a_handler_may_know_who_asks(client: flight.FlightClient) -> None:
@@ -123,7 +127,7 @@ def test_a_version_that_is_not_known_is_refused(client: flight.FlightClient) -> 
 
 def test_an_answer_of_another_kind_is_refused(client: flight.FlightClient) -> None:
     with pytest.raises(InvalidRequest):
-        call(client, Action(DOUBLE.name, ProducerId, RenewLease, "client"), ProducerId(producer=1), TIMEOUT_MS)
+        call(client, Action(DOUBLE.name, ProducerId, RenewLease, lambda _asked: ()), ProducerId(producer=1), TIMEOUT_MS)
 
 
 def test_no_answer_in_time(client: flight.FlightClient) -> None:
@@ -133,7 +137,7 @@ def test_no_answer_in_time(client: flight.FlightClient) -> None:
 
 
 def test_nobody_there() -> None:
-    with flight.connect("grpc://127.0.0.1:1") as client, pytest.raises(BrokerNotAvailable) as caught:
+    with NO_SECURITY.client("127.0.0.1:1") as client, pytest.raises(BrokerNotAvailable) as caught:
         call(client, HANG, InitProducer(), TIMEOUT_MS)
     assert not caught.value.maybe_written
 
@@ -141,12 +145,12 @@ def test_nobody_there() -> None:
 @pytest.mark.parametrize("host", ["0.0.0.0", "8.8.8.8"])
 def test_nothing_listens_beyond_loopback(host: str) -> None:
     with pytest.raises(InvalidConfig, match=host):
-        ActionServer(host, [], security=NO_SECURITY)
+        ActionServer(host, [], rights=Rights(NO_SECURITY))
 
 
 def test_a_port_that_is_taken(server: ActionServer) -> None:
     with pytest.raises(StartFailed, match=str(server.port)):
-        ActionServer("127.0.0.1", [], security=NO_SECURITY, port=server.port)
+        ActionServer("127.0.0.1", [], rights=Rights(NO_SECURITY), port=server.port)
 
 
 def written(client: flight.FlightClient) -> None:

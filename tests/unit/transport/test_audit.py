@@ -20,6 +20,7 @@ from spark_replication.messages.records import Refusal
 from spark_replication.messages.requests import DeleteTopic, RequestAnswer
 from spark_replication.transport import audit
 from spark_replication.transport.actions import ActionServer, handled
+from spark_replication.transport.rights import Rights
 from tests.unit.transport.test_who_may_ask import Mode
 
 DELETE = ADMIN_REQUESTS[DeleteTopic]
@@ -64,7 +65,7 @@ def server(mode: Mode) -> Iterator[ActionServer]:
             handled(METADATA, lambda _asked: Metadata(cluster_id="", brokers={}, topics=())),
             handled(RENEW_LEASE, lambda _asked: LeaseAnswer(broker_id=1, broker_epoch=0, pid=1)),
         ],
-        security=mode.server,
+        rights=Rights(mode.server),
     )
     yield started
     threading.Thread(target=started.shutdown, daemon=True).start()

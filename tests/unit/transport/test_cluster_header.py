@@ -15,6 +15,7 @@ from spark_replication.messages.records import InitProducer
 from spark_replication.transport.actions import call, error_of_flight
 from spark_replication.transport.security import NO_SECURITY, Security
 from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.transport.flight_broker import FlightBroker, get, written
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -68,7 +69,7 @@ def test_a_server_that_does_not_know_its_cluster_yet_serves_everybody(tmp_path: 
 
 
 def test_whose_cluster_it_is_is_told_to_those_alone_who_may_know(tmp_path: Path) -> None:
-    token = Security(mode="token", token=Token("the-secret"))
+    token = Security(mode="token", tokens=Tokens.of(Token("the-secret")))
     broker = FlightBroker(tmp_path, SCHEMA, security=token.of_cluster(lambda: "cluster"))
     with broker.client(security=ANOTHER) as client, pytest.raises(AuthenticationFailed):
         call(client, INIT_PRODUCER, InitProducer(), 5_000)

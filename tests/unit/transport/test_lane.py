@@ -84,8 +84,8 @@ class Client:
         try:
             self.channel = security.connected(connection, "127.0.0.1", TIMEOUT_S)
             self._receiver = FrameReceiver(self.channel, 1 << 26)
-            hello = ClientFrame(cluster_id=cluster_id)
-            self.welcome = introduce_client(self.channel, self._receiver, hello, security.token, TIMEOUT_S)
+            hello = ClientFrame(cluster_id=cluster_id, port=broker.replication.port)
+            self.welcome = introduce_client(self.channel, self._receiver, hello, security.tokens, TIMEOUT_S)
         except BaseException:
             connection.close()
             raise

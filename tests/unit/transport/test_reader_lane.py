@@ -107,8 +107,8 @@ class Peer:
             connection.connect(("127.0.0.1", broker.replication.port))
             self.channel = security.connected(connection, "127.0.0.1", TIMEOUT_S)
             self._receiver = FrameReceiver(self.channel, 1 << 26)
-            hello = ClientFrame(cluster_id=cluster_id, reads=True)
-            self.welcome = introduce_client(self.channel, self._receiver, hello, security.token, TIMEOUT_S)
+            hello = ClientFrame(cluster_id=cluster_id, reads=True, port=broker.replication.port)
+            self.welcome = introduce_client(self.channel, self._receiver, hello, security.tokens, TIMEOUT_S)
         except BaseException:
             connection.close()
             raise

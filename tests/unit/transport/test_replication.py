@@ -39,6 +39,7 @@ from spark_replication.storage.segment_memory import BATCH_BYTES_MAX
 from spark_replication.transport import frames, replication_client, replication_server
 from spark_replication.transport.frames import SENDFILE_BYTES_MIN, FrameReceiver, encoded, hang_up, send
 from spark_replication.transport.replication import Address, Replication
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import NO_SECURITY
 from spark_replication.transport.socket_loop import SocketLoop
 from tests.unit.client.tcp_proxy import TcpProxy
@@ -604,7 +605,7 @@ def test_nothing_listens_beyond_loopback(host: str) -> None:
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(),
-            security=NO_SECURITY,
+            rights=Rights(NO_SECURITY),
             find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
             schema_of=pytest.fail,
@@ -620,7 +621,7 @@ def test_frames_must_have_room_for_a_batch() -> None:
             cluster_id=CLUSTER,
             broker=1,
             settings=Settings(replication_frame_bytes_max=1 << 20),
-            security=NO_SECURITY,
+            rights=Rights(NO_SECURITY),
             find=lambda partition: pytest.fail(str(partition)),
             address_of=lambda broker: None,
             schema_of=pytest.fail,

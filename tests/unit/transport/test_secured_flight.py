@@ -16,6 +16,7 @@ from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, I
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
 from spark_replication.transport.actions import ActionServer, call, error_of_flight, handled
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
@@ -31,7 +32,7 @@ class Recording(ActionServer):
 
     def __init__(self, security: Security, host: str = "127.0.0.1") -> None:
         self.heard: list[str] = []
-        super().__init__(host, [handled(INIT_PRODUCER, self._answer)], security=security)
+        super().__init__(host, [handled(INIT_PRODUCER, self._answer)], rights=Rights(security))
 
     def _answer(self, _request: InitProducer) -> ProducerId:
         self.heard.append("do_action")

@@ -5,9 +5,11 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import cast
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.config import Settings
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, Overloaded, ReplicationError
@@ -19,6 +21,7 @@ from spark_replication.transport.handshake import introduce_client
 from spark_replication.transport.security import NO_SECURITY
 from spark_replication.transport.tls_channel import RECORD_BYTES_MAX
 from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.storage.storage_stories import rows
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
 from tests.unit.transport.test_lane import (
@@ -33,11 +36,12 @@ from tests.unit.transport.test_lane import (
     stored,
     stream,
 )
-from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SECRET, Modes, Stranger
+from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SECRET, Modes, Stranger, dialled
 from tests.unit.transport.test_security import SECRET
 from tests.unit.transport.test_tls_channel import Corked
 
-CLIENT = ClientFrame(cluster_id=CLUSTER, nonce=NONCE)
+CLIENT = ClientFrame(cluster_id=CLUSTER, name="client", nonce=NONCE)
+KNOWN = Tokens.of(Token(SECRET))
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +104,7 @@ def test_a_client_without_a_good_certificate_is_not_let_in(brokers: Brokers, mod
 
 # What a client that is not known may say in place of a proof.
 
-Says = Callable[[bytes], bytes]
+Says = Callable[[HelloFrame | ClientFrame, bytes], bytes]  # of what it said, and the leader's nonce
 
 
 def proof(side: str, hello: HelloFrame | ClientFrame, nonce: bytes, secret: str = SECRET) -> bytes:
@@ -108,33 +112,39 @@ def proof(side: str, hello: HelloFrame | ClientFrame, nonce: bytes, secret: str 
 
 
 STRANGERS: dict[str, tuple[HelloFrame | ClientFrame, Says]] = {
-    "another secret": (CLIENT, lambda nonce: proof("client", CLIENT, nonce, OTHER_SECRET)),
-    "nothing": (CLIENT, lambda _: joined(ProofFrame(proof=b""))),
-    "a follower's proof": (CLIENT, lambda nonce: proof("follower", HELLO, nonce)),
-    "a follower's side": (CLIENT, lambda nonce: proof("follower", CLIENT, nonce)),
-    "the leader's side": (CLIENT, lambda nonce: proof("leader", CLIENT, nonce)),
-    "a client's proof": (HELLO, lambda nonce: proof("client", CLIENT, nonce)),
-    "a client's side": (HELLO, lambda nonce: proof("client", HELLO, nonce)),
+    "another secret": (CLIENT, lambda hello, nonce: proof("client", hello, nonce, OTHER_SECRET)),
+    "another name": (replace(CLIENT, name="another"), partial(proof, "client")),
+    "nothing": (CLIENT, lambda _hello, _nonce: joined(ProofFrame(proof=b""))),
+    "a follower's proof": (CLIENT, lambda hello, nonce: proof("follower", replace(HELLO, port=hello.port), nonce)),
+    "a follower's side": (CLIENT, partial(proof, "follower")),
+    "the leader's side": (CLIENT, partial(proof, "server")),
+    "a client's proof": (HELLO, lambda hello, nonce: proof("client", replace(CLIENT, port=hello.port), nonce)),
+    "a client's side": (HELLO, partial(proof, "client")),
     "a proof for another cluster": (
         CLIENT,
-        lambda nonce: proof("client", ClientFrame(cluster_id="another", nonce=NONCE), nonce),
+        lambda hello, nonce: proof("client", replace(hello, cluster_id="another"), nonce),
     ),
-    "a proof for another nonce": (CLIENT, lambda _: proof("client", CLIENT, NONCE)),
-    "a batch": (CLIENT, lambda _: stream() + put(0)),
-    "the same again": (CLIENT, lambda _: joined(CLIENT)),
+    "a proof for another port": (
+        CLIENT,
+        lambda hello, nonce: proof("client", replace(hello, port=1), nonce),
+    ),
+    "a proof for another nonce": (CLIENT, lambda hello, _nonce: proof("client", hello, NONCE)),
+    "a batch": (CLIENT, lambda _hello, _nonce: stream() + put(0)),
+    "the same again": (CLIENT, lambda hello, _nonce: joined(hello)),
 }
 
 
 @pytest.mark.parametrize("stranger", STRANGERS)
 def test_a_stranger_is_told_why_and_nothing_of_it_is_stored(brokers: Brokers, modes: Modes, stranger: str) -> None:
-    hello, says = STRANGERS[stranger]
+    said, says = STRANGERS[stranger]
     leader = brokers.start(1, security=modes.token)
+    hello = replace(said, port=leader.replication.port)
     leader.command(ORDERS, 1, (1,))
     peer = Stranger(leader)
     peer.say(hello)
     challenge = peer.hears()
     assert isinstance(challenge, ChallengeFrame)
-    peer.connection.sendall(says(challenge.nonce) + stream() + put(1))
+    peer.connection.sendall(says(hello, challenge.nonce) + stream() + put(1))
     heard = peer.hears_error()
     assert heard.error == AuthenticationFailed.code
     assert "security.token.file of both sides" in heard.message
@@ -148,10 +158,11 @@ def test_a_stranger_is_told_why_and_nothing_of_it_is_stored(brokers: Brokers, mo
 def admitted(leader: Broker) -> ProofFrame:
     """A client that knows the token, by hand. Returns its proof."""
     peer = Stranger(leader)
-    peer.say(CLIENT)
+    hello = dialled(CLIENT, leader)
+    peer.say(hello)
     challenge = peer.hears()
     assert isinstance(challenge, ChallengeFrame)
-    own = ProofFrame(proof=Token(SECRET).proof("client", CLIENT, challenge.nonce))
+    own = ProofFrame(proof=Token(SECRET).proof("client", hello, challenge.nonce))
     peer.connection.sendall(joined(own) + stream() + put(0))  # what comes with the proof is served
     assert isinstance(peer.hears(), ProofFrame)
     assert isinstance(peer.hears(), WelcomeFrame)
@@ -166,7 +177,7 @@ def test_a_proof_serves_once(brokers: Brokers, modes: Modes) -> None:
     seen = admitted(leader)
     assert stored(leader) == [0, 1], "it was good then"
     peer = Stranger(leader)
-    peer.say(CLIENT)
+    peer.say(dialled(CLIENT, leader))
     assert isinstance(peer.hears(), ChallengeFrame)
     peer.say(seen)
     assert peer.hears_error().error == AuthenticationFailed.code
@@ -183,13 +194,13 @@ def challenge_first(then: Callable[[ClientFrame, Frame], Frame]) -> Answer:
 
 IMPOSTORS: dict[str, Answer] = {
     "it claims without knowing": challenge_first(
-        lambda hello, _: ProofFrame(proof=Token(OTHER_SECRET).proof("leader", hello, NONCE))
+        lambda hello, _: ProofFrame(proof=Token(OTHER_SECRET).proof("server", hello, NONCE))
     ),
     "it repeats what it heard": challenge_first(lambda _, heard: heard),
     "it has a proof for a follower": challenge_first(
         lambda hello, _: ProofFrame(
             proof=Token(SECRET).proof(
-                "leader",
+                "server",
                 HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=0, nonce=hello.nonce),
                 NONCE,
             )
@@ -217,16 +228,14 @@ def test_a_broker_that_does_not_know_the_token_is_not_believed(impostor: str) ->
         playing = threading.Thread(target=play, daemon=True)
         playing.start()
         with pytest.raises(AuthenticationFailed, match=r"the leader (does not know|did not ask)"):
-            introduce_client(
-                ours, FrameReceiver(ours, 1 << 20), ClientFrame(cluster_id=CLUSTER), Token(SECRET), TIMEOUT_S
-            )
+            introduce_client(ours, FrameReceiver(ours, 1 << 20), ClientFrame(cluster_id=CLUSTER), KNOWN, TIMEOUT_S)
         playing.join(TIMEOUT_S)
 
 
 def test_a_broker_that_says_nothing_is_given_up() -> None:
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(TimeoutError):
-        introduce_client(ours, FrameReceiver(ours, 1 << 20), ClientFrame(), Token(SECRET), 0.05)
+        introduce_client(ours, FrameReceiver(ours, 1 << 20), ClientFrame(), KNOWN, 0.05)
 
 
 # TLS.

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 
 import pytest
+from msgspec.structs import replace
 
 from spark_replication.client.read_connections import Answer, ReadConnections
 from spark_replication.config import Settings
@@ -45,11 +46,11 @@ from tests.unit.transport.test_reader_lane import (
     waiters,
 )
 from tests.unit.transport.test_secured_lane import MISMATCHES
-from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SECRET, Modes, Stranger
+from tests.unit.transport.test_secured_replication import HELLO, NONCE, OTHER_SECRET, Modes, Stranger, dialled
 from tests.unit.transport.test_security import SECRET
 
 SECURE = ["token", "mutual", "both"]
-CLIENT = ClientFrame(cluster_id=CLUSTER, reads=True, nonce=NONCE)
+CLIENT = ClientFrame(cluster_id=CLUSTER, reads=True, name="client", nonce=NONCE)
 ROUNDS = 2_000
 SOON_MS = 3
 SEED = 20_251
@@ -172,11 +173,13 @@ def test_a_reader_without_a_good_certificate_is_not_let_in(brokers: Brokers, mod
     still_reads(leader, modes.mutual)
 
 
-STRANGERS: dict[str, Callable[[bytes], bytes]] = {
-    "another secret": lambda nonce: joined(ProofFrame(proof=Token(OTHER_SECRET).proof("client", CLIENT, nonce))),
-    "a follower's proof": lambda nonce: joined(ProofFrame(proof=Token(SECRET).proof("follower", HELLO, nonce))),
-    "a question": lambda _: question(),
-    "the same again": lambda _: joined(CLIENT),
+STRANGERS: dict[str, Callable[[ClientFrame, bytes], bytes]] = {
+    "another secret": lambda hello, nonce: joined(ProofFrame(proof=Token(OTHER_SECRET).proof("client", hello, nonce))),
+    "a follower's proof": lambda hello, nonce: joined(
+        ProofFrame(proof=Token(SECRET).proof("follower", replace(HELLO, port=hello.port), nonce))
+    ),
+    "a question": lambda _hello, _nonce: question(),
+    "the same again": lambda hello, _nonce: joined(hello),
 }
 
 
@@ -185,10 +188,11 @@ def test_a_stranger_is_told_why_and_reads_nothing(brokers: Brokers, modes: Modes
     leader = led(brokers, modes.token)
     produce(leader, prepared(0))
     peer = Stranger(leader)
-    peer.say(CLIENT)
+    hello = dialled(CLIENT, leader)
+    peer.say(hello)
     challenge = peer.hears()
     assert isinstance(challenge, ChallengeFrame)
-    peer.connection.sendall(STRANGERS[stranger](challenge.nonce) + question())
+    peer.connection.sendall(STRANGERS[stranger](hello, challenge.nonce) + question())
     heard = peer.hears_error()
     assert heard.error == AuthenticationFailed.code
     assert SECRET not in heard.message
@@ -201,10 +205,11 @@ def test_a_question_that_comes_with_the_proof_is_answered(brokers: Brokers, mode
     leader = led(brokers, modes.token)
     produce(leader, prepared(0))
     peer = Stranger(leader)
-    peer.say(CLIENT)
+    hello = dialled(CLIENT, leader)
+    peer.say(hello)
     challenge = peer.hears()
     assert isinstance(challenge, ChallengeFrame)
-    own = ProofFrame(proof=Token(SECRET).proof("client", CLIENT, challenge.nonce))
+    own = ProofFrame(proof=Token(SECRET).proof("client", hello, challenge.nonce))
     peer.connection.sendall(joined(own) + question())
     assert isinstance(peer.hears(), ProofFrame)
     assert isinstance(peer.hears(), WelcomeFrame)

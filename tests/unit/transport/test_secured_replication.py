@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 import pytest
 from msgspec.structs import replace
@@ -15,6 +16,7 @@ from msgspec.structs import replace
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, ReplicationError, error_of
 from spark_replication.messages.frames import Frame
+from spark_replication.messages.lane import ClientFrame
 from spark_replication.messages.replication import (
     ChallengeFrame,
     ErrorFrame,
@@ -31,6 +33,7 @@ from spark_replication.transport.handshake import introduce
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from spark_replication.transport.tls_channel import RECORD_BYTES_MAX
 from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.storage.storage_stories import prepared
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.replicas import CLUSTER, TIMEOUT_S, Broker, Brokers, eventually
@@ -111,7 +114,7 @@ def test_who_has_what_clients_have_alone_does_not_follow(brokers: Brokers, modes
 def hello_as_client(connection: socket.socket, security: Security) -> None:
     channel = security.connected(connection, "127.0.0.1", TIMEOUT_S)
     receiver = FrameReceiver(channel, 1 << 20)
-    introduce(channel, receiver, PLAIN_HELLO, security.cluster_token, TIMEOUT_S)
+    introduce(channel, receiver, PLAIN_HELLO, security.cluster_tokens, TIMEOUT_S)
     heard = receiver.receive_first(lambda: None)
     assert isinstance(heard, ErrorFrame)
     raise error_of(heard.error, heard.message)
@@ -161,42 +164,62 @@ class Stranger:
 
 
 NONCE = b"n" * 32
-HELLO = HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=HUGE_EPOCH, nonce=NONCE)
+HELLO = HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=HUGE_EPOCH, name="client", nonce=NONCE)
 PLAIN_HELLO = HelloFrame(cluster_id=CLUSTER, broker_id=2, broker_epoch=HUGE_EPOCH)
 
 
-def with_proof(broker: Broker, proof: Callable[[ChallengeFrame], bytes]) -> ErrorFrame:
+Said = TypeVar("Said", HelloFrame, ClientFrame)
+
+
+def dialled(hello: Said, broker: Broker) -> Said:
+    return replace(hello, port=broker.replication.port)
+
+
+def with_proof(
+    broker: Broker, proof: Callable[[HelloFrame, bytes], bytes], change: Mapping[str, Any] | None = None
+) -> ErrorFrame:
+    """proof: of what the stranger says, and the leader's nonce. change: of what it says."""
     stranger = Stranger(broker)
-    stranger.say(HELLO)
+    hello = replace(dialled(HELLO, broker), **(change or {}))
+    stranger.say(hello)
     challenge = stranger.hears()
     assert isinstance(challenge, ChallengeFrame)
-    stranger.say(ProofFrame(proof=proof(challenge)))
+    stranger.say(ProofFrame(proof=proof(hello, challenge.nonce)))
     return stranger.hears_error()
 
 
 def another_secret(broker: Broker) -> ErrorFrame:
-    return with_proof(broker, lambda challenge: Token(OTHER_SECRET).proof("follower", HELLO, challenge.nonce))
+    return with_proof(broker, partial(Token(OTHER_SECRET).proof, "follower"))
 
 
 def nothing_to_show(broker: Broker) -> ErrorFrame:
-    return with_proof(broker, lambda challenge: b"")
+    return with_proof(broker, lambda _hello, _nonce: b"")
+
+
+def another_name(broker: Broker) -> ErrorFrame:
+    return with_proof(broker, partial(Token(SECRET).proof, "follower"), {"name": "another"})
+
+
+def passed_on(broker: Broker) -> ErrorFrame:
+    """A proof that its owner made for whoever listens at another port."""
+    return with_proof(broker, partial(Token(SECRET).proof, "follower"), {"port": broker.replication.port + 1})
 
 
 def another_life(broker: Broker) -> ErrorFrame:
     """A proof that its owner made for an epoch of its own."""
-    own = replace(HELLO, broker_epoch=0)
-    return with_proof(broker, lambda challenge: Token(SECRET).proof("follower", own, challenge.nonce))
+    own = Token(SECRET)
+    return with_proof(broker, lambda hello, nonce: own.proof("follower", replace(hello, broker_epoch=0), nonce))
 
 
 def the_other_side(broker: Broker) -> ErrorFrame:
-    return with_proof(broker, lambda challenge: Token(SECRET).proof("leader", HELLO, challenge.nonce))
+    return with_proof(broker, partial(Token(SECRET).proof, "server"))
 
 
 def replayed(broker: Broker) -> ErrorFrame:
     """What a true follower said once, seen on the way, said again."""
     seen: list[Frame] = []
     true = Stranger(broker)
-    hello = replace(HELLO, broker_epoch=0)
+    hello = replace(dialled(HELLO, broker), broker_epoch=0)
     true.say(hello)
     challenge = true.hears()
     assert isinstance(challenge, ChallengeFrame)
@@ -234,6 +257,7 @@ def fetch() -> FetchPartition:
 
 STRANGERS = [
     another_secret,
+    another_name,
     nothing_to_show,
     another_life,
     the_other_side,
@@ -253,6 +277,14 @@ def test_a_stranger_is_told_why_and_shuts_nobody_out(
     assert heard.error == AuthenticationFailed.code
     assert "security.token.file of both sides" in heard.message
     assert SECRET not in heard.message
+    all_answered(leader, 5)
+
+
+def test_a_connection_that_was_passed_on_is_refused(brokers: Brokers, modes: Modes) -> None:
+    leader, _ = started(brokers, modes.token, modes.token)
+    heard = passed_on(leader)
+    assert heard.error == AuthenticationFailed.code
+    assert f"port {leader.replication.port + 1} was dialled, and this is port" in heard.message
     all_answered(leader, 5)
 
 
@@ -425,7 +457,7 @@ Answer = Callable[[socket.socket, FrameReceiver, HelloFrame], None]
 def claims_without_knowing(connection: socket.socket, receiver: FrameReceiver, hello: HelloFrame) -> None:
     send(connection, encoded(ChallengeFrame(nonce=NONCE)))
     receiver.receive_first(lambda: None)
-    send(connection, encoded(ProofFrame(proof=Token(OTHER_SECRET).proof("leader", hello, NONCE))))
+    send(connection, encoded(ProofFrame(proof=Token(OTHER_SECRET).proof("server", hello, NONCE))))
 
 
 def repeats_what_it_heard(connection: socket.socket, receiver: FrameReceiver, hello: HelloFrame) -> None:
@@ -462,7 +494,7 @@ def test_a_leader_that_does_not_know_the_token_is_not_believed(leader: Answer) -
         playing = threading.Thread(target=play, daemon=True)
         playing.start()
         with pytest.raises(AuthenticationFailed, match=r"the leader (does not know|did not ask)"):
-            introduce(ours, FrameReceiver(ours, 1 << 20), PLAIN_HELLO, Token(SECRET), TIMEOUT_S)
+            introduce(ours, FrameReceiver(ours, 1 << 20), PLAIN_HELLO, Tokens.of(Token(SECRET)), TIMEOUT_S)
         playing.join()
 
 

@@ -14,6 +14,7 @@ from spark_replication.config import Settings, settings_from
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.replication import HelloFrame
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
+from spark_replication.transport.tickets import Tickets
 from spark_replication.transport.token import TOKEN_BYTES_MAX, Token
 from tests.unit.transport.certificates import Authority, Files, locked_key, tls_settings
 
@@ -55,14 +56,14 @@ def test_each_mode_reads_what_it_needs(party: Party) -> None:
     assert read_security(Settings()).mode == "none"
     token = read_security(settings_from(party.token))
     assert (token.mode, token.tls) == ("token", None)
-    assert token.token is not None
-    assert token.token.bearer == f"Bearer {SECRET}"
+    assert token.tokens is not None
+    assert token.tokens.own.bearer == f"Bearer {SECRET}"
     tls = read_security(settings_from(party.tls))
     assert tls.tls is not None
-    assert (tls.mode, tls.token, tls.tls.mutual) == ("tls", None, False)
+    assert (tls.mode, tls.tokens, tls.tls.mutual) == ("tls", None, False)
     both = read_security(settings_from({**party.token, **party.tls, "security.tls.mutual": True}))
     assert both.tls is not None
-    assert (both.token is not None, both.tls.mutual) == (True, True)
+    assert (both.tokens is not None, both.tls.mutual) == (True, True)
 
 
 def without(settings: dict[str, Any], *names: str) -> dict[str, Any]:
@@ -117,10 +118,9 @@ def test_a_wrong_combination_is_one_clear_sentence(party: Party, case: str) -> N
     [
         ("", 0o600, "is empty"),
         (" \n", 0o600, "is empty"),
-        ("two words", 0o600, "not one line"),
-        ("two\nlines", 0o600, "not one line"),
-        ("schlüssel", 0o600, "not one line"),
-        ("x" * (TOKEN_BYTES_MAX + 1), 0o600, "not one line of at most 1024"),
+        ("three words here", 0o600, "one has more words"),
+        ("schlüssel", 0o600, "not one text"),
+        ("x" * (TOKEN_BYTES_MAX + 1), 0o600, "not one text of at most 1024"),
         (SECRET, 0o604, "open to every user of this host: chmod o-rwx"),
         (SECRET, 0o602, "open to every user"),
     ],
@@ -145,7 +145,7 @@ def test_a_key_that_everybody_may_read_is_refused(party: Party) -> None:
 def test_a_group_may_share_a_token_file(tmp_path: Path) -> None:
     settings = token_settings(tmp_path)
     Path(settings["security.token.file"]).chmod(0o640)
-    assert read_security(settings_from(settings)).token is not None
+    assert read_security(settings_from(settings)).tokens is not None
 
 
 def test_a_key_with_a_password_is_refused_and_asks_nobody_for_it(party: Party) -> None:
@@ -159,10 +159,10 @@ def test_a_key_with_a_password_is_refused_and_asks_nobody_for_it(party: Party) -
 def test_a_token_shows_itself_to_nobody(party: Party) -> None:
     security = read_security(settings_from({**party.token, **party.tls}))
     key = party.files.key.read_text().splitlines()[1]
-    for shown in (repr(security), str(security), f"{security.token}", f"{security.tls!r}"):
+    for shown in (repr(security), str(security), f"{security.tokens}", f"{security.tls!r}"):
         assert SECRET not in shown
         assert key not in shown
-    assert "Token(…)" in repr(security)
+    assert "Tokens(client, …)" in repr(security)
     with pytest.raises(TypeError, match="hand on the name of its file"):
         pickle.dumps(security)
     with pytest.raises(TypeError):
@@ -197,7 +197,7 @@ def test_a_proof_is_of_one_side_one_life_and_one_connection() -> None:
     mine = token.proof("follower", hello, b"l" * 32)
     assert token.proven(mine, "follower", hello, b"l" * 32)
     others = [
-        token.proof("leader", hello, b"l" * 32),
+        token.proof("server", hello, b"l" * 32),
         token.proof("follower", hello, b"m" * 32),
         token.proof("follower", msgspec.structs.replace(hello, nonce=b"g" * 32), b"l" * 32),
         token.proof("follower", msgspec.structs.replace(hello, cluster_id="d"), b"l" * 32),
@@ -246,7 +246,7 @@ def test_tls_without_a_certificate_serves_nothing(party: Party) -> None:
     with pytest.raises(InvalidConfig, match=r"set security.tls.certificate.file and security.tls.key.file"):
         client_only.require_may_bind("127.0.0.1")
     with pytest.raises(InvalidConfig, match="serves nothing without a certificate"):
-        client_only.serving(lambda _error: None)
+        client_only.serving(Tickets(client_only.tokens_of, port=lambda: 0, now_ms=lambda: 0), lambda _error: None)
 
 
 def test_endpoints_name_the_scheme_that_is_spoken_there(party: Party) -> None:
@@ -260,6 +260,6 @@ def test_clients_give_settings_by_name_or_what_was_read(party: Party) -> None:
     assert Security.of(read) is read
     assert Security.of(None) is NO_SECURITY
     given = Security.of({"security": {"mode": "token", "token": {"file": party.token["security.token.file"]}}})
-    assert given.token is not None
+    assert given.tokens is not None
     with pytest.raises(InvalidConfig, match=r"unknown setting security.token"):
         Security.of({"security.token": SECRET})

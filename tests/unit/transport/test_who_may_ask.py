@@ -1,4 +1,4 @@
-"""Every action, and who may ask for it: nobody, a client, a broker."""
+"""Every action, and every right: who may ask, who may not, and whoever has proven nothing."""
 
 from __future__ import annotations
 
@@ -8,50 +8,135 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from pyarrow import flight
 
 from spark_replication.config import settings_from
-from spark_replication.errors import InvalidConfig, ReplicationError
+from spark_replication.errors import InvalidConfig, NotController, ReplicationError
 from spark_replication.messages import actions
-from spark_replication.messages.actions import ADMIN_REQUESTS, Action
+from spark_replication.messages.actions import ADMIN_REQUESTS, INTRODUCE, PROVE, Action
+from spark_replication.messages.commands import GetReplicaLogInfo, LeaderAndIsr, StopReplica, UpdateMetadata
+from spark_replication.messages.descriptions import DescribeReplicas, DescribeTopics, GetMetadata
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.guarding import BrokerDied, DiskFailed, Guarding, RenewLease, Shutdown
+from spark_replication.messages.introducing import Challenge, Introduce, Prove
+from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror
+from spark_replication.messages.observing import DescribePage, GetMetrics
+from spark_replication.messages.ranges import DescribeRanges, WantedRange
+from spark_replication.messages.records import InitProducer
+from spark_replication.messages.requests import (
+    AddPartitions,
+    CancelReassignment,
+    ChangeAcls,
+    Configure,
+    CreateTopic,
+    DeleteTopic,
+    DescribeAcls,
+    ElectLeaders,
+    Reassign,
+    RemovePartitions,
+    WidenTopic,
+)
+from spark_replication.model import TopicPartition
 from spark_replication.transport.actions import ActionServer, Handled, error_of_flight
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import Security, read_security, require_own_brokers
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import broker_settings, token_settings
 
-ASKERS = {
-    "add_partitions": "client",
-    "broker_died": "cluster",
-    "cancel_reassignment": "client",
-    "configure": "client",
-    "create_topic": "client",
-    "delete_topic": "client",
-    "describe_events": "client",
-    "describe_page": "client",
-    "describe_ranges": "client",
-    "describe_replicas": "client",
-    "describe_topics": "client",
-    "disk_failed": "cluster",
-    "elect_leaders": "client",
-    "get_replica_log_info": "cluster",
-    "guarding": "cluster",
-    "init_producer": "client",
-    "leader_and_isr": "cluster",
-    "metadata": "client",
-    "metrics": "client",
-    "reassign": "client",
-    "rebuild_mirror": "client",
-    "remove_partitions": "client",
-    "renew_lease": "cluster",
-    "shutdown": "cluster",
-    "stop_replica": "cluster",
-    "update_metadata": "cluster",
-    "widen_topic": "client",
+# A principal for each right, which has that one alone.
+RIGHTS = {
+    "describes": "describe topic orders",
+    "reads": "read topic orders",
+    "writes": "write topic orders",
+    "alters": "alter topic orders",
+    "describes_all": "describe prefix ord",
+    "reads_all": "read prefix ord",
+    "writes_all": "write prefix ord",
+    "alters_all": "alter prefix ord",
+    "sees_cluster": "describe cluster",
+    "alters_cluster": "alter cluster",
+    "commands": "cluster_action cluster",
 }
+NOBODY, NOTHING, ELSEWHERE, SUPER, BROKER = "nobody", "has-nothing", "elsewhere", "super", "broker"
+
+KNOWN = frozenset({*RIGHTS, NOTHING, ELSEWHERE, SUPER, BROKER})
+DESCRIBING = frozenset(
+    {"describes", "reads", "writes", "alters", "describes_all", "reads_all", "writes_all", "alters_all"}
+) | {"alters_cluster", SUPER, BROKER}
+READING = frozenset({"reads", "reads_all", SUPER, BROKER})
+ALTERING = frozenset({"alters", "alters_all", "alters_cluster", SUPER, BROKER})
+SEEING = frozenset({"sees_cluster", "alters_cluster", SUPER, BROKER})
+RULING = frozenset({"alters_cluster", SUPER, BROKER})
+COMMANDING = frozenset({"commands", BROKER})
+
+ORDERS = TopicPartition("orders", 0)
+INTRODUCED = Introduce(name="client", port=1, nonce=b"n" * 32)
+RANGE = WantedRange(topic="orders", partition=0)
+
+# Each action with a request about orders, and who may ask that. `None`: whoever reaches the port.
+TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
+    "add_partitions": (AddPartitions(counts={"orders": 2}), ALTERING),
+    "broker_died": (BrokerDied(broker_id=1, incarnation="a"), COMMANDING),
+    "cancel_reassignment": (CancelReassignment(partitions=("orders-0",)), RULING),
+    "change_acls": (ChangeAcls(), RULING),
+    "configure": (Configure(topic="orders", settings={}), ALTERING),
+    "create_topic": (CreateTopic(name="orders"), ALTERING),
+    "delete_topic": (DeleteTopic(topic="orders"), ALTERING),
+    "describe_acls": (DescribeAcls(), SEEING),
+    "describe_events": (DescribeEvents(), SEEING),
+    "describe_page": (DescribePage(), SEEING),
+    "describe_ranges": (DescribeRanges(ranges=(RANGE,)), DESCRIBING),
+    "describe_replicas": (DescribeReplicas(partitions=(ORDERS,)), DESCRIBING),
+    "describe_topics": (DescribeTopics(topics=("orders",)), DESCRIBING),
+    "disk_failed": (DiskFailed(broker_id=1, broker_epoch=1, replicas=()), COMMANDING),
+    "elect_leaders": (ElectLeaders(kind="unclean"), RULING),
+    "get_replica_log_info": (GetReplicaLogInfo(controller_epoch=1, partitions=()), COMMANDING),
+    "guarding": (
+        Guarding(
+            guardian=1,
+            controller_epoch=1,
+            submission=1,
+            broker_id=None,
+            serving=None,
+            log_dir="",
+            adopted=False,
+            restarts=0,
+            trouble="",
+        ),
+        COMMANDING,
+    ),
+    "init_producer": (InitProducer(), KNOWN),
+    "introduce": (INTRODUCED, None),
+    "leader_and_isr": (LeaderAndIsr(controller_epoch=1, partitions=(), topics={}, brokers={}), COMMANDING),
+    "metadata": (GetMetadata(topics=("orders",)), DESCRIBING),
+    "metrics": (GetMetrics(), SEEING),
+    "prove": (
+        Prove(introduced=INTRODUCED, challenge=Challenge(nonce=b"n" * 32, said_ms=0, stamp=b"s" * 32), proof=b"p" * 32),
+        None,
+    ),
+    "reassign": (Reassign(targets={"orders-0": (1,)}), RULING),
+    "rebuild_mirror": (RebuildMirror(), RULING),
+    "remove_partitions": (RemovePartitions(partitions={"orders": (0,)}), ALTERING),
+    "renew_lease": (RenewLease(controller_epoch=1, attempt=1, lease_ms=1), COMMANDING),
+    "shutdown": (Shutdown(controller_epoch=1, attempt=1), COMMANDING),
+    "stop_replica": (StopReplica(controller_epoch=1, partitions=()), COMMANDING),
+    "update_metadata": (UpdateMetadata(controller_epoch=1, partitions=(), brokers={}), COMMANDING),
+    "widen_topic": (WidenTopic(topic="orders", schema=""), ALTERING),
+}
+# The same action about something else.
+OTHERWISE: dict[str, tuple[Any, frozenset[str]]] = {
+    "configure": (Configure(settings={}), RULING),
+    "describe_ranges": (DescribeRanges(ranges=(replace(RANGE, files=True),)), READING),
+    "describe_replicas": (DescribeReplicas(), KNOWN),
+    "describe_topics": (DescribeTopics(), KNOWN),
+    "metadata": (GetMetadata(), KNOWN),
+}
+
 ALL: dict[str, Action[Any, Any]] = {
     each.name: each for each in [*vars(actions).values(), *ADMIN_REQUESTS.values()] if isinstance(each, Action)
 }
-REACHED = "INVALID_REQUEST"  # the server looks into the request, which is none
+REACHED = NotController.code
 
 
 def security_of(*settings: dict[str, Any]) -> Security:
@@ -62,16 +147,30 @@ class Mode:
     """How a server is secured, and how each that asks is."""
 
     def __init__(self, directory: Path, name: str) -> None:
-        cluster = broker_settings(directory)
+        cluster, users = broker_settings(directory), {"security.super.users": SUPER}
+        own: dict[str, Any]
+        named = [*RIGHTS, NOTHING, ELSEWHERE, SUPER]
         if name == "token":
-            token = token_settings(directory)
-            self.server = self.broker = security_of(token, cluster)
-            self.client, self.nobody = security_of(token), Security()
+            own = _token(directory, *named)
+            self.server = security_of(own, cluster, users)
+            self.asking = {each: security_of(_token(directory, each)) for each in named}
+            self.asking[NOBODY] = Security()
         else:
             ours = Authority(directory)
-            tls = tls_settings(ours, ours.issue("broker"), mutual=True)
-            self.server = self.broker = security_of(tls, cluster)
-            self.client, self.nobody = security_of(tls), security_of(tls_settings(ours, None))
+            own = dict(tls_settings(ours, ours.issue("server"), mutual=True))
+            self.server = security_of(own, cluster, users)
+            self.asking = {each: security_of(tls_settings(ours, ours.issue(each, each), mutual=True)) for each in named}
+            self.asking[NOBODY] = security_of(tls_settings(ours, None))
+        self.asking[BROKER] = security_of(own, cluster)
+        self.client, self.broker, self.nobody = self.asking[SUPER], self.asking[BROKER], self.asking[NOBODY]
+
+
+def _token(directory: Path, *names: str) -> dict[str, Any]:
+    """With a file that has the tokens of these principals."""
+    file = directory / "-".join(names)[:100]
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{name} secret-of-{name}\n" for name in names))
+    return {"security.mode": "token", "security.token.file": str(file)}
 
 
 @pytest.fixture(scope="module", params=["token", "tls"])
@@ -81,51 +180,79 @@ def mode(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def port(mode: Mode) -> Iterator[int]:
-    server = ActionServer("127.0.0.1", [Handled(each, _unreached) for each in ALL.values()], security=mode.server)
+    acls = "; ".join([*(f"{name} {right}" for name, right in RIGHTS.items()), f"{ELSEWHERE} alter topic another"])
+    server = ActionServer("127.0.0.1", HANDLED, rights=Rights(mode.server, lambda: acls))
     yield server.port
     threading.Thread(target=server.shutdown, daemon=True).start()
 
 
-def _unreached(_asked: object, _caller: str) -> Any:
-    raise AssertionError("no request is well-formed here")
+def _reached(_asked: object, _caller: str) -> Any:
+    raise NotController("it is asked")
 
 
-def told(security: Security, port: int, action: str) -> str:
-    with security.client(f"127.0.0.1:{port}") as client:
-        try:
-            list(client.do_action((action, b"no request"), flight.FlightCallOptions(timeout=10)))
-        except flight.FlightError as error:
-            found: ReplicationError = error_of_flight(error)
-            return found.code
-    raise AssertionError("it was answered")
+HANDLED = [Handled(each, _reached) for each in ALL.values() if each not in (INTRODUCE, PROVE)]
+
+
+def told(security: Security, port: int, action: str, body: bytes = b"no request") -> str:
+    try:
+        with security.client(f"127.0.0.1:{port}") as client:
+            list(client.do_action((action, body), flight.FlightCallOptions(timeout=10)))
+    except flight.FlightError as error:
+        found: ReplicationError = error_of_flight(error)
+        return found.code
+    except ReplicationError as error:
+        return error.code
+    return REACHED
 
 
 def test_the_table_has_every_action() -> None:
-    assert {name: each.asker for name, each in ALL.items()} == ASKERS
+    assert ALL.keys() == TABLE.keys()
+    assert {name for name, each in ALL.items() if each.needs is None} == {
+        name for name, (_, allowed) in TABLE.items() if allowed is None
+    }
 
 
-@pytest.mark.parametrize("action", sorted(ASKERS))
-def test_who_may_ask(mode: Mode, port: int, action: str) -> None:
-    is_for_all = ASKERS[action] == "client"
-    assert told(mode.broker, port, action) == REACHED
-    assert told(mode.client, port, action) == (REACHED if is_for_all else "CLUSTER_AUTHORIZATION_FAILED")
-    assert told(mode.nobody, port, action) in ("AUTHENTICATION_FAILED", "BROKER_NOT_AVAILABLE")
+@pytest.mark.parametrize("who", sorted(KNOWN))
+def test_who_may_ask(mode: Mode, port: int, who: str) -> None:
+    for table in (TABLE, OTHERWISE):
+        for action, (request, allowed) in table.items():
+            if allowed is None:
+                continue
+            code = told(mode.asking[who], port, action, to_json(request))
+            right = "CLUSTER" if allowed in (SEEING, RULING, COMMANDING) else "TOPIC"
+            assert code == (REACHED if who in allowed else f"{right}_AUTHORIZATION_FAILED"), (action, request)
+
+
+def test_nobody_may_ask_but_for_a_proof(mode: Mode, port: int) -> None:
+    for action, (request, allowed) in TABLE.items():
+        code = told(mode.nobody, port, action, to_json(request))
+        if mode.server.tls is not None:  # nobody has a connection
+            assert code == "BROKER_NOT_AVAILABLE", action
+        elif action == "introduce":
+            assert code == REACHED
+        else:
+            assert code == "AUTHENTICATION_FAILED", action
+            assert allowed is not None or action == "prove"
+
+
+def test_what_is_no_request_is_refused_whoever_sends_it(mode: Mode, port: int) -> None:
+    for who in (BROKER, NOTHING):
+        assert told(mode.asking[who], port, "delete_topic") == "INVALID_REQUEST"
 
 
 def test_a_wrong_token_is_refused_where_clients_need_none(mode: Mode, port: int, tmp_path: Path) -> None:
     other = broker_settings(tmp_path)
     (tmp_path / "broker-token").write_text("guessed")
-    wrong = Security(mode=mode.client.mode, broker_token=security_of(token_settings(tmp_path), other).broker_token)
-    if mode.client.tls is not None:
-        wrong = Security(mode="tls", tls=mode.client.tls, broker_token=wrong.broker_token)
-    assert told(wrong, port, "metadata") == "AUTHENTICATION_FAILED"
+    guessed = security_of(token_settings(tmp_path), other).broker_tokens
+    wrong = Security(mode=mode.client.mode, tls=mode.client.tls, broker_tokens=guessed)
+    assert told(wrong, port, "metadata", to_json(GetMetadata())) == "AUTHENTICATION_FAILED"
 
 
 def test_without_a_secret_of_brokers_a_client_is_taken_for_one(tmp_path: Path) -> None:
     """As long as the start does not refuse that."""
     token = security_of(token_settings(tmp_path))
-    server = ActionServer("127.0.0.1", [Handled(actions.SHUTDOWN, _unreached)], security=token)
-    assert told(token, server.port, "shutdown") == REACHED
+    server = ActionServer("127.0.0.1", [Handled(actions.SHUTDOWN, _reached)], rights=Rights(token))
+    assert told(token, server.port, "shutdown", to_json(Shutdown(controller_epoch=1, attempt=1))) == REACHED
     threading.Thread(target=server.shutdown, daemon=True).start()
     settings = settings_from(token_settings(tmp_path))
     with pytest.raises(InvalidConfig, match=r"security\.mode=token does not tell brokers from clients"):
@@ -137,3 +264,22 @@ def test_without_a_secret_of_brokers_a_client_is_taken_for_one(tmp_path: Path) -
 def test_a_secret_of_brokers_is_of_no_use_without_a_mode(tmp_path: Path) -> None:
     with pytest.raises(InvalidConfig, match=r"security\.broker\.token\.file is set, and security\.mode=none does not"):
         security_of(broker_settings(tmp_path))
+
+
+@pytest.mark.parametrize("mode_of_clients", ["none", "tls"])
+def test_super_users_need_clients_that_prove_who_they_are(tmp_path: Path, mode_of_clients: str) -> None:
+    ours = Authority(tmp_path)
+    tls = tls_settings(ours, ours.issue("server")) if mode_of_clients == "tls" else {}
+    with pytest.raises(InvalidConfig, match=r"security\.super\.users=root tells clients apart, and they prove nothing"):
+        security_of(tls, {"security.super.users": "root"})
+
+
+def test_without_super_users_each_client_may_do_what_clients_may(tmp_path: Path) -> None:
+    rights = Rights(security_of(token_settings(tmp_path), broker_settings(tmp_path)))
+    server = ActionServer("127.0.0.1", HANDLED, rights=rights)
+    client = security_of(token_settings(tmp_path))
+    for action, (request, allowed) in TABLE.items():
+        if allowed is not None:
+            expected = "CLUSTER_AUTHORIZATION_FAILED" if allowed == COMMANDING else REACHED
+            assert told(client, server.port, action, to_json(request)) == expected, action
+    threading.Thread(target=server.shutdown, daemon=True).start()

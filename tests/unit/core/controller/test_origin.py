@@ -20,10 +20,12 @@ from spark_replication.core.controller.events import (
 )
 from spark_replication.core.controller.origin import NAMED_MAX, WORDS_MAX, Origin, in_words, origin_of
 from spark_replication.core.controller.plan import Advance, BrokersMoved
+from spark_replication.core.law.acls import parsed_acls
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
+    ChangeAcls,
     Configure,
     CreateTopic,
     DeleteTopic,
@@ -98,6 +100,10 @@ REQUESTS: list[tuple[Request, str]] = [
     (ElectLeaders(kind="unclean", partitions=("a-0",)), "elect leaders (unclean) of a-0"),
     (Configure(topic="a", settings={"x": 1, "y": None}), "configure topic a: x 1, y by default"),
     (Configure(settings={"x": True}), "configure the cluster: x True"),
+    (
+        ChangeAcls(add=parsed_acls(["alice write topic a"]), remove=parsed_acls(["bob alter cluster"])),
+        "change ACLs: add alice write topic a, remove bob alter cluster",
+    ),
     (WidenTopic(topic="a", schema="s"), "add columns to topic a"),
 ]
 

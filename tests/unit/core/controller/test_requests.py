@@ -23,6 +23,8 @@ from spark_replication.core.controller.plan import (
 )
 from spark_replication.core.controller.requests import moving, narrowed, plan_request
 from spark_replication.core.controller.widening import SchemaChange
+from spark_replication.core.law import acls
+from spark_replication.core.law.acls import parsed_acls
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     ClusterConfigWrite,
@@ -51,6 +53,7 @@ from spark_replication.messages.commands import StopPartition
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
+    ChangeAcls,
     Configure,
     CreateTopic,
     DeleteTopic,
@@ -115,6 +118,8 @@ def carried_out(plan: Decision) -> Decision:
         (Configure(topic="foo", settings={"min.insync.replica": 1}), InvalidConfig),
         (Configure(topic="foo", settings={"replica.lag.time.ms": 1}), InvalidConfig),
         (Configure(settings={"min.insync.replicas": 0}), InvalidConfig),
+        (Configure(settings={"security.acls": "alice may write"}), InvalidConfig),
+        (Configure(topic="foo", settings={"security.acls": ""}), InvalidConfig),
         (ElectLeaders(kind="preferred", partitions=tuple(f"t{n}-0" for n in range(21))), InvalidRequest),
     ],
 )
@@ -543,6 +548,34 @@ def test_no_more_are_rewritten_with_the_setting_than_fit(monkeypatch: pytest.Mon
         assert len(step.writes) == 2
 
 
+def test_acls_change_beside_other_settings_and_nothing_else_does() -> None:
+    known = cluster(security_acls="alice write topic foo; bob read topic foo")
+    known.apply_settings(ClusterSettings(settings={"retention.ms": 5}))
+    alice, bob, carol = parsed_acls(["alice write topic foo", "bob read topic foo", "carol alter cluster"])
+
+    def changed(asked: ChangeAcls) -> Scalar:
+        planned = plan_request(known, asked)
+        ((write,),) = (step.writes for step in planned.steps)
+        assert planned == Decision(steps=(Step((write,)),))
+        assert isinstance(write, ClusterConfigWrite)
+        assert write.config.settings.keys() == {"retention.ms", "security.acls"}
+        known.apply_settings(write.config)
+        return write.config.settings["security.acls"]
+
+    both = "alice write topic foo; carol alter cluster"
+    assert changed(ChangeAcls(add=(carol, alice), remove=(bob,))) == both, "what the process had set holds on"
+    assert changed(ChangeAcls(add=(carol,), remove=(bob,))) == both, "a second time changes nothing"
+    assert changed(ChangeAcls(remove=(alice, carol))) == ""
+    assert known.settings.security_acls == "", "nobody may do anything, and the process's setting counts no more"
+
+
+def test_no_more_acls_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(acls, "CHARACTERS_MAX", 20)
+    fits, goes_beyond = parsed_acls(["al alter topic foo.bar", "bob read topic foo"])
+    planned = plan_request(cluster(), ChangeAcls(add=(fits, goes_beyond)))
+    assert codes(planned) == (InvalidConfig.code, {})
+
+
 def test_a_partition_that_moves_asks_for_what_it_came_from() -> None:
     known = cluster(topics={"foo": MOVING}, states={"foo-0": state(1, [1, 2])}, min_insync_replicas=2)
     (step,) = plan_request(known, Configure(settings={"min.insync.replicas": 3})).steps
@@ -623,6 +656,7 @@ def test_a_flip_of_the_policy_converts_its_settings(
         (CreateTopic(name="a"), [], CreateTopic(name="a")),
         (DeleteTopic(topic="a"), [], DeleteTopic(topic="a")),
         (Configure(settings={}), [], Configure(settings={})),
+        (ChangeAcls(), [], ChangeAcls()),
     ],
 )
 def test_a_request_is_asked_again_for_what_was_not_done(asked: Request, names: list[str], again: Request) -> None:

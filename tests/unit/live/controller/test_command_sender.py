@@ -29,6 +29,7 @@ from spark_replication.messages.commands import (
 )
 from spark_replication.model import BrokerId, Registration, ReplicaOf, TopicConfig, TopicPartition
 from spark_replication.transport.actions import ActionServer, handled
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import NO_SECURITY
 from tests.unit.core.stories import FOO, command, state
 from tests.unit.transport.replicas import eventually
@@ -57,7 +58,7 @@ class Broker:
                 handled(UPDATE_METADATA, self._handle),
                 handled(GET_REPLICA_LOG_INFO, self._ask),
             ],
-            security=NO_SECURITY,
+            rights=Rights(NO_SECURITY),
         )
 
     def _ask(self, question: GetReplicaLogInfo) -> ReplicaLogInfos:

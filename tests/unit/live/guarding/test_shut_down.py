@@ -20,6 +20,7 @@ from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdow
 from spark_replication.model import encode
 from spark_replication.storage.broker_directory import DirectoryLock
 from spark_replication.transport.actions import ActionServer, handled
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.security import NO_SECURITY
 
 MINE = (3, 7)
@@ -148,7 +149,7 @@ def test_whoever_answers_where_a_broker_was_that_is_not_seen_is_not_stopped_for_
         return Done()
 
     server = ActionServer(
-        "127.0.0.1", [handled(RENEW_LEASE, renewed), handled(SHUTDOWN, stopped)], security=NO_SECURITY
+        "127.0.0.1", [handled(RENEW_LEASE, renewed), handled(SHUTDOWN, stopped)], rights=Rights(NO_SECURITY)
     )
     try:
         with broker(directory, pid_namespace=1, port=server.port):

@@ -1,0 +1,63 @@
+"""What principals may do, and on what.
+
+| right          | on a topic, or on all whose names begin alike | on the cluster                                   |
+| -------------- | --------------------------------------------- | ------------------------------------------------ |
+| describe       | its partitions, leaders, settings, sizes      | metrics, events, these ACLs                      |
+| read           | its records; and describe                     |                                                  |
+| write          | its records; and describe                     |                                                  |
+| alter          | create, change, delete it; and describe       | move and elect partitions; settings; ACLs; alter |
+|                |                                               | of each topic; and describe                      |
+| cluster_action |                                               | be a broker, or give orders to brokers           |
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Literal, NamedTuple
+
+from spark_replication.messages.envelope import Part
+from spark_replication.messages.introducing import PrincipalName
+from spark_replication.model import require
+
+Right = Literal["describe", "read", "write", "alter", "cluster_action"]
+Kind = Literal["topic", "prefix", "cluster"]
+
+EVERYBODY = "*"  # in place of a principal: each that is let in
+
+_TOPIC_RIGHTS: frozenset[Right] = frozenset({"describe", "read", "write", "alter"})
+_CLUSTER_RIGHTS: frozenset[Right] = frozenset({"describe", "alter", "cluster_action"})
+_NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_PRINCIPAL = re.compile(r"[!-:<-~]+")  # visible, without blanks and `;`
+
+
+class Need(NamedTuple):
+    """What a request needs."""
+
+    right: Right
+    #: None for the cluster.
+    topic: str | None = None
+
+
+class Acl(Part, frozen=True, kw_only=True, order=True):
+    """A right of one principal. Its text is `alice write topic orders`, `bob read prefix orders-` or `carol alter
+    cluster`."""
+
+    #: Or EVERYBODY.
+    principal: PrincipalName
+    right: Right
+    kind: Kind
+    #: The topic's, or what the names of topics begin with. Empty for the cluster.
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        require(
+            _PRINCIPAL.fullmatch(self.principal) is not None,
+            f"{self.principal!r} is no principal's name: visible ASCII characters, without blanks and `;`",
+        )
+        rights = _CLUSTER_RIGHTS if self.kind == "cluster" else _TOPIC_RIGHTS
+        require(self.right in rights, f"{self.right} is no right on a {self.kind}: {', '.join(sorted(rights))} are")
+        is_named = self.name == "" if self.kind == "cluster" else _NAME.fullmatch(self.name) is not None
+        require(is_named, f"{self.name!r} names no {self.kind}: letters, digits, `.`, `_` and `-`")
+
+    def __str__(self) -> str:
+        return " ".join(filter(None, (self.principal, self.right, self.kind, self.name)))

@@ -1,0 +1,82 @@
+"""Who makes a Flight call: its header, which is looked at before anything else of the call."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from pyarrow import flight
+
+from spark_replication.errors import AuthenticationFailed, ReplicationError
+from spark_replication.transport.caller import ANYBODY, Caller
+from spark_replication.transport.cluster_header import ClusterCheck
+from spark_replication.transport.tickets import Tickets
+from spark_replication.transport.token import AUTHORIZATION
+from spark_replication.transport.tokens import Tokens
+
+TICKET_SCHEME = "Ticket "
+
+NO_TOKEN = "the call came with no token"
+
+
+class CheckedCall(flight.ServerMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(self, caller: Caller | None) -> None:
+        super().__init__()
+        #: None: it has proven nothing yet, and may do nothing but that.
+        self.caller = caller
+
+
+class CallCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """An error that is raised here refuses the call, of whatever kind, before its handler runs."""
+
+    def __init__(
+        self,
+        clients: Tokens | None,
+        is_known: Callable[[str], bool],
+        tickets: Tickets,
+        cluster: ClusterCheck,
+        refused: Callable[[ReplicationError], None],
+    ) -> None:
+        """clients: None: they need no token. is_known: whether the token with this mark is still there. cluster: of
+        calls whose caller is known. refused: counts refused calls."""
+        super().__init__()
+        self._clients = clients
+        self._is_known = is_known
+        self._tickets = tickets
+        self._cluster = cluster
+        self._refused = refused
+
+    def start_call(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> CheckedCall:
+        caller = self._caller(info, headers)
+        if caller is not None:
+            self._cluster.start_call(info, headers)
+        return CheckedCall(caller)
+
+    def _caller(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> Caller | None:
+        shown = [value for name, values in headers.items() if name.lower() == AUTHORIZATION for value in values]
+        if shown:
+            return self._shown(shown)
+        if self._clients is None:
+            return ANYBODY
+        if info.method == flight.FlightMethod.DO_ACTION:  # it may be an introduction
+            return None
+        raise self._error(NO_TOKEN)
+
+    def _shown(self, headers: list[str]) -> Caller:
+        if len(headers) == 1 and headers[0].startswith(TICKET_SCHEME):
+            caller = self._tickets.caller(headers[0][len(TICKET_SCHEME) :])
+            if caller is None or not self._is_known(caller.mark):
+                raise self._error("the call came with a ticket that is not good here, or no longer")
+            return caller
+        token = None if self._clients is None else self._clients.shown(headers)
+        if token is None:
+            raise self._error("the call came with another token than this cluster's")
+        return Caller(token.name, is_of_cluster=False, mark=token.mark)
+
+    def _error(self, what: str) -> flight.FlightUnauthenticatedError:
+        error = unproven(what)
+        self._refused(error)
+        return flight.FlightUnauthenticatedError(str(error))
+
+
+def unproven(what: str) -> AuthenticationFailed:
+    return AuthenticationFailed(f"{what}: set security.token.file, or send the header `{AUTHORIZATION}: Bearer TOKEN`")

@@ -1,0 +1,208 @@
+"""A Flight client that proves first that it knows the token, if it has one, and wants the server to prove the same.
+
+What the server gives for it, the ticket, goes with each call. A server that has started again knows none of before: its
+refusal comes before the call is begun, so the call is made again, once.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from pyarrow import flight
+
+from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, InvalidRequest, error_of_text
+from spark_replication.messages.actions import INTRODUCE, PROVE
+from spark_replication.messages.envelope import from_json, to_json
+from spark_replication.messages.introducing import Admission, Challenge, Introduce, Prove
+from spark_replication.messages.replication import NONCE_BYTES
+from spark_replication.transport.call_check import TICKET_SCHEME
+from spark_replication.transport.tickets import CHECK_FILES
+from spark_replication.transport.token import AUTHORIZATION, Token
+from spark_replication.transport.tokens import Tokens
+
+INTRODUCTION_S = 5.0
+RENEWED_AT = 0.8  # of a ticket's time
+
+
+class Held(NamedTuple):
+    """A ticket, and what it was given for."""
+
+    ticket: str
+    mark: str
+    renew_s: float
+
+
+class Purse:
+    """The tickets that the clients of a process have, by the address of the server. Thread-safe."""
+
+    SERVERS_MAX = 1_000
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._held: dict[str, Held] = {}
+
+    def of(self, address: str, token: Token) -> str | None:
+        held = self._held.get(address)
+        is_good = held is not None and held.mark == token.mark and time.monotonic() < held.renew_s
+        return held.ticket if held is not None and is_good else None
+
+    def put(self, address: str, held: Held) -> None:
+        with self._lock:
+            while len(self._held) >= self.SERVERS_MAX:
+                del self._held[next(iter(self._held))]
+            self._held[address] = held
+
+    def drop(self, address: str, ticket: str) -> None:
+        with self._lock:
+            held = self._held.get(address)
+            if held is not None and held.ticket == ticket:
+                del self._held[address]
+
+
+class Identity(NamedTuple):
+    """Who a process is to Flight servers."""
+
+    tokens: Tokens
+    is_of_cluster: bool
+    purse: Purse
+
+
+class KnownClient(flight.FlightClient):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(
+        self, location: str, address: str, identity: Identity | None, middleware: list[Any], given: Mapping[str, Any]
+    ) -> None:
+        """address: host:port. identity: None: it proves nothing."""
+        self._address = address
+        self._identity = identity
+        self._shown = _Shown()
+        super().__init__(location, middleware=[*middleware, self._shown], **given)
+
+    def do_action(self, action: Any, options: Any = None) -> Iterator[flight.Result]:
+        if self._identity is None:
+            return iter(super().do_action(action, options))
+        is_fresh = self.introduce()
+        try:
+            return iter([*super().do_action(action, options)])
+        except flight.FlightUnauthenticatedError:
+            self._forget()
+            if is_fresh:
+                raise
+        self.introduce()
+        return iter([*super().do_action(action, options)])
+
+    def do_put(self, *given: Any, **named: Any) -> Any:
+        self.introduce()
+        return super().do_put(*given, **named)
+
+    def do_get(self, *given: Any, **named: Any) -> Any:
+        self.introduce()
+        return super().do_get(*given, **named)
+
+    def do_exchange(self, *given: Any, **named: Any) -> Any:
+        self.introduce()
+        return super().do_exchange(*given, **named)
+
+    def get_flight_info(self, *given: Any, **named: Any) -> Any:
+        self.introduce()
+        return super().get_flight_info(*given, **named)
+
+    def list_flights(self, *given: Any, **named: Any) -> Any:
+        self.introduce()
+        return super().list_flights(*given, **named)
+
+    def list_actions(self, *given: Any, **named: Any) -> Any:
+        self.introduce()
+        return super().list_actions(*given, **named)
+
+    def introduce(self, timeout_s: float = INTRODUCTION_S) -> bool:
+        """Have a ticket of the server, unless nothing is proven here. Returns whether it is new. Raises
+        AuthenticationFailed if one side does not know the token, and BrokerNotAvailable if no such server answers in
+        time."""
+        identity = self._identity
+        if identity is None:
+            return False
+        token = identity.tokens.own
+        held = identity.purse.of(self._address, token)
+        is_new = held is None
+        if held is None:
+            admission = self._admission(identity, token, time.monotonic() + timeout_s)
+            held = admission.ticket
+            renew_s = time.monotonic() + admission.lasts_ms / 1000 * RENEWED_AT
+            identity.purse.put(self._address, Held(held, token.mark, renew_s))
+        self._shown.ticket = held
+        return is_new
+
+    def _forget(self) -> None:
+        if self._identity is not None:
+            self._identity.purse.drop(self._address, self._shown.ticket)
+
+    def _admission(self, identity: Identity, token: Token, deadline_s: float) -> Admission:
+        port = int(self._address.rpartition(":")[2])
+        hello = Introduce(
+            name=token.name, is_of_cluster=identity.is_of_cluster, port=port, nonce=os.urandom(NONCE_BYTES)
+        )
+        try:
+            challenge = from_json(self._asked(INTRODUCE.name, to_json(hello), deadline_s), Challenge)
+            proof = token.proof("caller", hello, challenge.nonce)
+            told = self._asked(
+                PROVE.name, to_json(Prove(introduced=hello, challenge=challenge, proof=proof)), deadline_s
+            )
+            admission = from_json(told, Admission)
+        except InvalidRequest as error:  # another program may have the port of a server that has ended
+            raise BrokerNotAvailable(f"what answers at {self._address} is no broker: {error.message}") from error
+        except flight.FlightTimedOutError as error:
+            raise BrokerNotAvailable(f"{self._address} does not answer: {error}") from error
+        if not token.proven(admission.proof, "server", hello, challenge.nonce):
+            raise AuthenticationFailed(
+                f"the server at {self._address} does not know this cluster's token: {CHECK_FILES}"
+            )
+        return admission
+
+    def _asked(self, action: str, body: bytes, deadline_s: float) -> bytes:
+        options = flight.FlightCallOptions(timeout=max(0.001, deadline_s - time.monotonic()))
+        try:
+            with self._shown.nothing():
+                answers: list[bytes] = [each.body.to_pybytes() for each in super().do_action((action, body), options)]
+        except flight.FlightServerError as error:
+            if error_of_text(str(error)) is None:
+                raise InvalidRequest(str(error)) from error
+            raise
+        if len(answers) != 1:
+            raise InvalidRequest(f"{action} was answered with {len(answers)} messages, not with one")
+        return answers[0]
+
+
+class _Shown(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
+    """The header of calls, once there is a ticket."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ticket = ""
+        self._here = threading.local()
+
+    @contextmanager
+    def nothing(self) -> Iterator[None]:
+        """For the calls of this thread within the block."""
+        self._here.is_silent = True
+        try:
+            yield
+        finally:
+            self._here.is_silent = False
+
+    def start_call(self, info: flight.CallInfo) -> flight.ClientMiddleware | None:
+        is_silent = not self.ticket or getattr(self._here, "is_silent", False)
+        return None if is_silent else _Sending(self.ticket)
+
+
+class _Sending(flight.ClientMiddleware):  # type: ignore[misc]  # pyarrow has no types
+    def __init__(self, ticket: str) -> None:
+        super().__init__()
+        self._ticket = ticket
+
+    def sending_headers(self) -> dict[str, str]:
+        return {AUTHORIZATION: f"{TICKET_SCHEME}{self._ticket}"}

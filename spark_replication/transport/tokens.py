@@ -1,0 +1,99 @@
+"""The tokens of a file: a line each, `NAME SECRET`, or a secret alone.
+
+A server admits each of them, so a token is replaced like this: the new one is put below the old one where servers run,
+then in place of the old one where clients do, and then the old one is removed where servers run. Nobody restarts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NoReturn
+
+from spark_replication.errors import InvalidConfig
+from spark_replication.process.named_files import read_named
+from spark_replication.process.reread import Reread
+from spark_replication.transport.token import Hello, Side, Token
+
+COMMENT = "#"  # begins a line that is none
+OF_A_NAME_MAX = 10  # each is tried with each proof
+
+
+class Tokens:
+    """As the file is now."""
+
+    def __init__(self, read: Reread[tuple[Token, ...]], names: frozenset[str] | None = None) -> None:
+        """names: only these principals' tokens. None: all."""
+        self._read = read
+        self._names = names
+
+    @classmethod
+    def of(cls, *tokens: Token) -> Tokens:
+        return cls(Reread((), lambda: tokens))
+
+    def only(self, names: frozenset[str]) -> Tokens:
+        return Tokens(self._read, names)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("tokens stay in their process: hand on the name of its file")
+
+    def __repr__(self) -> str:
+        return f"Tokens({', '.join(token.name for token in self.all())}, …)"
+
+    @property
+    def own(self) -> Token:
+        """What this process proves that it knows, where it is a client."""
+        self._read.look()
+        return self._read.now()[0]
+
+    def all(self) -> tuple[Token, ...]:
+        found = self._read.now()
+        return found if self._names is None else tuple(token for token in found if token.name in self._names)
+
+    def is_known(self, mark: str) -> bool:
+        """Whether the token with this mark is there, or was so a second ago."""
+        return any(token.mark == mark for token in self.all())
+
+    def shown(self, headers: Sequence[str]) -> Token | None:
+        """The token that a call came with. headers: see Token.admits."""
+        return self._first(lambda token: token.admits(headers))
+
+    def proving(self, name: object, proof: bytes, side: Side, hello: Hello, server_nonce: bytes) -> Token | None:
+        """The token of this name whose proof that is."""
+        return self._first(lambda token: token.name == name and token.proven(proof, side, hello, server_nonce))
+
+    def _first(self, is_it: Callable[[Token], bool]) -> Token | None:
+        """Whoever uses a new token may do so before this process has looked at its file again."""
+        found = next(filter(is_it, self.all()), None)
+        if found is None and self._read.look():
+            found = next(filter(is_it, self.all()), None)
+        return found
+
+
+def read_tokens(setting: str, path: str, name: str) -> Tokens | None:
+    """name: the principal of a token that has no name. Raises InvalidConfig."""
+
+    def read() -> tuple[Token, ...]:
+        text = read_named(setting, path, secret=True).decode("ascii", errors="replace")
+        try:
+            return _parsed(text.splitlines(), name)
+        except InvalidConfig as error:
+            raise InvalidConfig(f"{setting}={path}: {error.message}") from error
+
+    return Tokens(Reread((path,), read)) if path else None
+
+
+def _parsed(lines: Iterable[str], name: str) -> tuple[Token, ...]:
+    found = []
+    for line in lines:
+        words = line.split()
+        if not words or words[0].startswith(COMMENT):
+            continue
+        if len(words) > 2:
+            raise InvalidConfig("a line is NAME TOKEN, or TOKEN alone, and one has more words")
+        found.append(Token(words[-1], words[0] if len(words) == 2 else name))
+    if not found:
+        raise InvalidConfig("the token is empty: put a long random text there")
+    for each in {token.name for token in found}:
+        if sum(token.name == each for token in found) > OF_A_NAME_MAX:
+            raise InvalidConfig(f"{each} has more than {OF_A_NAME_MAX} tokens: remove the old ones")
+    return tuple(found)

@@ -1,0 +1,269 @@
+"""Who may do what, on live clusters in mode token and in mode tls; and tokens that are replaced while work goes on."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import flight
+
+import spark_replication as sr
+from spark_replication.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    ReplicationError,
+    TopicAuthorizationFailed,
+)
+from spark_replication.messages.envelope import to_json
+from spark_replication.messages.records import ReadTicket
+from spark_replication.transport.actions import error_of_flight
+from tests.live.broker.brokers import eventually
+from tests.unit.transport.certificates import Authority, tls_settings
+
+pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
+
+SCHEMA = pa.schema([("number", pa.int64())])
+BATCH = pa.record_batch([pa.array([1])], schema=SCHEMA)
+CONFIG = {"security.super.users": "root", "page.enabled": False}
+PRINCIPALS = ("root", "alice", "bob", "carol")
+DEADLINE_S = 30.0
+
+
+class Known:
+    """A cluster with topics orders and stock, and the settings of each principal."""
+
+    def __init__(self, cluster: sr.LocalCluster, settings: dict[str, dict[str, Any]]) -> None:
+        self.cluster = cluster
+        self.settings = settings
+        for topic in ("orders", "stock"):
+            cluster.admin.create_topic(topic, SCHEMA, replication_factor=2)
+
+    def admin(self, who: str) -> sr.Admin:
+        return sr.Admin(self.cluster.bootstrap, security=self.settings[who], deadline_ms=5_000)
+
+    def write(self, who: str, topic: str = "orders") -> None:
+        with sr.Producer(self.cluster.bootstrap, security=self.settings[who], deadline_ms=5_000) as producer:
+            producer.send(topic, BATCH).result(DEADLINE_S)
+
+    def read(self, who: str, topic: str = "orders") -> int:
+        with sr.Reader(self.cluster.bootstrap, security=self.settings[who], deadline_ms=5_000) as reader:
+            return sum(batch.batch.num_rows for batch in reader.read(topic))
+
+
+def tokens(directory: Path, **of: str) -> dict[str, Any]:
+    file = directory / "-".join(of)
+    file.touch(mode=0o600)
+    file.write_text("".join(f"{name} {secret}\n" for name, secret in of.items()))
+    return {"security.mode": "token", "security.token.file": str(file)}
+
+
+@pytest.fixture(scope="module", params=["token", "tls"])
+def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
+    directory = tmp_path_factory.mktemp(request.param)
+    if request.param == "token":
+        serving = tokens(directory, **{name: f"secret-of-{name}" for name in PRINCIPALS})
+        settings = {name: tokens(directory, **{name: f"secret-of-{name}"}) for name in PRINCIPALS}
+    else:
+        ours = Authority(directory)
+        serving = {**tls_settings(ours, ours.issue("server"), mutual=True)}
+        settings = {name: {**tls_settings(ours, ours.issue(name, name), mutual=True)} for name in PRINCIPALS}
+    with sr.LocalCluster.start(brokers=2, directory=directory / "cluster", config={**CONFIG, **serving}) as cluster:
+        yield Known(cluster, settings)
+
+
+@pytest.fixture
+def granted(known: Known) -> Iterator[Known]:
+    """alice writes orders, bob reads what begins so, carol may do nothing."""
+    with known.admin("root") as root:
+        root.add_acls("alice write topic orders", "bob read prefix ord")
+        eventually(lambda: works(lambda: known.write("alice")), "brokers have heard of it", DEADLINE_S)
+        eventually(lambda: works(lambda: known.read("bob")), "brokers have heard of it", DEADLINE_S)
+        yield known
+        root.remove_acls(*map(str, root.acls().acls))
+
+
+def works(do: Any) -> bool:
+    try:
+        do()
+    except TopicAuthorizationFailed:
+        return False
+    return True
+
+
+def test_each_may_do_what_it_was_granted_and_a_third_nothing(granted: Known) -> None:
+    granted.write("alice")
+    assert granted.read("bob") >= 1
+    granted.write("root")
+    for who, do, right in (
+        ("alice", granted.read, "read"),
+        ("bob", granted.write, "write"),
+        ("carol", granted.read, "describe"),
+        ("carol", granted.write, "describe"),
+    ):
+        with pytest.raises(TopicAuthorizationFailed) as refused:
+            do(who)
+        assert not refused.value.maybe_written
+        assert f"client {who} may not {right} topic orders" in refused.value.message
+        assert f"`spark-replication acls add {who} {right} topic orders`" in refused.value.message
+    for who in ("alice", "bob"):
+        for do in (granted.read, granted.write):
+            with pytest.raises(TopicAuthorizationFailed, match=f"client {who} may not describe topic stock"):
+                do(who, "stock")
+
+
+Ask = Callable[[sr.Admin], object]
+ALTER: tuple[Ask, ...] = (
+    lambda admin: admin.delete_topic("orders"),
+    lambda admin: admin.create_topic("ordered", SCHEMA),
+    lambda admin: admin.add_partitions("orders", 2),
+    lambda admin: admin.configure("orders", {"retention.ms": 1}),
+)
+RULE: tuple[Ask, ...] = (
+    lambda admin: admin.configure(None, {"retention.ms": 1}),
+    lambda admin: admin.elect_leaders("unclean", ["orders-0"]),
+    lambda admin: admin.reassign({"orders-0": [1]}),
+    lambda admin: admin.add_acls("alice alter cluster", "bob alter cluster", "carol alter cluster"),
+    lambda admin: admin.acls(),
+    lambda admin: admin.metrics(),
+)
+
+
+def test_each_sees_what_it_may_and_administers_nothing(granted: Known) -> None:
+    for who, seen in (("root", ["orders", "stock"]), ("alice", ["orders"]), ("bob", ["orders"]), ("carol", [])):
+        with granted.admin(who) as admin:
+            assert [topic.name for topic in admin.describe_topics()] == seen
+            assert sorted(topic.name for topic in admin.metadata(None).topics) == seen
+    for who in ("alice", "bob", "carol"):
+        with granted.admin(who) as admin:
+            for alter in ALTER:
+                with pytest.raises(TopicAuthorizationFailed, match=r"may not (alter|describe) topic"):
+                    alter(admin)
+            for rule in RULE:
+                with pytest.raises(ClusterAuthorizationFailed, match=r"may not (alter|describe) the cluster"):
+                    rule(admin)
+    with granted.admin("root") as root:
+        assert root.acls().super_users == ("root",)
+        assert [str(acl) for acl in root.acls().acls] == ["alice write topic orders", "bob read prefix ord"]
+
+
+def test_the_same_rights_hold_over_flight(granted: Known) -> None:
+    leader = granted.cluster.brokers[min(granted.cluster.brokers)]
+    ticket = flight.Ticket(to_json(ReadTicket(topic="orders", partition=0)))
+    path = flight.FlightDescriptor.for_path("orders", "0")
+
+    def put(client: flight.FlightClient) -> None:
+        writer, _ = client.do_put(path, SCHEMA)
+        writer.write_batch(BATCH)
+        writer.close()
+
+    calls: dict[str, Callable[[flight.FlightClient], object]] = {
+        "read": lambda client: client.do_get(ticket).read_all(),
+        "write": put,
+        "describe": lambda client: client.get_flight_info(path),
+    }
+    for who, allowed in (("alice", {"write", "describe"}), ("bob", {"read", "describe"}), ("carol", set[str]())):
+        security = sr.Security.of(granted.settings[who])
+        with security.client(f"{leader.host}:{leader.port}") as client:
+            listed = [info.descriptor.path[0] for info in client.list_flights()]
+            assert listed == ([b"orders"] if allowed else [])
+            for right, ask in calls.items():
+                try:
+                    ask(client)
+                    code = ""
+                except flight.FlightError as error:
+                    code = error_of_flight(error).code
+                assert (code == TopicAuthorizationFailed.code) is (right not in allowed), (who, right, code)
+
+
+def test_what_is_taken_back_is_refused_on_a_connection_that_is_open(granted: Known) -> None:
+    with (
+        granted.admin("root") as root,
+        sr.Producer(granted.cluster.bootstrap, security=granted.settings["alice"]) as producer,
+    ):
+        producer.send("orders", BATCH).result(DEADLINE_S)
+        root.remove_acls("alice write topic orders")
+
+        def is_refused() -> bool:
+            error = producer.send("orders", BATCH).exception(DEADLINE_S)
+            return isinstance(error, TopicAuthorizationFailed)
+
+        eventually(is_refused, "brokers have heard of it", DEADLINE_S)
+        root.add_acls("alice write topic orders")
+        eventually(lambda: not is_refused(), "the producer is usable", DEADLINE_S)
+
+
+def test_acls_outlive_controller_and_brokers(granted: Known) -> None:
+    cluster = granted.cluster
+    broker = min(cluster.brokers)
+    for pid in (cluster.controller_pid, cluster.brokers[broker].pid):
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+    cluster.wait_healthy()
+    granted.write("alice")
+    assert granted.read("bob") >= 1
+    with pytest.raises(TopicAuthorizationFailed):
+        granted.write("carol")
+    with granted.admin("root") as root:
+        assert len(root.acls().acls) == 2
+
+
+def test_a_token_is_replaced_while_work_goes_on(tmp_path: Path) -> None:
+    """The servers' file first, then the client's, and then the old one goes. Nobody restarts, and nothing fails."""
+    serving, client = tokens(tmp_path, root="r", alice="old"), tokens(tmp_path, alice="old")
+    leaver = {**client, "security.token.file": str(tmp_path / "leaver")}
+    (tmp_path / "leaver").touch(mode=0o600)
+    (tmp_path / "leaver").write_text("alice old\n")
+    served = Path(serving["security.token.file"])
+    with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config={**CONFIG, **serving}) as cluster:
+        cluster.admin.create_topic("orders", SCHEMA, replication_factor=2)
+        cluster.admin.add_acls("alice write topic orders", "alice read topic orders")
+        known = Known.__new__(Known)
+        known.cluster, known.settings = cluster, {"alice": client, "leaver": leaver}
+        eventually(lambda: works(lambda: known.write("alice")), "brokers have heard of it", DEADLINE_S)
+        errors: list[Exception] = []
+        over = threading.Event()
+        done = 0
+
+        def work() -> None:
+            nonlocal done
+            with sr.Producer(cluster.bootstrap, security=client) as producer:
+                while not over.is_set():
+                    try:
+                        producer.send("orders", BATCH).result(DEADLINE_S)
+                        known.write("alice")
+                        known.read("alice")
+                        done += 1
+                    except ReplicationError as error:
+                        errors.append(error)
+
+        leaving = sr.Producer(cluster.bootstrap, security=leaver)
+        leaving.send("orders", BATCH).result(DEADLINE_S)
+        worker = threading.Thread(target=work)
+        worker.start()
+        try:
+            for file, content in (
+                (served, "root r\nalice old\nalice new\n"),
+                (Path(client["security.token.file"]), "alice new\n"),
+                (served, "root r\nalice new\n"),
+            ):
+                before = done
+                file.write_text(content)
+                eventually(lambda: done > before + 3, "work goes on", DEADLINE_S)  # noqa: B023
+        finally:
+            over.set()
+            worker.join(DEADLINE_S)
+        eventually(
+            lambda: isinstance(leaving.send("orders", BATCH).exception(DEADLINE_S), AuthenticationFailed),
+            "who stayed with the old one is refused, on its open connection, too",
+            DEADLINE_S,
+        )
+        leaving.close()
+        with pytest.raises(AuthenticationFailed):
+            known.write("leaver")
+    assert errors == []

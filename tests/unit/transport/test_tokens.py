@@ -1,0 +1,131 @@
+"""The tokens of a file: several principals, several tokens of one, and what happens when the file changes."""
+
+from __future__ import annotations
+
+import pickle
+from pathlib import Path
+
+import pytest
+
+from spark_replication.errors import InvalidConfig
+from spark_replication.messages.lane import ClientFrame
+from spark_replication.process import reread
+from spark_replication.transport import tokens
+from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens, read_tokens
+
+SETTING = "security.token.file"
+HELLO = ClientFrame(name="alice", port=1, nonce=b"n" * 32)
+NONCE = b"l" * 32
+
+
+def read(file: Path) -> Tokens:
+    found = read_tokens(SETTING, str(file), "client")
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    found = tmp_path / "tokens"
+    found.touch(mode=0o600)
+    return found
+
+
+def proving(known: Tokens, secret: str, name: str = "alice") -> Token | None:
+    proof = Token(secret, name).proof("client", HELLO, NONCE)
+    return known.proving(name, proof, "client", HELLO, NONCE)
+
+
+def test_a_line_is_a_principals_token(file: Path) -> None:
+    file.write_text("# of the shop\n\nalice one\nbob two\n  three  \nalice four\n")
+    known = read(file)
+    assert [(token.name, token.bearer) for token in known.all()] == [
+        ("alice", "Bearer one"),
+        ("bob", "Bearer two"),
+        ("client", "Bearer three"),
+        ("alice", "Bearer four"),
+    ]
+    assert known.own.bearer == "Bearer one", "where it is a client's"
+    for secret in ("one", "four"):
+        token = proving(known, secret)
+        assert token is not None
+        assert token.name == "alice"
+    assert proving(known, "two") is None, "bob's"
+    assert proving(known, "one", "bob") is None, "alice's"
+    assert proving(known, "one", "carol") is None
+    shown = known.shown(["Bearer two"])
+    assert shown is not None
+    assert shown.name == "bob"
+    assert known.shown(["Bearer five"]) is None
+
+
+def test_no_file_is_no_tokens() -> None:
+    assert read_tokens(SETTING, "", "client") is None
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("# nothing else\n", "the token is empty"),
+        ("alice one two\n", "a line is NAME TOKEN, or TOKEN alone, and one has more words"),
+        ("älice one\n", "of 1 to 255 visible ASCII characters"),
+        (f"{'a' * 256} one\n", "of 1 to 255 visible ASCII characters"),
+        (f"alice {'x' * 1025}\n", "visible ASCII characters without blanks"),
+        ("alice \x07\n", "visible ASCII characters without blanks"),
+        ("".join(f"alice {number}\n" for number in range(11)), "alice has more than 10 tokens: remove the old ones"),
+    ],
+)
+def test_a_file_that_will_not_do(file: Path, content: str, why: str) -> None:
+    file.write_text(content)
+    with pytest.raises(InvalidConfig, match=f"{SETTING}={file}: .*{why}"):
+        read(file)
+
+
+def test_a_token_is_replaced_without_a_restart(file: Path) -> None:
+    file.write_text("alice old\n")
+    known = read(file)
+    old, new = Token("old", "alice"), Token("new", "alice")
+    assert proving(known, "new") is None
+    file.write_text("alice old\nalice new\n")
+    assert proving(known, "new") is not None, "whoever uses it at once is not refused"
+    assert proving(known, "old") is not None
+    assert known.is_known(old.mark)
+    file.write_text("alice new\n")
+    assert known.own.bearer == "Bearer new"
+    assert not known.is_known(old.mark)
+    assert known.is_known(new.mark)
+    assert proving(known, "old") is None
+
+
+def test_a_token_that_was_removed_is_forgotten_in_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("alice old\nalice new\n")
+    known = read(file)
+    file.write_text("alice new\n")
+    monkeypatch.setattr(reread, "LOOK_S", 0.0)
+    assert not known.is_known(Token("old", "alice").mark)
+
+
+@pytest.mark.parametrize(("content", "mode"), [("", 0o600), ("alice one two three\n", 0o600), ("alice two\n", 0o604)])
+def test_a_file_that_will_not_do_any_longer_changes_nothing(file: Path, content: str, mode: int) -> None:
+    file.write_text("alice one\n")
+    known = read(file)
+    file.write_text(content)
+    file.chmod(mode)
+    assert known.own.bearer == "Bearer one"
+    assert proving(known, "one") is not None
+    assert proving(known, "two") is None
+
+
+def test_each_token_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    monkeypatch.setattr(tokens, "OF_A_NAME_MAX", 2)
+    file.write_text("alice one\nalice two\nbob three\nbob four\n")
+    assert [proving(read(file), secret) is not None for secret in ("one", "two", "three")] == [True, True, False]
+
+
+def test_tokens_show_and_leave_nothing() -> None:
+    known = Tokens.of(Token("a-secret", "alice"))
+    assert "a-secret" not in f"{known!r} {known.own!r} {known.own.mark}"
+    for each in (known, known.own):
+        with pytest.raises(TypeError, match="hand on the name of its file"):
+            pickle.dumps(each)
