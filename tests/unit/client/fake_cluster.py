@@ -35,6 +35,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.actions import (
     ADMIN_REQUESTS,
+    DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
     DESCRIBE_PAGE,
     DESCRIBE_RANGES,
@@ -74,6 +75,7 @@ from spark_replication.messages.requests import (
     CreateTopic,
     Request,
     RequestAnswer,
+    ToldAcls,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
 from spark_replication.process.clock import now_ms
@@ -148,6 +150,7 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.controller: int | None = 1
         self.tokens: Tokens | None = None
+        self.acls = ToldAcls(acls=(), super_users=())
         self.asked_metadata = 0
         self.asked_topics: list[tuple[str, ...] | None] = []  # of each question for metadata; None: of all
         self.refuse_metadata: ReplicationError | None = None
@@ -280,7 +283,12 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.other_replication_port: int | None = None  # told in place of its own
         self.lane = FakeLane(self)
         self.proxy = TcpProxies(self.port, self.lane.port)
-        self._tickets = Tickets(self._tokens_of, port=lambda: self.proxy.ports[0], now_ms=now_ms)
+        tickets = Tickets(self._tokens_of, port=lambda: self.proxy.ports[0], now_ms=now_ms)
+        self._answers: dict[str, Callable[[bytes], msgspec.Struct]] = {
+            INTRODUCE.name: lambda body: tickets.challenge(from_json(body, Introduce)),
+            PROVE.name: lambda body: tickets.admitted(from_json(body, Prove)),
+            DESCRIBE_ACLS.name: lambda _body: cluster.acls,
+        }
 
     @property
     def registration(self) -> Registration:
@@ -305,10 +313,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def do_action(self, context: object, action: flight.Action) -> list[bytes]:
         body = action.body.to_pybytes()
         with _told():
-            if action.type == INTRODUCE.name:
-                answer: msgspec.Struct = self._tickets.challenge(from_json(body, Introduce))
-            elif action.type == PROVE.name:
-                answer = self._tickets.admitted(from_json(body, Prove))
+            if action.type in self._answers:
+                answer: msgspec.Struct = self._answers[action.type](body)
             elif action.type == METADATA.name:
                 answer = self.frozen_metadata or self.cluster.metadata(from_json(body, GetMetadata).topics)
             elif action.type == DESCRIBE_TOPICS.name:

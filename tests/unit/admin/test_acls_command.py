@@ -1,0 +1,75 @@
+"""`spark-replication acls`: what is listed, and what the controller is asked."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_replication.core.law.acls import parsed_acls
+from spark_replication.messages.requests import ChangeAcls, Request, RequestAnswer, ToldAcls
+from tests.unit.admin.conftest import Run
+from tests.unit.client.fake_cluster import FakeBroker, FakeCluster
+
+ACLS = parsed_acls(["alice write topic orders", "* describe cluster"])
+
+
+@pytest.fixture
+def asked(cluster: FakeCluster) -> list[Request]:
+    found: list[Request] = []
+
+    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        found.append(request)
+        return RequestAnswer()
+
+    cluster.carry_out = carry_out
+    cluster.acls = ToldAcls(acls=ACLS, super_users=("root",))
+    return found
+
+
+def test_the_list_has_super_users_first(run: Run, cluster: FakeCluster, asked: list[Request]) -> None:
+    ran = run("acls", "list", "-b", cluster.bootstrap, "--format=json")
+    assert (ran.exit, ran.err) == (0, "")
+    assert json.loads(ran.out) == [
+        {"principal": "root", "right": "everything", "on": "", "name": ""},
+        {"principal": "alice", "right": "write", "on": "topic", "name": "orders"},
+        {"principal": "*", "right": "describe", "on": "cluster", "name": ""},
+    ]
+    assert "alice" in run("acls", "list", "-b", cluster.bootstrap).out
+    assert asked == []
+
+
+def test_acls_that_do_not_count_are_said_to(run: Run, cluster: FakeCluster) -> None:
+    ran = run("acls", "list", "-b", cluster.bootstrap)
+    assert (ran.exit, ran.err) == (0, "security.super.users is empty: ACLs do not count\n")
+
+
+@pytest.mark.parametrize("command", ["add", "remove"])
+@pytest.mark.parametrize("words", [("alice", "write", "topic", "orders"), ("*", "describe", "cluster")])
+def test_one_is_added_or_removed(
+    run: Run, cluster: FakeCluster, asked: list[Request], command: str, words: tuple[str, ...]
+) -> None:
+    ran = run("acls", command, "-b", cluster.bootstrap, *words)
+    assert (ran.exit, ran.out, ran.err) == (0, "", "")
+    acls = parsed_acls([" ".join(words)])
+    assert asked == [ChangeAcls(add=acls) if command == "add" else ChangeAcls(remove=acls)]
+
+
+@pytest.mark.parametrize(
+    ("words", "exit_", "why"),
+    [
+        (("alice", "writes", "topic", "orders"), 2, "'writes' is not one of 'describe', 'read', 'write', 'alter'"),
+        (("alice", "write", "topics", "orders"), 2, "'topics' is not one of 'topic', 'prefix', 'cluster'"),
+        (("alice", "write"), 2, "Missing argument"),
+        (("alice", "write", "topic"), 1, "'' names no topic"),
+        (("alice", "write", "cluster"), 1, "write is no right on a cluster"),
+        (("alice", "alter", "cluster", "c"), 1, "'c' names no cluster"),
+    ],
+)
+def test_what_is_no_acl_is_not_asked_for(
+    run: Run, cluster: FakeCluster, asked: list[Request], words: tuple[str, ...], exit_: int, why: str
+) -> None:
+    ran = run("acls", "add", "-b", cluster.bootstrap, *words)
+    assert ran.exit == exit_
+    assert why in ran.err
+    assert asked == []
