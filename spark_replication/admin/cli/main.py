@@ -14,6 +14,7 @@ _HOMES = {
     "acls": "acls_command",
     "bench": "bench_command",
     "brokers": "brokers_command",
+    "certificates": "certificates_command",
     "completion": "completion_command",
     "consume": "consume_command",
     "debug": "debug_command",
