@@ -293,6 +293,13 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
             "served with a token alone"
         ),
     ] = field(name="security.token.in.clear", default=False)
+    security_broker_principals: Annotated[
+        str,
+        Meta(
+            description="with security.tls.mutual, in place of security.broker.token.file: the names in the "
+            "certificates of brokers, controllers and guardians, by commas"
+        ),
+    ] = field(name="security.broker.principals", default="")
     security_super_users: Annotated[
         str,
         Meta(

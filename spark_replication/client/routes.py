@@ -19,7 +19,12 @@ from pyarrow import flight
 from spark_replication.client.bootstrap import parse_bootstrap
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
-from spark_replication.errors import BrokerNotAvailable, ReplicationError, RequestTimedOut, UnknownTopicOrPartition
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    ReplicationError,
+    RequestTimedOut,
+    UnknownTopicOrPartition,
+)
 from spark_replication.messages.actions import METADATA, Action, Asked, Told
 from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
 from spark_replication.model import BrokerId, Registration

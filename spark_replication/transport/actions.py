@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple, NoReturn
 from urllib.parse import unquote
@@ -36,16 +36,18 @@ from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.transport.audit import audited
 from spark_replication.transport.call_check import NO_TOKEN, unproven
 from spark_replication.transport.caller import ANYBODY, Caller
-from spark_replication.transport.flight_client import KnownClient
+from spark_replication.transport.expiry import Expiry
+from spark_replication.transport.flight_client import NOT_CONNECTED, KnownClient, is_tls_failure
 from spark_replication.transport.meter import CALL, UNKNOWN, Meter
 from spark_replication.transport.rights import Rights
 from spark_replication.transport.tickets import Tickets
 
+CERTIFICATE_LOOK_S = 1.0
+BEGIN_AGAIN_S = 0.01
+
 log = logging.getLogger(__name__)
 
 _DETAIL = ". Detail: "  # where gRPC's own words begin
-_NOT_CONNECTED = "failed to connect"  # then nothing was sent
-_TLS_REFUSED = ("SSL_ERROR_SSL", "is not in peer certificate")  # this side refuses the peer's TLS
 _HUNG_UP = "Socket closed"  # while connecting: the peer refuses this side's TLS, or it has just ended
 
 
@@ -74,8 +76,40 @@ class _NoSchemas(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarr
             _refuse("get_schema")
 
 
-class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
-    """Serves from birth."""
+class _Serving(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+    """Serves from birth, with the certificate that was there then: pyarrow's servers take no other later."""
+
+    def __init__(self, calls: ActionServer, location: str, given: Mapping[str, Any]) -> None:
+        self._calls = calls
+        super().__init__(location, **given)
+
+    def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
+        return self._calls.do_action(context, action)
+
+    def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
+        return self._calls.list_actions(context)
+
+    def do_put(self, context: flight.ServerCallContext, *given: Any) -> None:
+        self._calls.do_put(context, *given)
+
+    def do_exchange(self, context: flight.ServerCallContext, *given: Any) -> None:
+        self._calls.do_exchange(context, *given)
+
+    def do_get(self, context: flight.ServerCallContext, ticket: flight.Ticket) -> flight.FlightDataStream:
+        return self._calls.do_get(context, ticket)
+
+    def get_flight_info(
+        self, context: flight.ServerCallContext, descriptor: flight.FlightDescriptor
+    ) -> flight.FlightInfo:
+        return self._calls.get_flight_info(context, descriptor)
+
+    def list_flights(self, context: flight.ServerCallContext, criteria: bytes) -> Iterator[flight.FlightInfo]:
+        return self._calls.list_flights(context, criteria)
+
+
+class ActionServer:
+    """Serves from birth. Once its certificate is replaced, another Flight server takes its port; streams that are open
+    go on as they began."""
 
     def __init__(
         self,
@@ -92,16 +126,54 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         security.require_may_bind(host)
         keep_freed_memory()
         self._rights = rights
-        tickets = Tickets(security.tokens_of, port=lambda: self.port, now_ms=now_ms)
-        introducing = handled(INTRODUCE, tickets.challenge), handled(PROVE, tickets.admitted)
+        self._host = host
+        self._tickets = Tickets(security.tokens_of, port=lambda: self.port, now_ms=now_ms)
+        introducing = handled(INTRODUCE, self._tickets.challenge), handled(PROVE, self._tickets.admitted)
         self._actions = {each.action.name: each for each in (*introducing, *actions)}
-        self.meter = meter = Meter((*self._actions, UNKNOWN, *kinds))
+        self.meter = Meter((*self._actions, UNKNOWN, *kinds))
+        self._stopped = threading.Event()
+        self._changing = threading.Lock()
+        self._tls = security.tls
+        self._serving = self._begun(port)
+        self.port: int = self._serving.port
+        if self._tls is not None:
+            threading.Thread(target=self._watch_certificate, name="certificate-watch", daemon=True).start()
+
+    def _begun(self, port: int) -> _Serving:
+        security, meter = self._rights.security, self.meter
         try:
-            serving = security.serving(tickets, lambda error: meter.refused(CALL, error.code))
-            serving["middleware"]["schemas"] = _NoSchemas()
-            super().__init__(security.location(f"{host}:{port}"), **serving)
+            given = security.serving(self._tickets, lambda error: meter.refused(CALL, error.code))
+            given["middleware"]["schemas"] = _NoSchemas()
+            return _Serving(self, security.location(f"{self._host}:{port}"), given)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
-            raise StartFailed(f"no Flight server on {host}:{port}: {error}. Is the port in use?") from error
+            raise StartFailed(f"no Flight server on {self._host}:{port}: {error}. Is the port in use?") from error
+
+    def _watch_certificate(self) -> None:
+        expiry = Expiry()
+        while not self._stopped.wait(CERTIFICATE_LOOK_S):
+            tls = self._rights.security.tls
+            if tls is not self._tls and tls is not None:
+                self._tls = tls
+                self._begin_again()
+            expiry.look(tls)
+
+    def _begin_again(self) -> None:
+        """Serve with the certificate of now."""
+        before = self._serving
+        threading.Thread(target=before.shutdown, name="flight-shutdown", daemon=True).start()
+        while not self._began_again() and not self._stopped.wait(BEGIN_AGAIN_S):
+            continue  # its port is free in a moment
+
+    def _began_again(self) -> bool:
+        with self._changing:
+            if self._stopped.is_set():
+                return False
+            try:
+                self._serving = self._begun(self.port)
+            except StartFailed:
+                return False
+        log.info("port %d is served with the certificate that has come", self.port)
+        return True
 
     def do_action(self, context: flight.ServerCallContext, action: flight.Action) -> list[bytes]:
         known = self._actions.get(action.type)
@@ -160,6 +232,13 @@ class ActionServer(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow ha
         ending.start()
         ending.join(timeout_s)
 
+    def shutdown(self) -> None:
+        """Takes no new calls, and waits for those under way."""
+        self._stopped.set()
+        with self._changing:
+            serving = self._serving
+        serving.shutdown()
+
 
 def host_of(peer: str) -> str:
     """`127.0.0.1` of `ipv4:127.0.0.1:53210`, which is how gRPC names a caller."""
@@ -210,16 +289,16 @@ def error_of_flight(error: Exception) -> ReplicationError:
         return RequestTimedOut(f"no answer in time: {text}", maybe_written=True)
     if isinstance(error, flight.FlightUnauthenticatedError):
         return AuthenticationFailed(f"the peer refused the call: {text}")
-    if _NOT_CONNECTED in text and any(words in text for words in _TLS_REFUSED):
+    if is_tls_failure(error):
         return AuthenticationFailed(
             f"TLS failed: {text}. Is security.mode the same on both sides, and is the peer's certificate signed by "
             "security.tls.ca.file, for the host that was dialled?"
         )
-    if _NOT_CONNECTED in text and _HUNG_UP in text:
+    if NOT_CONNECTED in text and _HUNG_UP in text:
         return BrokerNotAvailable(
             f"the peer hung up at once: {text}. If it lives, it wants TLS, or another certificate: see security.mode, "
             "security.tls.mutual and security.tls.certificate.file"
         )
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
-        return BrokerNotAvailable(f"the connection failed: {text}", maybe_written=_NOT_CONNECTED not in text)
+        return BrokerNotAvailable(f"the connection failed: {text}", maybe_written=NOT_CONNECTED not in text)
     return ReplicationError(f"the Flight call failed: {text}", maybe_written=True)

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from pyarrow import flight
 
@@ -27,6 +27,16 @@ from spark_replication.transport.tokens import Tokens
 
 INTRODUCTION_S = 5.0
 RENEWED_AT = 0.8  # of a ticket's time
+
+
+# In the text of a Flight error.
+NOT_CONNECTED = "failed to connect"  # nothing was sent
+_TLS_REFUSED = ("SSL_ERROR_SSL", "is not in peer certificate")  # this side refuses the peer's TLS
+
+
+def is_tls_failure(error: Exception) -> bool:
+    text = str(error)
+    return NOT_CONNECTED in text and any(words in text for words in _TLS_REFUSED)
 
 
 class Held(NamedTuple):
@@ -72,52 +82,106 @@ class Identity(NamedTuple):
     purse: Purse
 
 
-class KnownClient(flight.FlightClient):  # type: ignore[misc]  # pyarrow has no types
+class Renewed(Protocol):
+    """The certificates of this process."""
+
+    def now(self) -> object: ...
+    def look(self) -> bool: ...
+
+
+class KnownClient:
+    """As a flight.FlightClient. Thread-safe."""
+
     def __init__(
-        self, location: str, address: str, identity: Identity | None, middleware: list[Any], given: Mapping[str, Any]
+        self,
+        address: str,
+        dial: Callable[[Sequence[flight.ClientMiddlewareFactory]], flight.FlightClient],
+        *,
+        identity: Identity | None,
+        certificates: Renewed | None,
     ) -> None:
-        """address: host:port. identity: None: it proves nothing."""
+        """address: host:port. dial: makes a client with this middleware and the certificates of now. identity: None: it
+        proves nothing."""
         self._address = address
+        self._dial = dial
         self._identity = identity
+        self._certificates = certificates
         self._shown = _Shown()
-        super().__init__(location, middleware=[*middleware, self._shown], **given)
+        self._dialled_with: object = None
+        self._client = self._dialled()
+
+    def _dialled(self) -> flight.FlightClient:
+        """Dial with the certificates of now. Streams over the client of before go on."""
+        if self._certificates is not None:
+            self._dialled_with = self._certificates.now()
+        self._client = self._dial([self._shown])
+        return self._client
+
+    @property
+    def _current(self) -> flight.FlightClient:
+        is_as_it_was = self._certificates is None or self._certificates.now() is self._dialled_with
+        return self._client if is_as_it_was else self._dialled()
+
+    def close(self) -> None:
+        self._client.close()
+
+    def __enter__(self) -> KnownClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def do_action(self, action: Any, options: Any = None) -> Iterator[flight.Result]:
-        if self._identity is None:
-            return iter(super().do_action(action, options))
         is_fresh = self.introduce()
         try:
-            return iter([*super().do_action(action, options)])
+            return iter(self._asked(action, options))
         except flight.FlightUnauthenticatedError:
             self._forget()
-            if is_fresh:
+            if self._identity is None or is_fresh:
                 raise
         self.introduce()
-        return iter([*super().do_action(action, options)])
+        return iter(self._asked(action, options))
+
+    def _asked(self, action: Any, options: Any) -> list[flight.Result]:
+        client = self._current
+        try:
+            return [*client.do_action(action, options)]
+        except flight.FlightUnavailableError as error:
+            # Nothing was sent if TLS failed, and that may be since this side has not looked at its files yet.
+            if not is_tls_failure(error) or self._certificates is None:
+                raise
+            self._certificates.look()
+            if self._current is client:
+                raise
+        return [*self._current.do_action(action, options)]
 
     def do_put(self, *given: Any, **named: Any) -> Any:
         self.introduce()
-        return super().do_put(*given, **named)
+        return self._current.do_put(*given, **named)
 
     def do_get(self, *given: Any, **named: Any) -> Any:
         self.introduce()
-        return super().do_get(*given, **named)
+        return self._current.do_get(*given, **named)
 
     def do_exchange(self, *given: Any, **named: Any) -> Any:
         self.introduce()
-        return super().do_exchange(*given, **named)
+        return self._current.do_exchange(*given, **named)
 
     def get_flight_info(self, *given: Any, **named: Any) -> Any:
         self.introduce()
-        return super().get_flight_info(*given, **named)
+        return self._current.get_flight_info(*given, **named)
+
+    def get_schema(self, *given: Any, **named: Any) -> Any:
+        self.introduce()
+        return self._current.get_schema(*given, **named)
 
     def list_flights(self, *given: Any, **named: Any) -> Any:
         self.introduce()
-        return super().list_flights(*given, **named)
+        return self._current.list_flights(*given, **named)
 
     def list_actions(self, *given: Any, **named: Any) -> Any:
         self.introduce()
-        return super().list_actions(*given, **named)
+        return self._current.list_actions(*given, **named)
 
     def introduce(self, timeout_s: float = INTRODUCTION_S) -> bool:
         """Have a ticket of the server, unless nothing is proven here. Returns whether it is new. Raises
@@ -147,9 +211,9 @@ class KnownClient(flight.FlightClient):  # type: ignore[misc]  # pyarrow has no 
             name=token.name, is_of_cluster=identity.is_of_cluster, port=port, nonce=os.urandom(NONCE_BYTES)
         )
         try:
-            challenge = from_json(self._asked(INTRODUCE.name, to_json(hello), deadline_s), Challenge)
+            challenge = from_json(self._answer(INTRODUCE.name, to_json(hello), deadline_s), Challenge)
             proof = token.proof("caller", hello, challenge.nonce)
-            told = self._asked(
+            told = self._answer(
                 PROVE.name, to_json(Prove(introduced=hello, challenge=challenge, proof=proof)), deadline_s
             )
             admission = from_json(told, Admission)
@@ -163,18 +227,20 @@ class KnownClient(flight.FlightClient):  # type: ignore[misc]  # pyarrow has no 
             )
         return admission
 
-    def _asked(self, action: str, body: bytes, deadline_s: float) -> bytes:
+    def _answer(self, action: str, body: bytes, deadline_s: float) -> bytes:
+        """Without a ticket."""
         options = flight.FlightCallOptions(timeout=max(0.001, deadline_s - time.monotonic()))
         try:
             with self._shown.nothing():
-                answers: list[bytes] = [each.body.to_pybytes() for each in super().do_action((action, body), options)]
+                answers = [each.body.to_pybytes() for each in self._asked((action, body), options)]
         except flight.FlightServerError as error:
             if error_of_text(str(error)) is None:
                 raise InvalidRequest(str(error)) from error
             raise
         if len(answers) != 1:
             raise InvalidRequest(f"{action} was answered with {len(answers)} messages, not with one")
-        return answers[0]
+        found: bytes = answers[0]
+        return found
 
 
 class _Shown(flight.ClientMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types

@@ -12,12 +12,14 @@ Rules:
 
 from __future__ import annotations
 
+import hashlib
 import socket
 import ssl
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
+from cryptography import x509
 from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
@@ -26,6 +28,7 @@ from spark_replication.errors import InvalidConfig, ReplicationError
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
 from spark_replication.process.named_files import read_named
+from spark_replication.process.reread import Reread
 from spark_replication.transport.call_check import CallCheck
 from spark_replication.transport.caller import ANYBODY, Caller
 from spark_replication.transport.cluster_header import Cluster, ClusterCheck, ClusterHeader
@@ -47,6 +50,7 @@ CALLER = "caller"  # the name of CallCheck among the middleware
 
 _TOKEN = "security.token.file"
 _BROKER_TOKEN = "security.broker.token.file"
+_PRINCIPALS = "security.broker.principals"
 _CERTIFICATE = "security.tls.certificate.file"
 _KEY = "security.tls.key.file"
 _CA = "security.tls.ca.file"
@@ -71,6 +75,10 @@ class Tls:
     as_client: ssl.SSLContext = field(repr=False)
     #: None without a certificate: then nothing is served.
     as_server: ssl.SSLContext | None = field(repr=False)
+    #: When the certificate of this process ends, in seconds since the epoch. None without one.
+    ends_s: float | None
+    #: Tells whom it trusts from whom it did before, or will.
+    mark: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -82,7 +90,10 @@ class Security:
     broker_tokens: Tokens | None = None
     #: Whether it may cross a network that anybody may listen to.
     token_in_clear: bool = False
-    tls: Tls | None = None
+    #: Its files are read again when they change.
+    certificates: Reread[Tls] | None = None
+    #: Principals that are brokers, controllers and guardians, by the name in their certificate.
+    broker_principals: frozenset[str] = frozenset()
     #: They may do what clients may. None: so may every client.
     super_users: frozenset[str] = frozenset()
     cluster: Cluster = field(default=lambda: "")
@@ -103,6 +114,11 @@ class Security:
         return replace(self, cluster=cluster)
 
     @property
+    def tls(self) -> Tls | None:
+        """As it is now: what begins with it keeps it."""
+        return None if self.certificates is None else self.certificates.now()
+
+    @property
     def cluster_tokens(self) -> Tokens | None:
         """What brokers, controllers and guardians prove that they know. A client has its own here."""
         return self.broker_tokens or self.tokens
@@ -121,14 +137,22 @@ class Security:
             ("grpc.keepalive_timeout_ms", KEEPALIVE_TIMEOUT_MS),
             ("grpc.http2.ping_timeout_ms", KEEPALIVE_TIMEOUT_MS),
         )
-        given: dict[str, Any] = {"generic_options": [*keepalive, *options]}
-        if self.tls is not None:
-            given["tls_root_certs"] = self.tls.ca
-            if self.tls.certificate is not None:
-                given |= {"cert_chain": self.tls.certificate.chain, "private_key": self.tls.certificate.key}
+        if self.certificates is not None:
+            self.certificates.look()
+
+        def dial(middleware: Sequence[flight.ClientMiddlewareFactory]) -> flight.FlightClient:
+            given: dict[str, Any] = {"generic_options": [*keepalive, *options]}
+            if (tls := self.tls) is not None:
+                given["tls_root_certs"] = tls.ca
+                if tls.certificate is not None:
+                    given |= {"cert_chain": tls.certificate.chain, "private_key": tls.certificate.key}
+            return flight.connect(
+                self.location(address), middleware=[ClusterHeader(self.cluster), *middleware], **given
+            )
+
         tokens = self.cluster_tokens
         identity = None if tokens is None else Identity(tokens, self.broker_tokens is not None, self.purse)
-        return KnownClient(self.location(address), address, identity, [ClusterHeader(self.cluster)], given)
+        return KnownClient(address, dial, identity=identity, certificates=self.certificates)
 
     def serving(self, tickets: Tickets, refused: Callable[[ReplicationError], None]) -> dict[str, Any]:
         """The arguments that a Flight server is made with. refused: called for each refused call."""
@@ -137,12 +161,12 @@ class Security:
         if self.cluster_tokens is not None:  # only those who may know are told which cluster this is
             check = CallCheck(self.tokens, self.is_known, tickets, cluster, refused)
         given: dict[str, Any] = {"middleware": {CALLER: check}}
-        if self.tls is not None:
-            if self.tls.certificate is None:
+        if (tls := self.tls) is not None:
+            if tls.certificate is None:
                 _refuse_to_serve()
-            given["tls_certificates"] = [(self.tls.certificate.chain, self.tls.certificate.key)]
-            if self.tls.mutual:
-                given |= {"verify_client": True, "root_certificates": self.tls.ca}
+            given["tls_certificates"] = [(tls.certificate.chain, tls.certificate.key)]
+            if tls.mutual:
+                given |= {"verify_client": True, "root_certificates": tls.ca}
         return given
 
     def tokens_of(self, *, is_of_cluster: bool) -> Tokens | None:
@@ -150,7 +174,10 @@ class Security:
         return self.cluster_tokens if is_of_cluster else self.tokens
 
     def is_known(self, mark: str) -> bool:
-        """Whether the token with this mark is still there."""
+        """Whether the token with this mark is still there, or the same CAs are trusted as then."""
+        tls = self.tls
+        if tls is not None and tls.mark == mark:
+            return True
         return any(tokens is not None and tokens.is_known(mark) for tokens in (self.tokens, self.broker_tokens))
 
     def caller(self, context: flight.ServerCallContext) -> Caller | None:
@@ -161,28 +188,33 @@ class Security:
 
     def known(self, proven: Caller, certificate: str) -> Caller:
         """proven: as far as its token says so. certificate: the name in it, or empty."""
-        is_of_cluster = proven.is_of_cluster or self.broker_tokens is None
+        tells_brokers = self.broker_tokens is not None or self.broker_principals
+        has_secret = proven.is_of_cluster and self.broker_tokens is not None
+        is_of_cluster = has_secret or certificate in self.broker_principals or not tells_brokers
         return proven._replace(name=proven.name or certificate, is_of_cluster=is_of_cluster)
 
     def caller_at(self, channel: Channel, proven: Caller) -> Caller:
         """Who has this connection, after its handshake."""
-        return self.known(proven, channel.peer_name if isinstance(channel, TlsChannel) else "")
+        name = channel.peer_name if isinstance(channel, TlsChannel) else ""
+        found, tls = self.known(proven, name), self.tls
+        return found if found.mark or not name or tls is None else found._replace(mark=tls.mark)
 
     # Replication
 
     def connected(self, connection: socket.socket, host: str, timeout_s: float) -> Channel:
         """The channel over a connection to a leader that was dialled as `host`."""
-        if self.tls is None:
+        if self.certificates is None:
             return connection
-        return TlsChannel.connected(connection, self.tls.as_client, host, timeout_s)
+        self.certificates.look()  # the leader may have another certificate by now, of another CA
+        return TlsChannel.connected(connection, self.certificates.now().as_client, host, timeout_s)
 
     def accepted(self, connection: socket.socket, timeout_s: float) -> Channel:
         """The channel over a follower's connection."""
-        if self.tls is None:
+        if (tls := self.tls) is None:
             return connection
-        if self.tls.as_server is None:
+        if tls.as_server is None:
             _refuse_to_serve()
-        return TlsChannel.accepted(connection, self.tls.as_server, timeout_s)
+        return TlsChannel.accepted(connection, tls.as_server, timeout_s)
 
     # Where to listen
 
@@ -237,15 +269,15 @@ def read_security(settings: Settings) -> Security:
         of_tls = [setting for setting in given if setting not in (_TOKEN, _BROKER_TOKEN)]
         if of_tls:
             raise InvalidConfig(f"security.mode=token does not use {of_tls[0]}: set security.mode=tls, or unset it")
-    tls = _read_tls(settings) if mode == "tls" else None
     checked_acls(settings.security_acls)
     found = Security(
         mode=mode,
         tokens=read_tokens(_TOKEN, settings.security_token_file, CLIENT),
         broker_tokens=read_tokens(_BROKER_TOKEN, settings.security_broker_token_file, BROKER),
         token_in_clear=settings.security_token_in_clear,
-        tls=tls,
-        super_users=frozenset(settings.security_super_users.replace(",", " ").split()),
+        certificates=_reread_tls(settings) if mode == "tls" else None,
+        super_users=_names(settings.security_super_users),
+        broker_principals=_names(settings.security_broker_principals),
         zookeeper=read_login(settings),
     )
     if found.super_users and not found.knows_clients:
@@ -253,7 +285,13 @@ def read_security(settings: Settings) -> Security:
             f"security.super.users={settings.security_super_users} tells clients apart, and they prove nothing: set "
             f"{_TOKEN}, or security.tls.mutual=true"
         )
+    if found.broker_principals and not settings.security_tls_mutual:
+        raise InvalidConfig(f"{_PRINCIPALS} are names in certificates: set security.tls.mutual=true")
     return found
+
+
+def _names(text: str) -> frozenset[str]:
+    return frozenset(filter(None, (name.strip() for name in text.split(","))))
 
 
 _FILES = {
@@ -267,10 +305,11 @@ _FILES = {
 
 def require_own_brokers(settings: Settings) -> None:
     """Raises InvalidConfig if a client could be taken for a broker."""
-    if settings.security_mode != "none" and not settings.security_broker_token_file:
+    tells_brokers = settings.security_broker_token_file or settings.security_broker_principals
+    if settings.security_mode != "none" and not tells_brokers:
         raise InvalidConfig(
             f"security.mode={settings.security_mode} does not tell brokers from clients, and whoever takes a broker's "
-            f"place can lose what was acknowledged: set {_BROKER_TOKEN}, a file that no client has"
+            f"place can lose what was acknowledged: set {_BROKER_TOKEN}, a file that no client has, or {_PRINCIPALS}"
         )
 
 
@@ -279,9 +318,14 @@ def _given(settings: Settings) -> list[str]:
     return [*found, "security.tls.mutual"] if settings.security_tls_mutual else found
 
 
-def _read_tls(settings: Settings) -> Tls:
+def _reread_tls(settings: Settings) -> Reread[Tls]:
     if not settings.security_tls_ca_file:
         raise InvalidConfig(f"security.mode=tls needs {_CA}: it says whose certificates to trust")
+    files = (settings.security_tls_ca_file, settings.security_tls_certificate_file, settings.security_tls_key_file)
+    return Reread([*filter(None, files)], lambda: _read_tls(settings))
+
+
+def _read_tls(settings: Settings) -> Tls:
     ca = read_named(_CA, settings.security_tls_ca_file)
     certificate = _read_certificate(settings)
     mutual = settings.security_tls_mutual
@@ -293,7 +337,14 @@ def _read_tls(settings: Settings) -> Tls:
         mutual=mutual,
         as_client=_context(ssl.PROTOCOL_TLS_CLIENT, settings, ca),
         as_server=None if certificate is None else _server_context(settings, ca, mutual=mutual),
+        ends_s=None if certificate is None else ends_s(certificate.chain),
+        mark=f"CA {hashlib.sha256(ca).hexdigest()}",
     )
+
+
+def ends_s(chain: bytes) -> float:
+    """When the first certificate of a chain in PEM ends."""
+    return x509.load_pem_x509_certificate(chain).not_valid_after_utc.timestamp()
 
 
 def _read_certificate(settings: Settings) -> Certificate | None:

@@ -24,6 +24,8 @@ from spark_replication.messages.commands import LeaderAndIsr, PartitionCommand
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.model import PartitionState, TopicConfig, TopicPartition, TopicState
 from spark_replication.transport.actions import call
+from spark_replication.transport.flight_client import KnownClient
+from spark_replication.transport.security import NO_SECURITY
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
@@ -193,8 +195,8 @@ class Cluster:
 
     # Clients.
 
-    def client(self, broker: int) -> flight.FlightClient:
-        return flight.connect(f"grpc://127.0.0.1:{self.file(broker).port}")
+    def client(self, broker: int) -> KnownClient:
+        return NO_SECURITY.client(f"127.0.0.1:{self.file(broker).port}")
 
     def metadata(self, broker: int) -> Metadata:
         return call(self.client(broker), METADATA, GetMetadata(), 10_000)

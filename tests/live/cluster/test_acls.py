@@ -1,10 +1,9 @@
-"""Who may do what, on live clusters in mode token and in mode tls; and tokens that are replaced while work goes on."""
+"""Who may do what, on live clusters in mode token and in mode tls."""
 
 from __future__ import annotations
 
 import os
 import signal
-import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,9 +14,7 @@ from pyarrow import flight
 
 import spark_replication as sr
 from spark_replication.errors import (
-    AuthenticationFailed,
     ClusterAuthorizationFailed,
-    ReplicationError,
     TopicAuthorizationFailed,
 )
 from spark_replication.messages.envelope import to_json
@@ -211,59 +208,3 @@ def test_acls_outlive_controller_and_brokers(granted: Known) -> None:
         granted.write("carol")
     with granted.admin("root") as root:
         assert len(root.acls().acls) == 2
-
-
-def test_a_token_is_replaced_while_work_goes_on(tmp_path: Path) -> None:
-    """The servers' file first, then the client's, and then the old one goes. Nobody restarts, and nothing fails."""
-    serving, client = tokens(tmp_path, root="r", alice="old"), tokens(tmp_path, alice="old")
-    leaver = {**client, "security.token.file": str(tmp_path / "leaver")}
-    (tmp_path / "leaver").touch(mode=0o600)
-    (tmp_path / "leaver").write_text("alice old\n")
-    served = Path(serving["security.token.file"])
-    with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config={**CONFIG, **serving}) as cluster:
-        cluster.admin.create_topic("orders", SCHEMA, replication_factor=2)
-        cluster.admin.add_acls("alice write topic orders", "alice read topic orders")
-        known = Known.__new__(Known)
-        known.cluster, known.settings = cluster, {"alice": client, "leaver": leaver}
-        eventually(lambda: works(lambda: known.write("alice")), "brokers have heard of it", DEADLINE_S)
-        errors: list[Exception] = []
-        over = threading.Event()
-        done = 0
-
-        def work() -> None:
-            nonlocal done
-            with sr.Producer(cluster.bootstrap, security=client) as producer:
-                while not over.is_set():
-                    try:
-                        producer.send("orders", BATCH).result(DEADLINE_S)
-                        known.write("alice")
-                        known.read("alice")
-                        done += 1
-                    except ReplicationError as error:
-                        errors.append(error)
-
-        leaving = sr.Producer(cluster.bootstrap, security=leaver)
-        leaving.send("orders", BATCH).result(DEADLINE_S)
-        worker = threading.Thread(target=work)
-        worker.start()
-        try:
-            for file, content in (
-                (served, "root r\nalice old\nalice new\n"),
-                (Path(client["security.token.file"]), "alice new\n"),
-                (served, "root r\nalice new\n"),
-            ):
-                before = done
-                file.write_text(content)
-                eventually(lambda: done > before + 3, "work goes on", DEADLINE_S)  # noqa: B023
-        finally:
-            over.set()
-            worker.join(DEADLINE_S)
-        eventually(
-            lambda: isinstance(leaving.send("orders", BATCH).exception(DEADLINE_S), AuthenticationFailed),
-            "who stayed with the old one is refused, on its open connection, too",
-            DEADLINE_S,
-        )
-        leaving.close()
-        with pytest.raises(AuthenticationFailed):
-            known.write("leaver")
-    assert errors == []

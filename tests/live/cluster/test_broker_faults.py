@@ -24,6 +24,7 @@ from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.guarding import Shutdown
 from spark_replication.model import TopicPartition, encode
 from spark_replication.transport.actions import call
+from spark_replication.transport.security import NO_SECURITY
 from spark_replication.zk import paths
 from spark_replication.zk.operations import EXISTS, Delete
 from spark_replication.zk.reading import Reading
@@ -243,7 +244,7 @@ def test_a_rolling_restart_costs_producers_no_error(cluster: sr.LocalCluster, to
     with watched(cluster, topic) as load:
         for broker, found in before.items():
             began = time.monotonic()
-            with flight.connect(f"grpc://{found.host}:{found.port}") as client:
+            with NO_SECURITY.client(f"{found.host}:{found.port}") as client:
                 call(client, SHUTDOWN, _order(Path(found.log_dir)), 5_000)
             eventually(partial(has_ended, found.pid), "it has stopped")
             assert time.monotonic() - began < CONTROLLED_STOP_S

@@ -244,7 +244,7 @@ def test_a_wrong_token_is_refused_where_clients_need_none(mode: Mode, port: int,
     other = broker_settings(tmp_path)
     (tmp_path / "broker-token").write_text("guessed")
     guessed = security_of(token_settings(tmp_path), other).broker_tokens
-    wrong = Security(mode=mode.client.mode, tls=mode.client.tls, broker_tokens=guessed)
+    wrong = Security(mode=mode.client.mode, certificates=mode.client.certificates, broker_tokens=guessed)
     assert told(wrong, port, "metadata", to_json(GetMetadata())) == "AUTHENTICATION_FAILED"
 
 
