@@ -192,7 +192,7 @@ class ReplicationServer:
         try:
             thread.start()
         except RuntimeError as error:  # the process may have no more threads: the follower tries again
-            self._close_one(connection)
+            self._close_one(connection, connection)
             self._acceptor.pause(f"a replication connection cannot be served: {error}")
 
     def _greet(self, connection: socket.socket) -> None:
@@ -214,7 +214,7 @@ class ReplicationServer:
         except (OSError, ReplicationError) as error:
             if self.is_refusal(error):
                 _refuse(channel, error)
-            self._close_one(connection)
+            self._close_one(connection, channel)
             return
         with self._lock:
             self._connections[connection] = None
@@ -242,7 +242,7 @@ class ReplicationServer:
         caller: Caller,
     ) -> FollowerConnection:
         end = LeaderEnd(hello.broker_id, hello.broker_epoch)
-        return FollowerConnection(self, caller, channel, receiver, end, partial(self._close_one, connection))
+        return FollowerConnection(self, caller, channel, receiver, end, partial(self._close_one, connection, channel))
 
     def _client(
         self,
@@ -261,7 +261,7 @@ class ReplicationServer:
             receiver,
             WelcomeFrame(batch_bytes_max=settings.batch_bytes_max),
             self.is_refusal,
-            partial(self._close_one, connection),
+            partial(self._close_one, connection, channel),
         )
         if hello.reads:
             receiver.frame_bytes_max = QUESTION_BYTES_MAX
@@ -295,12 +295,12 @@ class ReplicationServer:
         self.meter.refused(CONNECTION, error.code)
         return True
 
-    def _close_one(self, connection: socket.socket) -> None:
+    def _close_one(self, connection: socket.socket, channel: Channel) -> None:
         with self._lock:
             self._connections.pop(connection, None)
             self._producers.discard(connection)
             self._readers.discard(connection)
-        connection.close()
+        channel.close()
 
 
 class FollowerConnection(Connected):

@@ -102,9 +102,9 @@ def _figure(measured: float) -> float:
 
 
 @contextmanager
-def started() -> Iterator[LocalCluster]:
+def started(settings: Mapping[str, Scalar] = WHOLE) -> Iterator[LocalCluster]:
     """Three brokers. The records of a measurement are deleted while it runs, and with its topic."""
-    config = {"log.delete.delay.ms": 0, "log.retention.check.interval.ms": 100}
+    config = {"log.delete.delay.ms": 0, "log.retention.check.interval.ms": 100, **settings}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster:
         yield cluster
 

@@ -26,6 +26,7 @@ from spark_replication.admin.bench import (
     replicate,
     report,
     scale,
+    secured,
     soak,
     takeover,
 )
@@ -171,6 +172,17 @@ def scale_command(
     _show_figures(scale.Costs.__struct_fields__, costs, output)
     click.echo(f"{of_partitions:,} partitions on {of_brokers} brokers would need:")
     _show_figures(scale.Need.__struct_fields__, needs, output)
+
+
+@bench.command(name="secured")
+@sizes
+@seconds
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="in turns; medians count")
+@output
+def secured_command(*, sizes: tuple[int, ...], seconds: float, rounds: int, output: Format) -> None:
+    """What security.mode costs: MB/s, the brokers' CPU and acknowledgements with token and with tls, beside none."""
+    found = secured.secured(sizes, seconds=seconds, rounds=rounds, progress=_progress)
+    _show_figures(secured.COLUMNS, found, output)
 
 
 @bench.command(name="replicate")

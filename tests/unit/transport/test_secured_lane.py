@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import cast
@@ -16,10 +18,11 @@ from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, O
 from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame, PutAnswersFrame, WelcomeFrame
 from spark_replication.messages.replication import ChallengeFrame, ErrorFrame, HelloFrame, ProofFrame
+from spark_replication.transport.client_connection import ClientConnection
 from spark_replication.transport.frames import HANDSHAKE_BYTES_MAX, FrameReceiver, encoded, send
 from spark_replication.transport.handshake import introduce_client
 from spark_replication.transport.security import NO_SECURITY
-from spark_replication.transport.tls_channel import RECORD_BYTES_MAX
+from spark_replication.transport.tls_channel import RECORD_BYTES_MAX, TlsChannel
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
 from tests.unit.storage.storage_stories import rows
@@ -301,3 +304,24 @@ def test_a_mistake_is_told_to_a_known_client_too(brokers: Brokers, modes: Modes,
     heard = client.hears_error()
     assert "stream 1 is open" in heard.message
     still_serves(leader, security)
+
+
+@pytest.mark.parametrize("reads", [False, True])
+def test_a_connection_that_has_ended_leaves_no_tls_behind(brokers: Brokers, modes: Modes, *, reads: bool) -> None:
+    """It was 90 KiB each, until Python's collector came by: within an hour."""
+    leader = brokers.start(1, security=modes.mutual)
+    connection = socket.create_connection(("127.0.0.1", leader.replication.port), timeout=TIMEOUT_S)
+    gc.disable()
+    try:
+        with connection:
+            channel = modes.mutual.connected(connection, "127.0.0.1", TIMEOUT_S)
+            hello = ClientFrame(cluster_id=CLUSTER, reads=reads)
+            introduce_client(channel, FrameReceiver(channel, 1 << 20), hello, None, TIMEOUT_S)
+            loop = leader.replication._server.loop
+            (known,) = (each for each in loop._connections.values() if isinstance(each, ClientConnection))
+            theirs = known._client.channel
+            assert isinstance(theirs, TlsChannel)
+            held = weakref.ref(theirs._tls)
+        eventually(lambda: held() is None, "its memory is given back")
+    finally:
+        gc.enable()

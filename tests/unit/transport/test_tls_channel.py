@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import select
 import socket
 import ssl
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -317,3 +319,21 @@ def test_a_handshake_that_never_ends_is_given_up(
     finally:
         stop.set()
         dripping.join()
+
+
+def test_what_is_closed_holds_nothing_whoever_refers_to_it(pair: tuple[TlsChannel, TlsChannel]) -> None:
+    """A connection's objects refer to each other in a circle, which Python's collector may leave for an hour."""
+    gc.disable()
+    try:
+        for channel in pair:
+            held = weakref.ref(channel._tls)
+            channel.close()
+            assert held() is None
+            assert len(channel._received) == 0
+            with pytest.raises(OSError, match="the channel is closed"):
+                channel.recv_into(memoryview(bytearray(100_000)))
+            with pytest.raises(OSError, match="the channel is closed"):
+                channel.sendmsg([b"x"])
+            channel.close()
+    finally:
+        gc.enable()
