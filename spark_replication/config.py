@@ -133,6 +133,15 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     broker_lease_ms: Annotated[
         int, Meta(ge=0, description="a broker that no guardian renewed for this long shuts down; 0 = never")
     ] = field(name="broker.lease.ms", default=600_000)
+    broker_memory_bytes_max: Annotated[
+        int,
+        Meta(
+            ge=0,
+            le=1 << 50,
+            description="a broker that takes more memory of its own than this, threads' stacks included, ends before "
+            "its host suffers, and is started again; 0 = no limit",
+        ),
+    ] = field(name="broker.memory.bytes.max", default=0)
     data_dir: Annotated[
         str, Meta(description="where the embedded ZooKeeper, the logs and the mirror lie unless told otherwise")
     ] = field(name="data.dir", default=".data")

@@ -24,6 +24,7 @@ from spark_replication.live.broker.life import BrokerLife, Options
 from spark_replication.live.guarding.broker_file import LOG_FILE
 from spark_replication.live.guarding.exit_codes import FAILED, IN_USE, STOPPED, TAKEN_OVER, WRONG_USAGE
 from spark_replication.process.collecting import Collecting
+from spark_replication.process.limited_memory import limit_memory
 from spark_replication.process.log_lines import log_to_stdout
 from spark_replication.process.stop_signals import on_stop_signals
 
@@ -38,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _options(arguments)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     Collecting().start()
+    limit_memory(options.settings.broker_memory_bytes_max)
     log_to_stdout(options.directory / LOG_FILE, broker=options.broker_id)
     faulthandler.register(signal.SIGUSR2)  # writes to the log what each thread does at that moment
     life = BrokerLife(options)
