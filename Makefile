@@ -5,18 +5,20 @@
 # make bench   measure everything, beside Kafka, for more than half an hour (QUICK=1: about 8 minutes)
 # make fresh   these seeds alone, about 3 minutes (FROM=N begins where another run did)
 # make setup   what every target needs; done once, and again when a pinned version changes
+# make lock    choose versions and hashes of packages anew, after a change of setup.cfg
 # make clean   remove what was built (the data in .data/ stays)
 
 SHELL := /bin/sh
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup run drill check test bench fresh lint ruff mypy imports browser clean
+.PHONY: help setup run drill check test bench fresh lint ruff mypy imports browser lock clean
 
 PYTHON := python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 JAVA := $(if $(JAVA_HOME),$(JAVA_HOME)/bin/java,java)
-UV := uv==0.13.9
+# Which files of which packages may be installed, by their hashes: `make lock` writes them anew.
+LOCKED := .ci/locked
 CODE = $(wildcard spark_replication jobs tests .ci/*.py)
 ARGS ?=
 
@@ -31,7 +33,7 @@ help:
 
 setup: $(VENV)/.stamp ; @:
 
-$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py
+$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py $(LOCKED)/project.txt $(LOCKED)/uv.txt
 	@$(PYTHON) -c '' 2>/dev/null || { \
 	    echo "Python 3.11 is missing: sudo apt-get install -y python3.11 python3.11-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -43,7 +45,7 @@ $(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py
 	@rm -f $@
 	@$(BIN)/python -m pip --version >/dev/null 2>&1 || { echo "setup 1/4: creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "setup 2/4: installing Spark and Arrow, about 60 s the first time"
-	@$(call install,.)
+	@$(call install,project)
 	@echo "setup 3/4: fetching Delta's jars, about 5 s the first time"
 	@$(BIN)/python .ci/delta_jars.py
 	@echo "setup 4/4: keeping what Java parses as Spark starts, about 30 s: each start takes less from then on"
@@ -51,22 +53,34 @@ $(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py
 	@touch $@
 
 # What tests and linters need besides.
-$(VENV)/.tested: $(VENV)/.stamp
+$(VENV)/.tested: $(VENV)/.stamp $(LOCKED)/test.txt
 	@echo "setup: installing what tests need, about 20 s the first time"
-	@$(call install,.[test])
+	@$(call install,test)
 	@touch $@
 
 # What draws charts.
-$(VENV)/.charts: $(VENV)/.stamp
-	@$(call install,.[notebook])
+$(VENV)/.charts: $(VENV)/.stamp $(LOCKED)/notebook.txt
+	@$(call install,notebook)
 	@touch $@
 
 # uv takes half of pip's time. It reads neither pip's settings nor its certificates: where it cannot install, pip can.
+PIP_QUIET := --no-input --disable-pip-version-check --progress-bar off
 define install
-$(BIN)/python -m pip install --quiet --no-input --disable-pip-version-check --progress-bar off '$(UV)' && \
-    $(BIN)/uv pip install --python $(BIN)/python -e '$(1)' || \
-    $(BIN)/python -m pip install --no-input --disable-pip-version-check -e '$(1)'
+{ $(BIN)/python -m pip install --quiet $(PIP_QUIET) --require-hashes -r $(LOCKED)/uv.txt && \
+    $(BIN)/uv pip install --python $(BIN)/python --require-hashes -r $(LOCKED)/$(1).txt || \
+    $(BIN)/python -m pip install $(PIP_QUIET) --require-hashes -r $(LOCKED)/$(1).txt; } && \
+    $(BIN)/python -m pip install --quiet $(PIP_QUIET) --no-deps --no-build-isolation -e .
 endef
+
+# Tests and charts have what the project has, in the same versions.
+lock: setup
+	@compile() { file=$(LOCKED)/$$1.txt; shift; echo "$$file"; $(BIN)/uv pip compile --quiet --python-version 3.11 --generate-hashes \
+	    --no-header --no-annotate --upgrade "$$@" -o $$file; }; \
+	sed -n 's/^requires = \["\(.*\)"\]/\1/p' pyproject.toml >$(VENV)/build.in; \
+	compile test setup.cfg $(VENV)/build.in --extra test && \
+	compile notebook setup.cfg $(VENV)/build.in --extra notebook -c $(LOCKED)/test.txt && \
+	compile project setup.cfg $(VENV)/build.in -c $(LOCKED)/test.txt && \
+	$(BIN)/uv --version | sed 's/^uv \([0-9.]*\).*/uv==\1/' >$(VENV)/uv.in && compile uv $(VENV)/uv.in
 
 # `exec`: signals reach the program itself, not a shell around it.
 run: setup
