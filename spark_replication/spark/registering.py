@@ -44,7 +44,14 @@ def register(spark: SparkSession, bootstrap: str | None = None, *, mirror: str |
 def security_options(settings: Settings) -> dict[str, Scalar]:
     """The options by which queries speak to brokers of these settings, as clients. Secrets stay in the files that they
     name."""
-    as_client = replace(settings, security_broker_token_file="", zookeeper_auth_file="")
+    as_client = replace(
+        settings,
+        security_broker_token_file="",
+        security_broker_principals="",
+        security_super_users="",
+        security_acls="",
+        zookeeper_auth_file="",
+    )
     return {name: value for name, value in overrides_of(as_client).items() if name.startswith(SECURITY)}
 
 
