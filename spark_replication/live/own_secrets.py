@@ -8,14 +8,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import secrets
 from pathlib import Path
 
 from msgspec.structs import replace
 
 from spark_replication.config import Settings
+from spark_replication.process.secret_files import make_secret
 
 LOGIN_FILE = "zookeeper/login"
 BROKER_TOKEN_FILE = "broker-token"
@@ -28,24 +27,9 @@ def with_own_secrets(settings: Settings, directory: Path) -> Settings:
     login, broker_token = directory / LOGIN_FILE, directory / BROKER_TOKEN_FILE
     is_secured = settings.security_mode != "none"
     if not settings.zookeeper_auth_file and (is_secured or login.exists()):
-        _make(login, f"{USER}:{secrets.token_urlsafe(32)}")
+        make_secret(login, f"{USER}:{secrets.token_urlsafe(32)}")
         settings = replace(settings, zookeeper_auth_file=str(login))
     if not settings.security_broker_token_file and is_secured:
-        _make(broker_token, secrets.token_urlsafe(32))
+        make_secret(broker_token, secrets.token_urlsafe(32))
         settings = replace(settings, security_broker_token_file=str(broker_token))
     return settings
-
-
-def _make(path: Path, secret: str) -> None:
-    """Make it whole, so that nobody sees half of it. If it is there, or another process makes it at this time, the
-    first one counts."""
-    if path.exists():
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    made = path.with_name(f"{path.name}.{os.getpid()}")
-    made.unlink(missing_ok=True)
-    with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600), "w") as file:
-        file.write(f"{secret}\n")
-    with contextlib.suppress(FileExistsError):
-        os.link(made, path)
-    made.unlink()

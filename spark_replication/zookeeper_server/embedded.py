@@ -29,6 +29,7 @@ from spark_replication.zookeeper_server.layout import (
 )
 from spark_replication.zookeeper_server.locks import POLL_S, require_wanted, starting
 from spark_replication.zookeeper_server.patience import HANG_S, Hang
+from spark_replication.zookeeper_server.quorum_secret import make_quorum_secret
 from spark_replication.zookeeper_server.server import PortTaken, ServerProcess
 
 PORT_ATTEMPTS_MAX = 5  # at the first start, when another process takes a port that was just free
@@ -128,6 +129,8 @@ class EmbeddedZooKeeper:
         With `ports_known`, clients know the addresses: a port that is taken is waited for.
         """
         lived = self.alive()
+        if not lived and len(self.servers) > 1:
+            make_quorum_secret(self.directory)
         try:
             self._run_all(deadline, wanted, ports_known=ports_known)
         except StartGivenUp:

@@ -17,6 +17,7 @@ from spark_replication.process.locked_process import LockedProcess, last_lines
 from spark_replication.process.spark_jars import spark_jar
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.layout import HOST, ServerPlace, replace_text
+from spark_replication.zookeeper_server.quorum_secret import SETTINGS, java_options, quorum_secret
 from spark_replication.zookeeper_server.srvr import NOT_SERVING, mode_in, said_by
 
 TICK_MS = 500
@@ -56,7 +57,7 @@ class ServerProcess:
 
     def launch(self) -> bool:
         """Start the process. Returns False if it lives, or somebody is just asking whether it does."""
-        command = _command(self.place.directory)
+        command = _command(self.place.directory, self._secret)
         with self._process.locked() as lock:
             if lock is None:
                 return False
@@ -126,10 +127,17 @@ class ServerProcess:
             for place in self._ensemble
             if place.peering is not None
         }
-        return {"initLimit": JOIN_TICKS_MAX, "syncLimit": SILENCE_TICKS_MAX, **members} if members else {}
+        if not members:
+            return {}
+        proving = SETTINGS if self._secret is not None else {}
+        return {"initLimit": JOIN_TICKS_MAX, "syncLimit": SILENCE_TICKS_MAX, **members, **proving}
+
+    @property
+    def _secret(self) -> Path | None:
+        return None if self.place.peering is None else quorum_secret(self.place.directory.parent)
 
 
-def _command(directory: Path) -> Sequence[str]:
+def _command(directory: Path, secret: Path | None) -> Sequence[str]:
     return (
         find_java("ZooKeeper"),
         f"-Xmx{HEAP}",
@@ -138,6 +146,7 @@ def _command(directory: Path) -> Sequence[str]:
         "-Djava.awt.headless=true",
         "-Dorg.apache.logging.log4j.level=WARN",
         "-Dzookeeper.preAllocSize=4096",  # KB; 64 MB a transaction log otherwise
+        *(() if secret is None else java_options(secret)),
         "-cp",
         f"{find_jars()}/*",
         MAIN_CLASS,

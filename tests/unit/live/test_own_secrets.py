@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from spark_replication.config import settings_from
-from spark_replication.live import own_secrets
 from spark_replication.live.own_secrets import with_own_secrets
+from spark_replication.process.secret_files import make_secret
 
 SECURED = settings_from({"security.mode": "token"})
 
@@ -37,7 +37,7 @@ def test_of_two_that_make_it_at_one_time_the_first_counts(tmp_path: Path, monkey
     path.write_text("ours:first")
     with monkeypatch.context() as looked_before:
         looked_before.setattr(Path, "exists", lambda _path: False)
-        own_secrets._make(path, "ours:second")
+        make_secret(path, "ours:second")
     assert path.read_text() == "ours:first"
     assert [each.name for each in tmp_path.iterdir()] == ["login"]
 
