@@ -64,7 +64,7 @@ def handled(action: Action[Asked, Told], handler: Callable[[Asked], Told]) -> Ha
 
 
 def handled_of(action: Action[Asked, Told], handler: Callable[[Asked, str], Told]) -> Handled:
-    """As `handled`, with a handler that also gets the caller's host."""
+    """As `handled`, with a handler that is also told who asks: the caller's name, if it has one, and host."""
     return Handled(action, handler)
 
 
@@ -189,7 +189,7 @@ class ActionServer:
             with audited(asked.name, body, who=str(caller), host=host) as answered:
                 request = from_json(body, asked.request)
                 self._rights.require(caller, () if asked.needs is None else asked.needs(request))
-                answer = known.handler(request, host)
+                answer = known.handler(request, f"{caller.name} at {host}" if caller.name else host)
                 answered(answer)
             if not self._rights.sees_all(caller):
                 answer = asked.seen(answer, lambda topic: self._rights.allow(caller, Need("describe", topic)))

@@ -41,12 +41,13 @@ class Told(logging.Handler):
 
 
 @pytest.fixture
-def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    monkeypatch.setattr(audit.log, "level", logging.INFO)
-    handler = Told()
+def told() -> Iterator[list[Any]]:
+    before, handler = audit.log.level, Told()
+    audit.log.setLevel(logging.INFO)  # as an attribute it would not count: loggers remember what they are to do
     audit.log.addHandler(handler)
     yield handler.lines
     audit.log.removeHandler(handler)
+    audit.log.setLevel(before)
 
 
 def delete(request: DeleteTopic) -> RequestAnswer:

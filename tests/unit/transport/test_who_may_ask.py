@@ -240,6 +240,20 @@ def test_what_is_no_request_is_refused_whoever_sends_it(mode: Mode, port: int) -
         assert told(mode.asking[who], port, "delete_topic") == "INVALID_REQUEST"
 
 
+def test_whoever_carries_a_request_out_is_told_who_asks(mode: Mode) -> None:
+    """So that the table of events says it."""
+    heard: list[str] = []
+
+    def carry_out(_asked: object, who: str) -> Any:
+        heard.append(who)
+        raise NotController("it is asked")
+
+    server = ActionServer("127.0.0.1", [Handled(ALL["delete_topic"], carry_out)], rights=Rights(mode.server))
+    assert told(mode.asking[SUPER], server.port, "delete_topic", to_json(DeleteTopic(topic="orders"))) == REACHED
+    assert heard == [f"{SUPER} at 127.0.0.1"]
+    threading.Thread(target=server.shutdown, daemon=True).start()
+
+
 def test_a_wrong_token_is_refused_where_clients_need_none(mode: Mode, port: int, tmp_path: Path) -> None:
     other = broker_settings(tmp_path)
     (tmp_path / "broker-token").write_text("guessed")
