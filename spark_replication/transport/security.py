@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import socket
 import ssl
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
@@ -45,6 +46,8 @@ from spark_replication.zk.login import NOBODY, Login, read_login
 # since servers hang up on clients that ping more often.
 KEEPALIVE_MS = 10_000
 KEEPALIVE_TIMEOUT_MS = 10_000
+
+PAIR_S = 0.5  # within this, a key follows its certificate
 
 CALLER = "caller"  # the name of CallCheck among the middleware
 
@@ -322,7 +325,20 @@ def _reread_tls(settings: Settings) -> Reread[Tls]:
     if not settings.security_tls_ca_file:
         raise InvalidConfig(f"security.mode=tls needs {_CA}: it says whose certificates to trust")
     files = (settings.security_tls_ca_file, settings.security_tls_certificate_file, settings.security_tls_key_file)
-    return Reread([*filter(None, files)], lambda: _read_tls(settings))
+    return Reread([*filter(None, files)], lambda: _read_pair(settings))
+
+
+class _NoPair(InvalidConfig):
+    """A certificate, and the key of another."""
+
+
+def _read_pair(settings: Settings) -> Tls:
+    """Whoever replaces a certificate and its key replaces one after the other: this may be in between."""
+    try:
+        return _read_tls(settings)
+    except _NoPair:
+        time.sleep(PAIR_S)
+        return _read_tls(settings)
 
 
 def _read_tls(settings: Settings) -> Tls:
@@ -377,7 +393,7 @@ def _context(protocol: int, settings: Settings, ca: bytes) -> ssl.SSLContext:
             context.load_cert_chain(chain, key, password=_no_password)
         except (ssl.SSLError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
-            raise InvalidConfig(
+            raise (_NoPair if reason == "KEY_VALUES_MISMATCH" else InvalidConfig)(
                 f"{_CERTIFICATE}={chain} and {_KEY}={key} are no certificate and its key in PEM: {reason}"
             ) from error
     return context

@@ -128,6 +128,21 @@ def test_what_is_no_certificate_changes_nothing(
     eventually(lambda: is_shown(server, party, before), "a good one is shown")
 
 
+def test_a_certificate_whose_key_follows_in_a_moment_is_waited_for(
+    tmp_path: Path, authorities: tuple[Authority, Authority]
+) -> None:
+    """A process may start in between."""
+    party, issued = Party(tmp_path, "client", authorities[0]), authorities[0].issue("other")
+    party.files.certificate.write_text(issued.certificate.read_text())
+    following = threading.Timer(0.1, lambda: party.files.key.write_text(issued.key.read_text()))
+    following.start()
+    assert security_of(party.settings).tls is not None
+    following.join()
+    party.files.key.write_text(authorities[0].issue("third").key.read_text())
+    with pytest.raises(InvalidConfig, match="KEY_VALUES_MISMATCH"):
+        security_of(party.settings)
+
+
 def test_a_server_that_stops_begins_no_other(served: tuple[Party, Served], authorities: Any) -> None:
     party, server = served
     server.server.stop(5)
