@@ -75,6 +75,14 @@ def started(directory: Path, settings: dict[str, Any]) -> Iterator[sr.LocalClust
         yield cluster
 
 
+def put(file: Path, content: str) -> None:
+    """Whole: nobody reads half of it."""
+    made = file.with_name(f"{file.name}.new")
+    made.touch(mode=0o600)
+    made.write_text(content)
+    made.rename(file)
+
+
 def is_refused(producer: sr.Producer, *errors: type[ReplicationError]) -> bool:
     return isinstance(producer.send("orders", BATCH).exception(DEADLINE_S), errors)
 
@@ -101,7 +109,7 @@ def test_tokens_are_replaced(tmp_path: Path) -> None:
                 ("brokers", "new-secret-of-brokers\nold-secret-of-brokers\n"),
                 ("brokers", "new-secret-of-brokers\n"),
             ):
-                files[name].write_text(content)
+                put(files[name], content)
                 work.goes_on()
             refused = "who stayed with the old one is refused, on its open connection, too"
             eventually(lambda: is_refused(leaving, AuthenticationFailed), refused, DEADLINE_S)
@@ -130,21 +138,15 @@ class Pki:
             self.show(name, self.old)
 
     def trust(self, *authorities: Authority) -> None:
-        self._put(self.ca, "".join(each.file.read_text() for each in authorities))
+        put(self.ca, "".join(each.file.read_text() for each in authorities))
 
     def show(self, name: str, authority: Authority) -> None:
         issued = authority.issue(f"{name}-of-{authority.file.stem}")
-        self._put(self.parties[name].key, issued.key.read_text())
-        self._put(self.parties[name].certificate, issued.certificate.read_text())
+        put(self.parties[name].key, issued.key.read_text())
+        put(self.parties[name].certificate, issued.certificate.read_text())
 
     def settings(self, name: str) -> dict[str, Any]:
         return {**tls_settings(self.old, self.parties[name], mutual=True), "security.tls.ca.file": str(self.ca)}
-
-    def _put(self, file: Path, content: str) -> None:
-        made = file.with_name(f"{file.name}.new")
-        made.touch(mode=0o600)
-        made.write_text(content)
-        made.rename(file)
 
     def shown_at(self, port: int) -> bytes:
         """The certificate that is shown there."""
