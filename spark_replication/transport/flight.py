@@ -172,7 +172,7 @@ class BrokerFlightServer(ActionServer):
             def find(named: int | None) -> Partition:
                 return found(_meant(topic, number, named))
 
-            self._rights.require(caller, (Need("write", topic),))
+            self._rights.check_of(caller, "write")(topic)
             self._schema(topic)  # raises for an unknown topic, which refuses the stream as a whole
             answers = QueueTogether if number is None else QueueInOrder
             stream = PutStream(
@@ -197,7 +197,7 @@ class BrokerFlightServer(ActionServer):
             with self.meter.refusing(GET):
                 request = from_json(ticket.ticket, ReadTicket)
                 caller = self._caller(context)
-                self._rights.require(caller, (Need("read", request.topic),))
+                self._rights.check_of(caller, "read")(request.topic)
                 find = self._found_for(caller, "read")
                 stream = self._stream(find, request, context.is_cancelled)
             served = self._served(stream)
@@ -216,7 +216,7 @@ class BrokerFlightServer(ActionServer):
     ) -> flight.FlightInfo:
         with told_to_client(), self.meter.refusing(INFO):
             topic, number = _path_of(descriptor)
-            self._rights.require(self._caller(context), (Need("describe", topic),))
+            self._rights.check_of(self._caller(context), "describe")(topic)
             (found,) = self._described((topic,)) or (None,)
             if found is None:
                 raise UnknownTopicOrPartition(f"this broker knows no topic {topic}: check its name, or retry")

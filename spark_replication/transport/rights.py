@@ -60,22 +60,31 @@ class Rights:
             )
 
     def guarded(self, find: FindPartition, caller: Caller, right: Right) -> FindPartition:
-        """Finds partitions for this caller, which needs this right on their topics. Its first refusal is logged: a
-        stream may have many."""
-        is_told = False
+        """Finds partitions for this caller, which needs this right on their topics."""
+        check = self.check_of(caller, right)
 
         def found(partition: TopicPartition) -> Partition:
-            nonlocal is_told
-            try:
-                self.require(caller, (Need(right, partition.topic),))
-            except ReplicationError as error:
-                if not is_told:
-                    is_told = True
-                    log.warning("%s", error, extra={"who": str(caller), "action": right, "asked": partition.topic})
-                raise
+            check(partition.topic)
             return find(partition)
 
         return found
+
+    def check_of(self, caller: Caller, right: Right) -> Callable[[str], None]:
+        """What raises TopicAuthorizationFailed for topics on which this caller lacks the right. The first refusal is
+        logged: a stream may have many."""
+        is_told = False
+
+        def check(topic: str) -> None:
+            nonlocal is_told
+            try:
+                self.require(caller, (Need(right, topic),))
+            except ReplicationError as error:
+                if not is_told:
+                    is_told = True
+                    log.warning("%s", error, extra={"who": str(caller), "action": right, "asked": topic})
+                raise
+
+        return check
 
     def _table(self) -> AclTable:
         text = self._acls()

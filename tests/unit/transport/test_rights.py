@@ -124,3 +124,16 @@ def test_whose_token_was_removed_is_to_connect_again() -> None:
     rights.require_known(Caller("in-a-certificate", is_of_cluster=False))
     with pytest.raises(BrokerNotAvailable, match="client alice began with a token that is none of this cluster"):
         rights.require_known(Caller("alice", is_of_cluster=False, mark=Token("old", "alice").mark))
+
+
+def test_the_first_refusal_of_a_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    acls = Acls("alice write topic orders")
+    check = acls.rights.check_of(caller(ALICE), "write")
+    with caplog.at_level(logging.WARNING):
+        check("orders")
+        assert caplog.records == []
+        for topic in ("stock", "prices"):
+            with pytest.raises(TopicAuthorizationFailed):
+                check(topic)
+    (told,) = caplog.records
+    assert (told.who, told.action, told.asked) == ("client alice", "write", "stock")  # type: ignore[attr-defined]
