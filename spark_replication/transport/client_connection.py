@@ -12,6 +12,7 @@ from spark_replication.messages.lane import WelcomeFrame
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.transport.caller import Caller
 from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded
+from spark_replication.transport.rights import Rights
 from spark_replication.transport.socket_loop import Connected, SocketLoop
 
 
@@ -19,8 +20,7 @@ class Admitted(NamedTuple):
     """A client that has shaken hands."""
 
     caller: Caller
-    #: Raises an error if it is to connect again.
-    require_known: Callable[[], None]
+    rights: Rights
     channel: Channel
     receiver: FrameReceiver
     welcome: WelcomeFrame
@@ -50,7 +50,7 @@ class ClientConnection(Connected):
         self._loop.touch(self)
 
     def came(self) -> None:
-        self._client.require_known()
+        self._client.rights.require_known(self._client.caller)
         self.take(self._client.receiver.receive())
 
     @abstractmethod

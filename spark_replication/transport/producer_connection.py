@@ -24,7 +24,6 @@ from spark_replication.transport.aside import Aside
 from spark_replication.transport.client_connection import Admitted, ClientConnection
 from spark_replication.transport.frames import ReceivedFrame, encoded
 from spark_replication.transport.meter import PUT, Meter, Traffic
-from spark_replication.transport.rights import Rights
 from spark_replication.transport.socket_loop import SocketLoop, loop_ms
 
 # Memory that one connection may hold.
@@ -73,12 +72,12 @@ class Lane:
 
 
 class ProducerConnection(ClientConnection):
-    def __init__(self, lane: Lane, client: Admitted, rights: Rights) -> None:
+    def __init__(self, lane: Lane, client: Admitted) -> None:
         super().__init__(lane.loop, client)
         self._lane = lane
         self._schema_bytes = 0
         self._end = PutEnd(
-            rights.guarded(lane.find, client.caller, "write"),
+            client.rights.guarded(lane.find, client.caller, "write"),
             lane.prepare,
             lane.aside,
             lane.kept,

@@ -26,7 +26,6 @@ from spark_replication.transport.client_connection import Admitted, ClientConnec
 from spark_replication.transport.frames import ReceivedFrame, encoded, goes_as_file, sendable
 from spark_replication.transport.loaded_reads import are_all_columns, loaded, with_columns
 from spark_replication.transport.meter import GET, Meter, Traffic
-from spark_replication.transport.rights import Rights
 from spark_replication.transport.socket_loop import SocketLoop, loop_ms
 
 QUESTION_BYTES_MAX = 64 << 10
@@ -89,10 +88,10 @@ class Reads:
 
 
 class ReaderConnection(ClientConnection):
-    def __init__(self, reads: Reads, client: Admitted, rights: Rights) -> None:
+    def __init__(self, reads: Reads, client: Admitted) -> None:
         super().__init__(reads.loop, client)
         self._reads = reads
-        self._find = rights.guarded(reads.find, client.caller, "read")
+        self._find = client.rights.guarded(reads.find, client.caller, "read")
         self._taken = 0  # of the room
         self._held: tuple[Read, Looked, Records] | None = None  # until there is room
         self._is_over = False

@@ -256,7 +256,7 @@ class ReplicationServer:
         settings = self.lane.settings
         admitted = Admitted(
             caller,
-            partial(self.rights.require_known, caller),
+            self.rights,
             channel,
             receiver,
             WelcomeFrame(batch_bytes_max=settings.batch_bytes_max),
@@ -266,9 +266,9 @@ class ReplicationServer:
         if hello.reads:
             receiver.frame_bytes_max = QUESTION_BYTES_MAX
             receiver.room_bytes = QUESTIONS_ROOM_BYTES
-            return ReaderConnection(self.reads, admitted, self.rights)
+            return ReaderConnection(self.reads, admitted)
         receiver.frame_bytes_max = self.lane.frame_bytes_max
-        return ProducerConnection(self.lane, admitted, self.rights)
+        return ProducerConnection(self.lane, admitted)
 
     def _require_room(self, connection: socket.socket, hello: ClientFrame) -> None:
         """Overloaded: there are too many of its kind. Followers never wait for clients, nor producers for readers."""

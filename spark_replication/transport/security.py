@@ -1,4 +1,4 @@
-"""Who may call this process, and how it calls others: security.mode and the files that it names, read once.
+"""Who may call this process, and how it calls others: security.mode and the files that it names.
 
 Flight servers and clients and both sides of replication share this one value. It is the only home of four decisions:
 how a Flight client is made, what URIs endpoints have, how a replication connection begins, whether a host may be bound.
@@ -7,7 +7,8 @@ Rules:
 - Nothing listens beyond loopback unless each client proves who it is, by a token or by a certificate.
 - A token is in no repr, no log, no command line, no file but its own. `token` alone encrypts nothing: it stays on
   loopback, unless that is waived by name.
-- A mistake in settings or files raises InvalidConfig at the start, which names the setting.
+- A mistake in settings or files raises InvalidConfig at the start, which names the setting. Files are read again once
+  they change; a mistake in them then is logged, and what was read before holds on.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from spark_replication.admin.bench.replicate import BATCHES_PER_S, Progress, bat
 from spark_replication.admin.certificates import ca_in, host_certificate
 from spark_replication.config import SecurityMode
 from spark_replication.model import Scalar
+from spark_replication.process.secret_files import make_secret
 
 HOST = "127.0.0.1"
 DAYS = 1
@@ -74,8 +75,7 @@ def secured(sizes: Sequence[int], *, seconds: float, rounds: int, progress: Prog
 
 def _modes(directory: Path) -> Mapping[SecurityMode, Mapping[str, Scalar]]:
     token = directory / "token"
-    token.touch(mode=0o600)
-    token.write_text(f"{secrets.token_urlsafe(32)}\n")
+    make_secret(token, secrets.token_urlsafe(32))
     ca, (ca_file, _) = ca_in(directory, "a measurement's CA")
     certificate, key = host_certificate(directory, ca, [HOST], DAYS)
     return {

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import closing
+from functools import reduce
 from typing import get_args
 
 import click
@@ -14,10 +16,19 @@ from spark_replication.transport.security import Security
 
 _COLUMNS = ("principal", "right", "on", "name")
 
-_principal = click.argument("principal")
-_right = click.argument("right", type=click.Choice(get_args(Right)))
-_kind = click.argument("kind", type=click.Choice(get_args(Kind)), metavar="[topic|prefix|cluster]")
-_name = click.argument("name", required=False, default="")
+_ACL = (
+    bootstrap,
+    security,
+    click.argument("principal"),
+    click.argument("right", type=click.Choice(get_args(Right))),
+    click.argument("kind", type=click.Choice(get_args(Kind)), metavar="[topic|prefix|cluster]"),
+    click.argument("name", required=False, default=""),
+)
+
+
+def _of_one(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what says which ACL, and where."""
+    return reduce(lambda made, add: add(made), reversed(_ACL), command)
 
 
 @click.group()
@@ -40,12 +51,7 @@ def list_(bootstrap: str, security: Security, output: Format) -> None:
 
 
 @acls.command()
-@bootstrap
-@security
-@_principal
-@_right
-@_kind
-@_name
+@_of_one
 def add(bootstrap: str, security: Security, *, principal: str, right: Right, kind: Kind, name: str) -> None:
     """Let PRINCIPAL do something: `alice write topic orders`, `bob read prefix orders-`, `carol alter cluster`.
 
@@ -55,12 +61,7 @@ def add(bootstrap: str, security: Security, *, principal: str, right: Right, kin
 
 
 @acls.command()
-@bootstrap
-@security
-@_principal
-@_right
-@_kind
-@_name
+@_of_one
 def remove(bootstrap: str, security: Security, *, principal: str, right: Right, kind: Kind, name: str) -> None:
     """Take back what `add` gave."""
     with closing(Admin(bootstrap, security=security)) as admin:
