@@ -40,6 +40,7 @@ def from_msgpack(data: bytes | memoryview, kind: Any) -> Any:
     return decoder.decode(data)
 
 
-def from_builtins(value: Any, kind: type[Decoded]) -> Decoded:
+def from_builtins(value: Any, kind: type[Decoded], *, strict: bool = True) -> Decoded:
+    """strict: otherwise text may stand for numbers."""
     with _meeting:
-        return msgspec.convert(value, type=kind)
+        return msgspec.convert(value, type=kind, strict=strict)

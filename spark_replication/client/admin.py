@@ -35,7 +35,7 @@ from spark_replication.client.replica_sizes import (
 )
 from spark_replication.client.routes import ASK_MS, Routes
 from spark_replication.client.topic_pages import topics_by_pages
-from spark_replication.core.law.acls import parsed_acls
+from spark_replication.core.law.acls import ACLS
 from spark_replication.core.moves.moves import Plan
 from spark_replication.core.moves.planning import Goal, named_partition, plan_for
 from spark_replication.errors import (
@@ -53,10 +53,14 @@ from spark_replication.messages.actions import (
     DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
     DESCRIBE_PAGE,
+    DESCRIBE_QUOTAS,
     DESCRIBE_REPLICAS,
     METADATA,
     METRICS,
     REBUILD_MIRROR,
+    Action,
+    Asked,
+    Told,
 )
 from spark_replication.messages.descriptions import (
     DescribeReplicas,
@@ -65,9 +69,9 @@ from spark_replication.messages.descriptions import (
     ReplicaSize,
     TopicMetadata,
 )
-from spark_replication.messages.envelope import Done
-from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent, ToldEvents
+from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvent
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText
+from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.requests import (
     AddPartitions,
     CancelReassignment,
@@ -76,13 +80,16 @@ from spark_replication.messages.requests import (
     CreateTopic,
     DeleteTopic,
     DescribeAcls,
+    DescribeQuotas,
     ElectionKind,
     ElectLeaders,
     Reassign,
     RemovePartitions,
     Request,
     RequestAnswer,
+    SetQuota,
     ToldAcls,
+    ToldQuotas,
     WidenTopic,
 )
 from spark_replication.model import BrokerId, Scalar
@@ -199,26 +206,30 @@ class Admin:
 
     def acls(self) -> ToldAcls:
         """Who may do what, and who may do everything."""
-        deadline = Deadline(self._deadline_ms)
-
-        def ask() -> ToldAcls:
-            address = self._controller(deadline)
-            return self._routes.call(address, DESCRIBE_ACLS, DescribeAcls(), deadline.within_ms(TRY_MS))
-
-        return persistently(ask, deadline)
+        return self._of_controller(DESCRIBE_ACLS, DescribeAcls(), Deadline(self._deadline_ms))
 
     def add_acls(self, *acls: str) -> None:
         """Let principals do something: `alice write topic orders`, `bob read prefix orders-`, `carol alter cluster`, or
         `* describe cluster` for everybody who is let in. One that is there stays. They hold at once at the controller,
         and at brokers as soon as it has told them."""
-        self._change_acls(ChangeAcls(add=parsed_acls(acls)))
+        self._change_acls(ChangeAcls(add=ACLS.each(acls)))
 
     def remove_acls(self, *acls: str) -> None:
         """Take back what `add_acls` gave. One that is not there is no error."""
-        self._change_acls(ChangeAcls(remove=parsed_acls(acls)))
+        self._change_acls(ChangeAcls(remove=ACLS.each(acls)))
 
     def _change_acls(self, request: ChangeAcls) -> None:
         self._ask(request, Deadline(self._deadline_ms))
+
+    def quotas(self) -> ToldQuotas:
+        """How much principals may take, and whether that counts here."""
+        return self._of_controller(DESCRIBE_QUOTAS, DescribeQuotas(), Deadline(self._deadline_ms))
+
+    def set_quota(self, principal: str, kind: QuotaKind, limit: int | None) -> None:
+        """Set how much a principal, or each by "*", may take of each broker and of the controller: bytes that it sends
+        (producer_byte_rate) and is sent (consumer_byte_rate) a second, requests a second (request_rate), and producers,
+        readers and streams that are open (streams). None: no limit of its own, so that the one for "*" holds."""
+        self._ask(SetQuota(principal=principal, kind=kind, limit=limit), Deadline(self._deadline_ms))
 
     def elect_leaders(
         self,
@@ -392,21 +403,12 @@ class Admin:
         return [*self._events(asked, Deadline(self._deadline_ms))]
 
     def _events(self, asked: DescribeEvents, deadline: Deadline) -> tuple[ToldEvent, ...]:
-        def ask() -> ToldEvents:
-            return self._routes.call(self._controller(deadline), DESCRIBE_EVENTS, asked, deadline.within_ms(TRY_MS))
-
-        return persistently(ask, deadline).events
+        return self._of_controller(DESCRIBE_EVENTS, asked, deadline).events
 
     def rebuild_mirror(self) -> None:
         """Have the controller compare the mirror's tables with everything that it knows, and write what they lack. This
         mends rows or tables that somebody removed or changed. Returns once the tables are complete."""
-        deadline = Deadline(self._deadline_ms)
-
-        def ask() -> Done:
-            address = self._controller(deadline)
-            return self._routes.call(address, REBUILD_MIRROR, RebuildMirror(), deadline.within_ms(TRY_MS))
-
-        persistently(ask, deadline)
+        self._of_controller(REBUILD_MIRROR, RebuildMirror(), Deadline(self._deadline_ms))
 
     def metrics(self, broker: BrokerId | None = None, *, per_partition: bool = False) -> str:
         """The metrics of a broker, or with None those of the controller, which counts for the whole cluster: in the
@@ -468,6 +470,12 @@ class Admin:
     def _ask_controller(self, request: Request, deadline: Deadline) -> RequestAnswer:
         address = self._controller(deadline)
         return self._routes.call(address, ADMIN_REQUESTS[type(request)], request, deadline.within_ms(TRY_MS))
+
+    def _of_controller(self, action: Action[Asked, Told], asked: Asked, deadline: Deadline) -> Told:
+        def ask() -> Told:
+            return self._routes.call(self._controller(deadline), action, asked, deadline.within_ms(TRY_MS))
+
+        return persistently(ask, deadline)
 
     def _controller(self, deadline: Deadline) -> str:
         """Look up the controller's address. Each try does so anew: after a failure another may command."""

@@ -29,6 +29,7 @@ from spark_replication.messages.lane import (
     PutAnswersFrame,
     PutFrame,
     StreamFrame,
+    ThrottledFrame,
     WelcomeFrame,
 )
 from spark_replication.messages.records import BatchMetadata
@@ -41,6 +42,8 @@ from spark_replication.transport.socket_loop import Connected, SocketLoop
 IDLE_S = 10.0  # whoever leaves a lane, because of a refusal say, soon takes another
 SEND_BYTES = 1 << 20  # several batches go in one call, as long as they are small
 ANSWER_BYTES_MAX = 4 << 20  # of one frame: some 5,000 answers, each with an error
+# A broker that says how long it waits may say so again this much later.
+TOLD_AGAIN_S = 1.0
 AT_ONCE = 0.0  # for Lane.ask_at
 
 
@@ -83,6 +86,12 @@ class Lane:
     def heard_s(self) -> float:
         """When anything was last received from the leader, for any lane."""
         return self._link.heard_s
+
+    @property
+    def waits_for(self) -> str:
+        """What the leader said that it waits for, if it still does."""
+        why, until_s = self._link.throttled
+        return why if time.monotonic() < until_s else ""
 
     def abandon(self, why: str) -> None:
         """Give up the whole connection, for all of its lanes."""
@@ -132,6 +141,8 @@ class LeaderLink:
         self.over = False
         #: For any thread to read.
         self.heard_s = 0.0
+        #: Why the leader reads nothing from this connection, and until when. For any thread to read.
+        self.throttled = "", 0.0
 
     # From any thread.
 
@@ -338,11 +349,18 @@ class LeaderConnection(Connected):
         frames = self._receiver.receive()
         self._link.heard_s = time.monotonic()
         for frame, _ in frames:
-            if isinstance(frame, ErrorFrame):
-                raise error_of(frame.error, frame.message)
-            if not isinstance(frame, PutAnswersFrame):
-                raise InvalidRequest(f"a broker answers batches, and does not send {type(frame).__name__}")
-            self._hand_on(frame.answers)
+            match frame:
+                case PutAnswersFrame(answers=answers):
+                    self._hand_on(answers)
+                case ThrottledFrame(ms=ms, quota=quota):
+                    self._link.throttled = (
+                        f"the broker waits, since this client's principal takes more than its quota {quota}",
+                        self._link.heard_s + ms / 1000 + TOLD_AGAIN_S,
+                    )
+                case ErrorFrame(error=error, message=message):
+                    raise error_of(error, message)
+                case _:
+                    raise InvalidRequest(f"a broker answers batches, and does not send {type(frame).__name__}")
 
     def _hand_on(self, answers: tuple[PutAnswer, ...] | list[PutAnswer]) -> None:
         ready: dict[Lane, list[PutAnswer]] = {}

@@ -17,7 +17,7 @@ from crc32c import crc32c
 from spark_replication.client.connecting import opened
 from spark_replication.errors import BrokerNotAvailable, CorruptLog, InvalidRequest, error_of
 from spark_replication.messages.envelope import NONE
-from spark_replication.messages.lane import ReadAnswerFrame, ReadFrame
+from spark_replication.messages.lane import ReadAnswerFrame, ReadFrame, ThrottledFrame
 from spark_replication.messages.records import ReadTicket
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.ports import LogSlice
@@ -91,6 +91,8 @@ class ReadConnection:
     def told(self) -> ReadAnswerFrame:
         """The next answer, before its records. Raises the error that the broker answers with."""
         frame = self._receiver.frame()
+        while isinstance(frame, ThrottledFrame):
+            frame = self._receiver.frame()
         if isinstance(frame, ErrorFrame):
             raise error_of(frame.error, frame.message)
         if not isinstance(frame, ReadAnswerFrame) or frame.number != self._told:

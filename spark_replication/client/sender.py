@@ -415,13 +415,14 @@ class Sender:
             self._failures += 1
 
     def _expire(self) -> Settled:
-        failed = self._window.expire(time.monotonic())
+        expired = self._window.expire(time.monotonic())
+        failed: Settled = [(each.send, self._out_of_time(maybe_written=each.maybe_written)) for each in expired]
         if failed:
             self._expired += len(failed)
             self._room.notify_all()
         if self._lane is not None and self._lane.epoch != self._window.epoch:
             self._give_up(self._lane, None)
-        return [(each.send, self._out_of_time(maybe_written=each.maybe_written)) for each in failed]
+        return failed
 
     def _out_of_time(self, *, maybe_written: bool) -> ReplicationError:
         within = f"within {self._settings.deadline_ms} ms{self._because()}"
@@ -438,7 +439,9 @@ class Sender:
         )
 
     def _because(self) -> str:
-        return "" if self._trouble is None else f" ({self._trouble})"
+        waits_for = "" if self._lane is None else self._lane.waits_for
+        why = str(self._trouble or waits_for)
+        return why and f" ({why})"
 
     def _first_deadline(self) -> Deadline:
         left_s = self._window.first_live_deadline_s - time.monotonic() if self._window else STALL_S

@@ -14,6 +14,7 @@ import msgspec
 
 from spark_replication.config import LIVE_ON_BROKERS, LOSSLESS, Settings, settings_from, with_topic
 from spark_replication.core.law.acls import SETTING as ACLS
+from spark_replication.core.law.quotas import SETTING as QUOTAS
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
@@ -99,6 +100,8 @@ class BrokerLoop:
         self._configured = False
         #: Who may do what (core.law.acls). None until it has heard of that.
         self.acls: str | None = None
+        #: How much each may take (core.law.quotas).
+        self.quotas = ""
         #: Controller epoch and number of the newest UpdateMetadata.
         self._metadata_told = (-1, 0)
 
@@ -523,6 +526,7 @@ class BrokerLoop:
         """Lay the cluster's settings over those of this process."""
         self._configured = True
         self.acls = str(of_cluster.get(ACLS, self._defaults[ACLS]))
+        self.quotas = str(of_cluster.get(QUOTAS, self._defaults[QUOTAS]))
         live = {name: value for name, value in of_cluster.items() if name in LIVE_ON_BROKERS}
         settings = settings_from(self._defaults, live)
         if settings != self._settings:

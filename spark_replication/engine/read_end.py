@@ -173,6 +173,11 @@ class ReadEnd:
         self._idle_since_ms = self._clock_ms()
 
     @property
+    def owes(self) -> bool:
+        """Whether a question is not answered yet."""
+        return bool(self._owed)
+
+    @property
     def due_ms(self) -> float:
         """When to call `go_on` at the latest, if nothing wakes it."""
         if self.is_making:

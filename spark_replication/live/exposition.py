@@ -17,6 +17,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from spark_replication.transport.meter import BOUNDS_S, Meter, Traffic, durations_of, moved_in_all
+from spark_replication.transport.quotas import Quotas
 
 PREFIX = "spark_replication_"
 Of = TypeVar("Of", bound=Sequence[str])
@@ -90,6 +91,15 @@ def requests(*meters: Meter) -> Iterator[Metric]:
         "Requests that were refused, by kind and error code; of put each batch.",
         ["request", "code"],
         refused,
+    )
+
+
+def throttled(quotas: Quotas) -> Metric:
+    return counters(
+        "throttled_seconds",
+        "How long clients were told to wait because they took more than their quota, by quota.",
+        ["quota"],
+        quotas.throttled_s(),
     )
 
 

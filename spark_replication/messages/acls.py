@@ -30,6 +30,14 @@ _NAME = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _PRINCIPAL = re.compile(r"[!-:<-~]+")  # visible, without blanks and `;`
 
 
+def require_principal(name: str) -> None:
+    """Raises InvalidRequest."""
+    require(
+        _PRINCIPAL.fullmatch(name) is not None,
+        f"{name!r} is no principal's name: visible ASCII characters, without blanks and `;`",
+    )
+
+
 class Need(NamedTuple):
     """What a request needs."""
 
@@ -50,10 +58,7 @@ class Acl(Part, frozen=True, kw_only=True, order=True):
     name: str = ""
 
     def __post_init__(self) -> None:
-        require(
-            _PRINCIPAL.fullmatch(self.principal) is not None,
-            f"{self.principal!r} is no principal's name: visible ASCII characters, without blanks and `;`",
-        )
+        require_principal(self.principal)
         rights = _CLUSTER_RIGHTS if self.kind == "cluster" else _TOPIC_RIGHTS
         require(self.right in rights, f"{self.right} is no right on a {self.kind}: {', '.join(sorted(rights))} are")
         is_named = self.name == "" if self.kind == "cluster" else _NAME.fullmatch(self.name) is not None

@@ -51,12 +51,15 @@ from spark_replication.messages.requests import (
     CreateTopic,
     DeleteTopic,
     DescribeAcls,
+    DescribeQuotas,
     ElectLeaders,
     Reassign,
     RemovePartitions,
     Request,
     RequestAnswer,
+    SetQuota,
     ToldAcls,
+    ToldQuotas,
     WidenTopic,
 )
 
@@ -157,6 +160,7 @@ REBUILD_MIRROR = Action("rebuild_mirror", RebuildMirror, Done, _of_cluster("alte
 DESCRIBE_EVENTS = Action("describe_events", DescribeEvents, ToldEvents, _of_cluster("describe"))
 DESCRIBE_PAGE = Action("describe_page", DescribePage, PageDescription, _of_cluster("describe"))
 DESCRIBE_ACLS = Action("describe_acls", DescribeAcls, ToldAcls, _of_cluster("describe"))
+DESCRIBE_QUOTAS = Action("describe_quotas", DescribeQuotas, ToldQuotas, _of_cluster("describe"))
 
 _COMMANDS: dict[type[msgspec.Struct], Action[Any, CommandAnswer]] = {
     action.request: action for action in (LEADER_AND_ISR, UPDATE_METADATA, STOP_REPLICA)
@@ -179,6 +183,7 @@ ADMIN_REQUESTS: dict[type[Request], Action[Any, RequestAnswer]] = {
     Configure: _admin("configure", Configure, _of_settings),
     WidenTopic: _admin("widen_topic", WidenTopic, lambda asked: _altered([asked.topic])),
     ChangeAcls: _admin("change_acls", ChangeAcls, _of_cluster("alter")),
+    SetQuota: _admin("set_quota", SetQuota, _of_cluster("alter")),
 }
 
 

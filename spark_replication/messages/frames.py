@@ -20,6 +20,7 @@ from spark_replication.messages.lane import (
     ReadAnswerFrame,
     ReadFrame,
     StreamFrame,
+    ThrottledFrame,
     WelcomeFrame,
 )
 from spark_replication.messages.replication import (
@@ -44,6 +45,7 @@ Frame = (
     | PutAnswersFrame
     | ReadFrame
     | ReadAnswerFrame
+    | ThrottledFrame
     | ErrorFrame
 )
 _encoder = msgspec.msgpack.Encoder()

@@ -4,6 +4,8 @@ A producer's connection carries the batches of all topics and partitions, and th
 batch's IPC message, without compression.
 
 A reader's connection carries questions for records, each of them answered once.
+
+Either may be told that it waits for its quota, between two answers.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import Annotated
 import msgspec
 
 from spark_replication.messages.envelope import NONE, Message, Part
+from spark_replication.messages.quotas import Rate
 from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import Nonce, Port
 from spark_replication.model import Count, Offset
@@ -79,6 +82,14 @@ class PutAnswersFrame(Message, frozen=True, kw_only=True, tag_field="type", tag=
     """Answers in the order in which they became known."""
 
     answers: tuple[PutAnswer, ...]
+
+
+class ThrottledFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="throttled"):
+    """The principal has taken more than it may: nothing is read from the connection for so long, and no records go over
+    it. What was sent already is kept, and its answers come. Told again if that is not enough."""
+
+    ms: Count
+    quota: Rate
 
 
 class ReadFrame(Message, frozen=True, kw_only=True, tag_field="type", tag="read", omit_defaults=True):

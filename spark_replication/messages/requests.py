@@ -8,6 +8,8 @@ import msgspec
 
 from spark_replication.messages.acls import Acl
 from spark_replication.messages.envelope import Message, Part
+from spark_replication.messages.introducing import PrincipalName
+from spark_replication.messages.quotas import Limit, Quota, QuotaKind
 from spark_replication.messages.records import Refusal
 from spark_replication.model import BrokerId, Count, PartitionNumber, Scalar
 
@@ -103,6 +105,16 @@ class ChangeAcls(Message, frozen=True, kw_only=True):
     remove: tuple[Acl, ...] = ()
 
 
+class SetQuota(Message, frozen=True, kw_only=True):
+    """Set how much a principal may take."""
+
+    #: Or EVERYBODY.
+    principal: PrincipalName
+    kind: QuotaKind
+    #: None: no limit of its own, so that the one for everybody holds, if there is one.
+    limit: Limit | None = None
+
+
 Request = (
     CreateTopic
     | DeleteTopic
@@ -114,6 +126,7 @@ Request = (
     | Configure
     | WidenTopic
     | ChangeAcls
+    | SetQuota
 )
 
 
@@ -134,3 +147,15 @@ class ToldAcls(Message, frozen=True, kw_only=True):
     acls: tuple[Acl, ...]
     #: They may do what clients may, whatever the ACLs say. Empty: ACLs do not count.
     super_users: tuple[str, ...]
+
+
+class DescribeQuotas(Message, frozen=True, kw_only=True):
+    """Describe how much principals may take."""
+
+
+class ToldQuotas(Message, frozen=True, kw_only=True):
+    """The answer to DescribeQuotas."""
+
+    quotas: tuple[Quota, ...]
+    #: Whether clients prove who they are: otherwise quotas do not count.
+    count: bool

@@ -126,6 +126,7 @@ class ActionServer:
         security.require_may_bind(host)
         keep_freed_memory()
         self._rights = rights
+        self.quotas = rights.quotas
         self._host = host
         self._tickets = Tickets(security.tokens_of, port=lambda: self.port, now_ms=now_ms)
         introducing = handled(INTRODUCE, self._tickets.challenge), handled(PROVE, self._tickets.admitted)
@@ -181,6 +182,8 @@ class ActionServer:
         # Nothing of a call is looked at, or counted, whose caller is not known.
         caller = ANYBODY if known is not None and known.action.needs is None else self._caller(context)
         with told_to_client(), self.meter.timing(kind), self.meter.refusing(kind):
+            if caller is not ANYBODY:
+                self._rights.quotas.of(caller).request()
             if known is None:
                 raise InvalidRequest(
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from spark_replication.errors import ReplicationError
-from spark_replication.messages.lane import WelcomeFrame
+from spark_replication.messages.lane import ThrottledFrame, WelcomeFrame
+from spark_replication.messages.quotas import Rate
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.transport.caller import Caller
 from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded
@@ -34,6 +35,8 @@ class ClientConnection(Connected):
         super().__init__(client.channel)
         self._loop = loop
         self._client = client
+        self.share = client.rights.quotas.of(client.caller)
+        self._waits_until_ms = 0.0
 
     def begin(self) -> None:
         """Joins the loop. The client's first frames may have come with its handshake."""
@@ -43,7 +46,7 @@ class ClientConnection(Connected):
 
     def _came_before(self) -> None:
         """No poll reports what came with the last bytes of the handshake."""
-        self.take(self._client.receiver.whole())
+        self._took(self._client.receiver.whole())
         self.came()
 
     def wake(self) -> None:
@@ -51,7 +54,22 @@ class ClientConnection(Connected):
 
     def came(self) -> None:
         self._client.rights.require_known(self._client.caller)
-        self.take(self._client.receiver.receive())
+        self._took(self._client.receiver.receive())
+
+    def _took(self, frames: list[ReceivedFrame]) -> None:
+        if frames:
+            self.share.take("request_rate", len(frames))
+            self.take(frames)
+
+    def waits_until_ms(self, now_ms: float, rate: Rate) -> float:
+        """When the client may go on that has taken more than it may, of this rate or of requests: until then nothing is
+        read from it, and no records are sent. It is told so. This may be over already."""
+        if self._waits_until_ms <= now_ms:
+            wait = self.share.wait(rate, "request_rate")
+            if wait is not None:
+                self._waits_until_ms = now_ms + wait.ms
+                self.outbox.put(encoded(ThrottledFrame(ms=wait.ms, quota=wait.quota)))
+        return self._waits_until_ms
 
     @abstractmethod
     def take(self, frames: list[ReceivedFrame]) -> None:

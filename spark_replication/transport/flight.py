@@ -56,6 +56,7 @@ from spark_replication.transport.caller import Caller
 from spark_replication.transport.limits import Room, Slots
 from spark_replication.transport.meter import GET, INFO, PUT, Traffic
 from spark_replication.transport.put_stream import MetadataWriter, PutStream, QueueInOrder, QueueTogether
+from spark_replication.transport.quotas import Share
 from spark_replication.transport.read_stream import BatchWithMetadata, ReadStream
 from spark_replication.transport.rights import Rights
 
@@ -167,10 +168,17 @@ class BrokerFlightServer(ActionServer):
         with told_to_client(), self.meter.refusing(PUT), self._writes.one():
             topic, number = _path_of(descriptor)
             caller = self._caller(context)
+            share = self._rights.quotas.of(caller)
+            share.request()
             found = self._found_for(caller, "write")
 
             def find(named: int | None) -> Partition:
                 return found(_meant(topic, number, named))
+
+            def pace(count: int) -> None:
+                share.take("producer_byte_rate", count)
+                share.take("request_rate", 1)
+                share.pause("producer_byte_rate", "request_rate", until=self._stopped, unwanted=context.is_cancelled)
 
             self._rights.check_of(caller, "write")(topic)
             self._schema(topic)  # raises for an unknown topic, which refuses the stream as a whole
@@ -185,8 +193,10 @@ class BrokerFlightServer(ActionServer):
                 room=self._write_room,
                 meter=self.meter,
                 traffic=self.produced,
+                pace=pace,
             )
-            stream.run(reader, writer)
+            with share.stream():
+                stream.run(reader, writer)
 
     def _gather(self) -> None:
         if self._load.is_busy:
@@ -197,18 +207,32 @@ class BrokerFlightServer(ActionServer):
             with self.meter.refusing(GET):
                 request = from_json(ticket.ticket, ReadTicket)
                 caller = self._caller(context)
+                share = self._rights.quotas.of(caller)
+                share.request()
                 self._rights.check_of(caller, "read")(request.topic)
                 find = self._found_for(caller, "read")
-                stream = self._stream(find, request, context.is_cancelled)
-            served = self._served(stream)
+                stream = self._stream(find, request, share, context.is_cancelled)
+            served = self._served(stream, share)
             next(served)
             return flight.GeneratorStream(stream.schema, served)
 
-    def _stream(self, find: FindPartition, request: ReadTicket, is_cancelled: Callable[[], bool]) -> ReadStream:
+    def _stream(
+        self, find: FindPartition, request: ReadTicket, share: Share, is_cancelled: Callable[[], bool]
+    ) -> ReadStream:
+        def pace(count: int) -> None:
+            share.take("consumer_byte_rate", count)
+            share.pause("consumer_byte_rate", until=self._stopped, unwanted=is_cancelled)
+
         partition = TopicPartition(request.topic, request.partition)
         schema = self._schema(request.topic).newest
         return ReadStream(
-            lambda: find(partition), schema, request, self._read_room, is_cancelled, traffic=self.consumed
+            lambda: find(partition),
+            schema,
+            request,
+            self._read_room,
+            is_cancelled,
+            traffic=self.consumed,
+            pace=pace,
         )
 
     def get_flight_info(
@@ -216,7 +240,9 @@ class BrokerFlightServer(ActionServer):
     ) -> flight.FlightInfo:
         with told_to_client(), self.meter.refusing(INFO):
             topic, number = _path_of(descriptor)
-            self._rights.check_of(self._caller(context), "describe")(topic)
+            caller = self._caller(context)
+            self._rights.quotas.of(caller).request()
+            self._rights.check_of(caller, "describe")(topic)
             (found,) = self._described((topic,)) or (None,)
             if found is None:
                 raise UnknownTopicOrPartition(f"this broker knows no topic {topic}: check its name, or retry")
@@ -233,6 +259,7 @@ class BrokerFlightServer(ActionServer):
             # A partition without a leader has no endpoint, and its topic is listed all the same. A topic whose schema
             # cannot be read is left out.
             caller = self._caller(context)
+            self._rights.quotas.of(caller).request()
             for found in self._described(None):
                 if not self._rights.allow(caller, Need("describe", found.name)):
                     continue
@@ -284,10 +311,10 @@ class BrokerFlightServer(ActionServer):
         _require_ready(self._broker)
         return topic_schema(self._broker.config(topic))
 
-    def _served(self, stream: ReadStream) -> Iterator[BatchWithMetadata | None]:
+    def _served(self, stream: ReadStream, share: Share) -> Iterator[BatchWithMetadata | None]:
         """Yields None once the stream has its slot and its first look. From then on its end, whatever the cause, gives
         everything back, even if nobody asks for a batch."""
-        with told_to_client(), self.meter.refusing(GET), self._reads.one(), closing(stream):
+        with told_to_client(), self.meter.refusing(GET), self._reads.one(), share.stream(), closing(stream):
             stream.begin()
             yield None
             yield from stream.batches()

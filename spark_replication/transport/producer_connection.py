@@ -90,6 +90,7 @@ class ProducerConnection(ClientConnection):
         )
 
     def take(self, frames: list[ReceivedFrame]) -> None:
+        self.share.take("producer_byte_rate", sum(len(payload) for _, payload in frames))
         for frame, payload in frames:
             if isinstance(frame, PutFrame):
                 self._end.put(frame, payload)
@@ -107,10 +108,11 @@ class ProducerConnection(ClientConnection):
     def turn(self, now_ms: float) -> float:
         self._end.expire()
         self._say_known(now_ms)
+        waits_until_ms = self.waits_until_ms(now_ms, "producer_byte_rate")
         self.outbox.flush()
-        self.reads = not self._end.is_full and not self.outbox
-        due_ms = self._end.due_ms
-        return math.inf if due_ms is None else due_ms
+        self.reads = not self._end.is_full and not self.outbox and waits_until_ms <= now_ms
+        due_ms = math.inf if self._end.due_ms is None else self._end.due_ms
+        return due_ms if waits_until_ms <= now_ms else min(due_ms, waits_until_ms)
 
     def _say_known(self, now_ms: float) -> None:
         known = self._end.take_known()

@@ -203,17 +203,19 @@ class PutStream:
         room: Room,
         meter: Meter,
         traffic: Traffic,
+        pace: Callable[[int], None],
     ) -> None:
         """find: finds the partition of a batch by the number that its metadata names, if any. This and schema_of are
         called for each batch, since a partition may come and go, and a topic be widened, while a stream is open.
         gather: see AnswerQueue. room: shared by all streams, for batches while they are checked, serialised and
-        appended. traffic: counts what is accepted."""
+        appended. traffic: counts what is accepted. pace: told how many bytes came; it returns once more may come."""
         self._find = find
         self._schema_of = schema_of
         self._batch_bytes_max = settings.batch_bytes_max
         self._now_ms = now_ms
         self._room = room
         self._traffic = traffic
+        self._pace = pace
         self._puts = Puts()
         self._answers = answers(
             unanswered_max=settings.stream_unanswered_max,
@@ -245,6 +247,7 @@ class PutStream:
             if answer is None:
                 return
             self._take(chunk.data, chunk.app_metadata, answer)
+            self._pace(0 if chunk.data is None else chunk.data.nbytes)
 
     def _take(self, batch: pa.RecordBatch | None, metadata: pa.Buffer | None, answer: PendingAnswer) -> None:
         try:

@@ -51,14 +51,17 @@ class ReadStream:
         is_cancelled: Callable[[], bool],
         *,
         traffic: Traffic,
+        pace: Callable[[int], None],
     ) -> None:
-        """is_cancelled: whether the consumer is gone. traffic: counts what is delivered."""
+        """is_cancelled: whether the consumer is gone. traffic: counts what is delivered. pace: told how many bytes of
+        that there were; it returns once there may be more."""
         self._find_partition = find
         self._topic_schema = schema
         self._ticket = ticket
         self._room = room
         self._is_cancelled = is_cancelled
         self._traffic = traffic
+        self._pace = pace
         self.schema = projected(schema, ticket.columns)
         self._places = [
             *(range(len(schema)) if ticket.columns is None else map(schema.get_field_index, ticket.columns))
@@ -74,6 +77,7 @@ class ReadStream:
     def begin(self) -> None:
         """Takes the first look, so that a request that cannot be served is refused as a whole. Then call `close` in the
         end."""
+        self._pace(0)
         self._first = self._look()
 
     def close(self) -> None:
@@ -99,8 +103,10 @@ class ReadStream:
                     return
                 if self._done():
                     return
+                delivered = 0 if records is None else len(records.data)
                 records = None  # so that it does not stay in memory while the next ones are read
                 self._give_back()
+                self._pace(delivered)
                 offset, high_watermark, records = self._look()
 
     def _done(self) -> bool:

@@ -108,12 +108,18 @@ class ReaderConnection(ClientConnection):
         self._flush()
         if self.outbox:
             return math.inf
+        if self._end.owes:
+            waits_until_ms = self.waits_until_ms(now_ms, "consumer_byte_rate")
+            self.reads = waits_until_ms <= now_ms
+            if not self.reads:
+                self._flush()
+                return waits_until_ms
         held, self._held = self._held, None
         if held is not None:
             self._make(*held)
         else:
             self._end.check_not_idle()
-            self._end.go_on(self._reads.room.share)
+            self._end.go_on(self.share.at_most("consumer_byte_rate", self._reads.room.share))
         self._flush()
         return math.inf if self.outbox else self._end.due_ms
 
@@ -210,6 +216,7 @@ class ReaderConnection(ClientConnection):
         self.outbox.put(encoded(frame, *stored))
         if records is not None:
             self._reads.consumed.carried(records)
+            self.share.take("consumer_byte_rate", len(records.data))
         self.wake()  # this may not be within its turn
 
     def over(self) -> None:

@@ -126,6 +126,8 @@ class ReplicationServer:
         #: Those of clients among them, once it is known. Under the lock.
         self._producers: set[socket.socket] = set()
         self._readers: set[socket.socket] = set()
+        #: What each of them has of its principal's quota. Under the lock.
+        self._streams: dict[socket.socket, contextlib.ExitStack] = {}
         #: Only the loop uses it.
         self.followers: FollowerConnections[FollowerConnection] = FollowerConnections(find)
         self._load = Load()
@@ -252,7 +254,7 @@ class ReplicationServer:
         hello: ClientFrame,
         caller: Caller,
     ) -> ClientConnection:
-        self._require_room(connection, hello)
+        self._take_room(connection, hello, caller)
         settings = self.lane.settings
         admitted = Admitted(
             caller,
@@ -270,8 +272,9 @@ class ReplicationServer:
         receiver.frame_bytes_max = self.lane.frame_bytes_max
         return ProducerConnection(self.lane, admitted)
 
-    def _require_room(self, connection: socket.socket, hello: ClientFrame) -> None:
-        """Overloaded: there are too many of its kind. Followers never wait for clients, nor producers for readers."""
+    def _take_room(self, connection: socket.socket, hello: ClientFrame, caller: Caller) -> None:
+        """Overloaded: there are too many of its kind, or of this caller. Followers never wait for clients, nor
+        producers for readers."""
         settings = self.lane.settings
         kind, clients, clients_max = (
             ("readers (flight.reads.max)", self._readers, settings.flight_reads_max)
@@ -282,6 +285,8 @@ class ReplicationServer:
             if len(clients) >= clients_max:
                 raise Overloaded(f"{clients_max} {kind} are connected: retry later")
             clients.add(connection)
+            self._streams[connection] = stream = contextlib.ExitStack()
+        stream.enter_context(self.rights.quotas.of(caller).stream())
 
     def is_refusal(self, error: OSError | ReplicationError) -> TypeGuard[ReplicationError]:
         """Whether to tell the peer why its connection ends."""
@@ -300,6 +305,9 @@ class ReplicationServer:
             self._connections.pop(connection, None)
             self._producers.discard(connection)
             self._readers.discard(connection)
+            stream = self._streams.pop(connection, None)
+        if stream is not None:
+            stream.close()
         channel.close()
 
 

@@ -1,4 +1,4 @@
-"""Who may do what at this process: each request, batch and read asks here.
+"""Who may do what at this process, and how much of it: each request, batch and read asks here.
 
 Without security.super.users each client that is let in may do what clients may, and nothing is looked up.
 """
@@ -20,6 +20,7 @@ from spark_replication.errors import (
 from spark_replication.messages.acls import Need, Right
 from spark_replication.model import TopicPartition
 from spark_replication.transport.caller import Caller
+from spark_replication.transport.quotas import Quotas
 from spark_replication.transport.security import Security
 
 log = logging.getLogger(__name__)
@@ -28,11 +29,14 @@ log = logging.getLogger(__name__)
 class Rights:
     """Thread-safe."""
 
-    def __init__(self, security: Security, acls: Callable[[], str] = lambda: "") -> None:
-        """acls: the text of those in force; raises an error where they are not known yet."""
+    def __init__(
+        self, security: Security, acls: Callable[[], str] = lambda: "", quotas: Callable[[], str] = lambda: ""
+    ) -> None:
+        """acls, quotas: the text of those in force; acls raises an error where they are not known yet."""
         self.security = security
         self._super_users = security.super_users
         self._acls = acls
+        self.quotas = Quotas(quotas, are_known=security.knows_clients)
         self._read: tuple[str, AclTable] | None = None
 
     def sees_all(self, caller: Caller) -> bool:

@@ -25,7 +25,8 @@ from cryptography import x509
 from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
-from spark_replication.core.law.acls import checked_acls
+from spark_replication.core.law.acls import ACLS
+from spark_replication.core.law.quotas import QuotaTable
 from spark_replication.errors import InvalidConfig, ReplicationError
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
@@ -273,7 +274,8 @@ def read_security(settings: Settings) -> Security:
         of_tls = [setting for setting in given if setting not in (_TOKEN, _BROKER_TOKEN)]
         if of_tls:
             raise InvalidConfig(f"security.mode=token does not use {of_tls[0]}: set security.mode=tls, or unset it")
-    checked_acls(settings.security_acls)
+    ACLS.said(settings.security_acls)
+    QuotaTable(settings.security_quotas)
     found = Security(
         mode=mode,
         tokens=read_tokens(_TOKEN, settings.security_token_file, CLIENT),

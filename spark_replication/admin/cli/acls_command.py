@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import closing
-from functools import reduce
 from typing import get_args
 
 import click
 
-from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show
+from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, together
 from spark_replication.client.admin import Admin
 from spark_replication.messages.acls import Kind, Right
 from spark_replication.transport.security import Security
 
 _COLUMNS = ("principal", "right", "on", "name")
 
-_ACL = (
+#: Which ACL, and where.
+_of_one = together(
     bootstrap,
     security,
     click.argument("principal"),
@@ -24,11 +23,6 @@ _ACL = (
     click.argument("kind", type=click.Choice(get_args(Kind)), metavar="[topic|prefix|cluster]"),
     click.argument("name", required=False, default=""),
 )
-
-
-def _of_one(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what says which ACL, and where."""
-    return reduce(lambda made, add: add(made), reversed(_ACL), command)
 
 
 @click.group()

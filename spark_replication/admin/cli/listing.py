@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from functools import partial, wraps
+from functools import partial, reduce, wraps
 from pathlib import Path
 from typing import Any, Literal
 
@@ -108,6 +108,11 @@ def security(command: Callable[..., None]) -> Callable[..., None]:
 
 # The width if the output is no terminal: nothing that somebody may grep for is broken in two.
 WIDE = 10_000
+
+
+def together(*decorators: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """What several commands have in common, in the order in which it is read."""
+    return lambda command: reduce(lambda made, add: add(made), reversed(decorators), command)
 
 
 def show(columns: Sequence[str], rows: Iterable[Sequence[Any]], *, output: Format, err: bool = False) -> None:

@@ -26,6 +26,7 @@ _HOMES = {
     "page": "page_command",
     "partitions": "partitions_command",
     "produce": "produce_command",
+    "quotas": "quotas_command",
     "reassign": "reassign_command",
     "scenario": "scenario_command",
     "settings": "settings_command",

@@ -17,7 +17,7 @@ from spark_replication.messages.commands import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.messages.requests import ChangeAcls, Configure, WidenTopic
+from spark_replication.messages.requests import ChangeAcls, Configure, SetQuota, WidenTopic
 from spark_replication.model import BrokerId, TopicConfig, TopicPartition
 
 Commands = list[tuple[BrokerId, Command]]
@@ -121,7 +121,7 @@ def _configured(cluster: ClusterState, cause: Cause) -> dict[str, TopicConfig]:
 
 def _is_about_cluster(cause: Cause) -> bool:
     match cause:
-        case Requested(asked=Configure(topic=None) | ChangeAcls()):
+        case Requested(asked=Configure(topic=None) | ChangeAcls() | SetQuota()):
             return True
         case _:
             return False

@@ -12,11 +12,12 @@ from spark_replication.core.controller.cluster import ClusterState
 from spark_replication.core.controller.plan import Decision, Reconsider, Step
 from spark_replication.core.controller.settling import write_of
 from spark_replication.core.controller.topics import existing
-from spark_replication.core.law.acls import SETTING as ACLS
-from spark_replication.core.law.acls import acls_of, checked_acls, text_of
+from spark_replication.core.law import acls, quotas
+from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.partition_change import effective_min_isr, with_min_isr
+from spark_replication.core.law.quotas import QuotaTable, with_quota
 from spark_replication.core.law.writes import ClusterConfigWrite, PartitionWrite, TopicConfigWrite
-from spark_replication.messages.requests import ChangeAcls, Configure
+from spark_replication.messages.requests import ChangeAcls, Configure, SetQuota
 from spark_replication.model import ClusterSettings, Scalar
 
 # Partitions whose leaderAndISR is rewritten in one multi() with the setting that calls for it; the others follow.
@@ -38,7 +39,8 @@ def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
     """Change the cluster's settings. A flip of unclean.recovery.enabled converts the settings of the one policy of
     unclean elections into those of the other."""
     changed = _changed(cluster.stored_settings.settings, asked.settings)
-    checked_acls(str(changed.get(ACLS, "")))
+    ACLS.said(str(changed.get(acls.SETTING, "")))
+    QuotaTable(str(changed.get(quotas.SETTING, "")))
     before, after = cluster.settings, settings_from(cluster.defaults, changed)
     topics = {name: known.config.settings for name, known in sorted(cluster.topics.items())}
     if before.unclean_recovery_enabled != after.unclean_recovery_enabled:
@@ -67,9 +69,19 @@ def configure_cluster(cluster: ClusterState, asked: Configure) -> Decision:
 
 def change_acls(cluster: ClusterState, asked: ChangeAcls) -> Decision:
     """Neither topics nor replicas have to do with it."""
-    acls = acls_of(cluster.settings.security_acls).union(asked.add).difference(asked.remove)
-    changed = {**cluster.stored_settings.settings, ACLS: checked_acls(text_of(acls))}
-    return Decision(steps=(Step((ClusterConfigWrite(config=ClusterSettings(settings=changed)),)),))
+    changed = ACLS.said(cluster.settings.security_acls).union(asked.add).difference(asked.remove)
+    return _with_setting(cluster, acls.SETTING, ACLS.text(changed))
+
+
+def set_quota(cluster: ClusterState, asked: SetQuota) -> Decision:
+    """Neither topics nor replicas have to do with it."""
+    text = with_quota(cluster.settings.security_quotas, asked.principal, asked.kind, asked.limit)
+    return _with_setting(cluster, quotas.SETTING, text)
+
+
+def _with_setting(cluster: ClusterState, name: str, value: str) -> Decision:
+    config = ClusterSettings(settings={**cluster.stored_settings.settings, name: value})
+    return Decision(steps=(Step((ClusterConfigWrite(config=config),)),))
 
 
 def _converted(settings: Mapping[str, Scalar], *, to_recovery: bool) -> dict[str, Scalar]:

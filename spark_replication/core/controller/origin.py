@@ -31,6 +31,7 @@ from spark_replication.messages.requests import (
     Reassign,
     RemovePartitions,
     Request,
+    SetQuota,
     WidenTopic,
 )
 
@@ -101,6 +102,8 @@ def in_words(asked: Request) -> str:
         case ChangeAcls(add=added, remove=removed):
             changes = [*(f"add {acl}" for acl in added), *(f"remove {acl}" for acl in removed)]
             words = f"change ACLs: {_some(changes)}"
+        case SetQuota(principal=principal, kind=quota, limit=limit):
+            words = f"set {quota} of {principal} to {'nothing of its own' if limit is None else limit}"
         case _:
             assert_never(asked)
     return words

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from spark_replication.core.controller import reassignment
 from spark_replication.core.controller.cluster import ClusterState
-from spark_replication.core.controller.configuring import change_acls, configure_cluster, configure_topic
+from spark_replication.core.controller.configuring import change_acls, configure_cluster, configure_topic, set_quota
 from spark_replication.core.controller.elections_by_hand import candidates, check_topics, elect_by_hand
 from spark_replication.core.controller.plan import Advance, Cause, Decision, Delete, Elect, Reply, Step
 from spark_replication.core.controller.settling import complete_together, creating_write, stops_of, write_of
@@ -58,6 +58,7 @@ from spark_replication.messages.requests import (
     Reassign,
     RemovePartitions,
     Request,
+    SetQuota,
     WidenTopic,
 )
 from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicState, encode
@@ -66,6 +67,8 @@ from spark_replication.model import ABSENT, TopicConfig, TopicPartition, TopicSt
 BEGUN_TOGETHER_MAX = 200
 # The size of a topic's znode while its partitions move: with what the multi() stores beside it, ZooKeeper must take it.
 ASSIGNMENT_BYTES_MAX = 512 << 10
+
+_OF_SETTINGS = (Configure, ChangeAcls, SetQuota)
 
 
 def plan_request(cluster: ClusterState, asked: Request) -> Decision:
@@ -77,7 +80,7 @@ def plan_request(cluster: ClusterState, asked: Request) -> Decision:
 
 def unreadable_of(cluster: ClusterState, asked: Request) -> CorruptState | None:
     """The error of a request about something that cannot be read; None if all of it can."""
-    if cluster.unreadable.settings and isinstance(asked, (CreateTopic, AddPartitions, Configure, ChangeAcls)):
+    if cluster.unreadable.settings and isinstance(asked, (CreateTopic, AddPartitions, *_OF_SETTINGS)):
         return CorruptState(
             "what is set for the cluster cannot be read: see the cluster's problems, and repair or remove that node"
         )
@@ -117,9 +120,7 @@ def unreadable_partition(partition: TopicPartition) -> CorruptState:
 
 
 def _planned(cluster: ClusterState, asked: Request) -> Decision:
-    if isinstance(asked, (CreateTopic, DeleteTopic, Configure, ChangeAcls)) and (
-        hidden := unreadable_of(cluster, asked)
-    ):
+    if isinstance(asked, (CreateTopic, DeleteTopic, *_OF_SETTINGS)) and (hidden := unreadable_of(cluster, asked)):
         raise hidden
     match asked:
         case CreateTopic() | DeleteTopic() | WidenTopic():
@@ -135,10 +136,20 @@ def _planned(cluster: ClusterState, asked: Request) -> Decision:
             return _cancel(cluster, asked)
         case ElectLeaders():
             return _elect(cluster, asked)
+        case Configure() | ChangeAcls() | SetQuota():
+            return _configured(cluster, asked)
+        case _:
+            assert_never(asked)
+
+
+def _configured(cluster: ClusterState, asked: Configure | ChangeAcls | SetQuota) -> Decision:
+    match asked:
         case Configure(topic=topic):
             return configure_cluster(cluster, asked) if topic is None else configure_topic(cluster, topic, asked)
         case ChangeAcls():
             return change_acls(cluster, asked)
+        case SetQuota():
+            return set_quota(cluster, asked)
         case _:
             assert_never(asked)
 
@@ -156,7 +167,7 @@ def narrowed(asked: Request, names: Collection[str]) -> Request:
             return CancelReassignment(partitions=tuple(name for name in partitions if name in names))
         case ElectLeaders(partitions=partitions):
             return asked if partitions is None else replace(asked, partitions=tuple(names))
-        case CreateTopic() | DeleteTopic() | Configure() | WidenTopic() | ChangeAcls():
+        case CreateTopic() | DeleteTopic() | Configure() | WidenTopic() | ChangeAcls() | SetQuota():
             return asked
         case _:
             assert_never(asked)

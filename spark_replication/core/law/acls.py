@@ -9,54 +9,22 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from spark_replication.decoding import UNDECODABLE, from_builtins
-from spark_replication.errors import InvalidConfig
+from spark_replication.core.law.worded import Worded
 from spark_replication.messages.acls import EVERYBODY, Acl, Need, Right
 
 SETTING = "security.acls"
-CHARACTERS_MAX = 256 << 10  # of all ACLs of a cluster: some 6,000
 ANSWERS_KEPT_MAX = 10_000
 
-_BETWEEN = ";"
+ACLS = Worded(
+    SETTING,
+    Acl,
+    one="ACL",
+    examples="`alice write topic orders`, `bob read prefix orders-` or `carol alter cluster`",
+    instead=f"grant to prefixes, or to {EVERYBODY}",
+)
+
 _LET_DESCRIBE: frozenset[Right] = frozenset({"describe", "read", "write", "alter"})
 _OF_CLUSTER_ALTER: frozenset[Right] = frozenset({"describe", "alter"})
-
-
-def checked_acls(text: str) -> str:
-    """Returns the text. Raises InvalidConfig."""
-    acls_of(text)
-    return text
-
-
-def acls_of(text: str) -> frozenset[Acl]:
-    """Raises InvalidConfig."""
-    if len(text) > CHARACTERS_MAX:
-        raise InvalidConfig(
-            f"{SETTING} has {len(text)} characters, {CHARACTERS_MAX} at most: grant to prefixes, or to {EVERYBODY}"
-        )
-    return frozenset(_acl(entry.split()) for entry in text.split(_BETWEEN) if entry.strip())
-
-
-def parsed_acls(texts: Iterable[str]) -> tuple[Acl, ...]:
-    """An ACL for each text. Raises InvalidConfig."""
-    return tuple(_acl(text.split()) for text in texts)
-
-
-def text_of(acls: Iterable[Acl]) -> str:
-    return f"{_BETWEEN} ".join(map(str, sorted(acls)))
-
-
-def _acl(words: list[str]) -> Acl:
-    named = dict(zip(("principal", "right", "kind", "name", "more"), words, strict=False))
-    try:
-        return from_builtins(named, Acl)
-    except UNDECODABLE as error:
-        raise InvalidConfig(
-            f"{' '.join(words)[:300]!r} is no ACL, as `alice write topic orders`, `bob read prefix "
-            f"orders-` or `carol alter cluster` are: {error}"
-        ) from error
 
 
 class AclTable:
@@ -67,7 +35,7 @@ class AclTable:
         self._topics: set[tuple[str, Right, str]] = set()
         self._prefixes: dict[tuple[str, Right], list[str]] = {}
         self._cluster: set[tuple[str, Right]] = set()
-        for acl in acls_of(text):
+        for acl in ACLS.said(text):
             match acl.kind:
                 case "topic":
                     self._topics.add((acl.principal, acl.right, acl.name))

@@ -1,13 +1,17 @@
-"""How fast replicas that are being added may be copied (A3): a bucket that fills at bytes_per_second.
+"""A bucket that fills at bytes_per_second: how fast replicas that are being added may be copied (A3), and how much a
+principal may take (transport.quotas).
 
 Rules:
 - A batch is never cut: the balance may fall below zero, and the next one waits until that is made up. So every copy
   makes progress, however small the limit and however large a batch.
 - The bucket holds a second's worth: a copy that was idle may not make up for more than that.
-- Nothing is sent for less than a tenth of a second's worth: many small answers would cost more than they are worth.
+- Of copies, nothing is sent for less than a tenth of a second's worth: many small answers would cost more than they
+  are worth.
 """
 
 from __future__ import annotations
+
+import math
 
 import msgspec
 from msgspec.structs import replace
@@ -48,3 +52,12 @@ def granted(bucket: Bucket) -> tuple[Bucket, int]:
 def returned(bucket: Bucket, allowed: int, sent: int) -> Bucket:
     """Give back what was not sent; what was sent beyond `allowed` is owed."""
     return replace(bucket, balance=min(bucket.balance + allowed - sent, bucket.bytes_per_second))
+
+
+def full(bytes_per_second: int, now_ms: int) -> Bucket:
+    return Bucket(bytes_per_second, balance=bytes_per_second, at_ms=now_ms)
+
+
+def owed_ms(bucket: Bucket) -> int:
+    """How long it takes until the balance is not below zero."""
+    return math.ceil(round(max(0.0, -bucket.balance) * 1000 / bucket.bytes_per_second, 3))

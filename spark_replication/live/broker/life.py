@@ -262,7 +262,7 @@ class BrokerLife:
         self._store = BrokerStore(self._connect)
         self._check_cluster()
         self._sockets = SocketLoop("broker-loop")
-        rights = Rights(self._security, self._acls)
+        rights = Rights(self._security, self._acls, lambda: self._loop.quotas)
         self._replication = Replication(
             options.host,
             self._sockets,

@@ -17,7 +17,7 @@ from spark_replication.engine.broker_loop import BrokerLoop
 from spark_replication.engine.replica_gauges import ReplicaGauges, gauges_of
 from spark_replication.live.broker.lease import Lease
 from spark_replication.live.broker.patience import Patience
-from spark_replication.live.exposition import counter, exposition, gauge, gauges, requests, traffic
+from spark_replication.live.exposition import counter, exposition, gauge, gauges, requests, throttled, traffic
 from spark_replication.messages.descriptions import FollowerLag
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.model import ControllerInfo, TopicPartition
@@ -113,6 +113,7 @@ class BrokerMetrics:
     def _served(self) -> Iterator[Metric]:
         flight, replication = self._flight, self._replication
         yield from requests(flight.meter, replication.meter, replication.lane.meter, replication.reads.meter)
+        yield throttled(flight.quotas)
         yield from traffic(
             "produced", "producers sent and this broker accepted", flight.produced, replication.lane.produced
         )

@@ -33,7 +33,8 @@ from spark_replication.core.controller.events import (
 )
 from spark_replication.core.controller.health import problems
 from spark_replication.core.controller.plan import Reply
-from spark_replication.core.law.acls import acls_of
+from spark_replication.core.law.acls import ACLS
+from spark_replication.core.law.quotas import QUOTAS
 from spark_replication.core.law.writes import Group, GroupAnswer
 from spark_replication.engine.candidacy import Candidacy, Instruction
 from spark_replication.engine.candidacy import Event as Happened
@@ -51,6 +52,7 @@ from spark_replication.messages.actions import (
     BROKER_DIED,
     DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
+    DESCRIBE_QUOTAS,
     DESCRIBE_TOPICS,
     DISK_FAILED,
     METADATA,
@@ -63,7 +65,14 @@ from spark_replication.messages.guarding import BrokerDied, DiskFailed
 from spark_replication.messages.mirroring import DescribeEvents, RebuildMirror, ToldEvents
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.records import Refusal
-from spark_replication.messages.requests import DescribeAcls, Request, RequestAnswer, ToldAcls
+from spark_replication.messages.requests import (
+    DescribeAcls,
+    DescribeQuotas,
+    Request,
+    RequestAnswer,
+    ToldAcls,
+    ToldQuotas,
+)
 from spark_replication.mirror.feed import CLOSE_TIMEOUT_S as MIRROR_CLOSE_S
 from spark_replication.mirror.feed import MirrorThread, Teller
 from spark_replication.mirror.load import UNREADABLE, reason_of
@@ -153,7 +162,8 @@ class ControllerHost:
         self._log_infos: queue.SimpleQueue[LogInfoRead] = queue.SimpleQueue()
         self._loop: ControllerLoop | None = None
         self._owed = OwedAnswers()
-        self._server = ActionServer(host, [*self._actions(), *actions], rights=Rights(self.security, self._acls))
+        rights = Rights(self.security, self._acls, self._quotas)
+        self._server = ActionServer(host, [*self._actions(), *actions], rights=rights)
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -439,7 +449,17 @@ class ControllerHost:
             handled(REBUILD_MIRROR, self._rebuild_mirror),
             handled(DESCRIBE_EVENTS, self._events),
             handled(DESCRIBE_ACLS, self._told_acls),
+            handled(DESCRIBE_QUOTAS, self._told_quotas),
         ]
+
+    def _quotas(self) -> str:
+        loop = self._loop
+        return "" if loop is None else loop.cluster.settings.security_quotas
+
+    def _told_quotas(self, _asked: DescribeQuotas) -> ToldQuotas:
+        if self._loop is None:
+            raise self._not_controller()
+        return ToldQuotas(quotas=tuple(sorted(QUOTAS.said(self._quotas()))), count=self.security.knows_clients)
 
     def _acls(self) -> str:
         loop = self._loop
@@ -448,7 +468,7 @@ class ControllerHost:
         return loop.cluster.settings.security_acls
 
     def _told_acls(self, _asked: DescribeAcls) -> ToldAcls:
-        acls, super_users = acls_of(self._acls()), self.security.super_users
+        acls, super_users = ACLS.said(self._acls()), self.security.super_users
         return ToldAcls(acls=tuple(sorted(acls)), super_users=tuple(sorted(super_users)))
 
     def _carry_out(self, asked: Request, caller: str) -> RequestAnswer:
@@ -498,7 +518,7 @@ class ControllerHost:
         except NotController:
             cluster = None
         silent_s, mirror = self.zookeeper_silent_s(), None if cluster is None else self._mirror
-        view = ControllerView(cluster, mirror, silent_s, self._server.meter)
+        view = ControllerView(cluster, mirror, silent_s, self._server.meter, self._server.quotas)
         return MetricsText(text=controller_exposition(view, per_partition=asked.per_partition))
 
     def _metadata(self, asked: GetMetadata) -> Metadata:

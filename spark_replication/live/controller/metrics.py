@@ -20,9 +20,11 @@ from spark_replication.live.exposition import (
     gauge,
     gauges,
     requests,
+    throttled,
 )
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.transport.meter import Meter
+from spark_replication.transport.quotas import Quotas
 
 
 class ControllerView(NamedTuple):
@@ -32,6 +34,7 @@ class ControllerView(NamedTuple):
     mirror: MirrorThread | None
     zookeeper_silent_s: float
     meter: Meter
+    quotas: Quotas
 
 
 def controller_exposition(view: ControllerView, *, per_partition: bool) -> str:
@@ -47,6 +50,7 @@ def _families(view: ControllerView, *, per_partition: bool) -> Iterator[Metric]:
         view.zookeeper_silent_s,
     )
     yield from requests(view.meter)
+    yield throttled(view.quotas)
     if cluster is None:
         return
     yield gauge("controller_epoch", "Rises with each take-over.", cluster.controller_epoch)

@@ -1,9 +1,10 @@
-"""Who may do what, on live clusters in mode token and in mode tls."""
+"""Who may do what, and how much of it, on live clusters in mode token and in mode tls."""
 
 from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,16 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.errors import (
     ClusterAuthorizationFailed,
+    Overloaded,
+    RequestTimedOut,
     TopicAuthorizationFailed,
 )
+from spark_replication.messages.actions import METADATA
+from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.messages.envelope import to_json
+from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.records import ReadTicket
-from spark_replication.transport.actions import error_of_flight
+from spark_replication.transport.actions import call, error_of_flight
 from tests.live.broker.brokers import eventually
 from tests.unit.transport.certificates import Authority, tls_settings
 
@@ -193,6 +199,88 @@ def test_what_is_taken_back_is_refused_on_a_connection_that_is_open(granted: Kno
         eventually(is_refused, "brokers have heard of it", DEADLINE_S)
         root.add_acls("alice write topic orders")
         eventually(lambda: not is_refused(), "the producer is usable", DEADLINE_S)
+
+
+MEGABYTE = pa.record_batch([pa.array(range(125_000))], schema=SCHEMA)
+RATE = 250_000
+
+
+@pytest.fixture
+def root(granted: Known) -> Iterator[sr.Admin]:
+    with granted.admin("root") as found:
+        yield found
+        for quota in found.quotas().quotas:
+            found.set_quota(quota.principal, quota.kind, None)
+
+
+def held_to(root: sr.Admin, granted: Known, who: str, kind: QuotaKind, limit: int) -> None:
+    """Brokers have heard of it once they have heard of what came after it."""
+    root.set_quota(who, kind, limit)
+    root.add_acls(f"{who} describe topic of-{kind}")
+    security = sr.Security.of(granted.settings[who])
+    for broker in granted.cluster.brokers.values():
+        with security.client(f"{broker.host}:{broker.port}") as client:
+            asked = GetMetadata(topics=(f"of-{kind}",))
+            eventually(lambda: works(lambda: call(client, METADATA, asked, 5_000)), "it has heard of it", DEADLINE_S)  # noqa: B023 (called at once)
+
+
+def test_a_producer_over_its_quota_is_slowed_down_and_says_why(granted: Known, root: sr.Admin) -> None:
+    held_to(root, granted, "alice", "producer_byte_rate", RATE)
+    with sr.Producer(granted.cluster.bootstrap, security=granted.settings["alice"], deadline_ms=3_000) as producer:
+        began_s = time.monotonic()
+        sent = [producer.send("orders", MEGABYTE, partition=0) for _ in range(8)]
+        assert sent[0].exception(DEADLINE_S) is None, "a batch is never too large for its quota"
+        error = sent[-1].exception(DEADLINE_S)
+        assert isinstance(error, (RequestTimedOut, Overloaded))
+        assert "takes more than its quota producer_byte_rate" in error.message
+        stored = sum(each.exception(DEADLINE_S) is None for each in sent) * MEGABYTE.nbytes
+        took_s = time.monotonic() - began_s
+        assert stored <= RATE * (took_s + 1) + 2 * MEGABYTE.nbytes
+        granted.write("root")
+        root.set_quota("alice", "producer_byte_rate", None)
+
+        def is_free() -> bool:
+            return producer.send("orders", MEGABYTE, partition=0).exception(DEADLINE_S) is None
+
+        eventually(is_free, "it waits no longer", DEADLINE_S)
+
+
+def test_a_reader_over_its_quota_gets_everything_in_its_time(granted: Known, root: sr.Admin) -> None:
+    for _ in range(3):
+        granted.write("root")
+    with sr.Producer(granted.cluster.bootstrap, security=granted.settings["root"]) as producer:
+        ends = [producer.send("orders", MEGABYTE, partition=0).result(DEADLINE_S).last_offset for _ in range(3)]
+    held_to(root, granted, "bob", "consumer_byte_rate", MEGABYTE.nbytes)
+    with sr.Reader(granted.cluster.bootstrap, security=granted.settings["bob"], deadline_ms=5_000) as reader:
+        began_s = time.monotonic()
+        found = sum(
+            each.batch.num_rows for each in reader.read("orders", partition=0, start=ends[0] - MEGABYTE.num_rows + 1)
+        )
+        took_s = time.monotonic() - began_s
+    assert found >= 3 * MEGABYTE.num_rows
+    assert took_s > 0.9, "the last megabyte came once the one before was made up for"
+
+
+def test_so_many_streams_and_so_many_requests(granted: Known, root: sr.Admin) -> None:
+    bootstrap = granted.cluster.bootstrap
+    held_to(root, granted, "bob", "streams", 1)
+    with sr.Reader(bootstrap, security=granted.settings["bob"], deadline_ms=1_000) as reader:
+        following = reader.read("orders", partition=0, follow=True)
+        next(following)
+        with (
+            sr.Reader(bootstrap, security=granted.settings["bob"], deadline_ms=1_000) as another,
+            pytest.raises(Overloaded, match="client bob has 1 streams open here"),
+        ):
+            next(iter(another.read("orders", partition=0)))
+    held_to(root, granted, "bob", "request_rate", 4)
+    with granted.admin("bob") as admin:
+        began_s = time.monotonic()
+        for _ in range(12):
+            admin.describe_topics()
+        assert time.monotonic() - began_s > (12 - 2 * 4) / (4 * len(granted.cluster.brokers)), "and none failed"
+    with granted.admin("root") as other:
+        for _ in range(12):
+            other.describe_topics()
 
 
 def test_acls_outlive_controller_and_brokers(granted: Known) -> None:

@@ -8,7 +8,8 @@ from typing import NamedTuple
 import pytest
 
 from spark_replication.admin.cli import main
-from tests.unit.client.fake_cluster import FakeCluster
+from spark_replication.messages.requests import Request, RequestAnswer
+from tests.unit.client.fake_cluster import FakeBroker, FakeCluster
 
 
 class Ran(NamedTuple):
@@ -30,6 +31,19 @@ def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> 
         return Ran(int(ended.value.code or 0), said.out, said.err)
 
     return ran
+
+
+@pytest.fixture
+def asked(cluster: FakeCluster) -> list[Request]:
+    """The requests that the controller has been asked. Each is done."""
+    found: list[Request] = []
+
+    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
+        found.append(request)
+        return RequestAnswer()
+
+    cluster.carry_out = carry_out
+    return found
 
 
 @pytest.fixture

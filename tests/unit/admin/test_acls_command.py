@@ -6,28 +6,16 @@ import json
 
 import pytest
 
-from spark_replication.core.law.acls import parsed_acls
-from spark_replication.messages.requests import ChangeAcls, Request, RequestAnswer, ToldAcls
+from spark_replication.core.law.acls import ACLS
+from spark_replication.messages.requests import ChangeAcls, Request, ToldAcls
 from tests.unit.admin.conftest import Run
-from tests.unit.client.fake_cluster import FakeBroker, FakeCluster
+from tests.unit.client.fake_cluster import FakeCluster
 
-ACLS = parsed_acls(["alice write topic orders", "* describe cluster"])
-
-
-@pytest.fixture
-def asked(cluster: FakeCluster) -> list[Request]:
-    found: list[Request] = []
-
-    def carry_out(_broker: FakeBroker, request: Request) -> RequestAnswer:
-        found.append(request)
-        return RequestAnswer()
-
-    cluster.carry_out = carry_out
-    cluster.acls = ToldAcls(acls=ACLS, super_users=("root",))
-    return found
+GIVEN = ACLS.each(["alice write topic orders", "* describe cluster"])
 
 
 def test_the_list_has_super_users_first(run: Run, cluster: FakeCluster, asked: list[Request]) -> None:
+    cluster.acls = ToldAcls(acls=GIVEN, super_users=("root",))
     ran = run("acls", "list", "-b", cluster.bootstrap, "--format=json")
     assert (ran.exit, ran.err) == (0, "")
     assert json.loads(ran.out) == [
@@ -51,7 +39,7 @@ def test_one_is_added_or_removed(
 ) -> None:
     ran = run("acls", command, "-b", cluster.bootstrap, *words)
     assert (ran.exit, ran.out, ran.err) == (0, "", "")
-    acls = parsed_acls([" ".join(words)])
+    acls = ACLS.each([" ".join(words)])
     assert asked == [ChangeAcls(add=acls) if command == "add" else ChangeAcls(remove=acls)]
 
 

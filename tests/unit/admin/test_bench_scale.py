@@ -59,7 +59,8 @@ def test_what_is_written_and_told_when_a_broker_fails(costs: Costs, of: Cluster)
 
 def test_a_cost_is_that_of_one_partition(costs: Costs) -> None:
     assert 100 < costs.znode_bytes < costs.command_bytes < costs.controller_bytes < 10_000
-    assert 0 < costs.encode_us < costs.decode_us < costs.failure_us < 10_000
+    for cost_us in (costs.encode_us, costs.decode_us, costs.failure_us):  # on a busy machine any of them may be longest
+        assert 0 < cost_us < 10_000
 
 
 def test_the_command_shows_what_was_measured_and_what_that_makes() -> None:

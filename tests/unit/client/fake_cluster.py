@@ -38,6 +38,7 @@ from spark_replication.messages.actions import (
     DESCRIBE_ACLS,
     DESCRIBE_EVENTS,
     DESCRIBE_PAGE,
+    DESCRIBE_QUOTAS,
     DESCRIBE_RANGES,
     DESCRIBE_REPLICAS,
     DESCRIBE_TOPICS,
@@ -76,6 +77,7 @@ from spark_replication.messages.requests import (
     Request,
     RequestAnswer,
     ToldAcls,
+    ToldQuotas,
 )
 from spark_replication.model import PartitionState, Registration, TopicConfig, TopicPartition
 from spark_replication.process.clock import now_ms
@@ -151,6 +153,7 @@ class FakeCluster:
         self.controller: int | None = 1
         self.tokens: Tokens | None = None
         self.acls = ToldAcls(acls=(), super_users=())
+        self.quotas = ToldQuotas(quotas=(), count=False)
         self.asked_metadata = 0
         self.asked_topics: list[tuple[str, ...] | None] = []  # of each question for metadata; None: of all
         self.refuse_metadata: ReplicationError | None = None
@@ -288,6 +291,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             INTRODUCE.name: lambda body: tickets.challenge(from_json(body, Introduce)),
             PROVE.name: lambda body: tickets.admitted(from_json(body, Prove)),
             DESCRIBE_ACLS.name: lambda _body: cluster.acls,
+            DESCRIBE_QUOTAS.name: lambda _body: cluster.quotas,
         }
 
     @property

@@ -71,6 +71,7 @@ class FlightBroker:
         self, directory: Path, schema: pa.Schema, *, security: Security = NO_SECURITY, **settings: Any
     ) -> None:
         self.settings: Settings = settings_from({name.replace("_", "."): value for name, value in settings.items()})
+        self.quotas = ""
         self._logs = LocalLogs(
             directory,
             files=LocalFiles(open_files_max=100),
@@ -102,7 +103,7 @@ class FlightBroker:
             self._loop,
             NoServices(self._logs),
             settings=self.settings,
-            rights=Rights(security),
+            rights=Rights(security, quotas=lambda: self.quotas),
             now_ms=lambda: 0,
         )
 

@@ -49,6 +49,7 @@ class Brokers:
         self.directory = directory
         self.addresses: dict[BrokerId, Address] = {}
         self.settings = Settings()
+        self.quotas = ""
         self.brokers: list[Broker] = []
 
     def start(
@@ -78,7 +79,7 @@ class Broker:
             cluster_id=cluster_id,
             broker=broker,
             settings=self.settings,
-            rights=Rights(security),
+            rights=Rights(security, quotas=lambda: brokers.quotas),
             find=self.partition,
             address_of=brokers.addresses.get,
             schema_of=lambda _topic: TOPIC,

@@ -58,6 +58,7 @@ def stream_to(broker: Broker, schema: Callable[[], TopicSchema]) -> PutStream:
         room=Room(1 << 20, "room", wait_s=0),
         meter=Meter([PUT]),
         traffic=Traffic(),
+        pace=lambda _: None,
     )
 
 
@@ -128,6 +129,7 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_p
         room=Room(1 << 20, "room", wait_s=0),
         meter=Meter([PUT]),
         traffic=Traffic(),
+        pace=lambda _: None,
     )
     stream.run(Chunks(sent), written)
     assert [answer.get("error") or answer["base_offset"] - start for answer in written] == [

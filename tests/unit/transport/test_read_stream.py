@@ -55,7 +55,7 @@ def produce(partition: Partition, batch: PreparedBatch) -> None:
 
 def begun(partition: Partition, schema: pa.Schema, ticket: ReadTicket) -> ReadStream:
     room = Room(1 << 20, "room", wait_s=0)
-    stream = ReadStream(lambda: partition, schema, ticket, room, lambda: False, traffic=Traffic())
+    stream = ReadStream(lambda: partition, schema, ticket, room, lambda: False, traffic=Traffic(), pace=lambda _: None)
     stream.begin()
     return stream
 

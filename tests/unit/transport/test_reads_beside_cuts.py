@@ -59,7 +59,7 @@ def rows(stream: ReadStream) -> list[int]:
 
 def test_what_was_cut_before_it_was_read_is_looked_for_again(brokers: Brokers) -> None:
     replica = CutMeanwhile(brokers)
-    stream = ReadStream(lambda: replica, SCHEMA, TICKET, room(), lambda: False, traffic=Traffic())  # type: ignore[arg-type,return-value]
+    stream = ReadStream(lambda: replica, SCHEMA, TICKET, room(), lambda: False, traffic=Traffic(), pace=lambda _: None)  # type: ignore[arg-type,return-value]
     stream.begin()
     assert (rows(stream), replica.looks) == ([0, 1, 100, 101, 200, 201], 3)
 
@@ -73,4 +73,12 @@ def test_bytes_that_are_damaged_on_the_disk_are_refused(brokers: Brokers) -> Non
     content[-8] ^= 1
     data.write_bytes(content)
     with pytest.raises(CorruptLog, match="the batch at offset 4 does not have its CRC-32C"):
-        ReadStream(lambda: broker.partitions[ORDERS], SCHEMA, TICKET, room(), lambda: False, traffic=Traffic()).begin()
+        ReadStream(
+            lambda: broker.partitions[ORDERS],
+            SCHEMA,
+            TICKET,
+            room(),
+            lambda: False,
+            traffic=Traffic(),
+            pace=lambda _: None,
+        ).begin()

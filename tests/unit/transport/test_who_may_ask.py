@@ -32,9 +32,11 @@ from spark_replication.messages.requests import (
     CreateTopic,
     DeleteTopic,
     DescribeAcls,
+    DescribeQuotas,
     ElectLeaders,
     Reassign,
     RemovePartitions,
+    SetQuota,
     WidenTopic,
 )
 from spark_replication.model import TopicPartition
@@ -86,6 +88,7 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
     "describe_acls": (DescribeAcls(), SEEING),
     "describe_events": (DescribeEvents(), SEEING),
     "describe_page": (DescribePage(), SEEING),
+    "describe_quotas": (DescribeQuotas(), SEEING),
     "describe_ranges": (DescribeRanges(ranges=(RANGE,)), DESCRIBING),
     "describe_replicas": (DescribeReplicas(partitions=(ORDERS,)), DESCRIBING),
     "describe_topics": (DescribeTopics(topics=("orders",)), DESCRIBING),
@@ -119,6 +122,7 @@ TABLE: dict[str, tuple[Any, frozenset[str] | None]] = {
     "rebuild_mirror": (RebuildMirror(), RULING),
     "remove_partitions": (RemovePartitions(partitions={"orders": (0,)}), ALTERING),
     "renew_lease": (RenewLease(controller_epoch=1, attempt=1, lease_ms=1), COMMANDING),
+    "set_quota": (SetQuota(principal="alice", kind="streams"), RULING),
     "shutdown": (Shutdown(controller_epoch=1, attempt=1), COMMANDING),
     "stop_replica": (StopReplica(controller_epoch=1, partitions=()), COMMANDING),
     "update_metadata": (UpdateMetadata(controller_epoch=1, partitions=(), brokers={}), COMMANDING),

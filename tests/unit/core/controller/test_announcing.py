@@ -20,7 +20,7 @@ from spark_replication.messages.commands import (
     StopReplica,
     UpdateMetadata,
 )
-from spark_replication.messages.requests import ChangeAcls, Configure
+from spark_replication.messages.requests import ChangeAcls, Configure, SetQuota
 from spark_replication.model import BrokerId, ClusterSettings, Scalar, TopicConfig, TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID, cluster_of, command, state, topic
 
@@ -175,10 +175,11 @@ def test_so_is_a_topic_that_is_no_more() -> None:
         (Configure(topic="bar", settings={}), {"bar": CONFIGS["bar"]}, None),
         (Configure(settings={}), CONFIGS, {"retention.ms": 5}),
         (ChangeAcls(), {}, {"retention.ms": 5}),
+        (SetQuota(principal="alice", kind="streams"), {}, {"retention.ms": 5}),
     ],
 )
 def test_settings_are_news_though_no_partition_changed(
-    asked: Configure | ChangeAcls, topics: dict[str, TopicConfig], of_cluster: dict[str, Scalar] | None
+    asked: Configure | ChangeAcls | SetQuota, topics: dict[str, TopicConfig], of_cluster: dict[str, Scalar] | None
 ) -> None:
     known = well(1)
     known.apply_settings(ClusterSettings(settings={"retention.ms": 5}))

@@ -20,7 +20,7 @@ from spark_replication.core.controller.events import (
 )
 from spark_replication.core.controller.origin import NAMED_MAX, WORDS_MAX, Origin, in_words, origin_of
 from spark_replication.core.controller.plan import Advance, BrokersMoved
-from spark_replication.core.law.acls import parsed_acls
+from spark_replication.core.law.acls import ACLS
 from spark_replication.messages.commands import ReplicaLogInfos
 from spark_replication.messages.requests import (
     AddPartitions,
@@ -33,6 +33,7 @@ from spark_replication.messages.requests import (
     Reassign,
     RemovePartitions,
     Request,
+    SetQuota,
     WidenTopic,
 )
 from spark_replication.model import ReplicaOf, TopicPartition
@@ -101,9 +102,11 @@ REQUESTS: list[tuple[Request, str]] = [
     (Configure(topic="a", settings={"x": 1, "y": None}), "configure topic a: x 1, y by default"),
     (Configure(settings={"x": True}), "configure the cluster: x True"),
     (
-        ChangeAcls(add=parsed_acls(["alice write topic a"]), remove=parsed_acls(["bob alter cluster"])),
+        ChangeAcls(add=ACLS.each(["alice write topic a"]), remove=ACLS.each(["bob alter cluster"])),
         "change ACLs: add alice write topic a, remove bob alter cluster",
     ),
+    (SetQuota(principal="*", kind="streams", limit=5), "set streams of * to 5"),
+    (SetQuota(principal="bob", kind="request_rate"), "set request_rate of bob to nothing of its own"),
     (WidenTopic(topic="a", schema="s"), "add columns to topic a"),
 ]
 

@@ -23,8 +23,8 @@ from spark_replication.core.controller.plan import (
 )
 from spark_replication.core.controller.requests import moving, narrowed, plan_request
 from spark_replication.core.controller.widening import SchemaChange
-from spark_replication.core.law import acls
-from spark_replication.core.law.acls import parsed_acls
+from spark_replication.core.law import worded
+from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.unclean_recovery import UncleanRecovery
 from spark_replication.core.law.writes import (
     ClusterConfigWrite,
@@ -62,6 +62,7 @@ from spark_replication.messages.requests import (
     Reassign,
     RemovePartitions,
     Request,
+    SetQuota,
 )
 from spark_replication.model import (
     ABSENT,
@@ -120,6 +121,10 @@ def carried_out(plan: Decision) -> Decision:
         (Configure(settings={"min.insync.replicas": 0}), InvalidConfig),
         (Configure(settings={"security.acls": "alice may write"}), InvalidConfig),
         (Configure(topic="foo", settings={"security.acls": ""}), InvalidConfig),
+        (Configure(settings={"security.quotas": "alice streams many"}), InvalidConfig),
+        (Configure(settings={"security.quotas": "alice streams 1; alice streams 2"}), InvalidConfig),
+        (SetQuota(principal="of alice", kind="streams", limit=1), InvalidConfig),
+        (SetQuota(principal="alice;", kind="streams", limit=1), InvalidConfig),
         (ElectLeaders(kind="preferred", partitions=tuple(f"t{n}-0" for n in range(21))), InvalidRequest),
     ],
 )
@@ -551,7 +556,7 @@ def test_no_more_are_rewritten_with_the_setting_than_fit(monkeypatch: pytest.Mon
 def test_acls_change_beside_other_settings_and_nothing_else_does() -> None:
     known = cluster(security_acls="alice write topic foo; bob read topic foo")
     known.apply_settings(ClusterSettings(settings={"retention.ms": 5}))
-    alice, bob, carol = parsed_acls(["alice write topic foo", "bob read topic foo", "carol alter cluster"])
+    alice, bob, carol = ACLS.each(["alice write topic foo", "bob read topic foo", "carol alter cluster"])
 
     def changed(asked: ChangeAcls) -> Scalar:
         planned = plan_request(known, asked)
@@ -569,9 +574,29 @@ def test_acls_change_beside_other_settings_and_nothing_else_does() -> None:
     assert known.settings.security_acls == "", "nobody may do anything, and the process's setting counts no more"
 
 
+def test_a_quota_is_set_beside_others_and_taken_back() -> None:
+    known = cluster(security_quotas="bob streams 2; alice streams 3")
+
+    def changed(asked: SetQuota) -> Scalar:
+        planned = plan_request(known, asked)
+        ((write,),) = (step.writes for step in planned.steps)
+        assert planned == Decision(steps=(Step((write,)),))
+        assert isinstance(write, ClusterConfigWrite)
+        known.apply_settings(write.config)
+        return write.config.settings["security.quotas"]
+
+    alice = SetQuota(principal="alice", kind="streams", limit=1)
+    assert changed(alice) == changed(alice) == "alice streams 1; bob streams 2"
+    everybody = SetQuota(principal="*", kind="request_rate", limit=10)
+    assert changed(everybody) == "* request_rate 10; alice streams 1; bob streams 2"
+    for quota in (replace(alice, limit=None), replace(alice, principal="bob", limit=None)):
+        changed(quota)
+    assert changed(replace(everybody, limit=None)) == known.settings.security_quotas == ""
+
+
 def test_no_more_acls_than_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acls, "CHARACTERS_MAX", 20)
-    fits, goes_beyond = parsed_acls(["al alter topic foo.bar", "bob read topic foo"])
+    monkeypatch.setattr(worded, "CHARACTERS_MAX", 20)
+    fits, goes_beyond = ACLS.each(["al alter topic foo.bar", "bob read topic foo"])
     planned = plan_request(cluster(), ChangeAcls(add=(fits, goes_beyond)))
     assert codes(planned) == (InvalidConfig.code, {})
 
@@ -657,6 +682,7 @@ def test_a_flip_of_the_policy_converts_its_settings(
         (DeleteTopic(topic="a"), [], DeleteTopic(topic="a")),
         (Configure(settings={}), [], Configure(settings={})),
         (ChangeAcls(), [], ChangeAcls()),
+        (SetQuota(principal="a", kind="streams"), [], SetQuota(principal="a", kind="streams")),
     ],
 )
 def test_a_request_is_asked_again_for_what_was_not_done(asked: Request, names: list[str], again: Request) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_replication.core.law import acls
-from spark_replication.core.law.acls import AclTable, acls_of, checked_acls, parsed_acls, text_of
+from spark_replication.core.law import acls, worded
+from spark_replication.core.law.acls import ACLS, AclTable
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.acls import EVERYBODY, Acl, Kind, Need, Right
 
@@ -17,16 +17,16 @@ TEXT = "* read prefix public-; alice write topic orders; carol alter cluster"
 
 
 def test_acls_are_read_and_written_as_people_write_them() -> None:
-    read = acls_of(f"  carol alter cluster ;; {TEXT};")
+    read = ACLS.said(f"  carol alter cluster ;; {TEXT};")
     assert read == {
         Acl(principal="alice", right="write", kind="topic", name="orders"),
         Acl(principal="*", right="read", kind="prefix", name="public-"),
         Acl(principal="carol", right="alter", kind="cluster"),
     }
-    assert text_of(read) == TEXT
-    assert acls_of(text_of(read)) == read
-    assert acls_of("") == acls_of(" ; ") == frozenset()
-    assert parsed_acls(["carol alter cluster"]) == (Acl(principal="carol", right="alter", kind="cluster"),)
+    assert ACLS.text(read) == TEXT
+    assert ACLS.said(ACLS.text(read)) == read
+    assert ACLS.said("") == ACLS.said(" ; ") == frozenset()
+    assert ACLS.each(["carol alter cluster"]) == (Acl(principal="carol", right="alter", kind="cluster"),)
 
 
 @pytest.mark.parametrize(
@@ -50,16 +50,16 @@ def test_acls_are_read_and_written_as_people_write_them() -> None:
 )
 def test_what_is_no_acl_is_one_clear_sentence(text: str, why: str) -> None:
     with pytest.raises(InvalidConfig) as refused:
-        checked_acls(f"{TEXT}; {text}")
+        ACLS.said(f"{TEXT}; {text}")
     assert refused.value.message.startswith(repr(text[:300]))
     assert why in refused.value.message
 
 
 def test_there_is_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(acls, "CHARACTERS_MAX", len(TEXT))
-    assert checked_acls(TEXT) == TEXT
+    monkeypatch.setattr(worded, "CHARACTERS_MAX", len(TEXT))
+    assert ACLS.text(ACLS.said(TEXT)) == TEXT
     with pytest.raises(InvalidConfig, match=r"characters, 68 at most: grant to prefixes, or to \*"):
-        checked_acls(f"{TEXT};")
+        ACLS.said(f"{TEXT};")
 
 
 def test_answers_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def is_allowed(given: list[Acl], principal: str, right: Right, topic: str | None
 
 @given(st.lists(any_acl(), max_size=6), st.sampled_from(["alice", "bob", "carol"]))
 def test_a_principal_may_do_what_was_granted_and_nothing_else(given: list[Acl], principal: str) -> None:
-    table = AclTable(text_of(given))
+    table = AclTable(ACLS.text(given))
     for right in get_args(Right):
         for topic in (None, "a", "ab", "abc", "b"):
             expected = is_allowed(given, principal, right, topic)

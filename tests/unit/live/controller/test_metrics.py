@@ -12,6 +12,7 @@ from spark_replication.errors import StorageFailed
 from spark_replication.live.controller.metrics import ControllerView, controller_exposition
 from spark_replication.mirror.feed import MirrorThread
 from spark_replication.transport.meter import Meter
+from spark_replication.transport.quotas import Quotas
 from tests.scrapes import Scrape
 from tests.unit.core.stories import cluster_of, state, topic
 
@@ -37,7 +38,7 @@ def scraped(
     meter = Meter(["metadata"])
     meter.took("metadata", [0.02, 0.2])
     meter.refused("metadata", "NOT_CONTROLLER")
-    view = ControllerView(cluster, mirror, silent_s, meter)
+    view = ControllerView(cluster, mirror, silent_s, meter, Quotas())
     return Scrape.of({"controller": controller_exposition(view, per_partition=per_partition)})
 
 
