@@ -136,10 +136,10 @@ class Settings(TopicSettings, frozen=True, kw_only=True, forbid_unknown_fields=T
     broker_memory_bytes_max: Annotated[
         int,
         Meta(
-            ge=0,
+            ge=-1,
             le=1 << 50,
             description="a broker that takes more memory of its own than this, threads' stacks included, ends before "
-            "its host suffers, and is started again; 0 = no limit",
+            "its host suffers, and is started again; 0 = half of what the host has, or its container; -1 = no limit",
         ),
     ] = field(name="broker.memory.bytes.max", default=0)
     data_dir: Annotated[
