@@ -137,15 +137,19 @@ class FrameReceiver:
         return ReceivedFrame(frame, self._view[body : self._start + length])
 
     def _make_room(self) -> None:
-        """Makes room for the rest of the frame at `start`, and for what comes behind it."""
+        """Makes room for the rest of the frame at `start`, and for what comes behind it. A large frame gets its room as
+        it comes, twice what has come at a time: its length alone takes no memory."""
         left = self._view[self._start : self._filled]
-        needed = self._frame_length() + ROOM_BYTES_MIN
+        length = self._frame_length()
+        needed = min(length, 2 * len(left)) + ROOM_BYTES_MIN
         if needed > len(self._view):
             larger = memoryview(bytearray(needed + self.room_bytes))
             larger[: len(left)] = left
             self._view = larger
             self._start, self._filled = 0, len(left)
-        elif not left or self._start + needed > len(self._view) or self._start > len(self._view) // 2:
+        elif self._start and (
+            not left or self._start + length + ROOM_BYTES_MIN > len(self._view) or self._start > len(self._view) // 2
+        ):
             self._move_to_front()
 
     def free(self) -> None:

@@ -18,6 +18,7 @@ from spark_replication.transport.frames import (
     RECEIVE_BYTES,
     Buffer,
     FrameReceiver,
+    ReceivedFrame,
     encoded,
     hang_up,
     send,
@@ -54,6 +55,22 @@ def test_frames_of_any_size_arrive_whole_and_in_order(pair: tuple[socket.socket,
     writer.start()
     assert received(FrameReceiver(pair[1], FRAME_BYTES_MAX), len(sent)) == sent
     writer.join()
+
+
+def test_a_frame_takes_memory_as_it_comes(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Its length is eight bytes, which anybody may send who is let in."""
+    header, payload = encoded(ErrorFrame(error="E", message=""), b"x" * (FRAME_BYTES_MAX - 1_000))
+    receiver = FrameReceiver(pair[1], FRAME_BYTES_MAX)
+    come, frames = 0, list[ReceivedFrame]()
+    for part in (bytes(header), *(payload[at : at + (100 << 10)] for at in range(0, len(payload), 100 << 10))):
+        assert receiver.whole() == []
+        send(pair[0], [part])
+        come += len(part)
+        while receiver._filled < come:
+            frames = receiver.receive()
+        assert len(receiver._view) <= 2 * come + 2 * RECEIVE_BYTES
+    ((frame, found),) = frames
+    assert (frame, bytes(found)) == (ErrorFrame(error="E", message=""), bytes(payload))
 
 
 def test_a_frame_that_comes_byte_by_byte_is_one_frame(pair: tuple[socket.socket, socket.socket]) -> None:
