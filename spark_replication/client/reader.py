@@ -45,6 +45,7 @@ from spark_replication.storage.batches import (
     are_versions,
     batches_of,
     filled,
+    in_pieces,
     projected,
     segment_schema,
     topic_schema,
@@ -369,18 +370,18 @@ class _Decoder:
                     f"{self._ticket.topic}-{self._ticket.partition}: offset {next_offset} was next, but the broker "
                     f"sent {entry.base_offset}: read from there if what lies between may be missed"
                 )
-            shown = batch if is_as_asked else filled(batch, places, self._schema)
             if beyond - next_offset < batch.num_rows:
-                shown = shown.slice(next_offset - entry.base_offset, beyond - next_offset)
-            yield LogBatch(
-                batch=shown,
-                base_offset=next_offset,
-                last_offset=beyond - 1,
-                leader_epoch=entry.leader_epoch,
-                timestamp=entry.timestamp_ms,
-                high_watermark=high_watermark,
-            )
-            next_offset = beyond
+                batch = batch.slice(next_offset - entry.base_offset, beyond - next_offset)  # noqa: PLW2901
+            for shown in (batch,) if is_as_asked else in_pieces(batch, places, self._schema):
+                yield LogBatch(
+                    batch=shown,
+                    base_offset=next_offset,
+                    last_offset=next_offset + shown.num_rows - 1,
+                    leader_epoch=entry.leader_epoch,
+                    timestamp=entry.timestamp_ms,
+                    high_watermark=high_watermark,
+                )
+                next_offset += shown.num_rows
 
     def _places(self, stored: pa.Schema) -> list[int]:
         """Where the columns that were asked for are in these batches; beyond all columns, where one is not."""

@@ -44,7 +44,10 @@ from spark_replication.storage.ipc_message import is_plain_batch
 SCHEMAS_REMEMBERED = 1_000
 # Of a batch, whose bytes do not bound it: rows of a null column take none, and readers fill columns that it lacks.
 ROWS_MAX = 16 << 20
+PIECE_BYTES_MAX = 32 << 20  # of `in_pieces`
 NULLS = 64  # of which what a null takes is counted
+BIT = 1 / 8
+NULL_ROW_BYTES_MAX = 16 << 20  # what a row takes that has no value in any column
 UNLOCKED_BYTES_MIN = 512 << 10
 
 
@@ -88,7 +91,7 @@ class TopicSchema:
         #: The message of the newest version, with which its segments begin.
         self.head = schema_to_bytes(newest)
         #: What a row takes in each column where that is null.
-        self.null_bytes = tuple(pa.nulls(NULLS, field.type).nbytes / NULLS for field in newest)
+        self.null_bytes = tuple(_null_bytes(field.type) for field in newest)
 
 
 @lru_cache(SCHEMAS_REMEMBERED)
@@ -114,6 +117,12 @@ def schema_change(before: str, after: str) -> SchemaChange:
         new = schema_of_text(after, "the request")
     except ReplicationError as error:
         raise InvalidSchema(f"there is no schema in it: {error.message}") from error
+    row_bytes = sum(_null_bytes(field.type) for field in new)
+    if row_bytes > NULL_ROW_BYTES_MAX:
+        raise InvalidSchema(
+            f"a row without any value takes {row_bytes:.0f} bytes, {NULL_ROW_BYTES_MAX} at most: use lists and binary "
+            "columns without a fixed size"
+        )
     old = schema_of_text(before, "a topic's config")
     difference = _first_difference(_first_columns(new, len(old)), old, of="the new schema")
     difference = difference or _first_unfit(new, len(old))
@@ -350,6 +359,32 @@ def filled(batch: pa.RecordBatch, places: Iterable[int], schema: pa.Schema) -> p
         for place, field in zip(places, schema, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def in_pieces(batch: pa.RecordBatch, places: Sequence[int], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """Yield `batch` as `schema`, as `filled` does, in pieces whose new columns take PIECE_BYTES_MAX at most: a batch of
+    a few bytes may have millions of rows, and a topic many columns that came later."""
+    row_bytes = sum(
+        _null_bytes(field.type) for place, field in zip(places, schema, strict=True) if place >= batch.num_columns
+    )
+    rows = max(1, int(PIECE_BYTES_MAX / row_bytes)) if row_bytes else batch.num_rows
+    for first in range(0, batch.num_rows, rows):
+        yield filled(batch.slice(first, rows) if rows < batch.num_rows else batch, places, schema)
+
+
+def _null_bytes(kind: pa.DataType) -> float:
+    """What a null takes in a column of this type. Whoever makes a topic chooses that, so none is made of what may be
+    large."""
+    if isinstance(kind, pa.BaseExtensionType):
+        return _null_bytes(kind.storage_type)
+    if pa.types.is_fixed_size_binary(kind):
+        return BIT + float(kind.byte_width)
+    if pa.types.is_fixed_size_list(kind):
+        return BIT + float(kind.list_size) * _null_bytes(kind.value_type)
+    if pa.types.is_struct(kind) or pa.types.is_union(kind):
+        own = float(pa.nulls(NULLS, pa.int64()).nbytes) / NULLS
+        return own + sum(_null_bytes(kind.field(place).type) for place in range(kind.num_fields))
+    return float(pa.nulls(NULLS, kind).nbytes) / NULLS
 
 
 def _decoded_bytes(column: pa.Array) -> int:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
@@ -31,7 +31,7 @@ from spark_replication.core.replica.read_start import start_of
 from spark_replication.errors import CorruptLog, OffsetOutOfRange, StorageFailed
 from spark_replication.model import Offset, Start
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import are_versions, check_data, filled, projected, schema_from_bytes
+from spark_replication.storage.batches import are_versions, check_data, in_pieces, projected, schema_from_bytes
 from spark_replication.storage.broker_directory import IDENTITY_FILE
 from spark_replication.storage.files import Files, LocalFiles
 from spark_replication.storage.high_watermarks import read_high_watermarks
@@ -310,18 +310,17 @@ class StoredLog:
                 newest = self._last(bases).schema
             wanted = projected(newest, columns) if newest is not None else None
             for segment in self._segments(bases, offset):
-                choose = None
+                choose: Choice = _alone
                 if newest is not None and segment.end > segment.base:
                     choose = _choice(segment, newest, wanted)
                 for records, batches in segment.runs(offset, end, verify=verify):
                     for base, last, epoch, timestamp_ms, stored in zip(*_columns(records), batches, strict=True):
-                        batch = stored if choose is None else choose(stored)
-                        first, beyond = offset, last + 1
-                        if base < first or beyond > end:
-                            beyond = min(beyond, end)
-                            batch = batch.slice(first - base, beyond - first)
-                        offset = beyond
-                        yield first, epoch, timestamp_ms, batch
+                        first, beyond = offset, min(last + 1, end)
+                        if base < first or beyond <= last:
+                            stored = stored.slice(first - base, beyond - first)  # noqa: PLW2901
+                        for batch in choose(stored):
+                            first, offset = offset, offset + batch.num_rows
+                            yield first, epoch, timestamp_ms, batch
                 if offset >= end:
                     return
                 segment.check_whole()
@@ -379,16 +378,23 @@ def _columns(records: LogSlice) -> Iterator[list[int]]:
     return (entries[name].tolist() for name in ("base_offset", "last_offset", "leader_epoch", "timestamp_ms"))
 
 
-def _choice(segment: StoredSegment, newest: pa.Schema, wanted: pa.Schema) -> Callable[[pa.RecordBatch], pa.RecordBatch]:
-    """A function that makes of the segment's batches what is wanted of the newest version, with nulls for columns that
-    came later."""
+#: Makes of a stored batch what is shown of it, in pieces.
+Choice = Callable[[pa.RecordBatch], Iterable[pa.RecordBatch]]
+
+
+def _alone(batch: pa.RecordBatch) -> Iterable[pa.RecordBatch]:
+    return (batch,)
+
+
+def _choice(segment: StoredSegment, newest: pa.Schema, wanted: pa.Schema) -> Choice:
+    """What is wanted of the newest version, with nulls for columns that came later than this segment."""
     stored = segment.schema
     if not are_versions(stored, newest):
         raise CorruptLog(f"segment {segment.base:020}: its schema is no earlier version of the newest one")
     places = [newest.get_field_index(name) for name in wanted.names]
     if max(places, default=-1) < len(stored):
-        return lambda batch: batch.select(places)
-    return lambda batch: filled(batch, places, wanted)
+        return lambda batch: (batch.select(places),)
+    return lambda batch: in_pieces(batch, places, wanted)
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import pyarrow as pa
 
@@ -28,7 +28,7 @@ from spark_replication.messages.envelope import to_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice
-from spark_replication.storage.batches import are_versions, batches_of, filled, projected, segment_schema
+from spark_replication.storage.batches import are_versions, batches_of, in_pieces, projected, segment_schema
 from spark_replication.storage.index import NO_TIMESTAMP
 from spark_replication.transport.actions import told_to_client
 from spark_replication.transport.limits import LOOK_S, Room
@@ -156,36 +156,43 @@ class ReadStream:
         )
         return nothing, to_json(position)
 
-    def _deliver(self, records: LogSlice, offset: Offset, high_watermark: Offset) -> list[BatchWithMetadata]:
-        """Delivers all of a slice in one step. Flight asks for each batch on a thread that is new to Python every time.
-        The first call of a function takes 25 µs there: more than everything else about a small batch."""
-        delivered: list[BatchWithMetadata] = []
-        rows = 0
-        to, columns = self._ticket.to, self._ticket.columns
+    def _deliver(self, records: LogSlice, offset: Offset, high_watermark: Offset) -> Iterable[BatchWithMetadata]:
+        """Delivers all of a slice in one step, unless its batches lack columns. Flight asks for each batch on a thread
+        that is new to Python every time. The first call of a function takes 25 µs there: more than everything else
+        about a small batch."""
         if records.schema != self._head:
             self._enter_segment(bytes(records.schema))
+        shown = self._shown(records, offset, high_watermark)
+        return [*shown] if self._is_of_topic_schema else shown
+
+    def _shown(self, records: LogSlice, offset: Offset, high_watermark: Offset) -> Iterator[BatchWithMetadata]:
+        to, columns = self._ticket.to, self._ticket.columns
+        batches = rows = 0
         for entry, stored in batches_of(records):
             first = max(offset, entry.base_offset)
             beyond = entry.last_offset + 1 if to is None else min(to, entry.last_offset + 1)
             if first >= beyond:
                 break
+            wanted = stored
+            if beyond - first < stored.num_rows:
+                wanted = stored.slice(first - entry.base_offset, beyond - first)
             if not self._is_of_topic_schema:
-                batch = filled(stored, self._places, self.schema)
+                pieces: Iterable[pa.RecordBatch] = in_pieces(wanted, self._places, self.schema)
             else:
-                batch = stored if columns is None else stored.select(self._places)
-            if beyond - first < batch.num_rows:
-                batch = batch.slice(first - entry.base_offset, beyond - first)
-            self._offset = beyond
-            position = BatchPosition(
-                base_offset=first,
-                leader_epoch=entry.leader_epoch,
-                timestamp=entry.timestamp_ms,
-                high_watermark=high_watermark,
-            )
-            delivered.append((batch, to_json(position)))
-            rows += batch.num_rows
-        self._traffic.moved(batches=len(delivered), records=rows, count_bytes=len(records.data))
-        return delivered
+                pieces = (wanted if columns is None else wanted.select(self._places),)
+            for batch in pieces:
+                position = BatchPosition(
+                    base_offset=first,
+                    leader_epoch=entry.leader_epoch,
+                    timestamp=entry.timestamp_ms,
+                    high_watermark=high_watermark,
+                )
+                first += batch.num_rows
+                self._offset = first
+                batches += 1
+                rows += batch.num_rows
+                yield batch, to_json(position)
+        self._traffic.moved(batches=batches, records=rows, count_bytes=len(records.data))
 
     def _enter_segment(self, head: bytes) -> None:
         schema = segment_schema(head)

@@ -15,6 +15,7 @@ import spark_replication as sr
 from spark_replication.client.log_batch import LogBatch
 from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.errors import CorruptLog, CorruptState, InvalidRequest, OffsetOutOfRange, StorageFailed
+from spark_replication.storage import batches
 from spark_replication.storage.batches import TopicSchema, prepare
 from spark_replication.storage.partition_log import PartitionLog
 from spark_replication.storage.stored_log import StoredSegment
@@ -211,6 +212,18 @@ def test_batches_have_their_segments_schema_and_nulls_for_what_came_later_if_it_
         {"late": [None, None], "row": [0, 1]},
         {"late": [7, 8], "row": [2, 3]},
     ]
+
+
+def test_what_would_take_much_comes_in_pieces_each_at_its_offset(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log_of_two_schemas(
+        folder, pa.record_batch([*rows(2, 2).columns, pa.array([7, 8], pa.int8())], schema=WIDER), WIDENED
+    )
+    monkeypatch.setattr(batches, "PIECE_BYTES_MAX", 1)
+    found = [*sr.LocalReader(folder).read(columns=["late", "row"])]
+    assert [(each.base_offset, each.last_offset) for each in found] == [(0, 0), (1, 1), (2, 3)]
+    assert [row for each in found for row in each.batch.column("row").to_pylist()] == [0, 1, 2, 3]
+    found = [*sr.LocalReader(folder).read(start=1, columns=["late", "row"])]
+    assert [(each.base_offset, each.last_offset) for each in found] == [(1, 1), (2, 3)]
 
 
 def log_of_two_schemas(folder: Path, batch: pa.RecordBatch, topic: TopicSchema) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import threading
 from collections.abc import Generator, Iterator
@@ -22,6 +23,9 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.records import BatchMetadata
+from spark_replication.model import TopicConfig
+from spark_replication.storage import batches
+from spark_replication.storage.batches import schema_to_bytes
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, StoredBatch
 
 WAIT_S = 20.0
@@ -239,6 +243,20 @@ def test_where_it_begins_is_found_out_once(cluster: FakeCluster, reader: Reader)
     cluster.before_beginning, cluster.before_read = before_beginning, before_read
     assert numbers(list(reader.read("orders", start_time=2_000))) == list(range(3, 9))
     assert len(beginnings) == 2
+
+
+def test_what_would_take_much_comes_in_pieces_each_at_its_offset(
+    cluster: FakeCluster, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(cluster, 2)
+    wider = SCHEMA.append(pa.field("late", pa.int64()))
+    text = base64.b64encode(schema_to_bytes(wider)).decode()
+    cluster.topics["orders"] = TopicConfig(schema=text, earlier_columns=(1,))
+    monkeypatch.setattr(batches, "PIECE_BYTES_MAX", 1)
+    found = [*reader.read("orders", start=1)]
+    check_contiguous(found)
+    assert [each.base_offset for each in found] == [1, 2, 3, 4, 5]
+    assert {each.batch.schema for each in found} == {wider}
 
 
 def test_from_the_latest_on_nothing_that_comes_is_missed(cluster: FakeCluster) -> None:

@@ -16,11 +16,13 @@ from spark_replication.core.controller.widening import SchemaChange
 from spark_replication.errors import CorruptLog, CorruptState, InvalidSchema, SchemaMismatch, UnknownSchemaVersion
 from spark_replication.model import TopicConfig
 from spark_replication.ports import PreparedBatch
+from spark_replication.storage import batches
 from spark_replication.storage.batches import (
     TopicSchema,
     are_versions,
     filled,
     in_a_version,
+    in_pieces,
     prepare,
     schema_change,
     schema_to_bytes,
@@ -110,6 +112,62 @@ def test_a_batch_of_any_version_is_stored_in_the_newest(width: int) -> None:
     assert shown.columns[:width] == batch.columns
     assert [column.null_count for column in shown.columns[width:]] == [2] * (4 - width)
     assert in_a_version(batch, THREE) is batch, "and a client sends it as it is"
+
+
+def test_what_a_batch_lacks_comes_in_pieces_if_it_would_take_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    batch = pa.RecordBatch.from_arrays([pa.array(range(10)), pa.array(["a"] * 10)], schema=pa.schema([ID, NAME]))
+    whole = filled(batch, range(4), THREE.newest)
+    assert [*in_pieces(batch, range(4), THREE.newest)] == [whole]
+    monkeypatch.setattr(batches, "PIECE_BYTES_MAX", 3 * sum(THREE.null_bytes[2:]))
+    found = [*in_pieces(batch, range(4), THREE.newest)]
+    assert [piece.num_rows for piece in found] == [3, 3, 3, 1]
+    assert pa.Table.from_batches(found).combine_chunks().to_batches() == [whole]
+    assert [piece.num_rows for piece in in_pieces(batch, range(2), pa.schema([ID, NAME]))] == [10], "it lacks nothing"
+    monkeypatch.setattr(batches, "PIECE_BYTES_MAX", 0)
+    assert [piece.num_rows for piece in in_pieces(batch, range(4), THREE.newest)] == [1] * 10
+
+
+NUMBERS = pa.list_(pa.int64(), 1_000)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.int8(),
+        pa.string(),
+        pa.large_list(pa.int8()),
+        pa.map_(pa.string(), pa.int64()),
+        pa.binary(77),
+        pa.decimal128(30, 2),
+        NUMBERS,
+        pa.list_(NUMBERS, 3),
+        pa.struct([("a", pa.binary(9)), ("b", NUMBERS)]),
+        pa.dictionary(pa.int16(), pa.string()),
+        pa.null(),
+    ],
+    ids=str,
+)
+def test_what_a_null_takes_is_counted_without_making_one(kind: pa.DataType) -> None:
+    counted = TopicSchema(pa.schema([("column", kind)])).null_bytes[0]
+    assert counted == pytest.approx(pa.nulls(64_000, kind).nbytes / 64_000, rel=0.2, abs=0.2)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pa.list_(pa.int64(), 10**9),
+        pa.binary(1 << 27),
+        pa.list_(NUMBERS, 10**6),
+        pa.struct([("a", pa.binary(1 << 27))]),
+    ],
+)
+def test_a_row_without_a_value_takes_no_more_than_a_batch_may(kind: pa.DataType) -> None:
+    wide = text(ID, pa.field("wide", kind))
+    TopicSchema(pa.schema([ID, pa.field("wide", kind)]))  # nothing of it is made
+    with pytest.raises(InvalidSchema, match=r"a row without any value takes \d+ bytes, 16777216 at most: use lists"):
+        schema_change(wide, wide)
+    with pytest.raises(InvalidSchema, match="a row without any value"):
+        schema_change(text(ID), wide)
 
 
 def test_dictionaries_of_an_earlier_version_are_decoded_as_ever() -> None:

@@ -16,6 +16,7 @@ from spark_replication.messages.envelope import from_json
 from spark_replication.messages.records import BatchPosition, ReadTicket
 from spark_replication.model import TopicPartition
 from spark_replication.ports import PreparedBatch
+from spark_replication.storage import batches
 from spark_replication.storage.batches import TopicSchema, prepare
 from spark_replication.transport.limits import Room
 from spark_replication.transport.meter import Traffic
@@ -80,6 +81,18 @@ def row(number: int, *names: str) -> dict[str, Any]:
 
 def test_earlier_batches_have_nulls_in_the_columns_that_came_later(partition: Partition) -> None:
     assert read(partition, WIDER) == [row(number, "row", "text", "late") for number in range(8)]
+
+
+@pytest.mark.parametrize("columns", [None, ("late",), ("text", "late")])
+def test_what_would_take_much_comes_in_pieces_each_at_its_offset(
+    partition: Partition, monkeypatch: pytest.MonkeyPatch, columns: tuple[str, ...] | None
+) -> None:
+    monkeypatch.setattr(batches, "PIECE_BYTES_MAX", 1)
+    stream = begun(partition, WIDER, ReadTicket(topic="orders", partition=0, columns=columns))
+    assert [batch.num_rows for batch, _ in stream.batches()] == [1, 1, 1, 1, 2, 2]
+    for start, to in ((0, None), (1, 3), (3, 7)):
+        expected = [row(number, *(columns or WIDER.names)) for number in range(start, to or 8)]
+        assert read(partition, WIDER, from_offset=start, to=to, columns=columns) == expected
 
 
 def test_later_batches_are_shown_without_the_columns_that_a_stream_began_without(partition: Partition) -> None:
