@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_replication.config import SecurityMode
 from spark_replication.errors import InvalidConfig, ReplicationError, StartFailed, error_of_text
-from spark_replication.process.loopback import is_loopback
 from spark_replication.spark.guardian_task import Posting, guard
 from spark_replication.spark.jvm import Jvm, context_of, jvm_errors
+from spark_replication.spark.session import makes_own_secret
 
 if TYPE_CHECKING:
     from pyspark import RDD
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 STOPPED = "Spark's context has been stopped"
 MASTER_LOOK_S = 10.0  # the question may wait for minutes for a Master that is away
-BEYOND_LOOPBACK = "0.0.0.0"  # the address that is assumed of a process that cannot be asked
 GUARDIANS_MAX = 10_000  # of one submission
 
 
@@ -33,19 +32,18 @@ def check_session(
     brokers: int,
     security_mode: SecurityMode,
     authenticates: bool,
-    is_on_loopback: bool,
 ) -> None:
     """Raise InvalidConfig, which names the setting, if a fleet would fail later, or if Spark would open a door that
     security.mode closes.
 
-    Without spark.authenticate, whoever reaches the ports of a driver or an executor can run code there, and read the
-    token. With `is_on_loopback`, only this host reaches those ports."""
-    if security_mode != "none" and not authenticates and not is_on_loopback:
+    Without spark.authenticate, whoever reaches the ports of a driver or an executor, as each user of its host does, can
+    run code there, and read the token."""
+    if security_mode != "none" and not authenticates:
         advice = (
-            "start Spark with SPARK_LOCAL_IP=127.0.0.1 in its environment, or set spark.authenticate=true"
-            if master.startswith("local")
+            "set spark.authenticate=true: Spark makes the secret itself"
+            if makes_own_secret(master)
             else "set spark.authenticate=true and spark.authenticate.secret for the application, and for a standalone "
-            "cluster's Master and Workers (YARN makes the secret itself)"
+            "cluster's Master and Workers"
         )
         raise InvalidConfig(
             f"security.mode is {security_mode}, and spark.authenticate is false, so that whoever reaches Spark's ports "
@@ -89,7 +87,6 @@ class BarrierJobs:
         set_as = self._context.getConf().get
         check_session(
             str(self._context.master),
-            is_on_loopback=self._is_on_loopback(),
             dynamic_allocation=is_true(set_as("spark.dynamicAllocation.enabled", "false")),
             slots=self.slots(),
             brokers=brokers,
@@ -101,23 +98,6 @@ class BarrierJobs:
     def driver_host(self) -> str:
         """The host by which executors know the driver."""
         return str(self._context.getConf().get("spark.driver.host", "localhost"))
-
-    def _is_on_loopback(self) -> bool:
-        """Whether only this host reaches Spark's ports. A local master starts no process on another host, but by
-        default it listens on this host's network address. Driver and executor in one process listen at
-        spark.driver.bindAddress, the executors of local-cluster at what Spark takes for this host's address."""
-        master = str(self._context.master)
-        if not master.startswith("local"):
-            return False
-        hosts = [str(self._context.getConf().get("spark.driver.bindAddress", self.driver_host))]
-        if master.startswith("local-cluster"):
-            hosts.append(self._jvm.answer(self._spark_host, BEYOND_LOOPBACK))
-        return all(is_loopback(host) for host in hosts)
-
-    def _spark_host(self) -> str:
-        jvm = self._context._jvm
-        assert jvm is not None
-        return str(jvm.org.apache.spark.util.Utils.localHostName())
 
     def why_gone(self) -> str:
         """Why this session can run nothing any more; empty if it can."""

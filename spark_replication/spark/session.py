@@ -134,11 +134,17 @@ def _driver_settings(options: str) -> dict[str, str]:
 
 
 def _local_settings(master: str) -> dict[str, str]:
-    """The settings of a local master: on loopback, since everything is on this host. Executors elsewhere could not
-    reach the driver there."""
+    """The settings of a local master: on loopback, since everything is on this host, and closed to its other users.
+    Executors elsewhere could not reach the driver there."""
     if not master.startswith("local"):
         return {}
-    return {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+    on_loopback = {"spark.driver.bindAddress": LOOPBACK, "spark.driver.host": LOOPBACK}
+    return {**on_loopback, "spark.authenticate": "true"} if makes_own_secret(master) else on_loopback
+
+
+def makes_own_secret(master: str) -> bool:
+    """Whether Spark itself makes the secret of spark.authenticate. Otherwise somebody has to."""
+    return master in ("yarn", "local") or master.startswith("local[")
 
 
 def submitted_master() -> str | None:

@@ -426,25 +426,24 @@ def test_a_session_that_cannot_run_a_fleet_is_refused(
             brokers=3,
             security_mode="none",
             authenticates=False,
-            is_on_loopback=False,
         )
 
 
 @pytest.mark.parametrize(
-    ("master", "security_mode", "authenticates", "is_on_loopback", "refused"),
+    ("master", "security_mode", "authenticates", "refused"),
     [
-        ("spark://127.0.0.1:7077", "token", False, False, "and for a standalone cluster's Master and Workers"),
-        ("yarn", "tls", False, False, "set spark.authenticate=true and spark.authenticate.secret"),
-        ("yarn", "tls", True, False, None),
-        ("yarn", "none", False, False, None),
-        ("local[4]", "token", False, True, None),
-        ("local[4]", "token", True, False, None),
-        ("local[4]", "token", False, False, "start Spark with SPARK_LOCAL_IP=127.0.0.1"),
-        ("local[4]", "none", False, False, None),
+        ("spark://127.0.0.1:7077", "token", False, "and for a standalone cluster's Master and Workers"),
+        ("local-cluster[4,1,1024]", "token", False, "set spark.authenticate=true and spark.authenticate.secret"),
+        ("yarn", "tls", False, "set spark.authenticate=true: Spark makes the secret itself"),
+        ("yarn", "tls", True, None),
+        ("yarn", "none", False, None),
+        ("local[4]", "token", True, None),
+        ("local[4]", "token", False, "set spark.authenticate=true: Spark makes the secret itself"),
+        ("local[4]", "none", False, None),
     ],
 )
 def test_a_secured_cluster_wants_a_spark_whose_ports_are_closed_to_strangers(
-    master: str, security_mode: SecurityMode, refused: str | None, *, authenticates: bool, is_on_loopback: bool
+    master: str, security_mode: SecurityMode, refused: str | None, *, authenticates: bool
 ) -> None:
     with nullcontext() if refused is None else pytest.raises(InvalidConfig, match=refused):
         check_session(
@@ -454,5 +453,4 @@ def test_a_secured_cluster_wants_a_spark_whose_ports_are_closed_to_strangers(
             brokers=3,
             security_mode=security_mode,
             authenticates=authenticates,
-            is_on_loopback=is_on_loopback,
         )
