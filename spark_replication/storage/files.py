@@ -9,13 +9,17 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from spark_replication.ports import StoredBytes
 from spark_replication.storage.index import Buffer
 from spark_replication.storage.reserve import Reserve, with_reserve
 
 WARM_BYTES = 256 << 10  # what `warm` reads at a time
+
+_NO_DESCRIPTOR = frozenset({errno.EMFILE, errno.ENFILE})
+
+Opened = TypeVar("Opened")
 
 
 class Files(Protocol):
@@ -104,7 +108,7 @@ class LocalFiles:
     thousand logs need no more descriptors than a few hundred do.
 
     A descriptor is closed once no call uses it: a thread that opens one file never closes another thread's in the midst
-    of its write.
+    of its write. Those that are open are also what a process has left that has no other descriptor.
     """
 
     def __init__(self, *, open_files_max: int, reserve: Path | None = None) -> None:
@@ -124,7 +128,7 @@ class LocalFiles:
         return StoredRange(path, self._used(path), length, position)
 
     def read_whole(self, path: Path) -> bytes:
-        return path.read_bytes()
+        return self._with_descriptor(path.read_bytes)
 
     def size(self, path: Path) -> int | None:
         try:
@@ -133,7 +137,7 @@ class LocalFiles:
             return None
 
     def create(self, path: Path, data: Buffer) -> None:
-        created = _Descriptor(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644))
+        created = self._descriptor(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         _write_rest(created.number, data, 0, 0)
 
     def write(self, path: Path, data: Buffer, position: int) -> None:
@@ -148,7 +152,7 @@ class LocalFiles:
 
     def sync(self, path: Path) -> None:
         # Not kept in _open: during the sync the file may be removed, and made anew under its name.
-        used = self._open.get(path) or _Descriptor(os.open(path, os.O_RDONLY | os.O_CLOEXEC))
+        used = self._open.get(path) or self._descriptor(path, os.O_RDONLY)
         os.fdatasync(used.number)
 
     def replace(self, path: Path, target: Path) -> None:
@@ -165,11 +169,11 @@ class LocalFiles:
             self._open.pop(path, None)
 
     def file_names(self, folder: Path) -> list[str]:
-        with os.scandir(folder) as entries:
+        with self._with_descriptor(lambda: os.scandir(folder)) as entries:
             return [entry.name for entry in entries if not entry.is_dir()]
 
     def folder_names(self, folder: Path) -> list[str]:
-        with os.scandir(folder) as entries:
+        with self._with_descriptor(lambda: os.scandir(folder)) as entries:
             return [entry.name for entry in entries if entry.is_dir()]
 
     def make_folder(self, folder: Path) -> None:
@@ -184,7 +188,7 @@ class LocalFiles:
         shutil.rmtree(folder)
 
     def sync_folder(self, folder: Path) -> None:
-        opened = _Descriptor(os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+        opened = self._descriptor(folder, os.O_RDONLY | os.O_DIRECTORY)
         os.fsync(opened.number)
 
     def with_reserve(self, change: Callable[[], None]) -> None:
@@ -207,12 +211,32 @@ class LocalFiles:
         return used
 
     def _opened(self, path: Path) -> _Descriptor:
-        opened = _Descriptor(os.open(path, os.O_RDWR | os.O_CLOEXEC))
+        opened = self._descriptor(path, os.O_RDWR)
         with self._changing:
             self._open[path] = opened
             while len(self._open) > self._open_files_max:
                 self._make_room()
         return opened
+
+    def _descriptor(self, path: Path, flags: int) -> _Descriptor:
+        return _Descriptor(self._with_descriptor(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644)))
+
+    def _with_descriptor(self, opens: Callable[[], Opened]) -> Opened:
+        """What this opens. While the process has no descriptor left, because of connections say, an open file gives
+        way: that is no failure of the disk."""
+        while True:
+            try:
+                return opens()
+            except OSError as error:
+                if error.errno not in _NO_DESCRIPTOR or not self._give_way():
+                    raise
+
+    def _give_way(self) -> bool:
+        with self._changing:
+            if not self._open:
+                return False
+            del self._open[next(iter(self._open))]
+            return True
 
     def _make_room(self) -> None:
         """Ask the first file to give way. One that was used since it was last asked goes to the end instead: so the

@@ -40,9 +40,10 @@ from spark_replication.transport.expiry import Expiry
 from spark_replication.transport.flight_client import NOT_CONNECTED, KnownClient, is_tls_failure
 from spark_replication.transport.meter import CALL, UNKNOWN, Meter
 from spark_replication.transport.rights import Rights
+from spark_replication.transport.strangers import Strangers
 from spark_replication.transport.tickets import Tickets
 
-CERTIFICATE_LOOK_S = 1.0
+LOOK_S = 0.25  # at connections, and whether the certificate was replaced
 BEGIN_AGAIN_S = 0.01
 
 log = logging.getLogger(__name__)
@@ -135,10 +136,10 @@ class ActionServer:
         self._stopped = threading.Event()
         self._changing = threading.Lock()
         self._tls = security.tls
+        self._strangers = Strangers()
         self._serving = self._begun(port)
         self.port: int = self._serving.port
-        if self._tls is not None:
-            threading.Thread(target=self._watch_certificate, name="certificate-watch", daemon=True).start()
+        threading.Thread(target=self._watch, name="flight-watch", daemon=True).start()
 
     def _begun(self, port: int) -> _Serving:
         security, meter = self._rights.security, self.meter
@@ -149,14 +150,16 @@ class ActionServer:
         except (flight.FlightError, pa.ArrowException, OSError) as error:
             raise StartFailed(f"no Flight server on {self._host}:{port}: {error}. Is the port in use?") from error
 
-    def _watch_certificate(self) -> None:
+    def _watch(self) -> None:
         expiry = Expiry()
-        while not self._stopped.wait(CERTIFICATE_LOOK_S):
+        while not self._stopped.wait(LOOK_S):
+            self._strangers.look(self.port)
             tls = self._rights.security.tls
             if tls is not self._tls and tls is not None:
                 self._tls = tls
                 self._begin_again()
             expiry.look(tls)
+        self._strangers.close()
 
     def _begin_again(self) -> None:
         """Serve with the certificate of now."""
@@ -204,6 +207,7 @@ class ActionServer:
             error = unproven(NO_TOKEN)
             self.meter.refused(CALL, error.code)
             raise flight.FlightUnauthenticatedError(str(error))
+        self._strangers.known(context.peer())
         return caller
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:

@@ -182,3 +182,44 @@ print(400 < len(list(Path("/proc/self/fd").iterdir())) < 600)
         [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
     )
     assert (ran.stdout, ran.stderr) == ("True\n", "")
+
+
+def test_without_a_descriptor_left_open_files_give_way(tmp_path: Path) -> None:
+    script = """
+import errno, os, resource, sys
+from pathlib import Path
+from spark_replication.storage.files import LocalFiles
+folder = Path(sys.argv[1])
+files = LocalFiles(open_files_max=100)
+paths = [folder / str(number) for number in range(40)]
+for path in paths:
+    files.create(path, b"content of " + path.name.encode())
+    files.read(path, 1, 0)
+resource.setrlimit(resource.RLIMIT_NOFILE, (128, 128))
+taken = []
+try:
+    while True:
+        taken.append(os.open(os.devnull, os.O_RDONLY))
+except OSError as error:
+    assert error.errno == errno.EMFILE
+for _ in range(2):
+    files.create(folder / "new", b"new")
+    files.write(folder / "new", b"N", 0)
+    files.sync(folder / "new")
+    files.sync_folder(folder)
+    assert files.read_whole(folder / "new") == b"New"
+    assert len(files.file_names(folder)) == 41 and not files.folder_names(folder)
+    assert all(files.read(path, 99, 11) == path.name.encode() for path in paths)
+for path in paths:
+    files.release(path)
+files.release(folder / "new")
+taken += [os.open(os.devnull, os.O_RDONLY) for _ in range(128 - len(os.listdir("/proc/self/fd")) + 1)]
+try:
+    files.read(paths[0], 1, 0)
+except OSError as error:
+    print(error.errno == errno.EMFILE)
+"""
+    ran = subprocess.run(
+        [sys.executable, "-c", script, str(tmp_path)], capture_output=True, text=True, timeout=100, check=False
+    )
+    assert (ran.stdout, ran.stderr) == ("True\n", "")

@@ -82,7 +82,7 @@ class Served:
 
 @pytest.fixture
 def served(tmp_path: Path, authorities: tuple[Authority, Authority], monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    monkeypatch.setattr(actions, "CERTIFICATE_LOOK_S", 0.05)
+    monkeypatch.setattr(actions, "LOOK_S", 0.05)
     party = Party(tmp_path, "server", authorities[0])
     one_sided = {**party.settings, "security.tls.mutual": False}
     found = Served(security_of(one_sided, token_settings(tmp_path), {"security.mode": "tls"}))

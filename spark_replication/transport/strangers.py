@@ -1,0 +1,134 @@
+"""Connections to a Flight server over which nobody has made a call: they are hung up once descriptors run out.
+
+gRPC takes every connection, and pyarrow's servers neither bound nor name them. So the process looks at its own sockets.
+
+Rules:
+- While there are enough descriptors, strangers may stay: a client that has connected is one until its first call.
+- Whoever has made a call that was let in stays, whatever there are.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+import socket
+import threading
+import time
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+RESERVE_MAX = 4_096  # descriptors that strangers leave to others; of few, a quarter
+KNOWN_MAX = 100_000
+QUIET_S = 10.0  # between two lines in the log
+
+log = logging.getLogger(__name__)
+
+_FOUR_IN_SIX = "::ffff:"  # how a socket for both names an address of version 4
+
+
+class Strangers:
+    """Thread-safe; one thread calls `look`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        #: Peers that have made a call, as gRPC names them, the earliest first.
+        self._known: dict[str, None] = {}
+        self._spare = _spare()  # without descriptors a look needs one
+        self._untold = 0
+        self._quiet_until_s = 0.0
+
+    def known(self, peer: str) -> None:
+        """It has made a call that was let in."""
+        if peer not in self._known:
+            with self._lock:
+                self._known[peer] = None
+                if len(self._known) > KNOWN_MAX:
+                    del self._known[next(iter(self._known))]
+
+    def look(self, port: int) -> None:
+        """Hangs up on strangers at this port, if descriptors run out."""
+        if are_scarce():
+            self._give_spare()
+            self._tell(self._hang_up(port), port)
+        if self._spare is None:
+            self._spare = _spare()
+
+    def close(self) -> None:
+        self._give_spare()
+
+    def _hang_up(self, port: int) -> int:
+        hung_up = 0
+        there = set()
+        for number in _descriptors():
+            connection = _connection(number)
+            if connection is None:
+                continue
+            with connection, suppress(OSError):  # it is no connection, or ends by itself
+                peer = _named(*connection.getpeername()[:2])
+                if connection.getsockname()[1] != port:
+                    continue
+                if peer in self._known:
+                    there.add(peer)
+                else:
+                    connection.shutdown(socket.SHUT_RDWR)
+                    hung_up += 1
+        with self._lock:  # the port of one that is gone may be a stranger's next
+            self._known = {peer: None for peer in self._known if peer in there}
+        return hung_up
+
+    def _tell(self, hung_up: int, port: int) -> None:
+        self._untold += hung_up
+        now_s = time.monotonic()
+        if self._untold and now_s >= self._quiet_until_s:
+            self._quiet_until_s = now_s + QUIET_S
+            log.warning("descriptors run out: hung up on %d strangers at port %d", self._untold, port)
+            self._untold = 0
+
+    def _give_spare(self) -> None:
+        if self._spare is not None:
+            os.close(self._spare)
+            self._spare = None
+
+
+def are_scarce() -> bool:
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = _spare()
+    if probe is None:
+        return True
+    os.close(probe)  # the lowest that was free: all below it are used
+    return limit != resource.RLIM_INFINITY and probe >= limit - min(limit // 4, RESERVE_MAX)
+
+
+def _spare() -> int | None:
+    try:
+        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _descriptors() -> list[int]:
+    try:
+        return [int(entry.name) for entry in Path("/proc/self/fd").iterdir()]
+    except OSError:  # there is no such directory, or no descriptor to look into it
+        return []
+
+
+def _named(host: str, port: int) -> str:
+    """As gRPC names a peer."""
+    host = host.removeprefix(_FOUR_IN_SIX)
+    return f"ipv6:{quote(f'[{host}]', safe=':')}:{port}" if ":" in host else f"ipv4:{host}:{port}"
+
+
+def _connection(number: int) -> socket.socket | None:
+    """Another descriptor of the same socket: it is that one still, if the first is closed and its number given anew."""
+    try:
+        another = os.dup(number)
+    except OSError:  # it is closed
+        return None
+    try:
+        return socket.socket(fileno=another)
+    except OSError:  # it is no socket
+        os.close(another)
+        return None

@@ -1,0 +1,108 @@
+"""Who is hung up while descriptors run out, and who is not. In this process, whose limit is lowered for a moment."""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from pyarrow import flight
+
+from spark_replication.messages.actions import INIT_PRODUCER
+from spark_replication.messages.records import InitProducer, ProducerId
+from spark_replication.transport import actions, strangers
+from spark_replication.transport.actions import ActionServer, call, handled
+from spark_replication.transport.rights import Rights
+from spark_replication.transport.security import NO_SECURITY
+from spark_replication.transport.strangers import Strangers, are_scarce
+from tests.unit.transport.replicas import TIMEOUT_S, eventually
+
+TIMEOUT_MS = 10_000
+
+
+@contextmanager
+def few_descriptors(*, more: int = 0) -> Iterator[None]:
+    """So few that they are scarce, unless there are `more`."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    probe = os.open(os.devnull, os.O_RDONLY)
+    os.close(probe)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + 4 + more, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch) -> Iterator[ActionServer]:
+    monkeypatch.setattr(actions, "LOOK_S", 0.02)
+    found = ActionServer(
+        "127.0.0.1",
+        [handled(INIT_PRODUCER, lambda _: ProducerId(producer=1, epoch=0))],
+        rights=Rights(NO_SECURITY),
+    )
+    yield found
+    found.stop(TIMEOUT_S)
+
+
+def connected(server: ActionServer) -> socket.socket:
+    return socket.create_connection(("127.0.0.1", server.port), timeout=TIMEOUT_S)
+
+
+def is_hung_up(connection: socket.socket) -> bool:
+    """gRPC says something first to whoever connects."""
+    connection.setblocking(False)
+    with suppress(BlockingIOError):
+        while connection.recv(1 << 16):
+            continue
+        return True
+    return False
+
+
+def test_who_has_made_a_call_stays_and_who_has_not_is_hung_up(server: ActionServer) -> None:
+    client = NO_SECURITY.client(f"127.0.0.1:{server.port}")
+    call(client, INIT_PRODUCER, InitProducer(), TIMEOUT_MS)
+    with socket.create_server(("127.0.0.1", 0)) as other, connected(server) as stranger:
+        mine = socket.create_connection(other.getsockname())
+        theirs, _ = other.accept()
+        with mine, theirs:
+            with few_descriptors():
+                eventually(lambda: is_hung_up(stranger), "the stranger is hung up")
+                (known,) = server._strangers._known
+            assert not is_hung_up(mine)
+            assert not is_hung_up(theirs)
+    call(client, INIT_PRODUCER, InitProducer(), TIMEOUT_MS)
+    assert [*server._strangers._known] == [known], "over the same connection"
+
+
+def test_while_there_are_enough_everybody_stays(server: ActionServer) -> None:
+    with connected(server) as stranger, few_descriptors(more=200):
+        assert not are_scarce()
+        server._strangers.look(server.port)
+        assert not is_hung_up(stranger)
+
+
+def test_a_call_that_is_not_let_in_makes_nobody_known(server: ActionServer) -> None:
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as client, pytest.raises(flight.FlightError):
+        client.get_flight_info(flight.FlightDescriptor.for_path("orders"))
+    assert not server._strangers._known
+
+
+def test_those_who_are_known_are_kept_within_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strangers, "KNOWN_MAX", 3)
+    found = Strangers()
+    for number in range(10):
+        found.known(f"ipv4:127.0.0.1:{number}")
+    assert [*found._known] == [f"ipv4:127.0.0.1:{number}" for number in (7, 8, 9)]
+    found.close()
+
+
+@pytest.mark.parametrize(
+    ("host", "name"),
+    [("127.0.0.1", "ipv4:127.0.0.1:7"), ("::ffff:127.0.0.1", "ipv4:127.0.0.1:7"), ("::1", "ipv6:%5B::1%5D:7")],
+)
+def test_peers_have_grpcs_names(host: str, name: str) -> None:
+    assert strangers._named(host, 7) == name
