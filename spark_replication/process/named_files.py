@@ -12,8 +12,11 @@ BYTES_MAX = 1 << 20
 
 def read_named(setting: str, path: str, *, secret: bool = False) -> bytes:
     """The content of the file that `setting` names. Raises InvalidConfig, which names the setting, if the file cannot
-    be read, is empty, far too large or no file, or is `secret` and open to other users, its group aside."""
+    be read, is empty, far too large or no file, or is `secret` and open to other users, its group aside. Of a secret's
+    path the last part may be a link of ours or of root's. The folders before it are not looked at."""
     try:
+        if secret:
+            _require_no_strangers_link(f"{setting}={path}", os.lstat(path))
         with open(path, "rb", opener=_without_waiting) as file:
             found_stat = os.fstat(file.fileno())
             if not stat.S_ISREG(found_stat.st_mode):
@@ -35,8 +38,20 @@ def _without_waiting(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
+def _require_no_strangers_link(named: str, found: os.stat_result) -> None:
+    if stat.S_ISLNK(found.st_mode) and not _is_trusted(found):
+        raise InvalidConfig(
+            f"{named} is a link of user {found.st_uid}, who may point it elsewhere: name the file that it leads to"
+        )
+
+
 def _require_ours(named: str, found: os.stat_result) -> None:
     if found.st_mode & stat.S_IRWXO:
         raise InvalidConfig(f"{named} is open to every user of this host: chmod o-rwx {named.partition('=')[2]}")
-    if found.st_uid not in (0, os.geteuid()):
+    if not _is_trusted(found):
         raise InvalidConfig(f"{named} belongs to user {found.st_uid}, who may read and change it: make it your own")
+
+
+def _is_trusted(found: os.stat_result) -> bool:
+    """Whether its owner is the user of this process, or root."""
+    return found.st_uid in (0, os.geteuid())

@@ -61,6 +61,21 @@ def test_a_secret_of_another_user_is_not_trusted(tmp_path: Path, monkeypatch: py
     assert read_named("a.setting", str(file)) == b"secret", "a certificate is no secret"
 
 
+def test_a_link_of_another_user_leads_to_no_secret(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, link = tmp_path / "token", tmp_path / "link"
+    file.touch(mode=0o600)
+    file.write_text("secret")
+    link.symlink_to(file)
+    assert read_named("a.setting", str(link), secret=True) == b"secret", "our own link"
+    if os.geteuid() == 0:
+        os.lchown(link, ANOTHER, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
+    with pytest.raises(InvalidConfig, match=r"a\.setting=.*/link is a link of user \d+, who may point it elsewhere"):
+        read_named("a.setting", str(link), secret=True)
+    assert read_named("a.setting", str(link)) == b"secret", "a certificate is no secret"
+
+
 @pytest.mark.timeout(10)
 def test_what_is_no_file_is_refused_and_holds_nobody_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo", 0o600)
