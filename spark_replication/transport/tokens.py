@@ -16,6 +16,7 @@ from spark_replication.transport.token import Hello, Side, Token
 
 COMMENT = "#"  # begins a line that is none
 OF_A_NAME_MAX = 10  # each is tried with each proof
+CHARACTERS_MIN = 16  # who sees one proof can try shorter ones against it until one fits
 
 
 class Tokens:
@@ -90,7 +91,13 @@ def _parsed(lines: Iterable[str], name: str) -> tuple[Token, ...]:
             continue
         if len(words) > 2:
             raise InvalidConfig("a line is NAME TOKEN, or TOKEN alone, and one has more words")
-        found.append(Token(words[-1], words[0] if len(words) == 2 else name))
+        token = Token(words[-1], words[0] if len(words) == 2 else name)
+        if len(words[-1]) < CHARACTERS_MIN:
+            raise InvalidConfig(
+                f"the token of {token.name} has fewer than {CHARACTERS_MIN} characters, and can be guessed: make one "
+                'with python3 -c "import secrets; print(secrets.token_urlsafe(32))"'
+            )
+        found.append(token)
     if not found:
         raise InvalidConfig("the token is empty: put a long random text there")
     for each in {token.name for token in found}:

@@ -70,8 +70,8 @@ def tokens(directory: Path, **of: str) -> dict[str, Any]:
 def known(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Known]:
     directory = tmp_path_factory.mktemp(request.param)
     if request.param == "token":
-        serving = tokens(directory, **{name: f"secret-of-{name}" for name in PRINCIPALS})
-        settings = {name: tokens(directory, **{name: f"secret-of-{name}"}) for name in PRINCIPALS}
+        serving = tokens(directory, **{name: f"the-secret-of-{name}" for name in PRINCIPALS})
+        settings = {name: tokens(directory, **{name: f"the-secret-of-{name}"}) for name in PRINCIPALS}
     else:
         ours = Authority(directory)
         serving = {**tls_settings(ours, ours.issue("server"), mutual=True)}

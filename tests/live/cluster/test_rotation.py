@@ -92,7 +92,7 @@ def test_tokens_are_replaced(tmp_path: Path) -> None:
     files = {name: tmp_path / name for name in ("served", "client", "leaver", "brokers")}
     for file in files.values():
         file.touch(mode=0o600)
-        file.write_text("alice old\n" if file.name != "brokers" else "old-secret-of-brokers\n")
+        file.write_text("alice old-secret-of-alice\n" if file.name != "brokers" else "old-secret-of-brokers\n")
 
     def of(name: str) -> dict[str, Any]:
         return {"security.mode": "token", "security.token.file": str(files[name])}
@@ -102,9 +102,9 @@ def test_tokens_are_replaced(tmp_path: Path) -> None:
         with sr.Producer(cluster.bootstrap, security=of("leaver")) as leaving:
             leaving.send("orders", BATCH).result(DEADLINE_S)
             for name, content in (
-                ("served", "alice old\nalice new\n"),
-                ("client", "alice new\n"),
-                ("served", "alice new\n"),
+                ("served", "alice old-secret-of-alice\nalice new-secret-of-alice\n"),
+                ("client", "alice new-secret-of-alice\n"),
+                ("served", "alice new-secret-of-alice\n"),
                 ("brokers", "old-secret-of-brokers\nnew-secret-of-brokers\n"),
                 ("brokers", "new-secret-of-brokers\nold-secret-of-brokers\n"),
                 ("brokers", "new-secret-of-brokers\n"),

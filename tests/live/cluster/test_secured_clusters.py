@@ -92,7 +92,7 @@ class Secured:
 def with_token(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
     directory = tmp_path_factory.mktemp("token")
     settings, other = token_settings(directory), tmp_path_factory.mktemp("other")
-    strangers = {"nothing": None, "another token": token_settings(other, "another-secret")}
+    strangers = {"nothing": None, "another token": token_settings(other, "the-secret-of-another-cluster")}
     with sr.LocalCluster.start(brokers=3, directory=directory / "cluster", config={**CONFIG, **settings}) as cluster:
         yield Secured(cluster, settings, strangers)
 

@@ -27,7 +27,7 @@ def data(tmp_path: Path) -> Path:
         "logs/broker-1/broker.log": "broker",
         "logs/broker-1/lease.json": "{}",
         "logs/broker-1/orders-0.id/00000000000000000000.arrows": "records",
-        "token": "swordfish",
+        "token": "swordfish-of-this-cluster",
     }.items():
         (found / name).parent.mkdir(parents=True, exist_ok=True)
         (found / name).write_text(text)

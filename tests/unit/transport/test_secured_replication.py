@@ -42,7 +42,7 @@ from tests.unit.transport.test_tls_channel import Corked
 
 ORDERS = TopicPartition("orders", 0)
 HUGE_EPOCH = (1 << 31) - 1
-OTHER_SECRET = "not-the-secret"
+OTHER_SECRET = "not-the-secret-of-this-cluster"
 
 
 class Modes:

@@ -121,6 +121,7 @@ def test_a_wrong_combination_is_one_clear_sentence(party: Party, case: str) -> N
         ("three words here", 0o600, "one has more words"),
         ("schlüssel", 0o600, "not one text"),
         ("x" * (TOKEN_BYTES_MAX + 1), 0o600, "not one text of at most 1024"),
+        ("password", 0o600, "the token of client has fewer than 16 characters"),
         (SECRET, 0o604, "open to every user of this host: chmod o-rwx"),
         (SECRET, 0o602, "open to every user"),
     ],

@@ -17,6 +17,8 @@ from spark_replication.transport.tokens import Tokens, read_tokens
 SETTING = "security.token.file"
 HELLO = ClientFrame(name="alice", port=1, nonce=b"n" * 32)
 NONCE = b"l" * 32
+ONE, TWO, THREE, FOUR = (f"the-secret-number-{number}" for number in (1, 2, 3, 4))
+OLD, NEW = ONE, TWO
 
 
 def read(file: Path) -> Tokens:
@@ -38,26 +40,26 @@ def proving(known: Tokens, secret: str, name: str = "alice") -> Token | None:
 
 
 def test_a_line_is_a_principals_token(file: Path) -> None:
-    file.write_text("# of the shop\n\nalice one\nbob two\n  three  \nalice four\n")
+    file.write_text(f"# of the shop\n\nalice {ONE}\nbob {TWO}\n  {THREE}  \nalice {FOUR}\n")
     known = read(file)
     assert [(token.name, token.bearer) for token in known.all()] == [
-        ("alice", "Bearer one"),
-        ("bob", "Bearer two"),
-        ("client", "Bearer three"),
-        ("alice", "Bearer four"),
+        ("alice", f"Bearer {ONE}"),
+        ("bob", f"Bearer {TWO}"),
+        ("client", f"Bearer {THREE}"),
+        ("alice", f"Bearer {FOUR}"),
     ]
-    assert known.own.bearer == "Bearer one", "where it is a client's"
-    for secret in ("one", "four"):
+    assert known.own.bearer == f"Bearer {ONE}", "where it is a client's"
+    for secret in (ONE, FOUR):
         token = proving(known, secret)
         assert token is not None
         assert token.name == "alice"
-    assert proving(known, "two") is None, "bob's"
-    assert proving(known, "one", "bob") is None, "alice's"
-    assert proving(known, "one", "carol") is None
-    shown = known.shown(["Bearer two"])
+    assert proving(known, TWO) is None, "bob's"
+    assert proving(known, ONE, "bob") is None, "alice's"
+    assert proving(known, ONE, "carol") is None
+    shown = known.shown([f"Bearer {TWO}"])
     assert shown is not None
     assert shown.name == "bob"
-    assert known.shown(["Bearer five"]) is None
+    assert known.shown(["Bearer the-secret-number-5"]) is None
 
 
 def test_no_file_is_no_tokens() -> None:
@@ -73,7 +75,9 @@ def test_no_file_is_no_tokens() -> None:
         (f"{'a' * 256} one\n", "of 1 to 255 visible ASCII characters"),
         (f"alice {'x' * 1025}\n", "visible ASCII characters without blanks"),
         ("alice \x07\n", "visible ASCII characters without blanks"),
-        ("".join(f"alice {number}\n" for number in range(11)), "alice has more than 10 tokens: remove the old ones"),
+        ("".join(f"alice {ONE}{each}\n" for each in range(11)), "alice has more than 10 tokens: remove the old ones"),
+        ("alice x-15-characters\n", r"of alice has fewer than 16 characters.*: make one with python3 -c"),
+        ("short\n", "the token of client has fewer than 16 characters"),
     ],
 )
 def test_a_file_that_will_not_do(file: Path, content: str, why: str) -> None:
@@ -83,44 +87,47 @@ def test_a_file_that_will_not_do(file: Path, content: str, why: str) -> None:
 
 
 def test_a_token_is_replaced_without_a_restart(file: Path) -> None:
-    file.write_text("alice old\n")
+    file.write_text(f"alice {OLD}\n")
     known = read(file)
-    old, new = Token("old", "alice"), Token("new", "alice")
-    assert proving(known, "new") is None
-    file.write_text("alice old\nalice new\n")
-    assert proving(known, "new") is not None, "whoever uses it at once is not refused"
-    assert proving(known, "old") is not None
+    old, new = Token(OLD, "alice"), Token(NEW, "alice")
+    assert proving(known, NEW) is None
+    file.write_text(f"alice {OLD}\nalice {NEW}\n")
+    assert proving(known, NEW) is not None, "whoever uses it at once is not refused"
+    assert proving(known, OLD) is not None
     assert known.is_known(old.mark)
-    file.write_text("alice new\n")
-    assert known.own.bearer == "Bearer new"
+    file.write_text(f"alice {NEW}\n")
+    assert known.own.bearer == f"Bearer {NEW}"
     assert not known.is_known(old.mark)
     assert known.is_known(new.mark)
-    assert proving(known, "old") is None
+    assert proving(known, OLD) is None
 
 
 def test_a_token_that_was_removed_is_forgotten_in_time(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    file.write_text("alice old\nalice new\n")
+    file.write_text(f"alice {OLD}\nalice {NEW}\n")
     known = read(file)
-    file.write_text("alice new\n")
+    file.write_text(f"alice {NEW}\n")
     monkeypatch.setattr(reread, "LOOK_S", 0.0)
-    assert not known.is_known(Token("old", "alice").mark)
+    assert not known.is_known(Token(OLD, "alice").mark)
 
 
-@pytest.mark.parametrize(("content", "mode"), [("", 0o600), ("alice one two three\n", 0o600), ("alice two\n", 0o604)])
+@pytest.mark.parametrize(
+    ("content", "mode"),
+    [("", 0o600), ("alice one two three\n", 0o600), (f"alice {TWO}\n", 0o604), ("alice two\n", 0o600)],
+)
 def test_a_file_that_will_not_do_any_longer_changes_nothing(file: Path, content: str, mode: int) -> None:
-    file.write_text("alice one\n")
+    file.write_text(f"alice {ONE}\n")
     known = read(file)
     file.write_text(content)
     file.chmod(mode)
-    assert known.own.bearer == "Bearer one"
-    assert proving(known, "one") is not None
-    assert proving(known, "two") is None
+    assert known.own.bearer == f"Bearer {ONE}"
+    assert proving(known, ONE) is not None
+    assert proving(known, TWO) is None
 
 
 def test_each_token_of_a_name_is_tried(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
     monkeypatch.setattr(tokens, "OF_A_NAME_MAX", 2)
-    file.write_text("alice one\nalice two\nbob three\nbob four\n")
-    assert [proving(read(file), secret) is not None for secret in ("one", "two", "three")] == [True, True, False]
+    file.write_text(f"alice {ONE}\nalice {TWO}\nbob {THREE}\nbob {FOUR}\n")
+    assert [proving(read(file), secret) is not None for secret in (ONE, TWO, THREE)] == [True, True, False]
 
 
 def test_tokens_show_and_leave_nothing() -> None:

@@ -173,7 +173,7 @@ def _token(directory: Path, *names: str) -> dict[str, Any]:
     """With a file that has the tokens of these principals."""
     file = directory / "-".join(names)[:100]
     file.touch(mode=0o600)
-    file.write_text("".join(f"{name} secret-of-{name}\n" for name in names))
+    file.write_text("".join(f"{name} the-secret-of-{name}\n" for name in names))
     return {"security.mode": "token", "security.token.file": str(file)}
 
 
@@ -260,7 +260,7 @@ def test_whoever_carries_a_request_out_is_told_who_asks(mode: Mode) -> None:
 
 def test_a_wrong_token_is_refused_where_clients_need_none(mode: Mode, port: int, tmp_path: Path) -> None:
     other = broker_settings(tmp_path)
-    (tmp_path / "broker-token").write_text("guessed")
+    (tmp_path / "broker-token").write_text("guessed-by-a-stranger")
     guessed = security_of(token_settings(tmp_path), other).broker_tokens
     wrong = Security(mode=mode.client.mode, certificates=mode.client.certificates, broker_tokens=guessed)
     assert told(wrong, port, "metadata", to_json(GetMetadata())) == "AUTHENTICATION_FAILED"
