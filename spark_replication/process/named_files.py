@@ -1,9 +1,13 @@
-"""Files that a setting names, read once and whole."""
+"""Files that a setting names, read once and whole: what was checked is what is used."""
 
 from __future__ import annotations
 
 import os
+import ssl
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NoReturn
 
 from spark_replication.errors import InvalidConfig
 
@@ -31,6 +35,27 @@ def read_named(setting: str, path: str, *, secret: bool = False) -> bytes:
     if len(found) > BYTES_MAX:
         raise InvalidConfig(f"{setting}={path} is over {BYTES_MAX} bytes: is it the right file?")
     return found
+
+
+def load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
+    """Load a certificate and its key, both in PEM, as they were read: ssl itself takes names of files only. Raises
+    OSError (as an ssl.SSLError is one) or ValueError if they are no such pair."""
+    with _in_memory(chain) as chain_file, _in_memory(key) as key_file:
+        context.load_cert_chain(chain_file, key_file, password=_no_password)
+
+
+@contextmanager
+def _in_memory(content: bytes) -> Iterator[str]:
+    """Yields the name of a file that is on no disk, and that this process alone has open."""
+    with os.fdopen(os.memfd_create("pair", os.MFD_CLOEXEC), "wb") as file:
+        file.write(content)
+        file.flush()
+        yield f"/proc/self/fd/{file.fileno()}"
+
+
+def _no_password() -> NoReturn:
+    """Refuses a key with a password: OpenSSL would ask for it on the terminal."""
+    raise ValueError("the key has a password: store it without one")
 
 
 def _without_waiting(path: str, flags: int) -> int:

@@ -30,7 +30,7 @@ from spark_replication.core.law.quotas import QuotaTable
 from spark_replication.errors import InvalidConfig, ReplicationError
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
-from spark_replication.process.named_files import read_named
+from spark_replication.process.named_files import load_pair, read_named
 from spark_replication.process.reread import Reread
 from spark_replication.transport.call_check import CallCheck
 from spark_replication.transport.caller import ANYBODY, Caller
@@ -354,8 +354,8 @@ def _read_tls(settings: Settings) -> Tls:
         ca=ca,
         certificate=certificate,
         mutual=mutual,
-        as_client=_context(ssl.PROTOCOL_TLS_CLIENT, settings, ca),
-        as_server=None if certificate is None else _server_context(settings, ca, mutual=mutual),
+        as_client=_context(ssl.PROTOCOL_TLS_CLIENT, settings, ca, certificate),
+        as_server=None if certificate is None else _server_context(settings, ca, certificate, mutual=mutual),
         ends_s=None if certificate is None else ends_s(certificate.chain),
         mark=f"CA {hashlib.sha256(ca).hexdigest()}",
     )
@@ -375,14 +375,14 @@ def _read_certificate(settings: Settings) -> Certificate | None:
     return Certificate(chain=read_named(_CERTIFICATE, chain), key=read_named(_KEY, key, secret=True))
 
 
-def _server_context(settings: Settings, ca: bytes, *, mutual: bool) -> ssl.SSLContext:
-    context = _context(ssl.PROTOCOL_TLS_SERVER, settings, ca)
+def _server_context(settings: Settings, ca: bytes, certificate: Certificate, *, mutual: bool) -> ssl.SSLContext:
+    context = _context(ssl.PROTOCOL_TLS_SERVER, settings, ca, certificate)
     context.num_tickets = 0  # nobody resumes
     context.verify_mode = ssl.CERT_REQUIRED if mutual else ssl.CERT_NONE
     return context
 
 
-def _context(protocol: int, settings: Settings, ca: bytes) -> ssl.SSLContext:
+def _context(protocol: int, settings: Settings, ca: bytes, certificate: Certificate | None) -> ssl.SSLContext:
     context = ssl.SSLContext(protocol)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_NO_RENEGOTIATION
@@ -390,18 +390,13 @@ def _context(protocol: int, settings: Settings, ca: bytes) -> ssl.SSLContext:
         context.load_verify_locations(cadata=ca.decode("ascii"))
     except (ssl.SSLError, ValueError) as error:
         raise InvalidConfig(f"{_CA}={settings.security_tls_ca_file} holds no certificate in PEM: {error}") from error
-    chain, key = settings.security_tls_certificate_file, settings.security_tls_key_file
-    if chain:
+    if certificate is not None:
         try:
-            context.load_cert_chain(chain, key, password=_no_password)
-        except (ssl.SSLError, ValueError) as error:
+            load_pair(context, certificate.chain, certificate.key)
+        except (OSError, ValueError) as error:
             reason = getattr(error, "reason", None) or error
             raise (_NoPair if reason == "KEY_VALUES_MISMATCH" else InvalidConfig)(
-                f"{_CERTIFICATE}={chain} and {_KEY}={key} are no certificate and its key in PEM: {reason}"
+                f"{_CERTIFICATE}={settings.security_tls_certificate_file} and {_KEY}={settings.security_tls_key_file} "
+                f"are no certificate and its key in PEM: {reason}"
             ) from error
     return context
-
-
-def _no_password() -> NoReturn:
-    """Refuses a key with a password: OpenSSL would ask for it on the terminal."""
-    raise ValueError("the key has a password: store it without one")

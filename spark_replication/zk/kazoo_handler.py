@@ -21,6 +21,10 @@ from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
 
+from spark_replication.errors import InvalidConfig
+from spark_replication.process.named_files import load_pair, read_named
+from spark_replication.zk.login import CERTIFICATE, KEY
+
 
 class _Counter:
     """Stands for both ends of the pair. A read takes one off; the descriptor is readable while it is above zero."""
@@ -85,6 +89,9 @@ def _context(*, ca: str, certfile: str | None = None, keyfile: str | None = None
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.load_verify_locations(ca)
-    if certfile is not None:
-        context.load_cert_chain(certfile, keyfile)
+    if certfile is not None and keyfile is not None:
+        try:
+            load_pair(context, read_named(CERTIFICATE, certfile), read_named(KEY, keyfile, secret=True))
+        except (InvalidConfig, ValueError) as error:
+            raise OSError(f"no certificate to show to ZooKeeper: {error}") from error  # kazoo then tries again
     return context

@@ -18,8 +18,8 @@ from spark_replication.zk import paths
 
 _AUTH = "zookeeper.auth.file"
 _CA = "zookeeper.tls.ca.file"
-_CERTIFICATE = "zookeeper.tls.certificate.file"
-_KEY = "zookeeper.tls.key.file"
+CERTIFICATE = "zookeeper.tls.certificate.file"
+KEY = "zookeeper.tls.key.file"
 _FOR_ALL_TO_READ = (paths.BROKER_IDS, paths.BROKER_EPOCHS)
 
 
@@ -88,14 +88,14 @@ def _tls(settings: Settings) -> tuple[tuple[str, str], ...]:
         settings.zookeeper_tls_key_file,
     )
     if bool(certificate) != bool(key):
-        raise InvalidConfig(f"{_CERTIFICATE} and {_KEY} go together: set both, or neither")
+        raise InvalidConfig(f"{CERTIFICATE} and {KEY} go together: set both, or neither")
     if not ca:
         if certificate:
-            raise InvalidConfig(f"{_CERTIFICATE} needs {_CA}: it says whose certificates to trust")
+            raise InvalidConfig(f"{CERTIFICATE} needs {_CA}: it says whose certificates to trust")
         return ()
     read_named(_CA, ca)
     if not certificate:
         return (("ca", ca),)
-    read_named(_CERTIFICATE, certificate)
-    read_named(_KEY, key, secret=True)
+    read_named(CERTIFICATE, certificate)
+    read_named(KEY, key, secret=True)
     return (("ca", ca), ("certfile", certificate), ("keyfile", key))

@@ -13,6 +13,7 @@ import pytest
 from spark_replication.config import Settings, settings_from
 from spark_replication.errors import InvalidConfig
 from spark_replication.messages.replication import HelloFrame
+from spark_replication.process.named_files import read_named
 from spark_replication.transport.security import NO_SECURITY, Security, read_security
 from spark_replication.transport.tickets import Tickets
 from spark_replication.transport.token import TOKEN_BYTES_MAX, Token
@@ -134,6 +135,24 @@ def test_a_token_file_that_will_not_do(tmp_path: Path, content: str, mode: int, 
     with pytest.raises(InvalidConfig, match=f"security.token.file={file}.*{why}") as refused:
         read_security(settings_from(settings))
     assert SECRET not in str(refused.value)
+
+
+def test_what_was_checked_is_what_is_used(party: Party, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever changes a file after the look at it changes nothing of what came of that."""
+    files, others = party.authority.issue("changing"), party.authority.issue("others")
+    chain = files.certificate.read_bytes()
+
+    def read_and_changed(setting: str, path: str, *, secret: bool = False) -> bytes:
+        found = read_named(setting, path, secret=secret)
+        if path == str(files.key):
+            files.key.write_bytes(others.key.read_bytes())
+        return found
+
+    monkeypatch.setattr("spark_replication.transport.security.read_named", read_and_changed)
+    tls = read_security(settings_from(tls_settings(party.authority, files))).tls
+    assert tls is not None
+    assert tls.certificate is not None
+    assert (tls.certificate.chain, tls.as_server is None) == (chain, False)
 
 
 def test_a_key_that_everybody_may_read_is_refused(party: Party) -> None:

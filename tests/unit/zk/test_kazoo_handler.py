@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from spark_replication.zk.kazoo_handler import NeverBlockingHandler
-from tests.unit.transport.certificates import Authority, Files
+from tests.unit.transport.certificates import Authority, Files, locked_key
 
 TIMEOUT_S = 10.0
 
@@ -34,8 +34,10 @@ def server(files: Files) -> Iterator[tuple[str, int]]:
         answering.join(TIMEOUT_S)
 
 
-def heard(address: tuple[str, int], ca: Path) -> bytes:
+def heard(address: tuple[str, int], ca: Path, own: Files | None = None) -> bytes:
     given: dict[str, Any] = {"use_ssl": True, "ca": str(ca), "verify_certs": True, "check_hostname": False}
+    if own is not None:
+        given |= {"certfile": str(own.certificate), "keyfile": str(own.key)}
     handler = NeverBlockingHandler(lambda error: None)
     with handler.create_connection(address, hostname="127.0.0.1", timeout=TIMEOUT_S, **given) as connection:
         return connection.recv(1)
@@ -52,3 +54,19 @@ def test_another_host_and_another_authority_are_not(tmp_path: Path) -> None:
     for files in (ours.issue("elsewhere", "10.9.9.9"), theirs.issue("stranger")):
         with server(files) as address, pytest.raises(ssl.SSLCertVerificationError):
             heard(address, ours.file)
+
+
+def test_a_key_is_looked_at_whenever_it_is_used(tmp_path: Path) -> None:
+    """kazoo connects again after an OSError, and ends a session of any other."""
+    ours = Authority(tmp_path)
+    own = ours.issue("broker")
+    with server(ours.issue("zookeeper")) as address:
+        own.key.chmod(0o644)
+        with pytest.raises(OSError, match=r"zookeeper\.tls\.key\.file=.* is open to every user"):
+            heard(address, ours.file, own)
+        own.key.write_text(locked_key())
+        own.key.chmod(0o600)
+        with pytest.raises(OSError, match="the key has a password"):
+            heard(address, ours.file, own)
+    with server(ours.issue("zookeeper")) as address:
+        assert heard(address, ours.file, ours.issue("broker")) == b"!"
