@@ -33,7 +33,7 @@ from spark_replication.messages.actions import INTRODUCE, PROVE, Action, Asked, 
 from spark_replication.messages.envelope import from_json, to_json
 from spark_replication.process.clock import now_ms
 from spark_replication.process.freed_memory import keep_freed_memory
-from spark_replication.transport.audit import audited
+from spark_replication.transport.audit import RefusedCalls, audited
 from spark_replication.transport.call_check import NO_TOKEN, unproven
 from spark_replication.transport.caller import ANYBODY, Caller
 from spark_replication.transport.expiry import Expiry
@@ -133,6 +133,7 @@ class ActionServer:
         introducing = handled(INTRODUCE, self._tickets.challenge), handled(PROVE, self._tickets.admitted)
         self._actions = {each.action.name: each for each in (*introducing, *actions)}
         self.meter = Meter((*self._actions, UNKNOWN, *kinds))
+        self._refused_calls = RefusedCalls()
         self._stopped = threading.Event()
         self._changing = threading.Lock()
         self._tls = security.tls
@@ -142,9 +143,9 @@ class ActionServer:
         threading.Thread(target=self._watch, name="flight-watch", daemon=True).start()
 
     def _begun(self, port: int) -> _Serving:
-        security, meter = self._rights.security, self.meter
+        security = self._rights.security
         try:
-            given = security.serving(self._tickets, lambda error: meter.refused(CALL, error.code))
+            given = security.serving(self._tickets, lambda error, info: self._refused(error, info.method.name.lower()))
             given["middleware"]["schemas"] = _NoSchemas()
             return _Serving(self, security.location(f"{self._host}:{port}"), given)
         except (flight.FlightError, pa.ArrowException, OSError) as error:
@@ -192,7 +193,7 @@ class ActionServer:
                     f"action {action.type!r} is not known here: {', '.join(sorted(self._actions))} are"
                 )
             asked, body, host = known.action, action.body.to_pybytes(), host_of(context.peer())
-            with audited(asked.name, body, who=str(caller), host=host) as answered:
+            with audited(asked.name, body, who=str(caller), host=host, calls=self._refused_calls) as answered:
                 request = from_json(body, asked.request)
                 self._rights.require(caller, () if asked.needs is None else asked.needs(request))
                 answer = known.handler(request, f"{caller.name} at {host}" if caller.name else host)
@@ -205,10 +206,16 @@ class ActionServer:
         caller = self._rights.security.caller(context)
         if caller is None:
             error = unproven(NO_TOKEN)
-            self.meter.refused(CALL, error.code)
+            self._refused(error, "do_action", host_of(context.peer()))
             raise flight.FlightUnauthenticatedError(str(error))
         self._strangers.known(context.peer())
         return caller
+
+    def _refused(self, error: ReplicationError, method: str, host: str = "") -> None:
+        """Count a call that is refused before anybody looks at it, and tell of it if its caller is not known."""
+        self.meter.refused(CALL, error.code)
+        if isinstance(error, AuthenticationFailed):
+            self._refused_calls.refused(error, method, host)
 
     def list_actions(self, context: flight.ServerCallContext) -> list[tuple[str, str]]:
         return [(name, each.action.request.__doc__ or "") for name, each in sorted(self._actions.items())]

@@ -1,9 +1,12 @@
 """Who asked for a change, from where, and what became of it: a line each in the log of whoever was asked. Whoever has
-no right to what it asks for, or proves nothing, has one, too."""
+no right to what it asks for has one, too. Whoever proves nothing may ask as often as it likes, so that has one a minute
+for each kind of call."""
 
 from __future__ import annotations
 
 import logging
+import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -20,8 +23,9 @@ from spark_replication.messages.requests import RequestAnswer
 
 CHANGES = frozenset((*(each.name for each in ADMIN_REQUESTS.values()), REBUILD_MIRROR.name, SHUTDOWN.name))
 BODY_MAX = 1_000  # characters of a request: a schema may have megabytes
+TOLD_AGAIN_MS = 60_000
 
-_REFUSED = (AuthenticationFailed, ClusterAuthorizationFailed, TopicAuthorizationFailed)
+_REFUSED = (ClusterAuthorizationFailed, TopicAuthorizationFailed)
 
 log = logging.getLogger(__name__)
 
@@ -29,8 +33,37 @@ log = logging.getLogger(__name__)
 Answered = Callable[[msgspec.Struct], None]
 
 
+class RefusedCalls:
+    """Calls whose caller has not proven who it is. Thread-safe."""
+
+    def __init__(self, now_ms: Callable[[], int] = lambda: int(time.monotonic() * 1000)) -> None:
+        """now_ms: never goes back."""
+        self._now_ms = now_ms
+        self._lock = threading.Lock()
+        #: By kind of call: when the log said so last, and how many were refused since.
+        self._told: dict[str, tuple[int, int]] = {}
+
+    def refused(self, error: AuthenticationFailed, kind: str, host: str = "") -> None:
+        """kind: a method of Flight, or an action that is known. host: empty where it is not known."""
+        now_ms = self._now_ms()
+        with self._lock:
+            told_ms, others = self._told.get(kind, (None, 0))
+            if told_ms is not None and now_ms < told_ms + TOLD_AGAIN_MS:
+                self._told[kind] = told_ms, others + 1
+                return
+            self._told[kind] = now_ms, 0
+        log.warning(
+            "%s%s was refused: %s%s",
+            kind,
+            f" from {host}" if host else "",
+            error,
+            f" (so were {others} more since the last such line)" if others else "",
+            extra={"action": kind, "host": host, "outcome": error.code},
+        )
+
+
 @contextmanager
-def audited(action: str, body: bytes, *, who: str, host: str) -> Iterator[Answered]:
+def audited(action: str, body: bytes, *, who: str, host: str, calls: RefusedCalls) -> Iterator[Answered]:
     """The block carries out this action."""
     outcome = "done"
 
@@ -44,6 +77,8 @@ def audited(action: str, body: bytes, *, who: str, host: str) -> Iterator[Answer
         yield answered
     except ReplicationError as error:
         outcome, is_refused = error.code, isinstance(error, _REFUSED)
+        if isinstance(error, AuthenticationFailed):
+            calls.refused(error, action, host)
         raise
     finally:
         if action in CHANGES or is_refused:

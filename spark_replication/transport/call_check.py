@@ -6,9 +6,9 @@ from collections.abc import Callable, Mapping
 
 from pyarrow import flight
 
-from spark_replication.errors import AuthenticationFailed, ReplicationError
+from spark_replication.errors import AuthenticationFailed
 from spark_replication.transport.caller import ANYBODY, Caller
-from spark_replication.transport.cluster_header import ClusterCheck
+from spark_replication.transport.cluster_header import ClusterCheck, Refused
 from spark_replication.transport.tickets import Tickets
 from spark_replication.transport.token import AUTHORIZATION
 from spark_replication.transport.tokens import Tokens
@@ -34,10 +34,10 @@ class CallCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarro
         is_known: Callable[[str], bool],
         tickets: Tickets,
         cluster: ClusterCheck,
-        refused: Callable[[ReplicationError], None],
+        refused: Refused,
     ) -> None:
         """clients: None: they need no token. is_known: whether the token with this mark is still there. cluster: of
-        calls whose caller is known. refused: counts refused calls."""
+        calls whose caller is known. refused: counts refused calls, and tells of them."""
         super().__init__()
         self._clients = clients
         self._is_known = is_known
@@ -54,27 +54,27 @@ class CallCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarro
     def _caller(self, info: flight.CallInfo, headers: Mapping[str, list[str]]) -> Caller | None:
         shown = [value for name, values in headers.items() if name.lower() == AUTHORIZATION for value in values]
         if shown:
-            return self._shown(shown)
+            return self._shown(info, shown)
         if self._clients is None:
             return ANYBODY
         if info.method == flight.FlightMethod.DO_ACTION:  # it may be an introduction
             return None
-        raise self._error(NO_TOKEN)
+        raise self._error(info, NO_TOKEN)
 
-    def _shown(self, headers: list[str]) -> Caller:
+    def _shown(self, info: flight.CallInfo, headers: list[str]) -> Caller:
         if len(headers) == 1 and headers[0].startswith(TICKET_SCHEME):
             caller = self._tickets.caller(headers[0][len(TICKET_SCHEME) :])
             if caller is None or not self._is_known(caller.mark):
-                raise self._error("the call came with a ticket that is not good here, or no longer")
+                raise self._error(info, "the call came with a ticket that is not good here, or no longer")
             return caller
         token = None if self._clients is None else self._clients.shown(headers)
         if token is None:
-            raise self._error("the call came with another token than this cluster's")
+            raise self._error(info, "the call came with another token than this cluster's")
         return Caller(token.name, is_of_cluster=False, mark=token.mark)
 
-    def _error(self, what: str) -> flight.FlightUnauthenticatedError:
+    def _error(self, info: flight.CallInfo, what: str) -> flight.FlightUnauthenticatedError:
         error = unproven(what)
-        self._refused(error)
+        self._refused(error, info)
         return flight.FlightUnauthenticatedError(str(error))
 
 

@@ -17,13 +17,14 @@ from spark_replication.errors import MisroutedCall, ReplicationError
 HEADER = "spark-replication-cluster"
 
 Cluster = Callable[[], str]  # the id of the cluster; empty while it is not known
+Refused = Callable[[ReplicationError, flight.CallInfo], None]
 
 
 class ClusterCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarrow has no types
     """An error that is raised here refuses the call, of whatever kind, before its handler runs."""
 
-    def __init__(self, cluster: Cluster, refused: Callable[[ReplicationError], None]) -> None:
-        """refused: counts refused calls."""
+    def __init__(self, cluster: Cluster, refused: Refused) -> None:
+        """refused: counts refused calls, and tells of them."""
         super().__init__()
         self._cluster = cluster
         self._refused = refused
@@ -36,7 +37,7 @@ class ClusterCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pya
                 f"this is a server of cluster {here}, and the call is for {', '.join(sorted(meant))}, whose server was "
                 "at this address before: ask another of its brokers"
             )
-            self._refused(error)
+            self._refused(error, info)
             raise flight.FlightServerError(str(error))
 
 

@@ -17,7 +17,7 @@ import hashlib
 import socket
 import ssl
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
@@ -27,14 +27,14 @@ from pyarrow import flight
 from spark_replication.config import SecurityMode, Settings, settings_from
 from spark_replication.core.law.acls import ACLS
 from spark_replication.core.law.quotas import QuotaTable
-from spark_replication.errors import InvalidConfig, ReplicationError
+from spark_replication.errors import InvalidConfig
 from spark_replication.process.freed_memory import keep_freed_memory
 from spark_replication.process.loopback import require_loopback
 from spark_replication.process.named_files import load_pair, read_named
 from spark_replication.process.reread import Reread
 from spark_replication.transport.call_check import CallCheck
 from spark_replication.transport.caller import ANYBODY, Caller
-from spark_replication.transport.cluster_header import Cluster, ClusterCheck, ClusterHeader
+from spark_replication.transport.cluster_header import Cluster, ClusterCheck, ClusterHeader, Refused
 from spark_replication.transport.flight_client import Identity, KnownClient, Purse
 from spark_replication.transport.frames import Channel
 from spark_replication.transport.tickets import Tickets
@@ -159,8 +159,8 @@ class Security:
         identity = None if tokens is None else Identity(tokens, self.broker_tokens is not None, self.purse)
         return KnownClient(address, dial, identity=identity, certificates=self.certificates)
 
-    def serving(self, tickets: Tickets, refused: Callable[[ReplicationError], None]) -> dict[str, Any]:
-        """The arguments that a Flight server is made with. refused: called for each refused call."""
+    def serving(self, tickets: Tickets, refused: Refused) -> dict[str, Any]:
+        """The arguments that a Flight server is made with. refused: see CallCheck."""
         cluster = ClusterCheck(self.cluster, refused)
         check: flight.ServerMiddlewareFactory = cluster
         if self.cluster_tokens is not None:  # only those who may know are told which cluster this is

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyarrow import flight
 
-from spark_replication.errors import NotController
+from spark_replication.errors import AuthenticationFailed, NotController
 from spark_replication.messages.actions import ADMIN_REQUESTS, METADATA, RENEW_LEASE
 from spark_replication.messages.descriptions import GetMetadata, Metadata
 from spark_replication.messages.envelope import to_json
@@ -21,6 +21,9 @@ from spark_replication.messages.requests import DeleteTopic, RequestAnswer
 from spark_replication.transport import audit
 from spark_replication.transport.actions import ActionServer, handled
 from spark_replication.transport.rights import Rights
+from spark_replication.transport.security import Security
+from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.transport.test_who_may_ask import Mode
 
 DELETE = ADMIN_REQUESTS[DeleteTopic]
@@ -108,6 +111,53 @@ def test_a_client_that_orders_a_broker_is_told_and_whoever_only_looks_is_not(
 
 
 def test_of_a_large_request_the_beginning_is_told(told: list[Any]) -> None:
-    with audit.audited(DELETE.name, b"x" * 5_000, who="client", host="here") as answered:
+    calls = audit.RefusedCalls()
+    with audit.audited(DELETE.name, b"x" * 5_000, who="client", host="here", calls=calls) as answered:
         answered(RequestAnswer())
     assert told[0].asked == "x" * audit.BODY_MAX
+
+
+def test_who_proves_nothing_is_told_of_once_a_minute(told: list[Any]) -> None:
+    """Else a stranger could fill the log, or push everything else out of it."""
+    times = iter((0, 1, 59_999, 60_000, 60_001, 60_002))
+    calls = audit.RefusedCalls(now_ms=lambda: next(times))
+    for _ in range(5):
+        calls.refused(AuthenticationFailed("no token"), "do_get")
+    calls.refused(AuthenticationFailed("no token"), "do_action", "10.0.0.1")
+    assert [each.getMessage() for each in told] == [
+        "do_get was refused: AUTHENTICATION_FAILED: no token",
+        "do_get was refused: AUTHENTICATION_FAILED: no token (so were 2 more since the last such line)",
+        "do_action from 10.0.0.1 was refused: AUTHENTICATION_FAILED: no token",
+    ]
+    assert [(each.action, each.outcome) for each in told[1:]] == [
+        ("do_get", "AUTHENTICATION_FAILED"),
+        ("do_action", "AUTHENTICATION_FAILED"),
+    ]
+
+
+@pytest.mark.parametrize("mode", ["token"], indirect=True)
+def test_a_call_without_a_good_token_is_told(server: ActionServer, told: list[Any]) -> None:
+    with flight.connect(f"grpc://127.0.0.1:{server.port}") as client:
+        for shown in (None, "Bearer another-than-this-clusters", "Ticket of-nobody"):
+            headers = [] if shown is None else [(b"authorization", shown.encode())]
+            options = flight.FlightCallOptions(timeout=10, headers=headers)
+            for ask in (
+                lambda: list(client.do_action((METADATA.name, b"{}"), options)),  # noqa: B023 (called at once)
+                lambda: client.do_get(flight.Ticket(b"{}"), options).read_all(),  # noqa: B023
+            ):
+                with pytest.raises(flight.FlightUnauthenticatedError):
+                    ask()
+    assert [(each.levelname, each.action, each.host) for each in told] == [
+        ("WARNING", "do_action", "127.0.0.1"),
+        ("WARNING", "do_get", ""),
+    ]
+    assert not any("another-than-this-clusters" in each.getMessage() for each in told)
+
+
+@pytest.mark.parametrize("mode", ["token"], indirect=True)
+def test_a_wrong_proof_is_told_once_a_minute_as_well(server: ActionServer, mode: Mode, told: list[Any]) -> None:
+    guessing = Security(mode="token", tokens=Tokens.of(Token("guessed", "alice")))
+    for _ in range(3):
+        ask(server, guessing, METADATA.name, to_json(GetMetadata()))
+    (line,) = told
+    assert (line.action, line.host, line.outcome) == ("prove", "127.0.0.1", "AUTHENTICATION_FAILED")

@@ -266,7 +266,9 @@ def test_tls_without_a_certificate_serves_nothing(party: Party) -> None:
     with pytest.raises(InvalidConfig, match=r"set security.tls.certificate.file and security.tls.key.file"):
         client_only.require_may_bind("127.0.0.1")
     with pytest.raises(InvalidConfig, match="serves nothing without a certificate"):
-        client_only.serving(Tickets(client_only.tokens_of, port=lambda: 0, now_ms=lambda: 0), lambda _error: None)
+        client_only.serving(
+            Tickets(client_only.tokens_of, port=lambda: 0, now_ms=lambda: 0), lambda _error, _info: None
+        )
 
 
 def test_endpoints_name_the_scheme_that_is_spoken_there(party: Party) -> None:
