@@ -48,13 +48,14 @@ def shortened(name: str) -> str:
     return repr(name) if len(name) <= QUOTED_CHARACTERS_MAX else f"{name[:QUOTED_CHARACTERS_MAX]!r}…"
 
 
-def number_of(name: str) -> int | None:
-    """The number of the partition or broker of this name. None if it is no such name. The length is checked before the
-    name is parsed: the time of int() grows with the square of the digits, and it refuses more than about 4,300."""
-    if not (name.isascii() and name.isdecimal() and len(name) <= len(str(NUMBER_MAX))):
+def number_of(name: str, most: int = NUMBER_MAX) -> int | None:
+    """The number of the partition or broker of this name, or another number up to `most`. None if it is no such name.
+    The length is checked before the name is parsed: the time of int() grows with the square of the digits, and it
+    refuses more than about 4,300."""
+    if not (name.isascii() and name.isdecimal() and len(name) <= len(str(most))):
         return None
     number = int(name)
-    return number if str(number) == name and number <= NUMBER_MAX else None
+    return number if str(number) == name and number <= most else None
 
 
 class TopicPartition(NamedTuple):

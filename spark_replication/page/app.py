@@ -19,6 +19,7 @@ from starlette.routing import Route
 
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages.mirroring import EVENTS_MAX
+from spark_replication.model import number_of
 from spark_replication.page.document import Document
 from spark_replication.page.entry import refusal
 from spark_replication.page.watch import Watch, events_asked
@@ -205,9 +206,10 @@ def _number(request: Request, name: str, default: int | None, most: int) -> int 
     text = request.query_params.get(name)
     if not text:
         return default
-    if not text.isascii() or not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
+    number = number_of(text, most)
+    if number is None:
         raise InvalidRequest(f"{name}={text[:20]} is no number up to {most}")
-    return int(text)
+    return number
 
 
 def _not_found(_request: Request, error: HTTPException) -> Response:

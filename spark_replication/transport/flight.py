@@ -48,7 +48,7 @@ from spark_replication.messages.guarding import LeaseAnswer, RenewLease, Shutdow
 from spark_replication.messages.observing import GetMetrics, MetricsText
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, ReplicaFolder, WantedRange
 from spark_replication.messages.records import PRODUCER_ID_BITS, InitProducer, ProducerId, ReadTicket
-from spark_replication.model import TopicPartition
+from spark_replication.model import TopicPartition, number_of, shortened
 from spark_replication.process.load import Load
 from spark_replication.storage.batches import TopicSchema, topic_schema
 from spark_replication.transport.actions import ActionServer, Handled, handled, told_to_client
@@ -330,9 +330,9 @@ def _path_of(descriptor: flight.FlightDescriptor) -> tuple[str, int | None]:
     path = [part.decode(errors="replace") for part in descriptor.path or []]
     if len(path) == 1:
         return path[0], None
-    if len(path) == 2 and path[1].isdecimal():
-        return path[0], int(path[1])
-    raise InvalidRequest(f'the descriptor\'s path is {path}, not ["topic", "0"]')
+    if len(path) == 2 and (number := number_of(path[1])) is not None:
+        return path[0], number
+    raise InvalidRequest(f'the descriptor\'s path is {shortened("/".join(path))}, not ["topic", "0"]')
 
 
 def _meant(topic: str, in_path: int | None, in_metadata: int | None) -> TopicPartition:

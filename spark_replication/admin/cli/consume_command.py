@@ -15,7 +15,7 @@ from spark_replication.admin.cli.listing import Format, bootstrap, output, secur
 from spark_replication.client.reader import Preference, Reader
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest
-from spark_replication.model import NamedOffset, Offset
+from spark_replication.model import OFFSET_MAX, NamedOffset, Offset, number_of
 from spark_replication.transport.security import Security
 
 ROWS_SHOWN = 10
@@ -32,9 +32,10 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 def _start(_context: click.Context, _parameter: click.Parameter, text: str | None) -> Offset | NamedOffset | None:
     if text is None or text in get_args(NamedOffset):
         return cast(NamedOffset | None, text)
-    if not text.isdecimal():
+    offset = number_of(text, OFFSET_MAX)
+    if offset is None:
         raise click.BadParameter(f"{text!r} is neither an offset nor earliest or latest")
-    return int(text)
+    return offset
 
 
 def _time_ms(_context: click.Context, _parameter: click.Parameter, text: str | None) -> int | None:
@@ -93,7 +94,8 @@ def consume(
     max_rows: int,
 ) -> None:
     """Rows of a partition, with their offsets."""
-    whom = cast(Preference, int(prefer) if prefer.isdecimal() else prefer)
+    broker = number_of(prefer)
+    whom = cast(Preference, prefer if broker is None else broker)
     with closing(Reader(bootstrap, security=security, prefer=whom)) as reader:
         rows: list[dict[str, Any]] = []
         for found in reader.read(

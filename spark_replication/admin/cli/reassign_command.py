@@ -14,6 +14,7 @@ from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin
 from spark_replication.client.waves import wait_in_waves
 from spark_replication.core.moves.moves import BYTES_PER_SECOND, Plan, size_text
+from spark_replication.model import number_of
 from spark_replication.transport.security import Security
 
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")
@@ -28,10 +29,13 @@ class Brokers(click.ParamType[tuple[int, ...]]):
     name = "brokers"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, ...]:
-        parts = str(value).split(",")
-        if not all(part.strip().isdecimal() for part in parts):
-            self.fail(f"{value!r} is not a list of broker ids such as 1,2,3", param, ctx)
-        return tuple(int(part) for part in parts)
+        found = []
+        for part in str(value).split(","):
+            broker = number_of(part.strip())
+            if broker is None:
+                self.fail(f"{value!r} is not a list of broker ids such as 1,2,3", param, ctx)
+            found.append(broker)
+        return tuple(found)
 
 
 class Target(click.ParamType[tuple[str, tuple[int, ...]]]):
@@ -54,10 +58,11 @@ class Successor(click.ParamType[tuple[int, int]]):
     name = "successor"
 
     def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[int, int]:
-        old, _, new = str(value).partition("=")
-        if not (old.strip().isdecimal() and new.strip().isdecimal()):
+        left, _, right = str(value).partition("=")
+        old, new = number_of(left.strip()), number_of(right.strip())
+        if old is None or new is None:
             self.fail(f"{value!r} is not of the form 3=4", param, ctx)
-        return int(old), int(new)
+        return old, new
 
 
 @click.group()

@@ -13,7 +13,7 @@ from typing import Any, cast, get_args
 
 from spark_replication.core.replica.read_start import time_in_ms
 from spark_replication.errors import InvalidRequest
-from spark_replication.model import AtTime, NamedOffset, Offset
+from spark_replication.model import OFFSET_MAX, AtTime, NamedOffset, Offset, number_of, shortened
 
 Place = Offset | NamedOffset
 #: With a mapping, partitions that it does not name begin at their earliest offset, and end at their latest.
@@ -41,8 +41,8 @@ def parse_positions(text: str) -> Position:
 
 def parse_time(text: str) -> AtTime:
     """The time of a text: milliseconds since 1970, or ISO 8601 with a time zone."""
-    if text.strip().isdecimal():
-        return AtTime(time_in_ms(int(text)))
+    if (time_ms := number_of(text.strip(), OFFSET_MAX)) is not None:
+        return AtTime(time_in_ms(time_ms))
     try:
         moment = datetime.fromisoformat(text.strip())
     except ValueError as error:
@@ -63,9 +63,10 @@ def refuse_others(position: Position, partitions: Iterable[int], topic: str) -> 
 
 
 def _partition(number: str) -> int:
-    if not number.isdecimal():
-        raise InvalidRequest(f"{number!r} is no partition: it is {_FORMS}")
-    return int(number)
+    partition = number_of(number)
+    if partition is None:
+        raise InvalidRequest(f"{shortened(number)} is no partition: it is {_FORMS}")
+    return partition
 
 
 def _place(place: Any) -> Place:

@@ -197,3 +197,15 @@ def test_a_batch_over_the_cap_is_refused_and_holds_nothing(start: Start) -> None
     assert b"base_offset" in written(client, texts(40_000))
     broker.server._write_room.give_back(10_000)
     assert broker.server._write_room.free == 60_000
+
+
+@pytest.mark.parametrize(
+    "path", [(), ("orders", "\u0660"), ("orders", "9" * 5_000), ("orders", "00"), ("orders", "0", "0")]
+)
+def test_a_path_that_names_no_partition_is_refused(start: Start, path: tuple[str, ...]) -> None:
+    client = start().client()
+    with pytest.raises(
+        flight.FlightServerError, match=r"INVALID_REQUEST: the descriptor's path is .*, not \["
+    ) as refused:
+        client.get_flight_info(flight.FlightDescriptor.for_path(*path))
+    assert len(str(refused.value)) < 2_000
