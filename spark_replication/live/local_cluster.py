@@ -46,6 +46,7 @@ from spark_replication.mirror.paths import path_of
 from spark_replication.model import BrokerId, ControllerInfo
 from spark_replication.page.served import is_told, read_url
 from spark_replication.process.locked_process import KILL_WAIT_S, LockedProcess, last_lines, wait_ended
+from spark_replication.process.own_directory import shared_directory
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security, read_security
 from spark_replication.zk.broker.store import BrokerStore
@@ -112,6 +113,7 @@ class LocalCluster:
         # Checked here, since a failure from here on stops the processes that live in the directory.
         check_servers(None if directory is None else Path(directory).resolve() / ZOOKEEPER, zookeepers)
         path = Path(tempfile.mkdtemp(prefix="spark_replication-")) if directory is None else Path(directory).resolve()
+        shared_directory(path)
         settings = with_own_secrets(settings, path)
         cluster = cls(path, settings, read_security(settings), zookeepers=zookeepers, temporary=directory is None)
         try:
@@ -122,7 +124,6 @@ class LocalCluster:
         return cluster
 
     def _start(self, brokers: int) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
         self._logs.mkdir(exist_ok=True)
         zookeeper = self._start_zookeeper()
         self._start_controller()

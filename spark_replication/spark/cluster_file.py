@@ -17,6 +17,7 @@ from pathlib import Path
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidConfig
 from spark_replication.model import Value, decode, encode
+from spark_replication.process.own_directory import shared_directory
 from spark_replication.storage.state_files import read_file, replace_file
 
 CLUSTER_FILE = "cluster.json"
@@ -27,7 +28,7 @@ log = logging.getLogger(__name__)
 def make_data_directory(settings: Settings) -> Path:
     path = Path(settings.data_dir).resolve()
     try:
-        path.mkdir(parents=True, exist_ok=True)
+        shared_directory(path)
         with tempfile.TemporaryFile(dir=path):
             return path
     except OSError as error:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import spark_replication as sr
+from tests.unit.transport.test_security import token_settings
 
 
 @pytest.mark.parametrize(
@@ -24,6 +26,15 @@ def test_what_cannot_be_started_is_said_and_leaves_nothing(
     with pytest.raises(error, match=says):
         sr.LocalCluster.start(directory=tmp_path / "cluster", **options)
     assert not (tmp_path / "cluster").exists()
+
+
+def test_a_directory_in_which_everybody_may_write_is_refused_and_gets_no_secret(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with tempfile.TemporaryDirectory() as elsewhere:
+        secured = token_settings(Path(elsewhere))
+        with pytest.raises(sr.errors.InvalidConfig, match="may write in"):
+            sr.LocalCluster.start(directory=tmp_path, config=secured)
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_name_that_does_not_exist_is_no_part_of_the_package() -> None:

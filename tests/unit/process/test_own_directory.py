@@ -10,7 +10,7 @@ import pytest
 
 from spark_replication.errors import InvalidConfig
 from spark_replication.process.named_files import read_named
-from spark_replication.process.own_directory import own_directory
+from spark_replication.process.own_directory import own_directory, shared_directory
 from spark_replication.storage.broker_directory import DirectoryLock
 
 ANOTHER = 4_711
@@ -35,6 +35,39 @@ def test_another_users_directory_is_not_taken(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
     with pytest.raises(InvalidConfig, match=f"belongs to user {owner}, and this process is of user {ANOTHER}"):
         own_directory(tmp_path)
+    with pytest.raises(InvalidConfig, match=f"belongs to user {owner}, and this process is of user {ANOTHER}"):
+        shared_directory(tmp_path)
+
+
+@pytest.mark.parametrize("mode", [0o700, 0o755, 0o775, 0o2775, 0o1777])
+def test_a_directory_with_parts_for_others_keeps_its_mode(tmp_path: Path, mode: int) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(mode)
+    shared_directory(there)
+    assert permissions(there) == mode
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o757, 0o702])
+def test_a_directory_in_which_everybody_may_rename_is_not_taken(tmp_path: Path, mode: int) -> None:
+    there = tmp_path / "there"
+    there.mkdir()
+    there.chmod(mode)
+    with pytest.raises(InvalidConfig, match=rf"every user of this host may write in {there}.*: chmod o-w {there}"):
+        shared_directory(there)
+
+
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o755), (0o002, 0o775), (0o077, 0o700), (0, 0o775)])
+def test_a_directory_that_is_not_there_is_made_so_that_it_can_be_taken_again(
+    tmp_path: Path, mask: int, mode: int
+) -> None:
+    made, before = tmp_path / "a" / "b", os.umask(mask)
+    try:
+        shared_directory(made)
+        shared_directory(made)
+    finally:
+        os.umask(before)
+    assert permissions(made) == mode
 
 
 def test_a_broker_takes_a_directory_as_it_is_if_it_is_told_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from spark_replication.spark.cluster_file import CLUSTER_FILE, ClusterFile, OwnClusterFile, read_cluster_file
+from spark_replication.config import settings_from
+from spark_replication.errors import InvalidConfig
+from spark_replication.spark.cluster_file import (
+    CLUSTER_FILE,
+    ClusterFile,
+    OwnClusterFile,
+    make_data_directory,
+    read_cluster_file,
+)
 
 ZOOKEEPER = "zk://127.0.0.1:2181/spark_replication"
 
@@ -16,6 +24,14 @@ def file_of(controller_epoch: int, since_ms: int) -> ClusterFile:
     return ClusterFile(
         zookeeper=ZOOKEEPER, controller_epoch=controller_epoch, driver_pid=os.getpid(), active_since_ms=since_ms
     )
+
+
+def test_a_data_directory_in_which_everybody_may_write_is_refused(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(InvalidConfig, match="may write in"):
+        make_data_directory(settings_from({"data.dir": str(tmp_path)}))
+    tmp_path.chmod(0o775)
+    assert make_data_directory(settings_from({"data.dir": str(tmp_path)})) == tmp_path
 
 
 def test_it_is_there_once_the_start_is_complete_and_has_the_present_epoch(tmp_path: Path) -> None:
