@@ -23,6 +23,7 @@ from spark_replication.config import settings_from
 from spark_replication.errors import ReplicationError
 from spark_replication.page.served import REFUSED
 from spark_replication.page.server import PageServer
+from spark_replication.process.log_lines import log_as_text
 from spark_replication.process.niceness import come_last
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import Security, read_security
@@ -56,7 +57,7 @@ def main() -> int:
     parser.add_argument("--host", required=True)
     parser.add_argument("--port", type=int, required=True)
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_as_text(logging.WARNING)
     come_last(NICENESS)
     stopping = threading.Event()
     on_stop_signals(stopping.set)

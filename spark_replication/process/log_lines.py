@@ -1,4 +1,7 @@
-"""Log lines as JSON, one a line, so that a machine can search what a person reads."""
+"""Log lines. Most are JSON, so that a machine can search what a person reads; some are text.
+
+What a name or an error brings with it begins no other line, and steers no terminal on which a log is looked at.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ import msgspec
 from spark_replication.model import Scalar
 from spark_replication.process import own_output
 from spark_replication.process.own_output import OwnOutput
+from spark_replication.process.terminal import harmless, harmless_json, harmless_line
 
 _EXTRA = ("partition", "epoch", "who", "host", "action", "outcome", "asked")
 
@@ -36,7 +40,33 @@ class JsonLines(logging.Formatter):
         line["from"] = record.name.removeprefix("spark_replication.")
         if record.exc_info:
             line["traceback"] = self.formatException(record.exc_info)
-        return msgspec.json.encode(line).decode()
+        return harmless_json(msgspec.json.encode(line).decode())
+
+
+class TextLines(logging.Formatter):
+    """A record is one line; lines that begin with blanks are the traceback of the one above."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)s %(name)s %(message)s")
+
+    def format(self, record: logging.LogRecord) -> str:
+        record.message, record.asctime = record.getMessage(), self.formatTime(record)
+        below = self.formatException(record.exc_info).splitlines() if record.exc_info else []
+        return "\n  ".join(map(harmless_line, (self.formatMessage(record), *below)))
+
+
+class _Shown(logging.Formatter):
+    """The message alone, whose own lines stay."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return harmless(super().format(record))
+
+
+def log_as_text(level: int, handler: logging.Handler | None = None) -> None:
+    """Log to this handler, or else to standard error."""
+    handler = handler or logging.StreamHandler()
+    handler.setFormatter(TextLines())
+    logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 def log_to_stdout(path: Path, **always: Scalar) -> None:
@@ -53,6 +83,6 @@ def log_to_file(path: Path, **always: Scalar) -> None:
     file.setFormatter(JsonLines(always))
     shown = logging.lastResort  # it finds sys.stderr anew, as a StreamHandler does not: a live table redirects it
     assert shown is not None
-    shown.setFormatter(logging.Formatter("%(message)s"))
+    shown.setFormatter(_Shown())
     logging.basicConfig(level=logging.WARNING, handlers=[file, shown], force=True)
     logging.getLogger("spark_replication").setLevel(logging.INFO)

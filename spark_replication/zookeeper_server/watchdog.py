@@ -20,6 +20,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from spark_replication.process.locked_process import LockedProcess
+from spark_replication.process.log_lines import log_as_text
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.zookeeper_server.layout import server_directories, stored_places
 from spark_replication.zookeeper_server.locks import is_used, unused
@@ -99,7 +100,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="spark_replication.zookeeper_server.watchdog")
     parser.add_argument("--directory", type=Path, required=True)
     arguments = parser.parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
+    log_as_text(logging.INFO)
     stopping = threading.Event()
     on_stop_signals(stopping.set)
     watch(arguments.directory.parent, stopping)

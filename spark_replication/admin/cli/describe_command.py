@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, show_json, watched
-from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin, PartitionDescription, TopicDescription
 from spark_replication.client.replica_sizes import ReplicaDescription
 from spark_replication.errors import ReplicationError
 from spark_replication.messages.mirroring import ToldEvent
+from spark_replication.process.terminal import harmless
 from spark_replication.transport.security import Security
 
 _COLUMNS = (

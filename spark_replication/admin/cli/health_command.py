@@ -20,11 +20,11 @@ from spark_replication.admin.cli.listing import (
     tell_error,
     watched,
 )
-from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin
 from spark_replication.client.health import Health
 from spark_replication.core.controller.verdict import Reason, Verdict
 from spark_replication.errors import ReplicationError
+from spark_replication.process.terminal import harmless
 from spark_replication.transport.security import Security
 
 EXIT: dict[Verdict, int] = {"healthy": 0, "degraded": 1, "critical": 2}

@@ -18,11 +18,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from spark_replication.admin.cli.terminal import harmless, harmless_json
 from spark_replication.client.bootstrap import FORMS
 from spark_replication.client.settings_file import read_settings
 from spark_replication.config import BOOTSTRAP_VARIABLE, Settings, parse_assignment
 from spark_replication.errors import ReplicationError
+from spark_replication.process.terminal import harmless, harmless_json
 from spark_replication.transport.security import read_security
 
 Format = Literal["table", "json"]

@@ -10,11 +10,11 @@ import click
 
 from spark_replication.admin.cli.listing import Format, bootstrap, output, security, show, tell_refused
 from spark_replication.admin.cli.progress_line import ProgressLine
-from spark_replication.admin.cli.terminal import harmless
 from spark_replication.client.admin import Admin
 from spark_replication.client.waves import wait_in_waves
 from spark_replication.core.moves.moves import BYTES_PER_SECOND, Plan, size_text
 from spark_replication.model import number_of
+from spark_replication.process.terminal import harmless
 from spark_replication.transport.security import Security
 
 _COLUMNS = ("partition", "replicas", "adding", "removing", "isr", "bytes_left", "seconds_left")

@@ -12,13 +12,13 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from spark_replication.admin.cli.terminal import harmless
 from spark_replication.admin.jobs.happenings import Happening, happenings
 from spark_replication.admin.jobs.traffic import Traffic
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata
 from spark_replication.model import TopicPartition
 from spark_replication.page.answers import PartitionSize
+from spark_replication.process.terminal import harmless
 from spark_replication.spark.cluster import Status
 
 PARTITIONS_SHOWN = 20

@@ -20,6 +20,7 @@ from spark_replication.live.controller.host import ControllerHost
 from spark_replication.page.served import ServedPage, page_action
 from spark_replication.process.collecting import Collecting
 from spark_replication.process.locked_process import LOG_FILE
+from spark_replication.process.log_lines import log_as_text
 from spark_replication.process.own_output import OwnOutput
 from spark_replication.process.stop_signals import on_stop_signals
 from spark_replication.transport.security import read_security
@@ -43,8 +44,7 @@ def main() -> int:
     parser.add_argument("--needed-by", type=Path, help="who uses the ZooKeeper in this directory needs this process")
     parser.add_argument("--unused-s", type=float, default=0.0, help="ends after so long without that; 0 = never")
     arguments = parser.parse_args()
-    output = OwnOutput(sys.stderr, arguments.directory / LOG_FILE)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s", handlers=[output])
+    log_as_text(logging.INFO, OwnOutput(sys.stderr, arguments.directory / LOG_FILE))
     Collecting().start()
     page: ServedPage | None = None
     stopping = threading.Event()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from spark_replication.process import own_output
-from spark_replication.process.log_lines import log_to_file
+from spark_replication.process.log_lines import log_as_text, log_to_file
+
+FORGED = "orders\n2026-11-21 10:00:00,000 INFO x controller at epoch 99\x1b[2J\x9b31m\u202e"
 
 
 @pytest.fixture
@@ -53,3 +56,34 @@ def test_the_file_does_not_grow_without_end(
     assert [each.name for each in kept] == ["driver.log", "driver.log.1"]
     assert all(each.stat().st_size <= 2_000 for each in kept)
     assert '"line 99"' in path.read_text()
+
+
+def test_a_name_begins_no_other_line_and_steers_no_terminal(
+    root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log_as_text(logging.INFO)
+    log = logging.getLogger("spark_replication.live.controller.host")
+    log.info("no topic %s", FORGED)
+    try:
+        raise ValueError(FORGED)
+    except ValueError:
+        log.exception("not understood")
+    first, second, *below = capsys.readouterr().err.splitlines()
+    shown = r"orders\n2026-11-21 10:00:00,000 INFO x controller at epoch 99\x1b[2J\x9b31m\u202e"
+    assert re.fullmatch(rf"\S+ \S+,\d{{3}} INFO {re.escape(log.name)} no topic {re.escape(shown)}", first)
+    assert second.endswith(f" ERROR {log.name} not understood")
+    assert below[0] == "  Traceback (most recent call last):"
+    assert all(line.startswith("  ") for line in below), "so none of them is taken for a record"
+    assert not set("\x1b\x9b\u202e") & set("".join(below))
+
+
+def test_lines_of_json_and_warnings_steer_no_terminal_either(
+    tmp_path: Path, root: logging.Logger, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "driver.log"
+    log_to_file(path)
+    logging.getLogger("spark_replication").warning("no topic %s", FORGED)
+    (line,) = path.read_text().splitlines()
+    assert json.loads(line)["message"] == f"no topic {FORGED}"
+    for told in (line, capsys.readouterr().err):
+        assert not set("\x1b\x9b\u202e") & set(told)

@@ -1,4 +1,4 @@
-"""Text from data, names or errors on its way to a terminal: it is shown, and steers nothing."""
+"""Text from data, names or errors on its way to a terminal or a log: it is shown, and steers nothing."""
 
 from __future__ import annotations
 
@@ -11,6 +11,11 @@ _STEERING = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u
 def harmless(text: str) -> str:
     r"""The text with each escape sequence shown as the text \x1b[…"""
     return _STEERING.sub(lambda found: _escaped(ord(found[0])), text)
+
+
+def harmless_line(text: str) -> str:
+    r"""The same in one line: a newline is shown as the text \n."""
+    return harmless(text).replace("\n", "\\n")
 
 
 def harmless_json(text: str) -> str:
