@@ -9,6 +9,7 @@ from pathlib import Path
 from spark_replication.errors import InvalidConfig
 
 OWNER_ALONE = 0o700
+ROOT = 0
 SHARED = 0o775  # less what the umask takes
 
 
@@ -22,11 +23,12 @@ def own_directory(path: Path, mode: int = OWNER_ALONE) -> None:
 
 def shared_directory(path: Path) -> None:
     """Make the directory, or take it with the mode that it has, since parts of it may be for others. Raises
-    InvalidConfig if another user owns it, or everybody may write in it and rename what is there. OSError: see
-    own_directory."""
+    InvalidConfig if another user owns it, other than root, or everybody may write in it and rename what is there.
+    OSError: see own_directory."""
     path.mkdir(SHARED, parents=True, exist_ok=True)
     found = path.stat()
-    _require_ours(path, found)
+    if found.st_uid != ROOT:  # whose are the volumes of containers, as a rule
+        _require_ours(path, found)
     if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
         raise InvalidConfig(
             f"every user of this host may write in {path}, and put another file in the place of any that is there: "

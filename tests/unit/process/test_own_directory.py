@@ -35,8 +35,21 @@ def test_another_users_directory_is_not_taken(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
     with pytest.raises(InvalidConfig, match=f"belongs to user {owner}, and this process is of user {ANOTHER}"):
         own_directory(tmp_path)
-    with pytest.raises(InvalidConfig, match=f"belongs to user {owner}, and this process is of user {ANOTHER}"):
-        shared_directory(tmp_path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory away")
+def test_one_with_parts_for_others_may_be_roots_but_no_other_users(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, ours = tmp_path / "theirs", tmp_path / "ours"
+    theirs.mkdir()
+    ours.mkdir()
+    os.chown(theirs, ANOTHER, -1)
+    with pytest.raises(InvalidConfig, match=f"belongs to user {ANOTHER}, and this process is of user 0"):
+        shared_directory(theirs)
+    monkeypatch.setattr(os, "geteuid", lambda: ANOTHER)
+    shared_directory(theirs)
+    shared_directory(ours)
 
 
 @pytest.mark.parametrize("mode", [0o700, 0o755, 0o775, 0o2775, 0o1777])
