@@ -87,7 +87,7 @@ class Keeper:
             use.end()
             raise
         try:
-            _protect(found, login)
+            close_to_others(found, login)
             watchdog = Watchdog(path, unused_s)
             watchdog.begin()
             keeper = cls(found, use, free_bytes_min, watchdog)
@@ -233,7 +233,8 @@ def _stop_unused(zookeeper: EmbeddedZooKeeper, watchdog: Watchdog | None = None)
     return is_unused
 
 
-def _protect(zookeeper: EmbeddedZooKeeper, login: Login) -> None:
+def close_to_others(zookeeper: EmbeddedZooKeeper, login: Login) -> None:
+    """Let nobody but the holders of `login` write anywhere; without one, everybody may."""
     if not login.owns:
         return
     session = Session.connect(

@@ -12,8 +12,9 @@ from spark_replication.admin.cli.listing import Format, output, show
 from spark_replication.config import Settings
 from spark_replication.errors import InvalidRequest
 from spark_replication.process.stop_signals import on_stop_signals
+from spark_replication.zk.login import NOBODY, Login, read_login
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
-from spark_replication.zookeeper_server.keeper import Keeper
+from spark_replication.zookeeper_server.keeper import Keeper, close_to_others
 from spark_replication.zookeeper_server.layout import SERVER_COUNTS, servers_made
 from spark_replication.zookeeper_server.locks import unused
 
@@ -31,18 +32,28 @@ _directory = partial(
     type=click.Choice([str(count) for count in SERVER_COUNTS]),
     help="of a new directory; three outlive any one of them  [default: 1]",
 )
+@click.option(
+    "--auth-file",
+    type=click.Path(dir_okay=False),
+    help="holds USER:PASSWORD: nobody else may write there. The zookeeper.auth.file of its clusters",
+)
 @click.option("--detach", is_flag=True, help="leave the servers running; those that live are adopted")
 @click.pass_context
-def zookeeper(context: click.Context, directory: Path, servers: str | None, *, detach: bool) -> None:
+def zookeeper(
+    context: click.Context, directory: Path, servers: str | None, auth_file: str | None, *, detach: bool
+) -> None:
     """Run ZooKeeper from pyspark's jars until Ctrl-C, for clusters that are to share one or to come and go."""
     if context.invoked_subcommand is not None:
         context.default_map = {context.invoked_subcommand: {"directory": directory}}
         return
     count = servers_made(directory) or SERVER_COUNTS[0] if servers is None else int(servers)
+    login = NOBODY if auth_file is None else read_login(Settings(zookeeper_auth_file=auth_file))
     if detach:
-        _tell(EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count))
+        started = EmbeddedZooKeeper.start(directory, START_TIMEOUT_S, count)
+        close_to_others(started, login)
+        _tell(started, auth_file)
     else:
-        _run(directory, count)
+        _run(directory, count, login, auth_file)
 
 
 @zookeeper.command()
@@ -72,7 +83,7 @@ def stop(directory: Path) -> None:
     click.echo(f"no ZooKeeper runs in {directory} now")
 
 
-def _run(directory: Path, count: int) -> None:
+def _run(directory: Path, count: int, login: Login, auth_file: str | None) -> None:
     found = EmbeddedZooKeeper.found_in(directory)
     if found is not None and found.alive():
         raise InvalidRequest(
@@ -81,9 +92,9 @@ def _run(directory: Path, count: int) -> None:
         )
     stopping = threading.Event()
     on_stop_signals(stopping.set)
-    keeper = Keeper.start(directory, START_TIMEOUT_S, count)
+    keeper = Keeper.start(directory, START_TIMEOUT_S, count, login=login)
     try:
-        _tell(keeper)
+        _tell(keeper, auth_file)
         click.echo("Ctrl-C ends it")
         stopping.wait()
     finally:
@@ -98,7 +109,8 @@ def _found(directory: Path) -> EmbeddedZooKeeper:
     return found
 
 
-def _tell(running: EmbeddedZooKeeper | Keeper) -> None:
+def _tell(running: EmbeddedZooKeeper | Keeper, auth_file: str | None) -> None:
+    closed = "" if auth_file is None else f" --set zookeeper.auth.file={auth_file}"
     click.echo(f"ZooKeeper runs at {running.address}, in {running.directory}")
-    click.echo(f"a cluster uses it with:   --set zookeeper.connect={running.address}")
+    click.echo(f"a cluster uses it with:   --set zookeeper.connect={running.address}{closed}")
     click.echo(f"clients of that cluster:  --bootstrap zk://{running.address}{Settings().zookeeper_chroot}")

@@ -13,7 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kazoo.client import KazooClient
+from kazoo.exceptions import NoAuthError
 
+from spark_replication.config import Settings
+from spark_replication.zk.login import read_login
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 from spark_replication.zookeeper_server.keeper import Keeper
@@ -76,6 +80,32 @@ def test_in_the_foreground_it_guards_its_server_and_ctrl_c_ends_both(directory: 
         running.send_signal(signal.SIGINT)
         assert running.wait(DEADLINE_S) == 0
     assert found.pids == []
+
+
+def test_with_a_login_nobody_else_writes_there(directory: Path, tmp_path: Path) -> None:
+    file = tmp_path / "login"
+    file.touch(mode=0o600)
+    file.write_text("ours:a long password")
+    started = ran(directory, "--detach", f"--auth-file={file}")
+    assert started.returncode == 0, started.stderr
+    found = EmbeddedZooKeeper.found_in(directory)
+    assert found is not None
+    assert f"--set zookeeper.connect={found.address} --set zookeeper.auth.file={file}\n" in started.stdout
+    ours = read_login(Settings(zookeeper_auth_file=str(file)))
+    Session.connect(found.address, "/x", session_timeout_ms=4_000, request_timeout_ms=10_000, login=ours).close()
+    stranger = KazooClient(hosts=found.address)
+    stranger.start(DEADLINE_S)
+    try:
+        with pytest.raises(NoAuthError):
+            stranger.create("/y")
+        with pytest.raises(NoAuthError):
+            stranger.create("/x/y")
+    finally:
+        stranger.stop()
+        stranger.close()
+    refused = ran(directory, "--detach", f"--auth-file={tmp_path / 'nothing'}")
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "zookeeper.auth.file" in refused.stderr
 
 
 def test_ctrl_c_leaves_it_to_a_cluster_that_uses_it(directory: Path) -> None:
