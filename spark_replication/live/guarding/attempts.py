@@ -24,8 +24,9 @@ class AttemptsFile(Value, frozen=True, kw_only=True):
 def next_attempt(directory: Path) -> int:
     """A number that no other process gets, even if two start at one time."""
     path = directory / ATTEMPTS_FILE
-    handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    handle = os.open(directory / LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
+        os.fchmod(handle, 0o600)  # whoever may read it may lock it
         fcntl.flock(handle, fcntl.LOCK_EX)
         data = read_file(path)
         attempt = 1 if data is None else decode(data, AttemptsFile, str(path)).last + 1

@@ -9,11 +9,13 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import spark_replication as sr
+from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import token_settings
 
 pytestmark = [
@@ -32,6 +34,8 @@ os.setgid({ANOTHER})
 os.setuid({ANOTHER})
 def tries(path):
     try:
+        if os.path.isdir(path):
+            return os.listdir(path)
         with open(path, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
             return "opened"
@@ -51,23 +55,33 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-def test_nobody_else_reads_a_row_or_holds_a_lock(directory: Path) -> None:
+@pytest.fixture(params=["token", "tls"])
+def settings(request: pytest.FixtureRequest, directory: Path) -> dict[str, Any]:
+    if request.param == "token":
+        return token_settings(directory)
+    authority = Authority(directory)
+    return {**tls_settings(authority, authority.issue("server"), mutual=True)}
+
+
+def test_nobody_else_reads_a_row_or_holds_a_lock(directory: Path, settings: dict[str, Any]) -> None:
     data = directory / "data"
-    config = {"min.insync.replicas": 1, **token_settings(directory)}
+    config = {"min.insync.replicas": 1, "page.enabled": False, **settings}
     with sr.LocalCluster.start(brokers=1, directory=data, config=config) as cluster:
         cluster.admin.create_topic("orders", SCHEMA, partitions=1, replication_factor=1)
         with sr.Producer(cluster.bootstrap, security=cluster.security) as producer:
             producer.send("orders", pa.record_batch({"words": ["a secret"]}, SCHEMA)).result(DEADLINE_S)
         (segment,) = [path for path in data.rglob("*.arrow") if b"a secret" in path.read_bytes()]
+        own = ("security.token.file", "security.tls.key.file")
         files = [
             segment,
-            data / "logs/broker-1/lock",
-            data / "logs/broker-1/broker.log",
-            data / "zookeeper/lock",
-            data / "zookeeper/login",
-            data / "controller/lock",
-            directory / "token",
+            *(data / "logs/broker-1" / name for name in ("", "lock", "lease.json", "broker.json", "broker.log")),
+            *(data / "zookeeper" / name for name in ("", "lock", "login", "zoo.cfg", "data", "log")),
+            *(data / "controller" / name for name in ("", "lock", "log")),
+            data / "attempts.lock",
+            data / "broker-token",
+            *(Path(settings[name]) for name in own if name in settings),
         ]
+        assert all(path.exists() for path in files)
         looked = subprocess.run(
             [sys.executable, "-c", LOOKS, *map(str, files)],
             capture_output=True,
