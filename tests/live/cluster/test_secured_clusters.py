@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +22,31 @@ from kazoo.security import OPEN_ACL_UNSAFE
 from pyarrow import flight
 
 import spark_replication as sr
+from spark_replication.client.connecting import opened
 from spark_replication.config import settings_from
 from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
     ClusterAuthorizationFailed,
     InvalidConfig,
+    ReplicationError,
     error_of,
 )
 from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
+from spark_replication.live.own_secrets import BROKER_TOKEN_FILE
 from spark_replication.messages.actions import (
-    BROKER_DIED,
-    RENEW_LEASE,
-    SHUTDOWN,
-    STOP_REPLICA,
-    UPDATE_METADATA,
-    Action,
+    METADATA,
 )
-from spark_replication.messages.commands import StopReplica, UpdateMetadata
-from spark_replication.messages.guarding import BrokerDied, RenewLease, Shutdown
+from spark_replication.messages.descriptions import GetMetadata
 from spark_replication.messages.replication import ErrorFrame, HelloFrame
 from spark_replication.model import EPOCH_MAX
 from spark_replication.transport.actions import call
 from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
 from spark_replication.transport.handshake import introduce
+from tests.live.broker.brokers import eventually
+from tests.live.cluster.faults import stopped
+from tests.live.cluster.impostors import OWN_TICKET, Tap, impostor
+from tests.live.cluster.orders import orders, reports
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
 
@@ -67,6 +69,8 @@ class Secured:
         self.cluster = cluster
         self.settings = settings
         self.strangers = strangers
+        #: What whoever takes a broker's place shows.
+        self.impostor = sr.Security.of(strangers.get("another token") or strangers["another CA"])
         cluster.admin.create_topic(TOPIC, SCHEMA, partitions=3)
         self._next = 0
 
@@ -173,6 +177,8 @@ def test_a_client_takes_no_brokers_place_and_gives_no_orders(secured: Secured) -
     """It has all that a client has."""
     secured.produced()
     described, client = secured.cluster.admin.describe_cluster(), sr.Security.of(secured.settings)
+    told = secured.cluster.admin.metadata((TOPIC,))
+    topic_id = told.topics[0].topic_id
     for target in described.brokers:
         for other in described.brokers:
             hello = HelloFrame(cluster_id=described.cluster_id, broker_id=other.id, broker_epoch=other.epoch)
@@ -181,24 +187,18 @@ def test_a_client_takes_no_brokers_place_and_gives_no_orders(secured: Secured) -
                 with pytest.raises(AuthenticationFailed, match=r"security\.broker\.token\.file"):
                     join(channel, hello, client)
         with client.client(f"{target.host}:{target.port}") as calls:
-            for action, order in ORDERS:
+            for action, order in orders(target.id, TOPIC, topic_id):
                 with pytest.raises(ClusterAuthorizationFailed, match="and only they may ask for this"):
                     call(calls, action, order, 10_000)
-    controller = secured.cluster.admin.metadata(()).controller
-    assert controller is not None
-    with client.client(controller) as calls, pytest.raises(ClusterAuthorizationFailed):
-        call(calls, BROKER_DIED, BrokerDied(broker_id=1, incarnation="any"), 10_000)
+    assert told.controller is not None
+    with client.client(told.controller) as calls:
+        for action, report in reports(described.brokers[0], TOPIC, topic_id):
+            with pytest.raises(ClusterAuthorizationFailed, match="and only they may ask for this"):
+                call(calls, action, report, 10_000)
     secured.produced(3)
     (topic,) = secured.cluster.admin.describe_topics([TOPIC])
     assert all(len(partition.isr) == 3 for partition in topic.partitions)
-
-
-ORDERS: list[tuple[Action[Any, Any], Any]] = [
-    (RENEW_LEASE, RenewLease(controller_epoch=EPOCH_MAX, attempt=0, lease_ms=1)),
-    (SHUTDOWN, Shutdown(controller_epoch=EPOCH_MAX, attempt=0)),
-    (UPDATE_METADATA, UpdateMetadata(controller_epoch=EPOCH_MAX, brokers={}, topics={}, partitions=())),
-    (STOP_REPLICA, StopReplica(controller_epoch=EPOCH_MAX, partitions=())),
-]
+    assert secured.cluster.admin.describe_cluster() == described, "nobody was removed, or registered again"
 
 
 def join(channel: Channel, hello: HelloFrame, client: sr.Security) -> None:
@@ -252,6 +252,89 @@ def test_under_tls_endpoints_say_so(with_tls: Secured) -> None:
     assert {location.uri.partition(b"://")[0] for point in info.endpoints for location in point.locations} == {
         b"grpc+tls"
     }
+
+
+LETTERS = pa.schema([("letter", pa.string())])
+LETTER = "for the eyes of this cluster alone"
+
+
+@contextmanager
+def topic_of(secured: Secured, schema: pa.Schema) -> Iterator[str]:
+    """Another one, for as long as the block takes."""
+    secured.cluster.admin.create_topic("letters", schema, partitions=1)
+    yield "letters"
+    secured.cluster.admin.delete_topic("letters")
+
+
+def test_whoever_takes_the_ports_of_a_dead_broker_learns_nothing(secured: Secured) -> None:
+    """Neither a secret nor a row: of clients that were connected, of one that comes anew, and of other brokers."""
+    cluster, letter = secured.cluster, pa.record_batch([pa.array([LETTER])], schema=LETTERS)
+    known: dict[str, Any] = {"security": secured.settings, "deadline_ms": REFUSED_MS // 2}
+    with (
+        topic_of(secured, LETTERS) as topic,
+        sr.Producer(cluster.bootstrap, security=secured.settings) as producer,
+        sr.Reader(cluster.bootstrap, **known) as reader,
+        sr.Admin(cluster.bootstrap, **known) as admin,
+        ThreadPoolExecutor() as aside,
+    ):
+        producer.send(topic, letter, partition=0).result(DEADLINE_S)
+        assert len([*reader.read(topic, partition=0)]) == 1
+        (described,) = admin.describe_topics([topic])
+        leader = described.partitions[0].leader
+        (dead,) = [broker for broker in admin.describe_cluster().brokers if broker.id == leader]
+        with stopped(cluster.controller_pid):  # so that nobody hears of another leader
+            cluster.kill_broker(dead.id)
+            with impostor(dead, secured.impostor) as found:
+                asked = [aside.submit(admin.metadata, ()) for _ in range(3)]  # each asks another broker first
+                sent = producer.send(topic, letter, partition=0)
+                with pytest.raises(ReplicationError):
+                    [*reader.read(topic, partition=0)]
+                with sr.Producer(f"{dead.host}:{dead.port}", **known) as newcomer:
+                    refused = newcomer.send(topic, letter, partition=0).exception(TIMEOUT_S)
+                errors = refused, sent.exception(TIMEOUT_S)
+                eventually(lambda: found.is_dialled, "both ports are dialled")
+                wait(asked)
+        cluster.restart_broker(dead.id)
+    of_brokers = (cluster.directory / BROKER_TOKEN_FILE).read_text().strip()
+    for secret in (LETTER, SECRET, of_brokers):
+        assert secret.encode() not in found.heard
+    assert all(isinstance(error, ReplicationError) for error in errors)
+    assert secured.settings["security.mode"] == "token" or found.understood == b"", "no handshake came to its end"
+    cluster.wait_healthy()
+    assert f"Ticket {OWN_TICKET}" not in found.authorizations, "nobody believes the impostor"
+    for shown in found.authorizations:  # tickets of the process that has ended
+        headers = flight.FlightCallOptions(headers=[(b"authorization", shown.encode())], timeout=TIMEOUT_S)
+        for address in cluster.bootstrap.split(","):
+            with flight.connect(f"grpc://{address}") as thief, pytest.raises(flight.FlightUnauthenticatedError):
+                list(thief.do_action((METADATA.name, b"{}"), headers))
+    secured.produced(3)
+
+
+def test_a_proof_that_is_passed_on_to_another_port_serves_nobody(with_token: Secured) -> None:
+    """Neither for what clients do, nor for what brokers do."""
+    cluster = with_token.cluster
+    described = cluster.admin.describe_cluster()
+    target, other, *_ = described.brokers
+    own = {**with_token.settings, "security.broker.token.file": str(cluster.directory / BROKER_TOKEN_FILE)}
+    client, broker = sr.Security.of(with_token.settings), sr.Security.of(own)
+    frames, calls = Tap(target.replication_port), Tap(target.port)
+    hello = HelloFrame(cluster_id=described.cluster_id, broker_id=other.id, broker_epoch=other.epoch, port=frames.port)
+    was_dialled = pytest.raises(AuthenticationFailed, match=rf"port {frames.port} was dialled, and this is port")
+    for reads in (False, True):
+        with was_dialled:
+            opened("127.0.0.1", frames.port, client, reads=reads, frame_bytes_max=1 << 20)
+    with socket.create_connection(("127.0.0.1", frames.port), timeout=TIMEOUT_S) as connection, was_dialled:
+        introduce(connection, FrameReceiver(connection, 1 << 20), hello, broker.cluster_tokens, TIMEOUT_S)
+    for security in (client, broker):
+        with (
+            security.client(f"127.0.0.1:{calls.port}") as caller,
+            pytest.raises(AuthenticationFailed, match=rf"port {calls.port} was dialled, and this is port"),
+        ):
+            call(caller, METADATA, GetMetadata(), 10_000)
+    for tap in (frames, calls):
+        assert tap.heard
+        tap.close()
+    with_token.produced(3)
 
 
 def command_line(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

@@ -10,16 +10,19 @@ from contextlib import suppress
 class TcpProxy:
     """Its address stays its own while it is down: another test's server that got its port would answer in its place."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, port: int = 0) -> None:
         self._target_port = target_port
         self._lock = threading.Lock()
         self._connections: set[socket.socket] = set()
         self._swallowed: set[socket.socket] = set()
         self._held = socket.socket()
         self._held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # for a listener beside it, and no other's
-        self._held.bind(("127.0.0.1", 0))
+        self._held.bind(("127.0.0.1", port))
         self.port: int = self._held.getsockname()[1]
         self.up()
+
+    def passing(self, data: bytes) -> None:
+        """What goes through, in either direction."""
 
     def cut(self) -> None:
         """Every connection there is; new ones are taken."""
@@ -61,6 +64,7 @@ class TcpProxy:
     def _forward(self, source: socket.socket, sink: socket.socket) -> None:
         try:
             while data := source.recv(1 << 16):
+                self.passing(data)
                 if source not in self._swallowed:
                     sink.sendall(data)
         except OSError:

@@ -20,7 +20,7 @@ from spark_replication.transport import flight_client, tickets
 from spark_replication.transport.actions import ActionServer, call, handled
 from spark_replication.transport.flight_client import Held, Purse
 from spark_replication.transport.rights import Rights
-from spark_replication.transport.security import NO_SECURITY, Security, read_security
+from spark_replication.transport.security import NO_SECURITY, Certificate, Security, read_security
 from spark_replication.transport.token import Token
 from tests.unit.transport.test_security import SECRET, broker_settings, token_settings
 
@@ -67,11 +67,14 @@ class Overhears(flight.ServerMiddlewareFactory):  # type: ignore[misc]  # pyarro
 class Squatter(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
     """Has the port of a server that has ended, and keeps all that it hears."""
 
-    def __init__(self, answers: Mapping[str, bytes] | None = None, port: int = 0) -> None:
+    def __init__(
+        self, answers: Mapping[str, bytes] | None = None, port: int = 0, certificate: Certificate | None = None
+    ) -> None:
         self.overhears = Overhears()
         self.bodies: list[bytes] = []
         self.answers = answers or {}
-        super().__init__(f"grpc://127.0.0.1:{port}", middleware={"overhears": self.overhears})
+        scheme, own = ("grpc", None) if certificate is None else ("grpc+tls", [(certificate.chain, certificate.key)])
+        super().__init__(f"{scheme}://127.0.0.1:{port}", tls_certificates=own, middleware={"overhears": self.overhears})
 
     def do_action(self, context: object, action: flight.Action) -> list[bytes]:
         self.bodies.append(action.body.to_pybytes())
