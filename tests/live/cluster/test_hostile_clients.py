@@ -3,13 +3,17 @@ from a client that is known. None ends a process, none makes it larger, nothing 
 
 from __future__ import annotations
 
+import json
 import os
 import random
+import re
 import socket
 import struct
+from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -20,16 +24,30 @@ from crc32c import crc32c
 from pyarrow import flight
 
 import spark_replication as sr
-from spark_replication.errors import ReplicationError
+from spark_replication.errors import (
+    AuthenticationFailed,
+    ClusterAuthorizationFailed,
+    InvalidRequest,
+    InvalidSchema,
+    ReplicationError,
+    UnknownTopicOrPartition,
+    error_of_text,
+)
+from spark_replication.messages.actions import ADMIN_REQUESTS, STOP_REPLICA
+from spark_replication.messages.commands import StopPartition, StopReplica
 from spark_replication.messages.envelope import to_json
 from spark_replication.messages.frames import to_frame
 from spark_replication.messages.introducing import Challenge, Introduce, Prove
 from spark_replication.messages.lane import ClientFrame, PutFrame, ReadFrame, StreamFrame
 from spark_replication.messages.records import BatchMetadata, ReadTicket
-from spark_replication.messages.replication import HelloFrame, ProofFrame
-from spark_replication.transport.frames import FrameReceiver, tune
+from spark_replication.messages.replication import ErrorFrame, FetchFrame, FetchPartition, HelloFrame, ProofFrame
+from spark_replication.messages.requests import CreateTopic, DeleteTopic
+from spark_replication.model import EPOCH_MAX
+from spark_replication.transport.actions import call
+from spark_replication.transport.frames import Channel, FrameReceiver, tune
 from spark_replication.transport.handshake import introduce_client
 from tests.live.broker.test_slow_follower import resident_bytes
+from tests.live.cluster.test_secured_clusters import command_line
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.hostile import any_of, damaged, garbage
 from tests.unit.transport.test_security import token_settings
@@ -41,6 +59,8 @@ BYTES_AT_A_PORT = {"frames": 7_000, "broker": 7_000, "controller": 7_000, "page"
 KNOWN_AT_A_PORT = 3_000  # calls, or connections that were proven
 CONNECT_S = 20.0
 GROWTH_BYTES_MAX = 96 << 20
+HELD = 50  # connections
+ROOM_BYTES = {"a stranger": 320 << 10, "a client": 2 << 20}  # of a connection
 SCHEMA = pa.schema([("number", pa.int64())])
 HTTP2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0"
 HTTP1 = b"GET /api/view HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer guessed\r\n\r\n"
@@ -202,3 +222,177 @@ def test_calls(unharmed: Attacked, server: str, who: str) -> None:
                 unharmed.works()
     assert {code for code in codes if not code.isupper()} == set(), codes
     assert "UNKNOWN_SERVER_ERROR" not in codes, codes
+
+
+# What is whole, and ill-willed.
+
+
+@pytest.mark.parametrize("who", ["a stranger", "a client", "a client that was let in"])
+@pytest.mark.parametrize("epoch", [1 << 40, 1 << 62])
+def test_epochs_that_no_znode_can_have(unharmed: Attacked, who: str, epoch: int) -> None:
+    """A write that rests on one of them is none that a ZooKeeper client can send."""
+    told = unharmed.cluster.admin.metadata(("orders",))
+    hello = HelloFrame(cluster_id=told.cluster_id, broker_id=9, broker_epoch=epoch, port=unharmed.lane[1])
+    fetch = FetchPartition(
+        topic="orders",
+        partition=0,
+        topic_id=told.topics[0].topic_id,
+        leader_epoch=epoch,
+        offset=1,
+        last_epoch=0,
+        clean_since=0,
+    )
+    said = [framed(to_frame(hello)), framed(to_frame(FetchFrame(number=1, partitions=(fetch,))))]
+    with socket.create_connection(unharmed.lane, timeout=CONNECT_S) as connection:
+        channel: Channel = connection
+        if who == "a client":
+            channel = unharmed.client.connected(connection, "127.0.0.1", CONNECT_S)
+        elif who == "a client that was let in":
+            channel, said = known_channel(unharmed, connection), said[1:]
+        channel.sendmsg(said)
+        heard = FrameReceiver(channel, 1 << 20).receive_first(lambda: None)
+    is_read = who != "a stranger" or unharmed.client.tls is None
+    assert isinstance(heard, ErrorFrame)
+    assert heard.error == (InvalidRequest.code if is_read else AuthenticationFailed.code)
+    with unharmed.client.client(unharmed.flights["broker"]) as calls:
+        order = b'{"controller_epoch":%d,"partitions":[]}' % epoch
+        with pytest.raises(flight.FlightServerError, match=f"^{InvalidRequest.code}: "):
+            list(calls.do_action((STOP_REPLICA.name, order)))
+
+
+@pytest.mark.parametrize(("who", "announced_mib"), [("a stranger", 64), ("a client", 64), ("a client", 15)])
+def test_what_is_announced_and_never_comes_takes_no_memory(unharmed: Attacked, who: str, announced_mib: int) -> None:
+    before, channels = unharmed.sizes()["broker"], list[Channel]()
+    with ExitStack() as held:
+        for _ in range(HELD):
+            connection = held.enter_context(socket.create_connection(unharmed.lane, timeout=CONNECT_S))
+            channel = known_channel(unharmed, connection) if who == "a client" else connection
+            channel.sendmsg([struct.pack("!II", 100, (announced_mib << 20) - 1_000)])
+            channels.append(channel)
+        unharmed.works()
+        with suppress(OSError):  # some are hung up on
+            for channel in channels:
+                channel.sendmsg([b"x"])
+        unharmed.works()
+        grown = unharmed.sizes()["broker"] - before
+    assert grown < HELD * ROOM_BYTES[who], f"{grown >> 20} MiB more"
+
+
+def known_channel(attacked: Attacked, connection: socket.socket) -> Channel:
+    """Of a client that was let in."""
+    tune(connection)
+    channel = attacked.client.connected(connection, "127.0.0.1", CONNECT_S)
+    hello = ClientFrame(port=attacked.lane[1])
+    introduce_client(channel, FrameReceiver(channel, 1 << 20), hello, attacked.client.tokens, CONNECT_S)
+    return channel
+
+
+def test_no_schema_of_a_client_harms_the_controller(unharmed: Attacked) -> None:
+    """One that no znode can hold, and what is no schema at all."""
+    before = epoch_of_controller(unharmed)
+    with (
+        sr.Admin(unharmed.cluster.bootstrap, security=unharmed.settings) as admin,
+        pytest.raises(InvalidSchema, match="at most 524288 fit"),
+    ):
+        admin.create_topic("large", SCHEMA.with_metadata({"note": "x" * 3_000_000}), replication_factor=1)
+    with unharmed.client.client(unharmed.flights["controller"]) as calls:
+        for text in ("no base64!", b64encode(b"no schema" * 9).decode(), "A" * 3_000_000):
+            with pytest.raises(InvalidSchema):
+                call(calls, ADMIN_REQUESTS[CreateTopic], CreateTopic(name="none", schema=text), 10_000)
+    with unharmed.client.client(unharmed.flights["broker"]) as calls:
+        assert {info.descriptor.path[0] for info in calls.list_flights()} == {b"orders"}
+    assert epoch_of_controller(unharmed) == before
+
+
+def epoch_of_controller(attacked: Attacked) -> str:
+    (epoch,) = re.findall(r"^\w*controller_epoch (\S+)$", attacked.cluster.admin.metrics(), re.MULTILINE)
+    return str(epoch)
+
+
+@pytest.mark.parametrize("server", ["broker", "controller"])
+def test_what_is_not_served_is_refused_without_a_traceback(unharmed: Attacked, server: str) -> None:
+    path, other = (flight.FlightDescriptor.for_path("orders", number) for number in ("9" * 5_000, "\u0660"))
+    with unharmed.client.client(unharmed.flights[server]) as client:
+        attempts: tuple[Callable[[], object], ...] = (
+            lambda: client.get_schema(path),
+            lambda: [*client.do_exchange(path)[1]],
+            lambda: client.get_flight_info(path),
+            lambda: client.get_flight_info(other),
+            lambda: client.do_get(flight.Ticket(b"\xff")).read_all(),
+        )
+        for attempt in attempts:
+            with pytest.raises((flight.FlightError, OSError)) as refused:
+                attempt()
+            told = str(refused.value)
+            known = error_of_text(told)
+            assert known is not None, told
+            assert known.code == InvalidRequest.code, told
+            assert not re.search(r"Traceback|\.py\b|\w/\w", told), told
+
+
+def test_what_a_client_asks_for_is_told_with_its_name(unharmed: Attacked) -> None:
+    """A change that it may ask for, and an order that it may not give."""
+    logs = unharmed.cluster.directory
+    with unharmed.client.client(unharmed.flights["controller"]) as calls, pytest.raises(UnknownTopicOrPartition):
+        call(calls, ADMIN_REQUESTS[DeleteTopic], DeleteTopic(topic="nothing"), 10_000)
+    line = last_of(logs / "controller" / "log", "delete_topic")
+    assert re.search(r"client.* at 127\.0\.0\.1 asked for delete_topic: UNKNOWN_TOPIC_OR_PARTITION", line)
+    stop = StopPartition(topic=STEERING[3], partition=0, topic_id="x", leader_epoch=EPOCH_MAX, delete=True)
+    with unharmed.client.client(unharmed.flights["broker"]) as calls, pytest.raises(ClusterAuthorizationFailed):
+        call(calls, STOP_REPLICA, StopReplica(controller_epoch=EPOCH_MAX, partitions=(stop,)), 10_000)
+    line = last_of(logs / "logs" / "broker-1" / "broker.log", "stop_replica")
+    told = json.loads(line)
+    assert (told["action"], told["host"]) == ("stop_replica", "127.0.0.1")
+    assert told["outcome"] == ClusterAuthorizationFailed.code
+    assert told["who"].startswith("client ")
+    assert STEERING[3] in told["asked"]
+    assert not STEERS.search(line), "whoever looks at it is safe"
+
+
+def last_of(log: Path, action: str) -> str:
+    return [line for line in log.read_text().splitlines() if f"asked for {action}: " in line][-1]
+
+
+# What is shown to people.
+
+STEERS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f]")
+#: The clipboard, the title, the screen, the same in one character each, and what looks like markup.
+STEERING = (
+    "\x1b]52;c;ZXZpbA==\x07",
+    "\x1b]0;evil\x07",
+    "\x1b[2J",
+    "\x9b2J",
+    "\x9d0;evil\x9c",
+    "[link=file:///etc/passwd]here",
+    "[/x]",
+)
+
+
+def test_no_row_and_no_name_steers_a_terminal(unharmed: Attacked) -> None:
+    schema = pa.schema([(name, pa.string()) for name in STEERING])
+    ways = ("--bootstrap", unharmed.cluster.bootstrap, *in_words(unharmed.settings))
+    unharmed.cluster.admin.create_topic("letters", schema, partitions=1, replication_factor=1)
+    with sr.Producer(unharmed.cluster.bootstrap, security=unharmed.settings) as producer:
+        producer.send("letters", pa.record_batch([[text] for text in STEERING], schema=schema)).result(CONNECT_S)
+    commands: dict[tuple[str, ...], int] = {
+        ("consume", "letters"): 0,
+        ("topics", "describe", "letters"): 0,
+        ("topics", "configure", "letters", f"min.insync.replicas={STEERING[0]}"): 1,
+        ("topics",): 0,
+        ("brokers",): 0,
+    }
+    with ThreadPoolExecutor(2) as aside:
+        ran = [*aside.map(lambda command: command_line(*command, *ways), commands)]
+    for (command, code), found in zip(commands.items(), ran, strict=True):
+        shown = found.stdout + found.stderr
+        assert (found.returncode, "Traceback" in shown) == (code, False), (command, shown)
+        assert not STEERS.search(shown), command
+    for text in ("[/x]", r"\x1b[2J", r"\x9b2J"):
+        assert ran[0].stdout.count(text) == 2, "as the name of a column, and as its value"
+    unharmed.cluster.admin.delete_topic("letters")
+
+
+def in_words(settings: dict[str, Any]) -> Iterator[str]:
+    """As the command line takes them."""
+    for name, value in settings.items():
+        yield from ("--set", f"{name}={str(value).lower() if isinstance(value, bool) else value}")
