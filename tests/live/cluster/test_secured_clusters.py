@@ -269,19 +269,20 @@ def topic_of(secured: Secured, schema: pa.Schema) -> Iterator[str]:
 def test_whoever_takes_the_ports_of_a_dead_broker_learns_nothing(secured: Secured) -> None:
     """Neither a secret nor a row: of clients that were connected, of one that comes anew, and of other brokers."""
     cluster, letter = secured.cluster, pa.record_batch([pa.array([LETTER])], schema=LETTERS)
-    known: dict[str, Any] = {"security": secured.settings, "deadline_ms": REFUSED_MS // 2}
+    known: dict[str, Any] = {"security": secured.settings, "deadline_ms": REFUSED_MS}
     with (
         topic_of(secured, LETTERS) as topic,
         sr.Producer(cluster.bootstrap, security=secured.settings) as producer,
         sr.Reader(cluster.bootstrap, **known) as reader,
-        sr.Admin(cluster.bootstrap, **known) as admin,
+        sr.Admin(cluster.bootstrap, security=secured.settings, deadline_ms=REFUSED_MS // 2) as admin,
         ThreadPoolExecutor() as aside,
     ):
         producer.send(topic, letter, partition=0).result(DEADLINE_S)
         assert len([*reader.read(topic, partition=0)]) == 1
-        (described,) = admin.describe_topics([topic])
+        (described,) = cluster.admin.describe_topics([topic])
         leader = described.partitions[0].leader
-        (dead,) = [broker for broker in admin.describe_cluster().brokers if broker.id == leader]
+        (dead,) = [broker for broker in cluster.admin.describe_cluster().brokers if broker.id == leader]
+        admin.metadata(())  # tells it of all brokers
         with stopped(cluster.controller_pid):  # so that nobody hears of another leader
             cluster.kill_broker(dead.id)
             with impostor(dead, secured.impostor) as found:
