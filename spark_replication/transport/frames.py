@@ -70,6 +70,7 @@ class FrameReceiver:
         self._view = memoryview(bytearray(HANDSHAKE_BYTES_MAX))
         self._start = 0
         self._filled = 0
+        self._largest = 0  # of the frames that came whole
         self.is_drained = False  # whether the last recv left nothing, as far as it could know
 
     def receive_first(self, before_recv: Callable[[], None]) -> Frame:
@@ -114,6 +115,7 @@ class FrameReceiver:
         while self._start + (length := self._frame_length()) <= self._filled:
             frames.append(self._frame(length))
             self._start += length
+            self._largest = max(self._largest, length)
         return frames
 
     def _frame_length(self) -> int:
@@ -137,11 +139,11 @@ class FrameReceiver:
         return ReceivedFrame(frame, self._view[body : self._start + length])
 
     def _make_room(self) -> None:
-        """Makes room for the rest of the frame at `start`, and for what comes behind it. A large frame gets its room as
-        it comes, twice what has come at a time: its length alone takes no memory."""
+        """Makes room for the rest of the frame at `start`, and for what comes behind it. A frame that is larger than
+        all before gets its room as it comes, twice what has come at a time: its length alone takes no memory."""
         left = self._view[self._start : self._filled]
         length = self._frame_length()
-        needed = min(length, 2 * len(left)) + ROOM_BYTES_MIN
+        needed = max(min(length, 2 * len(left)), self._largest) + ROOM_BYTES_MIN
         if needed > len(self._view):
             larger = memoryview(bytearray(needed + self.room_bytes))
             larger[: len(left)] = left
