@@ -25,6 +25,7 @@ QUIET_S = 10.0  # between two lines in the log
 
 log = logging.getLogger(__name__)
 
+_OVER_IP = (socket.AF_INET, socket.AF_INET6)
 _FOUR_IN_SIX = "::ffff:"  # how a socket for both names an address of version 4
 
 
@@ -128,7 +129,11 @@ def _connection(number: int) -> socket.socket | None:
     except OSError:  # it is closed
         return None
     try:
-        return socket.socket(fileno=another)
+        found = socket.socket(fileno=another)
     except OSError:  # it is no socket
         os.close(another)
         return None
+    if found.family in _OVER_IP:
+        return found
+    found.close()
+    return None

@@ -68,7 +68,8 @@ def test_who_has_made_a_call_stays_and_who_has_not_is_hung_up(server: ActionServ
     with socket.create_server(("127.0.0.1", 0)) as other, connected(server) as stranger:
         mine = socket.create_connection(other.getsockname())
         theirs, _ = other.accept()
-        with mine, theirs:
+        one, another = socket.socketpair()
+        with mine, theirs, one, another:
             with few_descriptors():
                 eventually(lambda: is_hung_up(stranger), "the stranger is hung up")
                 (known,) = server._strangers._known
