@@ -135,9 +135,12 @@ class InvalidProducerEpoch(ReplicationError):
 
 
 class AuthenticationFailed(ReplicationError):
-    """A peer did not prove who it is: its token is missing or wrong, or it has no certificate that its CA signed."""
+    """A peer did not prove who it is: its token is missing or wrong, or it has no certificate that its CA signed.
+
+    Whoever has the port of a broker that has ended says so, too: the routes may be stale."""
 
     code = "AUTHENTICATION_FAILED"
+    stale_routes = True
 
 
 class ClusterAuthorizationFailed(ReplicationError):

@@ -294,11 +294,11 @@ class Reader:
 
     def _recover(self, error: ReplicationError, route: Route | None, tries: FailedTries) -> None:
         told = tries.add(error)
+        if route is not None and (error.retriable or error.stale_routes):
+            # Any error that may be tried again, a timeout too, may mean that the leader is gone.
+            self._routes.stale(route)
         if not error.retriable or tries.deadline.passed:
             raise told
-        if route is not None:
-            # Any error, a timeout too, may mean that the leader is gone.
-            self._routes.stale(route)
         self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))
 
     def _records(

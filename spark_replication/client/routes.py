@@ -196,7 +196,8 @@ class Routes:
     # Brokers
 
     def ask(self, action: Action[Asked, Told], request: Asked, deadline: Deadline) -> Told:
-        """Send a request that changes nothing to brokers, until one answers. BrokerNotAvailable if none does."""
+        """Send a request that changes nothing to brokers, until one answers. BrokerNotAvailable if none does. Whoever
+        does not prove that it is a broker, or proof enough for it, says nothing of the others."""
         tried: dict[str, ReplicationError] = {}
         for address in self._candidates(deadline, tried):
             if address in tried:
@@ -204,7 +205,7 @@ class Routes:
             try:
                 answer = self.call(address, action, request, deadline.within_ms(ASK_MS))
             except ReplicationError as error:
-                if not error.retriable:
+                if not (error.retriable or error.stale_routes):
                     raise
                 tried[address] = error
                 with self._lock:
@@ -215,6 +216,9 @@ class Routes:
                 return answer
             if deadline.passed:
                 break
+        for_good = next((error for error in tried.values() if not error.retriable), None)
+        if for_good is not None:
+            raise for_good
         said = "; ".join(f"{address}: {error}" for address, error in tried.items()) or "none is known"
         raise BrokerNotAvailable(
             f"no broker of {self._named!r} answered ({said}): check the addresses, and that brokers run"

@@ -24,6 +24,7 @@ from spark_replication.core.replica.read_start import start_of
 from spark_replication.core.topic_pages import page_of
 from spark_replication.engine.reads import is_over
 from spark_replication.errors import (
+    AuthenticationFailed,
     BrokerNotAvailable,
     InvalidRequest,
     NotController,
@@ -72,6 +73,7 @@ from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, Told
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
 from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
 from spark_replication.messages.records import BatchMetadata, ReadTicket
+from spark_replication.messages.replication import ErrorFrame
 from spark_replication.messages.requests import (
     CreateTopic,
     Request,
@@ -86,6 +88,7 @@ from spark_replication.storage.index import NO_PRODUCER, IndexEntry, encode_entr
 from spark_replication.transport.frames import FrameReceiver, Part, ReceivedFrame, encoded, hang_up, send
 from spark_replication.transport.handshake import admitted
 from spark_replication.transport.tickets import Tickets
+from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
 from tests.unit.client.tcp_proxy import TcpProxies
 
@@ -152,6 +155,8 @@ class FakeCluster:
         self.logs: dict[TopicPartition, FakeLog] = {}
         self.controller: int | None = 1
         self.tokens: Tokens | None = None
+        #: Broker ids whose ports somebody else has, who does not know the tokens.
+        self.impostors: set[int] = set()
         self.acls = ToldAcls(acls=(), super_users=())
         self.quotas = ToldQuotas(quotas=(), count=False)
         self.asked_metadata = 0
@@ -286,7 +291,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         self.other_replication_port: int | None = None  # told in place of its own
         self.lane = FakeLane(self)
         self.proxy = TcpProxies(self.port, self.lane.port)
-        tickets = Tickets(self._tokens_of, port=lambda: self.proxy.ports[0], now_ms=now_ms)
+        tickets = Tickets(self.tokens_of, port=lambda: self.proxy.ports[0], now_ms=now_ms)
         self._answers: dict[str, Callable[[bytes], msgspec.Struct]] = {
             INTRODUCE.name: lambda body: tickets.challenge(from_json(body, Introduce)),
             PROVE.name: lambda body: tickets.admitted(from_json(body, Prove)),
@@ -300,8 +305,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         told = self.other_replication_port or replication_port
         return Registration(host="127.0.0.1", port=port, replication_port=told, epoch=1, incarnation="one")
 
-    def _tokens_of(self, *, is_of_cluster: bool) -> Tokens | None:
-        return self.cluster.tokens
+    def tokens_of(self, *, is_of_cluster: bool = False) -> Tokens | None:
+        return Tokens.of(Token("of-somebody-else")) if self.id in self.cluster.impostors else self.cluster.tokens
 
     @property
     def address(self) -> str:
@@ -509,7 +514,11 @@ class FakeLane:
         streams: dict[int, tuple[str, pa.Schema]] = {}
         with connection, suppress(OSError, BrokerNotAvailable):
             receiver = FrameReceiver(connection, 64 << 20)
-            admitted(connection, receiver, lambda _hello: None, 0, 5.0)
+            try:
+                admitted(connection, receiver, lambda _: self._broker.tokens_of(), self._broker.proxy.ports[1], 5.0)
+            except AuthenticationFailed as error:
+                send(connection, encoded(ErrorFrame(error=error.code, message=error.message)))
+                return
             send(connection, encoded(WelcomeFrame(batch_bytes_max=self._broker.cluster.batch_bytes_max)))
             frames = receiver.whole()
             while True:

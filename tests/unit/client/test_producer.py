@@ -18,6 +18,7 @@ from spark_replication.client.producer import BATCH_BYTES, Producer
 from spark_replication.client.sender import SEND_BYTES, Ack, Identity
 from spark_replication.core.replica.producers import Producers
 from spark_replication.errors import (
+    AuthenticationFailed,
     BatchTooLarge,
     InvalidProducerEpoch,
     InvalidRequest,
@@ -33,6 +34,9 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.storage import batches
+from spark_replication.transport.security import Security
+from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster
 
 WAIT_S = 20.0
@@ -72,6 +76,21 @@ def cut_once(cluster: FakeCluster, after: int) -> None:
             broker.proxy.cut()
 
     cluster.before_answer = before_answer
+
+
+def test_whoever_took_a_dead_leaders_port_keeps_nobody_from_the_next_leader(cluster: FakeCluster) -> None:
+    cluster.tokens = Tokens.of(Token("of-this-cluster"))
+    security = Security(mode="token", tokens=cluster.tokens)
+    with Producer(cluster.bootstrap, security=security, deadline_ms=15_000) as producer:
+        producer.send("orders", numbers(1)).result(WAIT_S)
+        cluster.impostors = {1}
+        for broker in cluster.brokers.values():
+            broker.proxy.cut()
+        refused = producer.send("orders", numbers(2)).exception(WAIT_S)
+        assert isinstance(refused, AuthenticationFailed)
+        cluster.lead(2)
+        producer.send("orders", numbers(3)).result(WAIT_S)
+    assert [each.batch.column(0).to_pylist() for each in cluster.log().batches] == [[1], [3]]
 
 
 def test_batches_are_pipelined_and_acknowledged_in_order(cluster: FakeCluster) -> None:

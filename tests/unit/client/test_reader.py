@@ -16,6 +16,7 @@ from spark_replication.client.deadline import Deadline
 from spark_replication.client.log_batch import LogBatch
 from spark_replication.client.reader import Preference, Reader, _in_one_schema
 from spark_replication.errors import (
+    AuthenticationFailed,
     BrokerNotAvailable,
     CorruptLog,
     InvalidRequest,
@@ -26,6 +27,9 @@ from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import TopicConfig
 from spark_replication.storage import batches
 from spark_replication.storage.batches import schema_to_bytes
+from spark_replication.transport.security import Security
+from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, StoredBatch
 
 WAIT_S = 20.0
@@ -257,6 +261,21 @@ def test_what_would_take_much_comes_in_pieces_each_at_its_offset(
     check_contiguous(found)
     assert [each.base_offset for each in found] == [1, 2, 3, 4, 5]
     assert {each.batch.schema for each in found} == {wider}
+
+
+def test_whoever_took_a_dead_leaders_port_keeps_nobody_from_the_next_leader(cluster: FakeCluster) -> None:
+    write(cluster, 1)
+    cluster.tokens = Tokens.of(Token("of-this-cluster"))
+    security = Security(mode="token", tokens=cluster.tokens)
+    with Reader(cluster.bootstrap, security=security, deadline_ms=15_000) as reader:
+        assert numbers(list(reader.read("orders"))) == [0, 1, 2]
+        for broker in cluster.brokers.values():
+            broker.proxy.cut()
+        cluster.impostors = {1}
+        with pytest.raises(AuthenticationFailed):
+            list(reader.read("orders"))
+        cluster.lead(2)
+        assert numbers(list(reader.read("orders"))) == [0, 1, 2]
 
 
 def test_from_the_latest_on_nothing_that_comes_is_missed(cluster: FakeCluster) -> None:

@@ -12,12 +12,16 @@ from spark_replication.client.bootstrap import MirroredBrokers, NamedBrokers, Re
 from spark_replication.client.deadline import BACK_OFF_MAX_S, Deadline, back_off_s, persistently
 from spark_replication.client.routes import Routes
 from spark_replication.errors import (
+    AuthenticationFailed,
     BrokerNotAvailable,
     InvalidConfig,
     LeaderNotAvailable,
     NotController,
     UnknownTopicOrPartition,
 )
+from spark_replication.transport.security import Security
+from spark_replication.transport.token import Token
+from spark_replication.transport.tokens import Tokens
 from tests.unit.client.fake_cluster import FakeCluster
 
 
@@ -54,6 +58,23 @@ def test_one_thread_asks_for_all_that_wait(cluster: FakeCluster) -> None:
         thread.join(10)
     assert found == [route] * 10
     assert cluster.asked_metadata == 2
+
+
+def test_whoever_does_not_prove_to_be_a_broker_says_nothing_of_the_others(cluster: FakeCluster) -> None:
+    cluster.tokens = Tokens.of(Token("of-this-cluster"))
+
+    def newcomer() -> Routes:
+        return Routes(cluster.bootstrap, Security(mode="token", tokens=cluster.tokens))
+
+    for impostor in cluster.brokers:
+        cluster.impostors = {impostor}
+        assert newcomer().route("orders", 0, soon()).leader == 1
+    cluster.impostors = {*cluster.brokers}
+    asked, deadline = cluster.asked_metadata, soon()
+    with pytest.raises(AuthenticationFailed):
+        newcomer().route("orders", 0, deadline)
+    assert deadline.remaining_s > 5, "to ask each of them once is enough"
+    assert cluster.asked_metadata == asked
 
 
 def test_a_dead_broker_is_passed_over_and_found_again(cluster: FakeCluster) -> None:
