@@ -209,7 +209,7 @@ class ActionServer:
             self._refused(error, "do_action", host_of(context.peer()))
             raise flight.FlightUnauthenticatedError(str(error))
         self._strangers.known(context.peer())
-        return caller
+        return caller._replace(host=host_of(context.peer()))
 
     def _refused(self, error: ReplicationError, method: str, host: str = "") -> None:
         """Count a call that is refused before anybody looks at it, and tell of it if its caller is not known."""

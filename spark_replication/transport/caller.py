@@ -12,6 +12,8 @@ class Caller(NamedTuple):
     is_of_cluster: bool
     #: The mark of the token that it knows, while that is what lets it in.
     mark: str = ""
+    #: Where it calls from; empty while nobody has looked.
+    host: str = ""
 
     def __str__(self) -> str:
         return f"{'broker' if self.is_of_cluster else 'client'} {self.name}" if self.name else "anybody"

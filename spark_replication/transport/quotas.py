@@ -73,7 +73,7 @@ class Quotas:
         return Share(self, caller)
 
     def throttled_s(self) -> dict[tuple[Rate], float]:
-        """How long clients had to wait so far, in all."""
+        """How long clients were told to wait so far, by quota."""
         with self._lock:
             return {(kind,): count / 1000 for kind, count in self._throttled_ms.items()}
 

@@ -205,7 +205,7 @@ class ReplicationServer:
             receiver = FrameReceiver(channel, self.frame_bytes_max)
             hello, proven = admitted(channel, receiver, self._tokens_of, self.port, HELLO_TIMEOUT_S)
             self._require_own_cluster(hello)
-            caller = self.security.caller_at(channel, proven)
+            caller = self.security.caller_at(channel, proven)._replace(host=connection.getpeername()[0])
             if isinstance(hello, HelloFrame):
                 self.rights.require(caller, (Need("cluster_action"),))
             joining = (

@@ -85,7 +85,9 @@ class Rights:
             except ReplicationError as error:
                 if not is_told:
                     is_told = True
-                    log.warning("%s", error, extra={"who": str(caller), "action": right, "asked": topic})
+                    log.warning(
+                        "%s", error, extra={"who": str(caller), "host": caller.host, "action": right, "asked": topic}
+                    )
                 raise
 
         return check

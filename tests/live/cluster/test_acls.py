@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import time
@@ -182,6 +183,21 @@ def test_the_same_rights_hold_over_flight(granted: Known) -> None:
                 except flight.FlightError as error:
                     code = error_of_flight(error).code
                 assert (code == TopicAuthorizationFailed.code) is (right not in allowed), (who, right, code)
+
+
+def test_who_was_refused_is_in_the_log_with_its_host_by_whatever_door_it_came(granted: Known) -> None:
+    leader = granted.cluster.brokers[min(granted.cluster.brokers)]
+    bob = sr.Security.of(granted.settings["bob"])
+    with bob.client(f"{leader.host}:{leader.port}") as client, pytest.raises(flight.FlightError):
+        client.do_put(flight.FlightDescriptor.for_path("orders", "0"), SCHEMA)[1].read()
+    with pytest.raises(TopicAuthorizationFailed):
+        granted.write("bob")
+    logs = [*(granted.cluster.directory / "logs").glob("*/broker.log")]
+    told = [json.loads(line) for log in logs for line in log.read_text().splitlines()]
+    refused = [line for line in told if line["from"] == "transport.rights" and line["action"] == "write"]
+    of_bob = [line for line in refused if line["who"] == "client bob"]
+    assert len(of_bob) >= 2
+    assert {(line["host"], line["asked"]) for line in of_bob} == {("127.0.0.1", "orders")}
 
 
 def test_what_is_taken_back_is_refused_on_a_connection_that_is_open(granted: Known) -> None:

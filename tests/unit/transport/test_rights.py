@@ -128,7 +128,7 @@ def test_whose_token_was_removed_is_to_connect_again() -> None:
 
 def test_the_first_refusal_of_a_stream_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     acls = Acls("alice write topic orders")
-    check = acls.rights.check_of(caller(ALICE), "write")
+    check = acls.rights.check_of(caller(ALICE)._replace(host="10.0.0.7"), "write")
     with caplog.at_level(logging.WARNING):
         check("orders")
         assert caplog.records == []
@@ -136,4 +136,9 @@ def test_the_first_refusal_of_a_stream_is_logged(caplog: pytest.LogCaptureFixtur
             with pytest.raises(TopicAuthorizationFailed):
                 check(topic)
     (told,) = caplog.records
-    assert (told.who, told.action, told.asked) == ("client alice", "write", "stock")  # type: ignore[attr-defined]
+    assert (told.who, told.host, told.action, told.asked) == (  # type: ignore[attr-defined]
+        "client alice",
+        "10.0.0.7",
+        "write",
+        "stock",
+    )
