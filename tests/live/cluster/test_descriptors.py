@@ -8,11 +8,13 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import spark_replication as sr
+from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import token_settings
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -23,7 +25,7 @@ DEADLINE_S = 60.0
 
 
 class Limited:
-    def __init__(self, cluster: sr.LocalCluster, settings: dict[str, object]) -> None:
+    def __init__(self, cluster: sr.LocalCluster, settings: dict[str, Any]) -> None:
         self.cluster = cluster
         self.settings = settings
         self.written = 0
@@ -50,12 +52,17 @@ class Limited:
         return {str(each.partition): (each.leader, each.leader_epoch) for each in topic.partitions}
 
 
-@pytest.fixture
-def limited(tmp_path: Path) -> Iterator[Limited]:
-    settings = token_settings(tmp_path)
-    config = {**settings, "page.enabled": False}
+@pytest.fixture(params=["token", "tls"])
+def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Limited]:
+    if request.param == "token":
+        serving = client = token_settings(tmp_path)
+    else:
+        ours = Authority(tmp_path)
+        serving = {**tls_settings(ours, ours.issue("server"), mutual=True)}
+        client = {**tls_settings(ours, ours.issue("client"), mutual=True)}
+    config = {**serving, "page.enabled": False}
     with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config=config) as cluster:
-        yield Limited(cluster, settings)
+        yield Limited(cluster, client)
 
 
 def test_idle_connections_of_strangers_take_no_leadership_and_keep_nobody_out(limited: Limited) -> None:

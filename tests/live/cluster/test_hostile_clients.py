@@ -26,6 +26,7 @@ from pyarrow import flight
 import spark_replication as sr
 from spark_replication.errors import (
     AuthenticationFailed,
+    BatchTooLarge,
     ClusterAuthorizationFailed,
     InvalidRequest,
     InvalidSchema,
@@ -307,6 +308,55 @@ def test_no_schema_of_a_client_harms_the_controller(unharmed: Attacked) -> None:
 def epoch_of_controller(attacked: Attacked) -> str:
     (epoch,) = re.findall(r"^\w*controller_epoch (\S+)$", attacked.cluster.admin.metrics(), re.MULTILINE)
     return str(epoch)
+
+
+FLAGS = pa.schema([("flag", pa.bool_())])
+WORDS = pa.schema([("word", pa.string())])
+NOTHING = pa.schema([("nothing", pa.null())])
+ROWS = 1 << 22
+
+
+def flags(rows: int) -> pa.RecordBatch:
+    """An eighth of a byte a row."""
+    return pa.record_batch([pa.repeat(True, rows)], schema=FLAGS)
+
+
+def test_no_small_batch_of_a_client_becomes_a_large_one(unharmed: Attacked) -> None:
+    """Neither as it is stored, nor as it is read: dictionaries, rows without bytes, columns that came later."""
+    admin = unharmed.cluster.admin
+    one: dict[str, Any] = {"partitions": 1, "replication_factor": 1, "config": {"min.insync.replicas": 1}}
+    for name, schema in (("flags", FLAGS), ("words", WORDS), ("nothing", NOTHING)):
+        admin.create_topic(name, schema, **one)
+    long = pa.DictionaryArray.from_arrays(pa.repeat(pa.scalar(0, pa.int32()), 4_000), pa.array(["x" * (1 << 20)]))
+    hostile = [
+        ("words", pa.record_batch([long], ["word"])),
+        ("nothing", pa.record_batch([pa.nulls((1 << 31) - 1)], schema=NOTHING)),
+    ]
+    with unharmed.client.client(unharmed.flights["broker"]) as calls:
+        assert answer(calls, "flags", flags(ROWS))["base_offset"] == 0
+        late = (pa.field(f"late{number}", pa.int64()) for number in range(100))
+        admin.widen_topic("flags", pa.schema([*FLAGS, *late]))
+        hostile.append(("flags", flags(ROWS)))
+        before = unharmed.sizes()["broker"]
+        for topic, batch in hostile:
+            assert answer(calls, topic, batch)["error"] == BatchTooLarge.code, topic
+        ticket = flight.Ticket(to_json(ReadTicket(topic="flags", partition=0)))
+        reading = calls.do_get(ticket)
+        assert 0 < reading.read_chunk().data.num_rows < ROWS
+        assert unharmed.sizes()["broker"] - before < 2 * GROWTH_BYTES_MAX, "3.3 GB in all"
+        reading.cancel()
+    with sr.Reader(unharmed.cluster.bootstrap, security=unharmed.settings) as reader:
+        assert 0 < next(iter(reader.read("flags"))).batch.num_rows < ROWS
+    for name in ("flags", "words", "nothing"):
+        admin.delete_topic(name)
+
+
+def answer(calls: flight.FlightClient, topic: str, batch: pa.RecordBatch) -> dict[str, Any]:
+    writer, answers = calls.do_put(flight.FlightDescriptor.for_path(topic, "0"), batch.schema)
+    writer.write_batch(batch)
+    found: dict[str, Any] = json.loads(answers.read().to_pybytes())
+    writer.close()
+    return found
 
 
 @pytest.mark.parametrize("server", ["broker", "controller"])

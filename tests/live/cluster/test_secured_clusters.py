@@ -44,6 +44,7 @@ from spark_replication.transport.actions import call
 from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
 from spark_replication.transport.handshake import introduce
 from tests.live.broker.brokers import eventually
+from tests.live.broker.test_slow_follower import resident_bytes
 from tests.live.cluster.faults import stopped
 from tests.live.cluster.impostors import OWN_TICKET, Tap, impostor
 from tests.live.cluster.orders import orders, reports
@@ -58,6 +59,7 @@ TOPIC = "orders"
 DEADLINE_S = 60.0
 REFUSED_MS = 1_000
 TIMEOUT_S = 20.0
+LARGE = 128 << 20
 
 
 class Secured:
@@ -252,6 +254,19 @@ def test_under_tls_endpoints_say_so(with_tls: Secured) -> None:
     assert {location.uri.partition(b"://")[0] for point in info.endpoints for location in point.locations} == {
         b"grpc+tls"
     }
+
+
+def test_of_a_stranger_without_a_certificate_no_call_is_read(with_tls: Secured) -> None:
+    """However large: TLS asks for the certificate first."""
+    target = with_tls.cluster.brokers[min(with_tls.cluster.brokers)]
+    before = resident_bytes(target.pid)
+    security = sr.Security.of(with_tls.strangers["no certificate"])
+    with security.client(f"{target.host}:{target.port}") as client:
+        for _ in range(3):
+            with pytest.raises((flight.FlightError, pa.ArrowException)):
+                list(client.do_action((METADATA.name, b"x" * LARGE), flight.FlightCallOptions(timeout=TIMEOUT_S)))
+    assert resident_bytes(target.pid) - before < LARGE / 4
+    with_tls.produced(3)
 
 
 LETTERS = pa.schema([("letter", pa.string())])
