@@ -11,12 +11,13 @@ from __future__ import annotations
 
 import errno
 import logging
-import os
 import select
 import socket
 import threading
 import time
 from contextlib import suppress
+
+from spark_replication.process.descriptors import SpareDescriptor
 
 PAUSE_S = 0.1
 LOG_S = 1.0
@@ -30,7 +31,7 @@ class Acceptor:
     def __init__(self, listener: socket.socket) -> None:
         self._listener = listener
         self._closed = threading.Event()
-        self._spare = _spare()
+        self._spare = SpareDescriptor()
         self._quiet_until_s = 0.0
 
     def next(self) -> socket.socket | None:
@@ -45,7 +46,7 @@ class Acceptor:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     self._hang_up_on_one()  # before the pause, after which there may be descriptors again
                 self.pause(f"a connection could not be accepted: {error}")
-        self._give_spare()
+        self._spare.give()
         return None
 
     def pause(self, why: str) -> None:
@@ -65,20 +66,7 @@ class Acceptor:
         waiting = select.poll()  # select.select takes no descriptor above 1,023
         waiting.register(self._listener, select.POLLIN)
         if waiting.poll(0):
-            self._give_spare()
+            self._spare.give()
             with suppress(OSError):
                 self._listener.accept()[0].close()
-        if self._spare is None:
-            self._spare = _spare()
-
-    def _give_spare(self) -> None:
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
-
-
-def _spare() -> int | None:
-    try:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+        self._spare.keep()

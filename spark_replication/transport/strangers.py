@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
+from spark_replication.process.descriptors import SpareDescriptor, lowest_free
+
 RESERVE_MAX = 4_096  # descriptors that strangers leave to others; of few, a quarter
 KNOWN_MAX = 100_000
 QUIET_S = 10.0  # between two lines in the log
@@ -36,7 +38,7 @@ class Strangers:
         self._lock = threading.Lock()
         #: Peers that have made a call, as gRPC names them, the earliest first.
         self._known: dict[str, None] = {}
-        self._spare = _spare()  # without descriptors a look needs one
+        self._spare = SpareDescriptor()  # a look needs one
         self._untold = 0
         self._quiet_until_s = 0.0
 
@@ -51,17 +53,17 @@ class Strangers:
     def look(self, port: int) -> None:
         """Hangs up on strangers at this port, if descriptors run out."""
         if are_scarce():
-            self._give_spare()
+            self._spare.give()
             self._tell(self._hang_up(port), port)
-        if self._spare is None:
-            self._spare = _spare()
+        self._spare.keep()
 
     def close(self) -> None:
-        self._give_spare()
+        self._spare.give()
 
     def _hang_up(self, port: int) -> int:
         hung_up = 0
-        there = set()
+        with self._lock:
+            gone = set(self._known)
         for number in _descriptors():
             connection = _connection(number)
             if connection is None:
@@ -71,12 +73,13 @@ class Strangers:
                 if connection.getsockname()[1] != port:
                     continue
                 if peer in self._known:
-                    there.add(peer)
+                    gone.discard(peer)
                 else:
                     connection.shutdown(socket.SHUT_RDWR)
                     hung_up += 1
         with self._lock:  # the port of one that is gone may be a stranger's next
-            self._known = {peer: None for peer in self._known if peer in there}
+            for peer in gone:
+                self._known.pop(peer, None)
         return hung_up
 
     def _tell(self, hung_up: int, port: int) -> None:
@@ -87,26 +90,13 @@ class Strangers:
             log.warning("descriptors run out: hung up on %d strangers at port %d", self._untold, port)
             self._untold = 0
 
-    def _give_spare(self) -> None:
-        if self._spare is not None:
-            os.close(self._spare)
-            self._spare = None
-
 
 def are_scarce() -> bool:
     limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = _spare()
-    if probe is None:
+    free = lowest_free()
+    if free is None:
         return True
-    os.close(probe)  # the lowest that was free: all below it are used
-    return limit != resource.RLIM_INFINITY and probe >= limit - min(limit // 4, RESERVE_MAX)
-
-
-def _spare() -> int | None:
-    try:
-        return os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return None
+    return limit != resource.RLIM_INFINITY and free >= limit - min(limit // 4, RESERVE_MAX)
 
 
 def _descriptors() -> list[int]:

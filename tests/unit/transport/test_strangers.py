@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import resource
 import socket
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ from pyarrow import flight
 
 from spark_replication.messages.actions import INIT_PRODUCER
 from spark_replication.messages.records import InitProducer, ProducerId
+from spark_replication.process.descriptors import lowest_free
 from spark_replication.transport import actions, strangers
 from spark_replication.transport.actions import ActionServer, call, handled
 from spark_replication.transport.rights import Rights
@@ -27,9 +27,9 @@ TIMEOUT_MS = 10_000
 def few_descriptors(*, more: int = 0) -> Iterator[None]:
     """So few that they are scarce, unless there are `more`."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    probe = os.open(os.devnull, os.O_RDONLY)
-    os.close(probe)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (probe + 4 + more, hard))
+    free = lowest_free()
+    assert free is not None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (free + 4 + more, hard))
     try:
         yield
     finally:
@@ -77,6 +77,21 @@ def test_who_has_made_a_call_stays_and_who_has_not_is_hung_up(server: ActionServ
             assert not is_hung_up(theirs)
     call(client, INIT_PRODUCER, InitProducer(), TIMEOUT_MS)
     assert [*server._strangers._known] == [known], "over the same connection"
+
+
+def test_who_becomes_known_during_a_look_stays_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = Strangers()
+    found.known("ipv4:127.0.0.1:1")
+
+    def looked() -> list[int]:
+        found.known("ipv4:127.0.0.1:2")
+        return []
+
+    monkeypatch.setattr(strangers, "_descriptors", looked)
+    with few_descriptors():
+        found.look(1)
+    assert [*found._known] == ["ipv4:127.0.0.1:2"], "and who is gone is not"
+    found.close()
 
 
 def test_while_there_are_enough_everybody_stays(server: ActionServer) -> None:
