@@ -31,7 +31,7 @@ _PRINCIPAL = re.compile(r"[!-:<-~]+")  # visible, without blanks and `;`
 
 
 def require_principal(name: str) -> None:
-    """Raises InvalidRequest."""
+    """Raises ValueError."""
     require(
         _PRINCIPAL.fullmatch(name) is not None,
         f"{name!r} is no principal's name: visible ASCII characters, without blanks and `;`",

@@ -30,10 +30,7 @@ class Worded(Generic[Said]):
 
     def said(self, text: str) -> frozenset[Said]:
         """Raises InvalidConfig."""
-        if len(text) > CHARACTERS_MAX:
-            raise InvalidConfig(
-                f"{self._setting} has {len(text)} characters, {CHARACTERS_MAX} at most: {self._instead}"
-            )
+        self._require_room(text)
         return frozenset(self._of(entry) for entry in text.split(_BETWEEN) if entry.strip())
 
     def each(self, texts: Iterable[str]) -> tuple[Said, ...]:
@@ -43,8 +40,14 @@ class Worded(Generic[Said]):
     def text(self, said: Iterable[Said]) -> str:
         """Raises InvalidConfig if it is too long."""
         text = f"{_BETWEEN} ".join(map(str, sorted(said)))  # type: ignore[type-var]  # they have an order
-        self.said(text)
+        self._require_room(text)
         return text
+
+    def _require_room(self, text: str) -> None:
+        if len(text) > CHARACTERS_MAX:
+            raise InvalidConfig(
+                f"{self._setting} has {len(text)} characters, {CHARACTERS_MAX} at most: {self._instead}"
+            )
 
     def _of(self, entry: str) -> Said:
         words: dict[str, Any] = dict(zip(self._names, entry.split(), strict=False))
