@@ -14,8 +14,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from tests.unit.transport.certificates import Authority, tls_settings
-from tests.unit.transport.test_security import token_settings
+from tests.live.cluster.sides import MODES, sides
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -52,14 +51,9 @@ class Limited:
         return {str(each.partition): (each.leader, each.leader_epoch) for each in topic.partitions}
 
 
-@pytest.fixture(params=["token", "tls"])
+@pytest.fixture(params=MODES)
 def limited(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Limited]:
-    if request.param == "token":
-        serving = client = token_settings(tmp_path)
-    else:
-        ours = Authority(tmp_path)
-        serving = {**tls_settings(ours, ours.issue("server"), mutual=True)}
-        client = {**tls_settings(ours, ours.issue("client"), mutual=True)}
+    serving, client = sides(request.param, tmp_path)
     config = {**serving, "page.enabled": False}
     with sr.LocalCluster.start(brokers=2, directory=tmp_path / "cluster", config=config) as cluster:
         yield Limited(cluster, client)

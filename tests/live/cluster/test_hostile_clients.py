@@ -48,10 +48,9 @@ from spark_replication.transport.actions import call
 from spark_replication.transport.frames import Channel, FrameReceiver, tune
 from spark_replication.transport.handshake import introduce_client
 from tests.live.broker.test_slow_follower import resident_bytes
+from tests.live.cluster.sides import MODES, sides
 from tests.live.cluster.test_secured_clusters import command_line
-from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.hostile import any_of, damaged, garbage
-from tests.unit.transport.test_security import token_settings
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 
@@ -109,15 +108,10 @@ def broker_id(cluster: sr.LocalCluster) -> int:
     return min(cluster.brokers)
 
 
-@pytest.fixture(scope="module", params=["token", "tls"])
+@pytest.fixture(scope="module", params=MODES)
 def attacked(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacked]:
     directory: Path = tmp_path_factory.mktemp(request.param)
-    if request.param == "token":
-        serving = client = token_settings(directory)
-    else:
-        ours = Authority(directory)
-        serving = {**tls_settings(ours, ours.issue("server"), mutual=True)}
-        client = {**tls_settings(ours, ours.issue("client"), mutual=True)}
+    serving, client = sides(request.param, directory)
     with sr.LocalCluster.start(brokers=1, directory=directory / "cluster", config=serving) as cluster:
         print(f"seed={SEED}; replay: HOSTILE_SEED={SEED}")  # noqa: T201 (pytest shows it of a failure)
         yield Attacked(cluster, client)

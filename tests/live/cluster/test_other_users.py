@@ -15,8 +15,7 @@ import pyarrow as pa
 import pytest
 
 import spark_replication as sr
-from tests.unit.transport.certificates import Authority, tls_settings
-from tests.unit.transport.test_security import token_settings
+from tests.live.cluster.sides import MODES, sides
 
 pytestmark = [
     pytest.mark.live,
@@ -55,12 +54,10 @@ def directory() -> Iterator[Path]:
     shutil.rmtree(path)
 
 
-@pytest.fixture(params=["token", "tls"])
+@pytest.fixture(params=MODES)
 def settings(request: pytest.FixtureRequest, directory: Path) -> dict[str, Any]:
-    if request.param == "token":
-        return token_settings(directory)
-    authority = Authority(directory)
-    return {**tls_settings(authority, authority.issue("server"), mutual=True)}
+    serving, _ = sides(request.param, directory)
+    return serving
 
 
 def test_nobody_else_reads_a_row_or_holds_a_lock(directory: Path, settings: dict[str, Any]) -> None:
