@@ -5,7 +5,6 @@ for each kind of call."""
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.actions import ADMIN_REQUESTS, REBUILD_MIRROR, SHUTDOWN
 from spark_replication.messages.requests import RequestAnswer
+from spark_replication.process.seldom import Seldom
 
 CHANGES = frozenset((*(each.name for each in ADMIN_REQUESTS.values()), REBUILD_MIRROR.name, SHUTDOWN.name))
 BODY_MAX = 1_000  # characters of a request: a schema may have megabytes
@@ -38,26 +38,19 @@ class RefusedCalls:
 
     def __init__(self, now_ms: Callable[[], int] = lambda: int(time.monotonic() * 1000)) -> None:
         """now_ms: never goes back."""
-        self._now_ms = now_ms
-        self._lock = threading.Lock()
-        #: By kind of call: when the log said so last, and how many were refused since.
-        self._told: dict[str, tuple[int, int]] = {}
+        self._lines = Seldom(TOLD_AGAIN_MS, now_ms)
 
     def refused(self, error: AuthenticationFailed, kind: str, host: str = "") -> None:
         """kind: a method of Flight, or an action that is known. host: empty where it is not known."""
-        now_ms = self._now_ms()
-        with self._lock:
-            told_ms, others = self._told.get(kind, (None, 0))
-            if told_ms is not None and now_ms < told_ms + TOLD_AGAIN_MS:
-                self._told[kind] = told_ms, others + 1
-                return
-            self._told[kind] = now_ms, 0
+        count = self._lines.come(kind)
+        if not count:
+            return
         log.warning(
             "%s%s was refused: %s%s",
             kind,
             f" from {host}" if host else "",
             error,
-            f" (so were {others} more since the last such line)" if others else "",
+            f" (so were {count - 1} more since the last such line)" if count > 1 else "",
             extra={"action": kind, "host": host, "outcome": error.code},
         )
 

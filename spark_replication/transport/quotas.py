@@ -20,13 +20,12 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import NamedTuple
 
-import msgspec
-
 from spark_replication.core.law.quotas import QuotaTable
 from spark_replication.core.replica import throttle
 from spark_replication.core.replica.throttle import Bucket
 from spark_replication.errors import InvalidConfig, Overloaded
 from spark_replication.messages.quotas import QuotaKind, Rate
+from spark_replication.process.seldom import Seldom
 from spark_replication.transport.caller import Caller
 
 # Whoever waits looks again after so long: the quota may have changed meanwhile.
@@ -41,11 +40,6 @@ class Wait(NamedTuple):
     ms: int
     quota: Rate
     limit: int
-
-
-class _Account(msgspec.Struct, frozen=True):
-    bucket: Bucket
-    told_ms: int | None = None
 
 
 class Quotas:
@@ -65,9 +59,10 @@ class Quotas:
         self._lock = threading.Lock()
         self._read: tuple[str, QuotaTable] = "", QuotaTable("")
         #: By principal and quota, the one that was used last at the end.
-        self._accounts: dict[tuple[str, Rate], _Account] = {}
+        self._accounts: dict[tuple[str, Rate], Bucket] = {}
         self._streams: Counter[str] = Counter()
         self._throttled_ms: Counter[Rate] = Counter()
+        self._lines = Seldom(TOLD_AGAIN_MS, now_ms)
 
     def of(self, caller: Caller) -> Share:
         return Share(self, caller)
@@ -89,8 +84,7 @@ class Quotas:
         now_ms = self._now_ms()
         with self._lock:
             account = self._refilled(principal, kind, limit, now_ms)
-            account = msgspec.structs.replace(account, bucket=throttle.returned(account.bucket, 0, count))
-            self._accounts[principal, kind] = account
+            self._accounts[principal, kind] = throttle.returned(account, 0, count)
             if len(self._accounts) > ACCOUNTS_MAX:
                 del self._accounts[next(iter(self._accounts))]
 
@@ -100,28 +94,23 @@ class Quotas:
             if (principal, kind) not in self._accounts:
                 return 0
             account = self._accounts[principal, kind] = self._refilled(principal, kind, limit, now_ms)
-            return throttle.owed_ms(account.bucket)
+            return throttle.owed_ms(account)
 
-    def _refilled(self, principal: str, kind: Rate, limit: int, now_ms: int) -> _Account:
+    def _refilled(self, principal: str, kind: Rate, limit: int, now_ms: int) -> Bucket:
         known = self._accounts.pop((principal, kind), None)
         if known is None:
-            return _Account(throttle.full(limit, now_ms))
-        bucket = throttle.refilled(known.bucket, now_ms)
-        if bucket.bytes_per_second != limit:
-            bucket = throttle.limited(bucket, limit)
-        return msgspec.structs.replace(known, bucket=bucket)
+            return throttle.full(limit, now_ms)
+        known = throttle.refilled(known, now_ms)
+        return known if known.bytes_per_second == limit else throttle.limited(known, limit)
 
     def waits(self, caller: Caller, wait: Wait) -> None:
         """Counts a wait, and logs it unless the log has said so a moment ago."""
-        now_ms, kind = self._now_ms(), wait.quota
         with self._lock:
-            self._throttled_ms[kind] += wait.ms
-            account = self._accounts.get((caller.name, kind))
-            is_told = account is None or (account.told_ms is not None and now_ms < account.told_ms + TOLD_AGAIN_MS)
-            if account is not None and not is_told:
-                self._accounts[caller.name, kind] = msgspec.structs.replace(account, told_ms=now_ms)
-        if not is_told:
-            log.warning("%s waits: it takes more than %s=%d", caller, kind, wait.limit, extra={"who": str(caller)})
+            self._throttled_ms[wait.quota] += wait.ms
+        if self._lines.come((caller.name, wait.quota)):
+            log.warning(
+                "%s waits: it takes more than %s=%d", caller, wait.quota, wait.limit, extra={"who": str(caller)}
+            )
 
     @contextmanager
     def stream(self, caller: Caller) -> Iterator[None]:

@@ -14,16 +14,16 @@ import os
 import resource
 import socket
 import threading
-import time
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import quote
 
 from spark_replication.process.descriptors import SpareDescriptor, lowest_free
+from spark_replication.process.seldom import Seldom
 
 RESERVE_MAX = 4_096  # descriptors that strangers leave to others; of few, a quarter
 KNOWN_MAX = 100_000
-QUIET_S = 10.0  # between two lines in the log
+QUIET_MS = 10_000  # between two lines in the log
 
 log = logging.getLogger(__name__)
 
@@ -39,8 +39,7 @@ class Strangers:
         #: Peers that have made a call, as gRPC names them, the earliest first.
         self._known: dict[str, None] = {}
         self._spare = SpareDescriptor()  # a look needs one
-        self._untold = 0
-        self._quiet_until_s = 0.0
+        self._lines = Seldom(QUIET_MS)
 
     def known(self, peer: str) -> None:
         """It has made a call that was let in."""
@@ -54,7 +53,9 @@ class Strangers:
         """Hangs up on strangers at this port, if descriptors run out."""
         if are_scarce():
             self._spare.give()
-            self._tell(self._hang_up(port), port)
+            hung_up = self._lines.come(port, self._hang_up(port))
+            if hung_up:
+                log.warning("descriptors run out: hung up on %d strangers at port %d", hung_up, port)
         self._spare.keep()
 
     def close(self) -> None:
@@ -81,14 +82,6 @@ class Strangers:
             for peer in gone:
                 self._known.pop(peer, None)
         return hung_up
-
-    def _tell(self, hung_up: int, port: int) -> None:
-        self._untold += hung_up
-        now_s = time.monotonic()
-        if self._untold and now_s >= self._quiet_until_s:
-            self._quiet_until_s = now_s + QUIET_S
-            log.warning("descriptors run out: hung up on %d strangers at port %d", self._untold, port)
-            self._untold = 0
 
 
 def are_scarce() -> bool:
