@@ -53,6 +53,30 @@ def test_what_a_stranger_sends_takes_no_more_memory_than_a_broker_may(tmp_path: 
         assert read(cluster, settings) == [1, 2]
 
 
+def test_what_a_client_has_compressed_takes_no_more_memory_than_a_broker_may(tmp_path: Path) -> None:
+    """pyarrow unpacks what comes over Flight before anybody sees it."""
+    settings = token_settings(tmp_path)
+    config = {**settings, "broker.memory.bytes.max": LIMIT_BYTES, "page.enabled": False, "min.insync.replicas": 1}
+    zeros = pa.record_batch([pa.array(memoryview(bytes(LIMIT_BYTES + LIMIT_BYTES // 8)).cast("q"))], schema=SCHEMA)
+    with sr.LocalCluster.start(brokers=1, directory=tmp_path / "cluster", config=config) as cluster:
+        cluster.admin.create_topic("orders", SCHEMA, partitions=1, replication_factor=1)
+        write(cluster, settings, 1)
+        (broker,) = cluster.brokers.values()
+        options = flight.FlightCallOptions(write_options=pa.ipc.IpcWriteOptions(compression="zstd"), timeout=DEADLINE_S)
+        path = flight.FlightDescriptor.for_path("orders", "0")
+        security = sr.Security.of(settings)
+        with security.client(f"{broker.host}:{broker.port}") as client:
+            client.introduce(DEADLINE_S)
+            writer, answers = client.do_put(path, SCHEMA, options)
+            writer.write_batch(zeros)
+            assert answers.read() is None
+            with pytest.raises((flight.FlightError, OSError), match="INVALID_REQUEST: the stream cannot be read on"):
+                writer.close()
+        assert [*cluster.brokers.values()] == [broker], "it lives"
+        write(cluster, settings, 2)
+        assert read(cluster, settings) == [1, 2]
+
+
 def attack(location: str) -> None:
     body = b"x" * CALL_BYTES
 
