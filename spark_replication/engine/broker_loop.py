@@ -19,7 +19,7 @@ from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Leading, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.hidden_partitions import HiddenPartitions
-from spark_replication.engine.known_topics import NO_TOPICS, KnownTopics
+from spark_replication.engine.known_topics import NO_CHOICE, NO_TOPICS, KnownTopics
 from spark_replication.engine.late_commands import LateCommands
 from spark_replication.engine.partition import Holds, Lock, Partition, Post, Turns, waiting
 from spark_replication.engine.refused_replicas import RefusedReplicas
@@ -68,6 +68,7 @@ class BrokerLoop:
         settings: Settings,
         locks: Callable[[], Lock],
         post: Post,
+        now_ms: Callable[[], int],
     ) -> None:
         self.cluster_id = cluster_id
         self.me: Me | None = None
@@ -89,6 +90,9 @@ class BrokerLoop:
         self._throttle.configure(settings.reassignment_bytes_per_second)
         self._locks = locks
         self._post = post
+        #: Asked again for each partition of a command: one that opens thousands of logs may take many seconds, and a
+        #: leader counts from when it began to lead how long its followers have been silent (I2).
+        self._now_ms = now_ms
         #: Held by one command at a time, while it waits for disks, too. Requests of clients do not take it.
         self._guard = locks()
         self.refused = RefusedReplicas()
@@ -117,7 +121,6 @@ class BrokerLoop:
         known: Iterable[PartitionCommand],
         configs: Mapping[str, TopicConfig],
         brokers: Mapping[BrokerId, Registration],
-        now_ms: int,
         *,
         settings: Mapping[str, Scalar] | None,
         unreadable: Unreadable = ALL_READ,
@@ -142,7 +145,7 @@ class BrokerLoop:
             readable = [known for partition, known in self._known.items() if not unreadable.hides(partition)]
             mine = [command for command in readable if me.broker in command.replicas]
             self._quarantine_unassigned(mine, unreadable)
-            errors = {str(command.topic_partition): self._carry_out(command, me, now_ms) for command in mine}
+            errors = {str(command.topic_partition): self._carry_out(command, me) for command in mine}
             self._carried_out += 1
             self.me = me
             return errors
@@ -174,12 +177,12 @@ class BrokerLoop:
                     self._quarantine_unassigned(mine, unreadable)
                     return
 
-    def read_hidden(self, me: Me, read: Assigned, now_ms: int) -> None:
+    def read_hidden(self, me: Me, read: Assigned) -> None:
         """Carry out what was read of hidden.topics, unless the broker has registered again since it asked."""
         with self._learning():
             if self.me is me:
                 for command in self.hidden.read(*read):
-                    self._carry_out(command, me, now_ms)
+                    self._carry_out(command, me)
 
     def read_brokers(self, read: Callable[[], Registered]) -> None:
         """Read from ZooKeeper who is registered: without a live controller nobody else says so. `read` blocks, without
@@ -260,7 +263,7 @@ class BrokerLoop:
 
     # The controller's commands
 
-    def leader_and_isr(self, command: LeaderAndIsr, now_ms: int) -> CommandAnswer:
+    def leader_and_isr(self, command: LeaderAndIsr) -> CommandAnswer:
         with self._learning():
             me = self._ready(command)
             self._carried_out += 1
@@ -272,7 +275,7 @@ class BrokerLoop:
             errors = {}
             # Leaders first: the followers on other brokers ask them as soon as they hear of them.
             for partition in sorted(command.partitions, key=lambda each: each.state.leader != me.broker):
-                errors[str(partition.topic_partition)] = self._carry_out(partition, me, now_ms)
+                errors[str(partition.topic_partition)] = self._carry_out(partition, me)
             return CommandAnswer(broker_epoch=me.epoch, errors=errors)
 
     def update_metadata(self, command: UpdateMetadata) -> CommandAnswer:
@@ -351,27 +354,27 @@ class BrokerLoop:
         self._controller_epoch = command.controller_epoch
         return self.me
 
-    def _carry_out(self, command: PartitionCommand, me: Me, now_ms: int) -> str:
+    def _carry_out(self, command: PartitionCommand, me: Me) -> str:
         try:
-            self._apply(command, me, now_ms)
+            self._apply(command, me)
         except StorageFailed as error:
             # Reported apart from the answer: a command that was read in ZooKeeper has no sender to answer.
             self._failures.failed(ReplicaOf(command.topic_partition, command.topic_id), error)
-            self.refused.add(command.topic_partition, now_ms)
+            self.refused.add(command.topic_partition, self._now_ms())
             return error.code
         except ReplicationError as error:
             return error.code
         return NONE
 
-    def try_refused(self, now_ms: int) -> None:
+    def try_refused(self) -> None:
         """Carry out again, after `disk.retry.ms`, what a disk refused. With no session, the next registration does."""
         with self._alone():
-            for partition in self.refused.take(now_ms, self._settings.disk_retry_ms):
+            for partition in self.refused.take(self._now_ms(), self._settings.disk_retry_ms):
                 known = self._known.get(partition)
                 if known is not None and self.me is not None and self.me.broker in known.replicas:
-                    self._carry_out(known, self.me, now_ms)
+                    self._carry_out(known, self.me)
 
-    def _apply(self, command: PartitionCommand, me: Me, now_ms: int) -> None:
+    def _apply(self, command: PartitionCommand, me: Me) -> None:
         name = command.topic_partition
         if self.hidden.hides(name):
             raise NotReady(f"this broker could not read {name} in ZooKeeper, and does not know it yet: retry")
@@ -386,11 +389,11 @@ class BrokerLoop:
         with partition as replica:
             is_earlier = replica.is_of_before(command.state.created)
             if not is_earlier:
-                replica.command(command, me, now_ms)
+                replica.command(command, me, self._now_ms())
         if is_earlier:  # the log of a removed partition that was added again: none of it may be served (E4)
             self._stop(partition, delete=True)
             with self._open(command) as replica:
-                replica.command(command, me, now_ms)
+                replica.command(command, me, self._now_ms())
 
     def _is_over(self, command: PartitionCommand, me: Me) -> bool:
         """Whether the command comes too late, or assigns a partition that has left this broker since."""
@@ -482,13 +485,16 @@ class BrokerLoop:
             raise UnknownTopicOrPartition(f"this broker knows no topic {topic}: check its name, or retry")
         return config
 
-    def metadata(self, topics: Iterable[str] | None, controller: str | None) -> Metadata:
-        """Describe brokers and these topics (all with None). An unknown topic is left out."""
+    def metadata(
+        self, topics: Iterable[str] | None, controller: str | None, only: Mapping[str, Iterable[int]] = NO_CHOICE
+    ) -> Metadata:
+        """Describe brokers and these topics (all with None), or `only` these partitions of them. An unknown topic is
+        left out."""
         return Metadata(
             cluster_id=self.cluster_id,
             brokers=dict(self.brokers),
             controller=controller,
-            topics=self._topics.told(topics),
+            topics=self._topics.told(topics, only),
         )
 
     def topics(self, asked: DescribeTopics) -> TopicPage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -12,6 +13,8 @@ from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, TopicMetadata, TopicPage
 from spark_replication.model import TopicConfig, TopicPartition
 
+NO_CHOICE: Mapping[str, Iterable[int]] = MappingProxyType({})
+
 
 class KnownTopics(msgspec.Struct, frozen=True):
     """The topics at one moment. A command that changes them makes another value, so that no question waits for one."""
@@ -19,12 +22,19 @@ class KnownTopics(msgspec.Struct, frozen=True):
     partitions: Mapping[TopicPartition, PartitionCommand]
     configs: Mapping[str, TopicConfig]
 
-    def told(self, names: Iterable[str] | None = None) -> tuple[TopicMetadata, ...]:
-        """In order of name and partition. names: None for all. A topic without a config is not known here, and left
-        out."""
+    def told(
+        self, names: Iterable[str] | None = None, only: Mapping[str, Iterable[int]] = NO_CHOICE
+    ) -> tuple[TopicMetadata, ...]:
+        """In order of name and partition. names: None for all. only: the partitions of a topic that are wanted, if not
+        all. A topic without a config is not known here, and left out."""
         wanted = self.configs if names is None else names
         partitions: dict[str, list[PartitionCommand]] = {name: [] for name in sorted(wanted) if name in self.configs}
-        for partition, command in sorted(each for each in self.partitions.items() if each[0].topic in partitions):
+        whole = partitions.keys() - only.keys()
+        chosen = [TopicPartition(name, number) for name in partitions.keys() & only.keys() for number in only[name]]
+        found = {each: self.partitions[each] for each in chosen if each in self.partitions}
+        if whole:
+            found |= {partition: command for partition, command in self.partitions.items() if partition.topic in whole}
+        for partition, command in sorted(found.items()):
             partitions[partition.topic].append(command)
         return tuple(
             TopicMetadata(

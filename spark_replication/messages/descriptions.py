@@ -28,6 +28,8 @@ class GetMetadata(Message, frozen=True, kw_only=True):
 
     #: None for all topics.
     topics: tuple[str, ...] | None = None
+    #: The partitions that are wanted of a topic, if not all. Whoever answers may tell of others, too.
+    only: dict[str, tuple[PartitionNumber, ...]] = msgspec.field(default_factory=dict)
     #: The mark of an answer that the asker has: if it still holds, its topics are not sent again.
     unless: str = ""
 

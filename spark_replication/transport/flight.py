@@ -81,14 +81,14 @@ class BrokerServices(Protocol):
 
 def broker_actions(broker: BrokerLoop, services: BrokerServices, now_ms: Callable[[], int]) -> list[Handled]:
     def leader_and_isr(request: LeaderAndIsr) -> CommandAnswer:
-        answer = broker.leader_and_isr(request, now_ms())
+        answer = broker.leader_and_isr(request)
         if request.init:
             services.initialized(request.partitions)
         return answer
 
     def metadata(request: GetMetadata) -> Metadata:
         _require_ready(broker)
-        return broker.metadata(request.topics, services.controller_address())
+        return broker.metadata(request.topics, services.controller_address(), request.only)
 
     def topics(request: DescribeTopics) -> TopicPage:
         _require_ready(broker)

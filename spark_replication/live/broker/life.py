@@ -288,6 +288,7 @@ class BrokerLife:
             settings=self._settings,
             locks=threading.Lock,
             post=self._sockets.post,
+            now_ms=now_ms,
         )
         port = 0 if before is None else port_again(options.host, before.port)
         self._flight = BrokerFlightServer(
@@ -374,7 +375,6 @@ class BrokerLife:
             read.partitions,
             read.topics,
             read.brokers.brokers,
-            now_ms(),
             settings=None if read.unreadable.settings else read.settings.settings,
             unreadable=read.unreadable,
         )
@@ -455,7 +455,7 @@ class BrokerLife:
             (self._replica_timers, Duty.CHECKPOINT, self._checkpoint),
             (self._slow_timers, Duty.CLEAN_UP, self._clean_up),
             (self._slow_timers, Duty.READ_BROKERS, self._read_brokers),
-            (self._slow_timers, Duty.TRY_REFUSED, lambda: self._loop.try_refused(now_ms())),
+            (self._slow_timers, Duty.TRY_REFUSED, self._loop.try_refused),
             (self._slow_timers, Duty.READ_HIDDEN, self._read_hidden),
         ):
             timers.every(period_ms(duty, self._settings) / 1000, self._if_needed(duty, perform))
@@ -530,7 +530,7 @@ class BrokerLife:
         me, topics = self._loop.me, self._loop.hidden.topics
         if me is not None:
             with suppress(ReplicationError):  # the next tick asks again
-                self._loop.read_hidden(me, self._store.read_assigned(me.broker, topics), now_ms())
+                self._loop.read_hidden(me, self._store.read_assigned(me.broker, topics))
 
     # Stopping (B3).
 

@@ -142,6 +142,7 @@ class BrokerProcess(Process):
             settings=settings,
             locks=OneAtATime,
             post=at_once,
+            now_ms=self.clock_ms,
         )
         host.disk.files.slowed = lambda: None
 
@@ -290,7 +291,7 @@ class BrokerProcess(Process):
         partitions = frozenset(partition for partition in hidden.partitions if partition.topic in topics)
         found = [c for c in self._readable_commands() if c.topic in topics and self.broker in c.replicas]
         unreadable = replace(hidden, topics=hidden.topics & topics, partitions=partitions)
-        self.loop.read_hidden(me, (found, unreadable), self.clock_ms())
+        self.loop.read_hidden(me, (found, unreadable))
 
     def _connect(self) -> Session:
         return self._zookeeper.connect(self, self._gone)
@@ -347,9 +348,7 @@ class BrokerProcess(Process):
             known, configs, brokers, settings, unreadable = answer
             try:
                 with self._leaving(unreadable):
-                    self.loop.registered(
-                        me, known, configs, brokers, self.clock_ms(), settings=settings, unreadable=unreadable
-                    )
+                    self.loop.registered(me, known, configs, brokers, settings=settings, unreadable=unreadable)
             except ReplicationError as error:
                 return Failed(error)
             return Done()
@@ -371,7 +370,7 @@ class BrokerProcess(Process):
         self._ticks += 1
         self.loop.give_turns(self.clock_ms())
         self.loop.tick(self.clock_ms(), looks=True)
-        self.loop.try_refused(self.clock_ms())
+        self.loop.try_refused()
         if is_needed(Duty.READ_HIDDEN, self):
             self._read_hidden()
         if self._ticks % TICKS_PER_CHECKPOINT == 0:

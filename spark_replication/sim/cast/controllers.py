@@ -423,7 +423,7 @@ def _applied(target: BrokerProcess, life: int, command: Command) -> CommandAnswe
     loop = target.asked(life)
     match command:
         case LeaderAndIsr():
-            answer = loop.leader_and_isr(command, target.clock_ms())
+            answer = loop.leader_and_isr(command)
             if command.init:
                 target.initialized(command.partitions)
             return answer

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from spark_replication.config import TopicSettings
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.producers import Place
 from spark_replication.core.replica.replica import Following, Leading, Me
@@ -68,6 +69,7 @@ LIVE = {1: registration(1), 2: registration(2)}
 class Story:
     def __init__(self, locks: Callable[[], Lock] = OneAtATime) -> None:
         self.logs, self.links, self.isr_store, self.failures = Logs(), Links(), IsrWrites(), Failures()
+        self.now_ms = 0
         self.loop = BrokerLoop(
             "cluster",
             logs=self.logs,
@@ -78,6 +80,7 @@ class Story:
             settings=settings(),
             locks=locks,
             post=at_once,
+            now_ms=lambda: self.now_ms,
         )
 
     def registered(
@@ -88,7 +91,7 @@ class Story:
         settings_of_cluster: Mapping[str, Scalar] | None = MappingProxyType({}),
         unreadable: Unreadable = ALL_READ,
     ) -> dict[str, str]:
-        return self.loop.registered(me, known, configs, LIVE, 0, settings=settings_of_cluster, unreadable=unreadable)
+        return self.loop.registered(me, known, configs, LIVE, settings=settings_of_cluster, unreadable=unreadable)
 
     def parts(self) -> dict[TopicPartition, str]:
         return {partition: type(found.part).__name__ for partition, found in self.loop.replicas.items()}
@@ -142,7 +145,7 @@ def test_who_asks_for_metadata_waits_for_no_command_and_sees_it_whole(monkeypatc
         return opened(*of)
 
     monkeypatch.setattr(story.logs, "open", opening)
-    story.loop.leader_and_isr(leader_and_isr(FOLLOWED, ELSEWHERE), 0)
+    story.loop.leader_and_isr(leader_and_isr(FOLLOWED, ELSEWHERE))
     assert [partition.partition for partition in seen[0].topics[1].partitions] == [0]
     after = story.loop.metadata(None, None)
     assert [(topic.name, len(topic.partitions)) for topic in after.topics] == [("bar", 1), ("foo", 2)]
@@ -153,8 +156,8 @@ def test_a_command_for_another_life_of_the_broker_is_refused() -> None:
     story.registered(LED)
     for life in (ME.epoch - 1, ME.epoch + 1):
         with pytest.raises(StaleBrokerEpoch):
-            story.loop.leader_and_isr(replace(leader_and_isr(FOLLOWED), broker_epoch=life), 0)
-    story.loop.leader_and_isr(replace(leader_and_isr(FOLLOWED), broker_epoch=ME.epoch), 0)
+            story.loop.leader_and_isr(replace(leader_and_isr(FOLLOWED), broker_epoch=life))
+    story.loop.leader_and_isr(replace(leader_and_isr(FOLLOWED), broker_epoch=ME.epoch))
     assert story.parts() == {FOO: "Leading", FOO_1: "Following"}
 
 
@@ -163,7 +166,7 @@ def test_what_is_to_be_led_is_led_before_anything_is_followed(monkeypatch: pytes
     story.registered()
     before: list[dict[TopicPartition, str]] = []
     monkeypatch.setattr(story.links, "follow", lambda _partition, _leader: before.append(story.parts()))
-    answer = story.loop.leader_and_isr(leader_and_isr(FOLLOWED, LED), 0)
+    answer = story.loop.leader_and_isr(leader_and_isr(FOLLOWED, LED))
     assert answer.errors == {"foo-0": NONE, "foo-1": NONE}
     assert [parts[FOO] for parts in before] == ["Leading"]
 
@@ -180,7 +183,7 @@ def test_what_follows_from_a_command_for_many_partitions_is_said_together() -> N
     story.registered(LED, FOLLOWED)
     done()
     leads = replace(LED, state=replace(LED.state, leader=2, leader_epoch=5))
-    story.loop.leader_and_isr(leader_and_isr(leads), 0)
+    story.loop.leader_and_isr(leader_and_isr(leads))
     done()
     story.loop.replica_log_info(ask(FOO_1))
     done()
@@ -276,7 +279,7 @@ def test_a_checkpoint_holds_no_partition_whose_high_watermark_was_saved() -> Non
 
 def refused(story: Story, error: type[ReplicationError], *, controller_epoch: int = 1) -> None:
     with pytest.raises(error):
-        story.loop.leader_and_isr(leader_and_isr(LED, controller_epoch=controller_epoch), 0)
+        story.loop.leader_and_isr(leader_and_isr(LED, controller_epoch=controller_epoch))
     with pytest.raises(error):
         story.loop.update_metadata(update(LED, controller_epoch=controller_epoch))
     with pytest.raises(error):
@@ -296,7 +299,7 @@ def test_once_registered_it_leads_and_follows_as_zookeeper_says() -> None:
     assert story.registered(LED, FOLLOWED, ELSEWHERE) == {"foo-0": NONE, "foo-1": NONE}
     assert story.parts() == {FOO: "Leading", FOO_1: "Following"}
     assert story.links.following == {FOO_1: 2}
-    answer = story.loop.leader_and_isr(leader_and_isr(LED), 0)
+    answer = story.loop.leader_and_isr(leader_and_isr(LED))
     assert answer == CommandAnswer(broker_epoch=0, errors={"foo-0": NONE})
 
 
@@ -304,7 +307,7 @@ def test_a_leader_that_lost_its_log_since_it_joined_does_not_lead_whoever_asks()
     story, me = Story(), Me(1, 5, 5)
     story.registered(LED, me=me)
     assert story.parts() == {FOO: "NoneType"}
-    story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8)), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8)))
     assert story.parts() == {FOO: "NoneType"}
 
 
@@ -374,7 +377,7 @@ def test_one_sick_partition_keeps_no_other_from_starting() -> None:
     assert story.registered(LED, FOLLOWED) == {"foo-0": "KAFKA_STORAGE_ERROR", "foo-1": NONE}
     assert (story.parts(), story.failures.told) == ({FOO_1: "Following"}, [FOO]), "the controller hears of it (B4)"
     story.logs.sick = frozenset()
-    assert story.loop.leader_and_isr(leader_and_isr(LED), 0).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(leader_and_isr(LED)).errors == {"foo-0": NONE}
     assert story.parts() == {FOO_1: "Following", FOO: "Leading"}
 
 
@@ -382,7 +385,7 @@ def test_a_partition_of_a_topic_without_config_is_asked_for_again() -> None:
     story = Story()
     story.registered()
     baz = command(state(1, [1]), partition=TopicPartition("baz", 0))
-    assert story.loop.leader_and_isr(leader_and_isr(baz), 0).errors == {"baz-0": "UNKNOWN_TOPIC_OR_PARTITION"}
+    assert story.loop.leader_and_isr(leader_and_isr(baz)).errors == {"baz-0": "UNKNOWN_TOPIC_OR_PARTITION"}
 
 
 def test_a_topic_made_again_starts_with_another_log_and_the_old_one_does_not_come_back() -> None:
@@ -390,11 +393,11 @@ def test_a_topic_made_again_starts_with_another_log_and_the_old_one_does_not_com
     story.registered(LED)
     old = story.log()
     again = command(state(2, [1, 2], leader_epoch=0), 0, topic_id=LATER_ID)
-    assert story.loop.leader_and_isr(leader_and_isr(again), 0).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(leader_and_isr(again)).errors == {"foo-0": NONE}
     assert (story.logs.quarantined, old.closed) == ([(FOO, FOO_ID)], True)
     assert isinstance(story.loop.partition(FOO).unguarded.part, Following)
     late = command(state(1, [1, 2], leader_epoch=9), 9)
-    assert story.loop.leader_and_isr(leader_and_isr(late), 0).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(leader_and_isr(late)).errors == {"foo-0": NONE}
     assert (story.loop.partition(FOO).unguarded.topic_id, story.logs.quarantined) == (LATER_ID, [(FOO, FOO_ID)])
 
 
@@ -404,7 +407,7 @@ def test_of_a_deleted_topic_the_id_is_remembered() -> None:
     story.loop.stop_replica(stop(LATER_ID))
     story.loop.update_metadata(update(deleted=("foo",)))
     late = leader_and_isr(command(state(1, [1, 2], leader_epoch=9), 9))
-    assert story.loop.leader_and_isr(late, 0).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(late).errors == {"foo-0": NONE}
     assert story.parts() == {}
 
 
@@ -414,10 +417,10 @@ def test_what_it_is_known_to_have_left_does_not_come_back_by_an_older_command() 
     moved = command(state(2, [2, 3], leader_epoch=5), 9, replicas=(2, 3))
     story.loop.update_metadata(update(moved))
     story.loop.stop_replica(stop(leader_epoch=5, partition_epoch=8))
-    assert story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8)), 0).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8))).errors == {"foo-0": NONE}
     assert story.parts() == {}
     # It is assigned again, which is newer.
-    assert story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=5), 10)), 0).errors
+    assert story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=5), 10))).errors
     assert story.parts() == {FOO: "Following"}
 
 
@@ -425,7 +428,7 @@ def test_what_is_older_and_names_it_still_is_for_its_replica_to_judge() -> None:
     story = Story()
     story.registered(LED)
     story.loop.update_metadata(update(command(state(2, [1, 2], leader_epoch=5), 9)))
-    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1], elr=[2]), 8)), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1], elr=[2]), 8)))
     assert story.loop.partition(FOO).unguarded.order == (4, 8)
 
 
@@ -440,7 +443,7 @@ def test_a_log_from_before_the_partition_was_made_again_is_put_aside(
     story.registered(LED)
     old = story.log()
     again = command(state(2, [1, 2], leader_epoch=6, created=created), 9)
-    assert story.loop.leader_and_isr(leader_and_isr(again), 0).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(leader_and_isr(again)).errors == {"foo-0": NONE}
     assert (story.logs.quarantined, old.closed, story.log() is old) == (quarantined, bool(quarantined), not quarantined)
     assert story.parts() == {FOO: "Following"}
 
@@ -458,7 +461,7 @@ def test_a_log_without_records_says_which_life_of_the_partition_it_is_of(
     answer = FetchedPartition(topic="foo", partition=0, topic_id=FOO_ID, leader_epoch=4, log_start=20)
     replica.fetch_answered(fetch, answer, None)
     assert (replica.log.log_start, replica.log.log_end, replica.log.epochs.first_epoch) == (20, 20, 4)
-    story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=6, created=created), 9)), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=6, created=created), 9)))
     assert story.logs.quarantined == quarantined
 
 
@@ -470,7 +473,7 @@ def test_a_log_without_records_of_which_nothing_says_that_goes_if_the_partition_
     story.registered(command(state(2, [2]), 7))
     story.log().begin_anew(20)
     assert story.log().epochs == ()
-    story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=6, created=created), 9)), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(state(2, [2], leader_epoch=6, created=created), 9)))
     assert story.logs.quarantined == quarantined
 
 
@@ -478,8 +481,8 @@ def test_a_log_that_begins_with_the_partition_made_again_or_is_empty_stays() -> 
     story = Story()
     story.registered(command(state(2, [1, 2], created=4), 7))
     log = story.log()
-    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5, created=4), 8)), 0)
-    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1], elr=[2], leader_epoch=5, created=4), 9)), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5, created=4), 8)))
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1], elr=[2], leader_epoch=5, created=4), 9)))
     assert (story.logs.quarantined, story.log() is log) == ([], True)
 
 
@@ -560,6 +563,9 @@ def test_it_tells_of_topics_what_it_knows() -> None:
     everything = Metadata(cluster_id="cluster", brokers=LIVE, controller="host:1", topics=(bar, foo))
     assert story.loop.metadata(None, "host:1") == everything
     assert story.loop.metadata(["foo", "baz"], None).topics == (foo,)
+    of_foo_1 = topic("foo", FOLLOWED, topic_id=FOO_ID)
+    assert story.loop.metadata(["foo", "bar"], None, {"foo": (1, 7)}).topics == (bar, of_foo_1)
+    assert story.loop.metadata(["bar"], None, {"foo": (1,)}).topics == (bar,), "of what is asked for"
     assert story.loop.config("bar").schema == "bar's"
     story.loop.read_brokers(lambda: ({2: registration(2)}, ALL_READ))
     assert story.loop.metadata([], None).brokers == {2: registration(2)}
@@ -610,10 +616,10 @@ def test_settings_are_taken_from_a_command_to_lead_only_if_its_topic_is_new() ->
     story = Story()
     changed = {"foo": TopicConfig(schema="changed")}
     story.registered(LED)
-    story.loop.leader_and_isr(replace(leader_and_isr(LED), topics=changed), 0)
+    story.loop.leader_and_isr(replace(leader_and_isr(LED), topics=changed))
     assert story.loop.metadata(["foo"], None).topics[0].config == CONFIGS["foo"], "it may be late"
     again = replace(LED, topic_id=LATER_ID)
-    story.loop.leader_and_isr(replace(leader_and_isr(again), topics=changed), 0)
+    story.loop.leader_and_isr(replace(leader_and_isr(again), topics=changed))
     assert story.loop.metadata(["foo"], None).topics[0].config == changed["foo"]
 
 
@@ -621,7 +627,7 @@ def test_a_late_command_of_a_topic_that_is_no_more_brings_back_nothing() -> None
     story = Story()
     story.registered(LED)
     story.loop.update_metadata(update(topics={}, deleted=("foo",)))
-    story.loop.leader_and_isr(leader_and_isr(LED), 0)
+    story.loop.leader_and_isr(leader_and_isr(LED))
     assert "foo" not in [known.name for known in story.loop.metadata(None, None).topics]
 
 
@@ -673,18 +679,18 @@ def test_no_command_is_carried_out_about_what_could_not_be_read_until_it_was() -
     hidden = Unreadable(topics=frozenset({"bar"}), partitions=frozenset({FOO}))
     story.registered(FOLLOWED, me=again, unreadable=hidden)
     assert story.loop.hidden.topics == {"foo", "bar"}
-    answer = story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED), 0)
+    answer = story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED))
     assert (answer.errors, story.parts()) == ({"foo-0": NotReady.code, "foo-1": NONE}, {FOO_1: "Following"})
     newer = command(state(1, [1, 2, 3]), 9, replicas=(1, 2, 3))
-    story.loop.read_hidden(ME, ([newer], ALL_READ), 0)  # by an earlier registration
-    story.loop.read_hidden(again, ([], hidden), 0)
+    story.loop.read_hidden(ME, ([newer], ALL_READ))  # by an earlier registration
+    story.loop.read_hidden(again, ([], hidden))
     assert story.parts() == {FOO_1: "Following"}
-    story.loop.read_hidden(again, ([newer, FOLLOWED], replace(hidden, partitions=frozenset())), 0)
+    story.loop.read_hidden(again, ([newer, FOLLOWED], replace(hidden, partitions=frozenset())))
     part = story.loop.partition(FOO).unguarded.part
     assert isinstance(part, Leading)
     assert (sorted(part.state.isr), part.partition_epoch) == ([1, 2, 3], 9)
     assert story.loop.hidden.topics == {"bar"}
-    assert story.loop.leader_and_isr(leader_and_isr(LED), 0).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(leader_and_isr(LED)).errors == {"foo-0": NONE}
     assert story.loop.partition(FOO).unguarded.part is part, "it comes too late"
     story.registered(newer, me=Me(1, 2, 0))
     assert story.loop.hidden.topics == frozenset()
@@ -757,7 +763,7 @@ def test_a_reading_counts_only_if_no_command_was_carried_out_meanwhile() -> None
     def read() -> Assigned:
         readings.append(None)
         if len(readings) == 1:
-            story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED), 0)
+            story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED))
             return [LED], ALL_READ
         return [LED, FOLLOWED], ALL_READ
 
@@ -774,7 +780,7 @@ def test_readings_that_are_always_old_are_given_up() -> None:
 
     def read() -> Assigned:
         readings.append(None)
-        story.loop.leader_and_isr(leader_and_isr(LED), 0)
+        story.loop.leader_and_isr(leader_and_isr(LED))
         return [], ALL_READ
 
     story.loop.initialized([], read)
@@ -811,6 +817,22 @@ def test_nobody_waits_for_zookeeper_behind_an_init() -> None:
     assert story.logs.quarantined == []
 
 
+def test_a_follower_has_its_time_from_when_its_leader_began_however_long_the_command_takes() -> None:
+    """The first of thousands of logs was opened many seconds before the last."""
+    story, lag_ms = Story(), settings().replica_lag_time_ms
+    story.registered()
+    opened = story.logs.open
+
+    def opens_slowly(partition: TopicPartition, topic_id: str, settings: TopicSettings) -> FailingLog:
+        story.now_ms += lag_ms
+        return opened(partition, topic_id, settings)
+
+    story.logs.open = opens_slowly  # type: ignore[method-assign]
+    story.loop.leader_and_isr(leader_and_isr(LED, command(LED.state, 7, partition=FOO_1)))
+    story.loop.tick(story.now_ms, looks=True)
+    assert [write.partition for write, _ in story.isr_store.asked] == [FOO], "the later one has just begun to lead"
+
+
 def test_a_leader_asks_zookeeper_with_its_own_epoch() -> None:
     story = Story()
     story.registered(command(LED.state, 7), me=Me(1, 3, 0))
@@ -839,15 +861,15 @@ def test_what_was_told_before_a_stop_and_comes_after_it_opens_nothing_again(dele
     story.registered(LED)
     story.loop.stop_replica(stop(delete=delete, leader_epoch=5, partition_epoch=9))
     story.loop.stop_replica(stop(delete=delete, leader_epoch=5, partition_epoch=8))  # an earlier one, late itself
-    story.loop.leader_and_isr(leader_and_isr(LED), 0)
-    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5), 9)), 0)
+    story.loop.leader_and_isr(leader_and_isr(LED))
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5), 9)))
     assert story.parts() == {}
     # A command that came later, of another topic of this name, or of another life of the broker, is another matter.
-    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5), 10)), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(state(1, [1, 2], leader_epoch=5), 10)))
     assert story.parts() == {FOO: "Leading"}
     story.loop.stop_replica(stop(delete=delete, leader_epoch=6))
     again = replace(LED, topic_id=LATER_ID)
-    story.loop.leader_and_isr(leader_and_isr(again), 0)
+    story.loop.leader_and_isr(leader_and_isr(again))
     assert story.parts() == {FOO: "Leading"}
     story.loop.stop_replica(stop(LATER_ID, delete=delete, leader_epoch=6))
     story.registered(again)
@@ -870,7 +892,7 @@ def test_it_tells_how_large_its_replicas_are_of_those_that_are_asked_for() -> No
     assert story.loop.replica_sizes(DescribeReplicas(partitions=(FOO, BAR)), 0) == ReplicaSizes(replicas=(led,))
     story.log().failing = frozenset({"read"})
     assert story.loop.replica_sizes(DescribeReplicas(), 0) == ReplicaSizes(replicas=(led, followed)), "no file is read"
-    story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8, adding=(3,))), 0)
+    story.loop.leader_and_isr(leader_and_isr(command(LED.state, 8, adding=(3,))))
     assert story.loop.replica_sizes(DescribeReplicas(), 0) == ReplicaSizes(replicas=(followed,)), "nor guessed at"
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from msgspec.structs import replace
 
-from spark_replication.engine.pending_commands import PendingCommands, PendingQuestions, State
+from spark_replication.engine.pending_commands import (
+    LEADER_AND_ISR_PARTITIONS_MAX,
+    PendingCommands,
+    PendingQuestions,
+    State,
+)
 from spark_replication.messages.commands import (
     LOG_INFO_PARTITIONS_MAX,
     GetReplicaLogInfo,
@@ -113,6 +118,24 @@ def test_what_failed_is_told_again_unless_there_is_news(meanwhile: list[State], 
         pending.add(each)
     pending.put_back(lead(OLD, OTHER))
     assert pending.commands() == commands
+
+
+@pytest.mark.parametrize(
+    ("init", "sizes"), [(False, [LEADER_AND_ISR_PARTITIONS_MAX, 1]), (True, [LEADER_AND_ISR_PARTITIONS_MAX + 1])]
+)
+def test_many_partitions_are_told_in_pieces_unless_they_are_all_that_the_broker_has(
+    init: bool, sizes: list[int]
+) -> None:
+    partitions = [
+        command(state(1, [1, 2]), 7, partition=TopicPartition("foo", number))
+        for number in range(LEADER_AND_ISR_PARTITIONS_MAX + 1)
+    ]
+    pending = PendingCommands()
+    pending.add(lead(*partitions, init=init))
+    told = pending.commands()
+    assert all(isinstance(each, LeaderAndIsr) and each.init == init and each.topics == {"foo": CONFIG} for each in told)
+    assert [len(each.partitions) for each in told] == sizes
+    assert [each for piece in told for each in piece.partitions] == partitions
 
 
 def question(*partitions: TopicPartition) -> GetReplicaLogInfo:

@@ -18,18 +18,24 @@ def refused(now_ms: int = 0) -> Story:
     story = Story()
     story.registered()
     story.logs.sick = frozenset({FOO, FOO_1})
-    answer = story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED), now_ms)
+    story.now_ms = now_ms
+    answer = story.loop.leader_and_isr(leader_and_isr(LED, FOLLOWED))
     assert answer.errors == {"foo-0": SICK, "foo-1": SICK}
     assert (story.parts(), story.failures.told) == ({}, [FOO, FOO_1])
     return story
 
 
+def try_refused(story: Story, now_ms: int) -> None:
+    story.now_ms = now_ms
+    story.loop.try_refused()
+
+
 def test_a_log_that_could_not_be_opened_is_opened_once_the_disk_may_do_again() -> None:
     story = refused(now_ms=5)
     story.logs.sick = frozenset()
-    story.loop.try_refused(5 + RETRY_MS - 1)
+    try_refused(story, 5 + RETRY_MS - 1)
     assert story.parts() == {}, "its disk has its time"
-    story.loop.try_refused(5 + RETRY_MS)
+    try_refused(story, 5 + RETRY_MS)
     assert (story.parts(), story.links.following) == ({FOO: "Leading", FOO_1: "Following"}, {FOO_1: 2})
     assert story.failures.told == [FOO, FOO_1], "what goes well is not reported"
 
@@ -37,12 +43,12 @@ def test_a_log_that_could_not_be_opened_is_opened_once_the_disk_may_do_again() -
 def test_a_disk_that_refuses_again_is_reported_again_and_tried_again() -> None:
     story = refused()
     story.logs.sick = frozenset({FOO})
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     assert (story.parts(), story.failures.told) == ({FOO_1: "Following"}, [FOO, FOO_1, FOO])
     story.logs.sick = frozenset()
-    story.loop.try_refused(2 * RETRY_MS - 1)
+    try_refused(story, 2 * RETRY_MS - 1)
     assert story.parts() == {FOO_1: "Following"}
-    story.loop.try_refused(2 * RETRY_MS)
+    try_refused(story, 2 * RETRY_MS)
     assert story.parts() == {FOO_1: "Following", FOO: "Leading"}
 
 
@@ -52,9 +58,9 @@ def test_a_log_without_room_for_its_leaders_epoch_leads_once_there_is() -> None:
     story.registered(FOLLOWED)
     story.log(FOO_1).failing = frozenset({"begin_epoch"})
     alone = command(state(1, [1], leader_epoch=5), 8, partition=FOO_1)
-    assert story.loop.leader_and_isr(leader_and_isr(alone), 0).errors == {"foo-1": SICK}
+    assert story.loop.leader_and_isr(leader_and_isr(alone)).errors == {"foo-1": SICK}
     story.log(FOO_1).failing = frozenset()
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     part = story.loop.partition(FOO_1).part
     assert isinstance(part, Leading)
     assert part.state.leader_epoch == 5
@@ -64,7 +70,7 @@ def test_what_is_tried_again_is_the_newest_that_is_known() -> None:
     story = refused()
     story.loop.update_metadata(update(command(state(2, [2], leader_epoch=5), 8)))
     story.logs.sick = frozenset()
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     assert (story.parts()[FOO], story.loop.partition(FOO).order) == ("Following", (5, 8))
 
 
@@ -72,9 +78,9 @@ def test_what_a_later_command_carried_out_stays_as_it_is() -> None:
     story = refused()
     story.logs.sick = frozenset()
     later = command(state(2, [2], leader_epoch=5), 8)
-    assert story.loop.leader_and_isr(leader_and_isr(later), 1).errors == {"foo-0": NONE}
+    assert story.loop.leader_and_isr(leader_and_isr(later)).errors == {"foo-0": NONE}
     asked = story.links.asked
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     assert (story.parts()[FOO], story.links.following[FOO]) == ("Following", 2)
     assert story.links.asked == asked + 1, "of foo-1 alone"
 
@@ -87,7 +93,7 @@ def test_what_is_no_longer_assigned_to_this_broker_is_not_opened(elsewhere: tupl
     else:
         story.loop.update_metadata(update(command(state(2, [2], leader_epoch=5), 8, replicas=elsewhere)))
     story.logs.sick = frozenset()
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     assert story.parts() == {FOO_1: "Following"}
 
 
@@ -95,7 +101,7 @@ def test_what_was_deleted_meanwhile_is_not_opened() -> None:
     story = refused()
     story.loop.update_metadata(update(topics={}, deleted=("foo",)))
     story.logs.sick = frozenset()
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     assert story.parts() == {}
 
 
@@ -103,10 +109,10 @@ def test_without_a_session_nothing_is_tried_and_the_next_registration_tells_it_a
     story = refused()
     story.loop.session_lost()
     story.logs.sick = frozenset()
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     assert story.parts() == {}, "nobody commands it"
     story.registered(me=Me(1, 1, 0))
-    story.loop.try_refused(2 * RETRY_MS)
+    try_refused(story, 2 * RETRY_MS)
     assert story.parts() == {}, "ZooKeeper knows of no such partition by then"
 
 
@@ -115,6 +121,6 @@ def test_what_could_not_be_opened_at_the_registration_is_tried_again_too() -> No
     story.logs.sick = frozenset({FOO})
     assert story.registered(LED) == {"foo-0": SICK}
     story.logs.sick = frozenset()
-    story.loop.try_refused(RETRY_MS)
+    try_refused(story, RETRY_MS)
     assert story.parts() == {FOO: "Leading"}
     assert (story.loop.me, dict(story.loop.brokers)) == (ME, LIVE)

@@ -94,7 +94,7 @@ def test_of_a_removed_partition_a_late_command_brings_nothing_back() -> None:
     story.registered(broker.LED)
     story.loop.stop_replica(broker.stop())
     story.loop.update_metadata(broker.update(removed=(FOO,)))
-    story.loop.leader_and_isr(broker.leader_and_isr(broker.LED), 0)
+    story.loop.leader_and_isr(broker.leader_and_isr(broker.LED))
     assert story.parts() == {}
 
 
@@ -103,7 +103,7 @@ def test_of_a_deleted_topic_a_late_command_brings_nothing_back() -> None:
     story.registered(broker.LED)
     story.loop.stop_replica(broker.stop())
     story.loop.update_metadata(broker.update(deleted=("foo",)))
-    story.loop.leader_and_isr(broker.leader_and_isr(broker.LED), 0)
+    story.loop.leader_and_isr(broker.leader_and_isr(broker.LED))
     assert story.parts() == {}
 
 

@@ -93,11 +93,12 @@ class FlightBroker:
             settings=self.settings,
             locks=threading.Lock,
             post=self.sockets.post,
+            now_ms=lambda: 0,
         )
         led = command(state(1, [1], min_isr=1), replicas=(1,), partition=ORDERS, topic_id="id-orders")
         config = TopicConfig(schema=base64.b64encode(bytes(schema.serialize())).decode())
         me = Me(1, 0, 0)
-        self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, 0, settings={})
+        self._loop.registered(me, [led], {"orders": config}, {1: registration(1)}, settings={})
         self.server = BrokerFlightServer(
             "127.0.0.1",
             self._loop,

@@ -96,9 +96,10 @@ def led(store: IsrStore, post: Post = at_once) -> BrokerLoop:
         settings=settings(),
         locks=threading.Lock,
         post=post,
+        now_ms=lambda: 0,
     )
     known = [command(state(1, [1, 2]), 7), command(state(1, [1, 2]), 7, partition=FOO_1)]
-    loop.registered(ME, known, CONFIGS, LIVE, 0, settings={})
+    loop.registered(ME, known, CONFIGS, LIVE, settings={})
     return loop
 
 
