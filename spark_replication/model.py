@@ -6,6 +6,7 @@ ValueError in `__post_init__` becomes a decode error that names the path inside 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import pairwise
 from typing import Annotated, Literal, NamedTuple, TypeVar
 
@@ -39,6 +40,8 @@ UNCLEAN: frozenset[How] = frozenset({"last_known_leader", "unclean", "unclean_re
 
 QUOTED_CHARACTERS_MAX = 300  # the longest valid name has 249 characters and a number
 
+RANGES_MAX = 10
+
 # The version of a znode that is not there yet: the write that names this version creates it.
 ABSENT = -1
 
@@ -46,6 +49,18 @@ ABSENT = -1
 def shortened(name: str) -> str:
     """Quote a name for a message, cut to QUOTED_CHARACTERS_MAX."""
     return repr(name) if len(name) <= QUOTED_CHARACTERS_MAX else f"{name[:QUOTED_CHARACTERS_MAX]!r}…"
+
+
+def in_ranges(numbers: Iterable[int]) -> str:
+    """Name numbers in a message, as ranges, of which the first RANGES_MAX are told: "0 to 4, 7"."""
+    found: list[tuple[int, int]] = []
+    for number in sorted(numbers):
+        if found and number == found[-1][1] + 1:
+            found[-1] = found[-1][0], number
+        else:
+            found.append((number, number))
+    told = [str(first) if first == last else f"{first} to {last}" for first, last in found[:RANGES_MAX]]
+    return ", ".join(told + ["…"] * (len(found) > RANGES_MAX)) or "none"
 
 
 def number_of(name: str, most: int = NUMBER_MAX) -> int | None:

@@ -92,7 +92,7 @@ from spark_replication.messages.requests import (
     ToldQuotas,
     WidenTopic,
 )
-from spark_replication.model import BrokerId, Scalar
+from spark_replication.model import BrokerId, Scalar, in_ranges
 from spark_replication.storage.batches import stored_schema
 from spark_replication.transport.security import Security
 
@@ -546,7 +546,9 @@ class Admin:
         ]
         if not led or len(led) != len(topic.partitions) or partitions not in (None, len(led)):
             raise LeaderNotAvailable(
-                f"{name} is as asked, and so far its partitions {led} have leaders: look again", maybe_written=True
+                f"{name} is as asked, and {in_ranges(led)} of its {len(topic.partitions)} partitions have leaders so "
+                "far: look again",
+                maybe_written=True,
             )
         return described(topic)
 

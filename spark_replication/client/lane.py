@@ -15,6 +15,7 @@ import math
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple, Protocol
 
@@ -406,6 +407,12 @@ class LeaderLinks:
         link.enter(lane)
         return lane
 
+    def at(self, at_s: float, call: Callable[[], None]) -> None:
+        """Have the loop make this call at this time, by time.monotonic."""
+        with self._lock:
+            loop = self._running()
+        loop.post(partial(loop.at, at_s * 1_000, call))
+
     def _running(self) -> SocketLoop:
         if self._loop is None:
             self._loop = SocketLoop("producer")
@@ -413,7 +420,7 @@ class LeaderLinks:
         return self._loop
 
     def close(self, timeout_s: float) -> None:
-        """End all connections. Their lanes were left before."""
+        """End all connections, and all lanes with them."""
         with self._lock:
             loop, self._loop = self._loop, None
             links = list(self._links.values())

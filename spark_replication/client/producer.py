@@ -21,6 +21,7 @@ import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.client.lane import LeaderLinks
+from spark_replication.client.leaders import Leaders
 from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Acks, Identity, Sender, SenderSettings
@@ -37,7 +38,7 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
-PARTITIONS_MAX = 1_000  # how many partitions one producer writes to
+PARTITIONS_MAX = 100_000  # how many partitions one producer writes to: each keeps some 3 KB for as long as it is open
 CLOSE_S = 1.0  # how long connections with nothing in flight may take to end
 UNKNOWN_VERSION_MS = 3_000  # how long a batch is retried whose schema version no broker knows
 
@@ -87,6 +88,7 @@ class Producer:
         if not 0 <= batch_bytes <= BATCH_BYTES_MAX:
             raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
         self._routes = Routes(bootstrap, Security.of(security))
+        self._leaders = Leaders(self._routes)
         self._links = LeaderLinks(self._routes.security)
         self._settings = SenderSettings(
             acks=acks,
@@ -146,6 +148,7 @@ class Producer:
         deadline = Deadline(self._settings.deadline_ms + 2_000)
         for sender in senders:
             sender.join(deadline.remaining_s)
+        self._leaders.close(CLOSE_S)
         self._links.close(CLOSE_S)
         self._routes.close()
         _OPEN.discard(self)
@@ -187,7 +190,13 @@ class Producer:
                 if len(self._senders) >= PARTITIONS_MAX:
                     raise Overloaded(f"one producer writes to at most {PARTITIONS_MAX} partitions: open another")
                 self._senders[partition] = Sender(
-                    partition, self._routes, self._links, self._identity, self._settings, is_fixed=self._is_fixed
+                    partition,
+                    self._routes,
+                    self._leaders,
+                    self._links,
+                    self._identity,
+                    self._settings,
+                    is_fixed=self._is_fixed,
                 )
             return self._senders[partition]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -27,7 +27,7 @@ from spark_replication.errors import (
 )
 from spark_replication.messages.actions import METADATA, Action, Asked, Told
 from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
-from spark_replication.model import BrokerId, Registration
+from spark_replication.model import BrokerId, Registration, TopicPartition
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY, Security
 
@@ -50,7 +50,8 @@ class Routes:
         self._named = bootstrap
         self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
         self._routing = Routing()
-        self._stale: dict[str, int] = {}  # topics to ask for, with the number of the report
+        #: What to ask for, with the number of the report: a whole topic, or the routes of a partition.
+        self._stale: dict[str | TopicPartition, int] = {}
         self._reports = 0
         self._turn = 0
         self._failed: set[str] = set()  # addresses that did not answer last time; they are asked last
@@ -63,20 +64,39 @@ class Routes:
 
     def route(self, topic: str, partition: int, deadline: Deadline) -> Route:
         """The last known route. If it is unknown or was reported stale, ask for it first."""
-        self.topic(topic, deadline)
+        name = TopicPartition(topic, partition)
+        self.renew((name,), deadline)
+        return self.latest(name)
+
+    def known(self, partition: TopicPartition) -> Route | None:
+        """The last known route. None: it is unknown or was reported stale, so it has to be asked for."""
         with self._lock:
+            if self._is_stale(partition):
+                return None
+        return self.latest(partition)
+
+    def latest(self, partition: TopicPartition) -> Route:
+        """The last known route, stale or not."""
+        with self._lock:
+            self._require(partition)
             try:
-                return self._routing.route(topic, partition)
+                return self._routing.route(*partition)
             except ReplicationError:
-                self._report(topic)
+                self._report(partition)
                 raise
 
-    def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
-        """The topic with its settings and schema, as last known or asked for: see `route`."""
+    def renew(self, partitions: Iterable[TopicPartition], deadline: Deadline) -> None:
+        """Ask for the routes to these partitions, if any of them is unknown or was reported stale."""
         with self._lock:
-            if name not in self._routing.topics and name not in self._stale:
-                self._report(name)
-            stale = name in self._stale
+            stale = next((each for each in partitions if self._is_stale(each)), None)
+        if stale is not None:
+            self._refresh(stale, deadline)
+
+    def topic(self, name: str, deadline: Deadline) -> TopicMetadata:
+        """The topic with its settings and schema, as last known. If it is unknown or was reported stale, ask for it
+        first. Routes that were reported stale are no reason to ask."""
+        with self._lock:
+            stale = self._is_stale(name)
         if stale:
             self._refresh(name, deadline)
         with self._lock:
@@ -121,11 +141,7 @@ class Routes:
         found = self.topic(name, deadline)
         if partition is not None:
             with self._lock:
-                try:
-                    self._routing.partition(name, partition)
-                except ReplicationError:
-                    self._report(name)
-                    raise
+                self._require(TopicPartition(name, partition))
         return found
 
     def stale(self, route: Route) -> None:
@@ -136,7 +152,7 @@ class Routes:
             except ReplicationError:
                 current = None
             if current is None or current == route:
-                self._report(route.topic)
+                self._report(TopicPartition(route.topic, route.partition))
 
     def stale_topic(self, name: str) -> None:
         """Report that what is known of a topic (its schema, its settings) seems to be out of date."""
@@ -145,19 +161,21 @@ class Routes:
 
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
         """Ask one broker for the metadata of these topics, or of all with None, and learn the routes in it."""
-        names = None if topics is None else tuple(topics)
-        answer = self.ask(METADATA, GetMetadata(topics=names), deadline)
-        self._learn(answer, names or ())
+        return self._told(GetMetadata(topics=None if topics is None else tuple(topics)), deadline)
+
+    def _told(self, asked: GetMetadata, deadline: Deadline) -> Metadata:
+        answer = self.ask(METADATA, asked, deadline)
+        self._learn(answer, asked)
         return answer
 
     def heard(self, answer: Metadata) -> None:
         """Learn the brokers and the controller from an answer that somebody else asked for. Its topics are ignored:
         they would cost a look at each partition."""
-        self._learn(msgspec.structs.replace(answer, topics=()), ())
+        self._learn(msgspec.structs.replace(answer, topics=()), GetMetadata())
 
-    def _learn(self, answer: Metadata, asked: Sequence[str]) -> None:
+    def _learn(self, answer: Metadata, asked: GetMetadata) -> None:
         with self._lock:
-            self._routing = learned(self._routing, answer, asked)
+            self._routing = learned(self._routing, answer, asked.topics or (), asked.only)
             self._drop_unused_clients()
 
     @property
@@ -165,31 +183,52 @@ class Routes:
         """The last known address of the controller, if there is one."""
         return self._routing.controller
 
-    def _report(self, topic: str) -> None:
-        self._reports += 1
-        self._stale[topic] = self._reports
+    # Under the lock
 
-    def _refresh(self, topic: str, deadline: Deadline) -> None:
+    def _report(self, what: str | TopicPartition) -> None:
+        self._reports += 1
+        self._stale[what] = self._reports
+
+    def _is_stale(self, what: str | TopicPartition) -> bool:
+        topic = what if isinstance(what, str) else what.topic
+        if topic not in self._routing.topics and topic not in self._stale:
+            self._report(topic)
+        return topic in self._stale or what in self._stale
+
+    def _require(self, partition: TopicPartition) -> None:
+        """Raise the error if nobody knows the partition. It may have been added since: then the whole topic has to be
+        asked for."""
+        try:
+            self._routing.partition(*partition)
+        except ReplicationError:
+            self._report(partition.topic)
+            raise
+
+    # Asking
+
+    def _refresh(self, what: str | TopicPartition, deadline: Deadline) -> None:
+        """Ask for whatever was reported stale, if this still is."""
         if not self._refreshing.acquire(timeout=deadline.remaining_s):
-            raise RequestTimedOut(f"no metadata of {topic} within {deadline.timeout_ms:.0f} ms: retry")
+            raise RequestTimedOut(f"no metadata of {what} within {deadline.timeout_ms:.0f} ms: retry")
         try:
             with self._lock:
+                if not self._is_stale(what):
+                    return  # another thread asked, while this one waited for its turn
                 reported = dict(self._stale)
-            if topic not in reported:
-                return  # another thread asked, while this one waited for its turn
             self._closed.wait(max(0.0, min(self._refreshed_s + REFRESH_INTERVAL_S - time.monotonic(), 1.0)))
-            answer = self.metadata(sorted(reported), deadline)
-            unknown = tuple(sorted(reported.keys() - {found.name for found in answer.topics}))
+            asked = _question(reported)
+            answer = self._told(asked, deadline)
+            unknown = tuple(sorted({*(asked.topics or ())} - {found.name for found in answer.topics}))
             if unknown and answer.controller is not None:
                 # The controller is ahead of every broker. If it does not answer, what the broker knows has to do.
                 with suppress(ReplicationError):
                     request = GetMetadata(topics=unknown)
                     told = self.call(answer.controller, METADATA, request, deadline.within_ms(ASK_MS))
-                    self._learn(told, unknown)
+                    self._learn(told, request)
             self._refreshed_s = time.monotonic()
             with self._lock:
-                # A topic that was reported stale meanwhile stays stale: the answer may be older than the report.
-                self._stale = {name: number for name, number in self._stale.items() if reported.get(name) != number}
+                # What was reported stale meanwhile stays stale: the answer may be older than the report.
+                self._stale = {each: number for each, number in self._stale.items() if reported.get(each) != number}
         finally:
             self._refreshing.release()
 
@@ -283,3 +322,16 @@ class Routes:
         used = {registration.address for registration in self._routing.brokers.values()} | {self._routing.controller}
         self._clients = {address: client for address, client in self._clients.items() if address in used}
         self._failed &= used
+
+
+def _question(stale: Collection[str | TopicPartition]) -> GetMetadata:
+    """What to ask of topics and partitions that were reported stale: in an outage, thousands of a topic's partitions
+    may be told of again and again, and the others need not be."""
+    whole = {each for each in stale if isinstance(each, str)}
+    only: dict[str, list[int]] = {}
+    for each in stale:
+        if not isinstance(each, str) and each.topic not in whole:
+            only.setdefault(each.topic, []).append(each.partition)
+    return GetMetadata(
+        topics=tuple(sorted(whole | only.keys())), only={topic: tuple(sorted(few)) for topic, few in only.items()}
+    )

@@ -3,10 +3,11 @@
 A batch that is not full waits `linger_ms` for more sends. With `IN_FLIGHT_ALONE` batches unanswered, it waits until one
 of them is answered. So a fast producer builds larger batches, and a slow one waits for nothing but `linger_ms`.
 
-One thread watches. It opens a lane to the leader while there are batches and no lane, fails batches that have run out
-of time, and looks for a new leader when answers stay away. The producer's loop sends and receives. The window
-decides what an event means for the batches. One lock guards everything here. Futures are resolved outside of it, since
-they call back.
+No sender has a thread. The producer's loop sends and receives, and looks after a sender when something may be due: it
+takes a lane to the leader while there are batches and no lane, fails batches that have run out of time, and has a new
+leader looked for when answers stay away. `Leaders` asks where a leader is, since that may take long. The window decides
+what an event means for the batches. One lock guards everything here. Futures are resolved outside of it, since they
+call back.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
 from typing import Literal
 
 import msgspec
@@ -23,8 +26,10 @@ import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, back_off_s
 from spark_replication.client.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
+from spark_replication.client.leaders import Leaders
 from spark_replication.client.routes import Routes
 from spark_replication.client.window import Failed, FixedWindow, Pending, Send, Window
+from spark_replication.core.routing import Route
 from spark_replication.errors import (
     BatchTooLarge,
     BrokerNotAvailable,
@@ -91,6 +96,7 @@ class Sender:
         self,
         partition: TopicPartition,
         routes: Routes,
+        leaders: Leaders,
         links: LeaderLinks,
         identity: Identity,
         settings: SenderSettings,
@@ -101,12 +107,12 @@ class Sender:
         changed."""
         self.partition = partition
         self._routes = routes
+        self._leaders = leaders
         self._links = links
         self._identity = identity
         self._settings = settings
         self._lock = threading.Lock()
-        self._room = threading.Condition(self._lock)  # send() waits on it
-        self._attention = threading.Condition(self._lock)  # the watching thread waits on it
+        self._room = threading.Condition(self._lock)  # send() and join() wait on it
         batches_max, bytes_max = settings.in_flight_batches_max, settings.in_flight_bytes_max
         self._window: Window[Ack] = (
             FixedWindow(batches_max=batches_max, bytes_max=bytes_max, epoch=identity.epoch)
@@ -114,15 +120,16 @@ class Sender:
             else Window(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=settings.batch_bytes)
         )
         self._lane: Lane | None = None
+        self._is_asking = False  # Leaders will call `found`
+        #: When the loop looks next. As long as there are batches, it is no later than anything may be due.
+        self._looks_s = math.inf
+        self._resumes_s = 0.0  # after a failure, no lane is taken before this time
         self._trouble: ReplicationError | None = None  # the last error since the last acknowledgement
         self._failures = 0  # since the last acknowledgement
-        self._progress_s = 0.0  # when the lane was last opened, answered, or without anything to answer
-        self._looked_s = 0.0  # when the route was last asked for again because answers stayed away
+        self._progress_s = 0.0  # when the lane was last taken, answered, or without anything to answer
+        self._asked_s = 0.0  # when the route was last asked for again because answers stayed away
         self._expired = 0  # how many sends have run out of time so far
-        self._dozing = False  # the watching thread waits without a limit
         self._closing = False
-        self._watching = threading.Thread(target=self._watch, name=f"send {partition}", daemon=True)
-        self._watching.start()
 
     # What the producer calls
 
@@ -139,15 +146,18 @@ class Sender:
             deadline_s=deadline.at_s,
             future=future,
         )
+        settled: Settled = []
         with self._lock:
             self._await_room(send, deadline)
             now_s = time.monotonic()
-            if not self._window:
+            was_empty = not self._window
+            if was_empty:
                 self._progress_s = now_s
             if self._window.add(send, now_s):
                 self._ask_for_next()
-            if self._dozing:
-                self._attention.notify()
+            if was_empty:
+                settled = self._go_on()
+        self._settle(settled)
         return future
 
     def _await_room(self, send: Send[Ack], deadline: Deadline) -> None:
@@ -180,125 +190,35 @@ class Sender:
         self._ask_for_next()
 
     def close(self) -> None:
-        """Accept no more sends. The sender ends when the last batch is answered or has run out of time."""
+        """Accept no more sends."""
         with self._lock:
             self._closing = True
             self._close_last()
             self._room.notify_all()
-            self._attention.notify_all()
 
     def join(self, timeout_s: float) -> None:
-        self._watching.join(timeout_s)
-
-    # The watching thread
-
-    def _watch(self) -> None:
-        while self._has_batches():
-            try:
-                lane = self._open()
-            except ReplicationError as error:
-                self._settle(self._failed_to_open(error))
-            else:
-                self._watch_lane(lane)
-                self._report(lane)
-            self._back_off()
-
-    def _has_batches(self) -> bool:
-        """Wait for a batch. False if none will come."""
+        """Wait until the last batch is answered or has run out of time."""
         with self._lock:
-            while not self._window and not self._closing:
-                self._doze()
-            return bool(self._window)
+            self._room.wait_for(lambda: not self._window, timeout_s)
 
-    def _open(self) -> Lane:
+    # What Leaders calls
+
+    def found(self, route: Route | ReplicationError) -> None:
         with self._lock:
-            schema, epoch = self._window.first.kind, self._window.epoch
-            deadline = self._first_deadline()
-        route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
-        with self._lock:
-            lane = self._lane = self._links.lane(route, schema, epoch=epoch, owner=self)
-            self._progress_s = time.monotonic()
-            self._ask_for_next()
-        return lane
-
-    def _failed_to_open(self, error: ReplicationError) -> Settled:
-        with self._lock:
-            if self._trouble is None or time.monotonic() < self._window.first_live_deadline_s:
-                self._note(error)  # otherwise this try had no time: the earlier error tells more
-            if error.retriable:
-                return self._expire()
-            self._room.notify_all()
-            return _because_of(error, self._window.fail_all())
-
-    def _watch_lane(self, lane: Lane) -> None:
-        """Watch a lane until it is over."""
-        while True:
-            with self._lock:
-                if self._lane is not lane:
-                    return
-                failed = self._expire()
-                stalled = not failed and self._lane is lane and self._wait_for_trouble(lane)
-            self._settle(failed)
-            if stalled:
-                self._look_for_another_leader(lane)
-
-    def _wait_for_trouble(self, lane: Lane) -> bool:
-        """Wait until something needs attention. True if answers stay away. False if a send may have run out of time, or
-        the lane may have ended."""
-        if not self._window and self._closing:
-            self._give_up(lane, None)
-            return False
-        if not self._window:
-            self._doze()
-            return False
-        now_s = time.monotonic()
-        stalls_s = max(self._progress_s, self._looked_s) + STALL_S
-        if stalls_s <= now_s:
-            self._looked_s = now_s
-            return True
-        self._attention.wait(min(stalls_s, self._window.first_live_deadline_s) - now_s)
-        return False
-
-    def _doze(self) -> None:
-        self._dozing = True
-        self._attention.wait()
-        self._dozing = False
-
-    def _look_for_another_leader(self, lane: Lane) -> None:
-        with self._lock:
-            deadline = self._first_deadline()
-            heard_s = max(self._progress_s, lane.heard_s)
-            silent = bool(self._window.unanswered) and time.monotonic() - heard_s >= SILENCE_S_MAX
-        self._routes.stale(lane.route)
-        if silent:
-            lane.abandon(f"{lane.route.address} has answered nothing for {SILENCE_S_MAX:.0f} s")
-            return
-        try:
-            route = self._routes.route(self.partition.topic, self.partition.partition, deadline)
-        except ReplicationError:
-            return  # the lane may still get its answers
-        if route != lane.route:
-            moved = f"{self.partition} has moved from {lane.route.address} to {route.address}"
-            with self._lock:
-                self._give_up(lane, BrokerNotAvailable(f"{moved}: retry", maybe_written=True))
-
-    def _report(self, lane: Lane) -> None:
-        """Report the route, if a lane ended with an error that says so."""
-        with self._lock:
-            trouble = self._trouble
-        if trouble is not None and trouble.stale_routes:
-            self._routes.stale(lane.route)
-
-    def _back_off(self) -> None:
-        with self._lock:
-            if self._failures and self._window:
-                until_s = time.monotonic() + back_off_s(self._failures)
-                while (left_s := min(until_s, self._window.first_live_deadline_s) - time.monotonic()) > 0:
-                    self._attention.wait(left_s)
-            failed = self._expire()
-        self._settle(failed)
+            self._is_asking = False
+            settled = self._found(route) + self._go_on()
+        self._settle(settled)
 
     # What the loop calls
+
+    def look(self, at_s: float) -> None:
+        """Do what is due. Nothing, if `at_s` is not the time of the next look any more."""
+        settled: Settled = []
+        with self._lock:
+            if at_s == self._looks_s:
+                self._looks_s = math.inf
+                settled = self._go_on()
+        self._settle(settled)
 
     def next_batch(self, lane: Lane) -> Outgoing | None:
         with self._lock:
@@ -354,6 +274,82 @@ class Sender:
 
     # Under the lock
 
+    def _go_on(self) -> Settled:
+        """Do what is due, and have the loop look again when anything else may be."""
+        settled = self._expire()
+        if self._window and self._lane is None and not self._is_asking:
+            settled += self._take_lane()
+        elif self._window and self._lane is not None and self._stalls_s <= time.monotonic():
+            self._look_for_another_leader(self._lane)
+        if self._window:
+            self._look_at(min(self._window.first_live_deadline_s, self._next_s))
+        return settled
+
+    @property
+    def _next_s(self) -> float:
+        """When something is to be done that is no batch's end."""
+        if self._lane is not None:
+            return self._stalls_s
+        return math.inf if self._is_asking else self._resumes_s
+
+    @property
+    def _stalls_s(self) -> float:
+        return max(self._progress_s, self._asked_s) + STALL_S
+
+    def _look_at(self, at_s: float) -> None:
+        if at_s < self._looks_s:
+            self._looks_s = at_s
+            self._links.at(at_s, partial(self.look, at_s))
+
+    def _take_lane(self) -> Settled:
+        if time.monotonic() < self._resumes_s:
+            return []
+        try:
+            route = self._routes.known(self.partition)
+            if route is None:
+                self._ask()
+                return []
+        except ReplicationError as error:
+            return self._found(error)
+        return self._found(route)
+
+    def _ask(self) -> None:
+        self._leaders.ask(self, self._window.first_live_deadline_s)
+        self._is_asking = True
+
+    def _found(self, route: Route | ReplicationError) -> Settled:
+        if not self._window:
+            return []
+        if self._lane is not None:
+            if isinstance(route, Route) and route != self._lane.route:
+                moved = f"{self.partition} has moved from {self._lane.route.address} to {route.address}"
+                self._give_up(self._lane, BrokerNotAvailable(f"{moved}: retry", maybe_written=True))
+            return []  # without another route, the lane may still get its answers
+        if isinstance(route, ReplicationError):
+            return self._not_found(route)
+        self._lane = self._links.lane(route, self._window.first.kind, epoch=self._window.epoch, owner=self)
+        self._progress_s = time.monotonic()
+        self._ask_for_next()
+        return []
+
+    def _not_found(self, error: ReplicationError) -> Settled:
+        if self._trouble is None or time.monotonic() < self._window.first_live_deadline_s:
+            self._note(error)  # otherwise this try had no time: the earlier error tells more
+        if error.retriable:
+            return []
+        self._room.notify_all()
+        return _because_of(error, self._window.fail_all())
+
+    def _look_for_another_leader(self, lane: Lane) -> None:
+        self._asked_s = time.monotonic()
+        self._routes.stale(lane.route)
+        heard_s = max(self._progress_s, lane.heard_s)
+        if self._window.unanswered and self._asked_s - heard_s >= SILENCE_S_MAX:
+            lane.abandon(f"{lane.route.address} has answered nothing for {SILENCE_S_MAX:.0f} s")
+        elif not self._is_asking:
+            with suppress(BrokerNotAvailable):  # the lane may still get its answers
+                self._ask()
+
     def _ask_for_next(self) -> None:
         """Have the loop ask for the next batch once it may be sent."""
         lane, pending = self._lane, self._window.next_unsent
@@ -407,12 +403,16 @@ class Sender:
             lane.leave()
             self._window.interrupted()
             self._note(error)
-            self._attention.notify_all()
+            if error is not None and error.stale_routes:
+                self._routes.stale(lane.route)
+            if self._window:
+                self._look_at(self._next_s)
 
     def _note(self, error: ReplicationError | None) -> None:
         if error is not None:
             self._trouble = error
             self._failures += 1
+            self._resumes_s = time.monotonic() + back_off_s(self._failures)
 
     def _expire(self) -> Settled:
         expired = self._window.expire(time.monotonic())
@@ -442,10 +442,6 @@ class Sender:
         waits_for = "" if self._lane is None else self._lane.waits_for
         why = str(self._trouble or waits_for)
         return why and f" ({why})"
-
-    def _first_deadline(self) -> Deadline:
-        left_s = self._window.first_live_deadline_s - time.monotonic() if self._window else STALL_S
-        return Deadline(max(1.0, left_s * 1000))
 
     def _settle(self, settled: Sequence[tuple[Send[Ack], Ack | ReplicationError]]) -> None:
         for send, outcome in settled:

@@ -7,14 +7,17 @@ replaces a newer one: brokers hear of changes at different times, and a client a
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
 from spark_replication.errors import LeaderNotAvailable, UnknownTopicOrPartition, WrongCluster
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import Metadata, TopicMetadata
-from spark_replication.model import BrokerId, Epoch, Registration, TopicPartition
+from spark_replication.model import BrokerId, Epoch, Registration, TopicPartition, in_ranges
+
+NO_CHOICE: Mapping[str, Collection[int]] = MappingProxyType({})
 
 
 class Route(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,7 +90,7 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         for command in partitions:
             if command.partition == partition:
                 return command
-        known = ", ".join(str(command.partition) for command in partitions) or "none yet"
+        known = in_ranges(command.partition for command in partitions)
         raise UnknownTopicOrPartition(
             f"there is no {TopicPartition(topic, partition)}, {topic} has the partitions {known}: choose one of them"
         )
@@ -102,15 +105,23 @@ class Routing(msgspec.Struct, frozen=True, kw_only=True):
         return numbers[zlib.crc32(key) % len(numbers)]
 
 
-def learned(routing: Routing, metadata: Metadata, asked: Iterable[str]) -> Routing:
-    """The routing after a broker has answered. The topics in `asked` that are not in the answer are missing."""
+def learned(
+    routing: Routing, metadata: Metadata, asked: Iterable[str], only: Mapping[str, Collection[int]] = NO_CHOICE
+) -> Routing:
+    """The routing after a broker has answered. The topics in `asked` that are not in the answer are missing. So is a
+    topic of which only some partitions were asked for, if it was made again since: how many it has is not known then.
+    """
     if routing.cluster_id not in ("", metadata.cluster_id):
         raise WrongCluster(
             f"a broker of cluster {metadata.cluster_id} answered, the others are of {routing.cluster_id}: "
             "name the brokers of one cluster"
         )
-    answered = {topic.name: topic for topic in metadata.topics}
-    newest = {name: _newest(routing.topics.get(name), topic) for name, topic in answered.items()}
+    answered = {
+        topic.name: topic
+        for topic in metadata.topics
+        if topic.name not in only or _is_same(routing.topics.get(topic.name), topic)
+    }
+    newest = {name: _newest(routing.topics.get(name), topic, only.get(name)) for name, topic in answered.items()}
     return Routing(
         cluster_id=metadata.cluster_id,
         topics={**routing.topics, **newest},
@@ -120,13 +131,20 @@ def learned(routing: Routing, metadata: Metadata, asked: Iterable[str]) -> Routi
     )
 
 
-def _newest(known: TopicMetadata | None, answered: TopicMetadata) -> TopicMetadata:
+def _is_same(known: TopicMetadata | None, answered: TopicMetadata) -> bool:
+    return known is not None and known.topic_id == answered.topic_id
+
+
+def _newest(known: TopicMetadata | None, answered: TopicMetadata, only: Collection[int] | None) -> TopicMetadata:
     """The newest state of each partition. Another topic_id is another topic: nothing of the old one holds (E4)."""
     if known is None or known.topic_id != answered.topic_id:
         return answered
     before = {command.partition: command for command in known.partitions}
-    partitions = tuple(
-        max(before.get(command.partition, command), command, key=lambda each: each.order)
+    told = {
+        command.partition: max(before.get(command.partition, command), command, key=lambda each: each.order)
         for command in answered.partitions
-    )
-    return msgspec.structs.replace(answered, partitions=partitions)
+    }
+    if only is not None:
+        left = {number: command for number, command in before.items() if number not in only}
+        told = dict(sorted((left | told).items()))
+    return msgspec.structs.replace(answered, partitions=tuple(told.values()))

@@ -22,6 +22,7 @@ from spark_replication.model import (
     Value,
     decode,
     encode,
+    in_ranges,
     number_of,
 )
 from tests.unit.core.stories import registration, state
@@ -199,3 +200,18 @@ def test_only_the_usual_name_of_a_number_is_one(name: str, number: int | None) -
 def test_a_process_is_reached_at_its_host_and_port() -> None:
     broker = Registration(host="h", port=5, replication_port=6, epoch=0, incarnation="x")
     assert (broker.address, ControllerInfo(id="c", host="h", port=7, epoch=0).address) == ("h:5", "h:7")
+
+
+@pytest.mark.parametrize(
+    ("numbers", "told"),
+    [
+        ([], "none"),
+        ([7], "7"),
+        ([2, 0, 1, 5, 7, 8], "0 to 2, 5, 7 to 8"),
+        (range(10_000), "0 to 9999"),
+        (range(0, 20, 2), "0, 2, 4, 6, 8, 10, 12, 14, 16, 18"),
+        (range(0, 22, 2), "0, 2, 4, 6, 8, 10, 12, 14, 16, 18, …"),
+    ],
+)
+def test_many_numbers_are_told_in_a_line(numbers: list[int], told: str) -> None:
+    assert in_ranges(numbers) == told

@@ -13,7 +13,7 @@ from contextlib import ExitStack
 import msgspec
 
 from spark_replication.admin.bench.producing import batch_of
-from spark_replication.client.producer import PARTITIONS_MAX, Producer
+from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack
 
 ROW_BYTES = 1 << 10
@@ -26,17 +26,13 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class _Writer:
-    """As many producers as the partitions need."""
-
     def __init__(self, work: Work, running: ExitStack) -> None:
         self._topic = work.topic
         self._batch = batch_of(ROW_BYTES, 1)
-        self._producers = [
-            running.enter_context(Producer(work.bootstrap)) for _ in range(0, work.partitions, PARTITIONS_MAX)
-        ]
+        self._producer = running.enter_context(Producer(work.bootstrap))
 
     def send(self, partition: int) -> Future[Ack]:
-        return self._producers[partition // PARTITIONS_MAX].send(self._topic, self._batch, partition)
+        return self._producer.send(self._topic, self._batch, partition)
 
 
 def resume(writer: _Writer, killed_ns: int, partitions: list[int]) -> list[int]:

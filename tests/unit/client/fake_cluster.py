@@ -9,8 +9,9 @@ from __future__ import annotations
 import base64
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -92,6 +93,7 @@ from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
 from tests.unit.client.tcp_proxy import TcpProxies
 
+NO_CHOICE: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 REQUESTS = {action.name: kind for kind, action in ADMIN_REQUESTS.items()}
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -161,6 +163,7 @@ class FakeCluster:
         self.quotas = ToldQuotas(quotas=(), count=False)
         self.asked_metadata = 0
         self.asked_topics: list[tuple[str, ...] | None] = []  # of each question for metadata; None: of all
+        self.asked_only: dict[str, tuple[int, ...]] = {}  # of the last question for metadata
         self.refuse_metadata: ReplicationError | None = None
         self.received: list[tuple[int, BatchMetadata]] = []
         self.streams: list[tuple[int, str]] = []  # that were opened: the broker, and the topic
@@ -228,10 +231,11 @@ class FakeCluster:
                 self.serving = True
                 self.changed.notify_all()
 
-    def metadata(self, topics: tuple[str, ...] | None) -> Metadata:
+    def metadata(self, topics: tuple[str, ...] | None, only: Mapping[str, tuple[int, ...]] = NO_CHOICE) -> Metadata:
         with self.changed:
             self.asked_metadata += 1
             self.asked_topics.append(topics)
+            self.asked_only = dict(only)
             self.changed.notify_all()
             if self.refuse_metadata is not None:
                 raise self.refuse_metadata
@@ -241,7 +245,9 @@ class FakeCluster:
                 brokers={id_: broker.registration for id_, broker in self.brokers.items()},
                 controller=controller,
                 topics=tuple(
-                    TopicMetadata(name=name, topic_id=f"id-{name}", config=config, partitions=self._commands(name))
+                    TopicMetadata(
+                        name=name, topic_id=f"id-{name}", config=config, partitions=self._commands(name, only.get(name))
+                    )
                     for name, config in sorted(self.topics.items())
                     if topics is None or name in topics
                 ),
@@ -258,7 +264,7 @@ class FakeCluster:
         for broker in self.brokers.values():
             broker.close()
 
-    def _commands(self, topic: str) -> tuple[PartitionCommand, ...]:
+    def _commands(self, topic: str, only: tuple[int, ...] | None) -> tuple[PartitionCommand, ...]:
         replicas = tuple(self.brokers) if self.hosted is None else self.hosted
         isr = frozenset(replicas if self.in_sync is None else self.in_sync)
         return tuple(
@@ -278,7 +284,7 @@ class FakeCluster:
                 adding=self.adding.get(partition, ()),
             )
             for partition, log in sorted(self.logs.items())
-            if partition.topic == topic
+            if partition.topic == topic and (only is None or partition.partition in only)
         )
 
 
@@ -325,7 +331,8 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             if action.type in self._answers:
                 answer: msgspec.Struct = self._answers[action.type](body)
             elif action.type == METADATA.name:
-                answer = self.frozen_metadata or self.cluster.metadata(from_json(body, GetMetadata).topics)
+                question = from_json(body, GetMetadata)
+                answer = self.frozen_metadata or self.cluster.metadata(question.topics, question.only)
             elif action.type == DESCRIBE_TOPICS.name:
                 answer = self._page(from_json(body, DescribeTopics))
             elif action.type == METRICS.name:

@@ -33,6 +33,7 @@ from spark_replication.errors import (
     UnknownTopicOrPartition,
 )
 from spark_replication.messages.records import BatchMetadata
+from spark_replication.model import TopicPartition
 from spark_replication.storage import batches
 from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
@@ -40,6 +41,31 @@ from spark_replication.transport.tokens import Tokens
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster
 
 WAIT_S = 20.0
+
+
+def test_a_producer_has_as_many_threads_for_many_partitions_as_for_one(cluster: FakeCluster) -> None:
+    cluster.create("wide", 100)
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("wide", numbers(0), 0).result(WAIT_S)
+        before = threading.active_count()
+        for future in [producer.send("wide", numbers(0), partition) for partition in range(100)]:
+            future.result(WAIT_S)
+        assert threading.active_count() <= before + 1, "one may ask for leaders"
+
+
+def test_a_send_waits_for_no_route(cluster: FakeCluster) -> None:
+    """In an outage of thousands of partitions, some route is always asked for."""
+    with Producer(cluster.bootstrap, deadline_ms=PASSES_MS) as producer:
+        producer.send("orders", numbers(0)).result(WAIT_S)
+        cluster.lead(None)
+        cluster.refuse_metadata = LeaderNotAvailable("wait")
+        producer._routes.stale(producer._routes.latest(TopicPartition("orders", 0)))
+        asked = cluster.asked_metadata
+        began_s = time.monotonic()
+        sent = [producer.send("orders", numbers(number)) for number in range(100)]
+        assert time.monotonic() - began_s < PASSES_MS / 2_000
+        assert all(failure(future) for future in sent)
+        assert cluster.asked_metadata > asked
 
 
 @pytest.fixture(params=[0, BATCH_BYTES], ids=["each_alone", "joined"])

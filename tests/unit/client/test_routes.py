@@ -19,6 +19,7 @@ from spark_replication.errors import (
     NotController,
     UnknownTopicOrPartition,
 )
+from spark_replication.model import TopicPartition
 from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
@@ -43,6 +44,49 @@ def test_a_route_is_asked_for_once_until_it_is_stale(cluster: FakeCluster) -> No
     routes.stale(first)
     assert routes.route("orders", 0, soon()) == second
     assert cluster.asked_metadata == 2, "a report of what has been replaced says nothing"
+
+
+def test_of_a_topic_only_the_partitions_are_asked_for_whose_routes_are_stale(cluster: FakeCluster) -> None:
+    cluster.create("wide", 5)
+    routes = Routes(cluster.bootstrap)
+    found = [routes.route("wide", number, soon()) for number in range(5)]
+    orders = routes.route("orders", 0, soon())
+    cluster.lead(2)
+    for each in (found[3], found[1], orders):
+        routes.stale(each)
+    assert routes.topic("wide", soon()).name == "wide"
+    asked = cluster.asked_metadata
+    assert routes.known(TopicPartition("wide", 2)) == found[2], "nobody reported it"
+    assert routes.known(TopicPartition("wide", 3)) is None
+    assert routes.latest(TopicPartition("wide", 3)) == found[3]
+    assert routes.route("wide", 1, soon()).leader_epoch == found[1].leader_epoch
+    assert (cluster.asked_topics[-1], cluster.asked_only) == (("orders", "wide"), {"wide": (1, 3), "orders": (0,)})
+    assert routes.known(TopicPartition("orders", 0)) is not None
+    assert cluster.asked_metadata == asked + 1, "one question for all"
+
+
+def test_a_topic_that_was_reported_is_asked_for_as_a_whole(cluster: FakeCluster) -> None:
+    cluster.create("wide", 2)
+    routes = Routes(cluster.bootstrap)
+    routes.stale(routes.route("wide", 1, soon()))
+    routes.stale_topic("wide")
+    cluster.create("wide", 3)
+    assert len(routes.topic("wide", soon()).partitions) == 3
+    assert (cluster.asked_topics[-1], cluster.asked_only) == (("wide",), {})
+    asked = cluster.asked_metadata
+    assert routes.known(TopicPartition("wide", 1)) is not None
+    assert cluster.asked_metadata == asked
+
+
+def test_a_partition_that_nobody_knew_is_looked_for_in_the_whole_topic(cluster: FakeCluster) -> None:
+    cluster.create("narrow", 2)
+    routes = Routes(cluster.bootstrap)
+    routes.route("narrow", 0, soon())
+    with pytest.raises(UnknownTopicOrPartition, match=r"narrow has the partitions 0 to 1: choose one of them"):
+        routes.route("narrow", 2, soon())
+    cluster.create("narrow", 3)
+    assert routes.route("narrow", 2, soon()).partition == 2
+    assert cluster.asked_only == {}
 
 
 def test_one_thread_asks_for_all_that_wait(cluster: FakeCluster) -> None:

@@ -4,20 +4,31 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from functools import partial
 from typing import cast
 
+import msgspec
 import pyarrow as pa
 import pytest
 
 from spark_replication.client import sender as senders
 from spark_replication.client.deadline import Deadline
 from spark_replication.client.lane import Lane, LeaderLink, LeaderLinks
+from spark_replication.client.leaders import Leaders
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Identity, Sender, SenderSettings
 from spark_replication.core.routing import Route
-from spark_replication.errors import BrokerNotAvailable, NotEnoughReplicas
+from spark_replication.errors import (
+    BrokerNotAvailable,
+    InvalidRequest,
+    LeaderNotAvailable,
+    NotEnoughReplicas,
+    ReplicationError,
+    RequestTimedOut,
+)
 from spark_replication.messages.lane import PutAnswer
 from spark_replication.model import TopicPartition
 from spark_replication.transport.security import NO_SECURITY
@@ -38,24 +49,22 @@ SETTINGS = SenderSettings(
 )
 
 
-class NoThread:
-    """A loop whose calls are made at once: the test does what a connection would do, in its order."""
-
-    def post(self, call: Callable[[], None]) -> None:
-        call()
-
-    def at(self, _due_ms: float, _call: Callable[[], None]) -> None: ...
-
-
 class OneLink:
-    """Gives lanes of a connection that the test steps."""
+    """Gives lanes of a connection that the test steps. The loop is real, and connects nowhere."""
 
     def __init__(self) -> None:
         self.lanes: list[Lane] = []
         self.taken = threading.Semaphore(0)
+        self.looks: list[float] = []  # the times for which a look was asked
+        self.loop = SocketLoop("producer-of-a-test")
+        self.loop.start()
+
+    def at(self, at_s: float, call: Callable[[], None]) -> None:
+        self.looks.append(at_s)
+        self.loop.post(partial(self.loop.at, at_s * 1_000, call))
 
     def lane(self, _route: Route, schema: pa.Schema, *, epoch: int, owner: Sender) -> Lane:
-        link = LeaderLink(cast(SocketLoop, NoThread()), ROUTE, NO_SECURITY)
+        link = LeaderLink(self.loop, ROUTE, NO_SECURITY)
         lane = Lane(link, ROUTE, schema, epoch, owner)
         link._lanes[lane] = None  # entered, and not connected
         self.lanes.append(lane)
@@ -64,19 +73,34 @@ class OneLink:
 
 
 class OneRoute:
-    def route(self, _topic: str, _partition: int, _deadline: Deadline) -> Route:
-        return ROUTE
+    """Routes as one broker tells them, which is asked each time that its route was reported stale."""
 
     def __init__(self) -> None:
         self.looked = threading.Semaphore(0)  # whether the leader is another
+        self.route = ROUTE
+        self.error: ReplicationError | None = None
+        self.is_stale = False
 
-    def stale(self, _route: Route) -> None:
+    def known(self, _partition: TopicPartition) -> Route | None:
+        return None if self.is_stale else self.latest(_partition)
+
+    def latest(self, _partition: TopicPartition) -> Route:
+        if self.error is not None:
+            raise self.error
+        return self.route
+
+    def renew(self, _partitions: list[TopicPartition], _deadline: Deadline) -> None:
+        self.is_stale = False
         self.looked.release()
 
+    def stale(self, _route: Route) -> None:
+        self.is_stale = True
 
-def sender_of(links: OneLink, routes: OneRoute | None = None) -> Sender:
+
+def sender_of(links: OneLink, routes: OneRoute | None = None, settings: SenderSettings = SETTINGS) -> Sender:
     asked = cast(Routes, routes or OneRoute())
-    return Sender(TopicPartition("orders", 0), asked, cast(LeaderLinks, links), Identity(producer=7), SETTINGS)
+    identity = Identity(producer=7)
+    return Sender(TopicPartition("orders", 0), asked, Leaders(asked), cast(LeaderLinks, links), identity, settings)
 
 
 def sent_on(lane: Lane, number: int) -> int | None:
@@ -89,7 +113,7 @@ def sent_on(lane: Lane, number: int) -> int | None:
 
 
 def next_lane(links: OneLink, sender: Sender) -> Lane:
-    """Once the watching thread has taken it."""
+    """Once the sender has taken it."""
     assert links.taken.acquire(timeout=TIMEOUT_S)
     with sender._lock:  # it is taken under this lock
         assert sender._lane is links.lanes[-1]
@@ -107,7 +131,7 @@ def place(number: int) -> PutAnswer:
 def close(sender: Sender) -> None:
     sender.close()
     sender.join(TIMEOUT_S)
-    assert not sender._watching.is_alive()
+    assert not sender.flush()
 
 
 def test_the_late_end_of_an_older_lane_does_not_take_the_present_one() -> None:
@@ -183,3 +207,91 @@ def test_a_lane_without_answers_is_left_once_its_whole_stream_is_silent(monkeypa
     sender.answered(other, other.in_order(place(0)))
     assert future.result(TIMEOUT_S).base_offset == 0
     close(sender)
+
+
+def test_a_sender_with_nothing_to_do_has_nothing_looked_at() -> None:
+    links = OneLink()
+    sender = sender_of(links)
+    (future,) = send(sender, 1)
+    lane = next_lane(links, sender)
+    assert sent_on(lane, 0) == 0
+    sender.answered(lane, [place(0)])
+    assert future.result(TIMEOUT_S).base_offset == 0
+    (first,) = links.looks
+    sender.look(first)
+    assert links.looks == [first], "a look that finds nothing asks for no other"
+    send(sender, 1)
+    assert len(links.looks) == 2
+    sender.look(first)
+    assert len(links.looks) == 2, "the time of that look is over"
+    assert sent_on(lane, 1) == 1
+    sender.answered(lane, [place(1)])
+    close(sender)
+
+
+def test_a_failure_is_waited_off_and_the_next_one_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "back_off_s", lambda failures: 0.02 * failures)
+    links = OneLink()
+    sender = sender_of(links)
+    send(sender, 1)
+    refusal = PutAnswer(number=0, error=NotEnoughReplicas.code, message="wait", retriable=True)
+    for failures in (1, 2, 3):
+        lane = next_lane(links, sender)
+        assert sent_on(lane, 0) == 0
+        began_s = time.monotonic()
+        sender.answered(lane, [refusal])
+        assert links.taken.acquire(timeout=TIMEOUT_S)
+        assert time.monotonic() - began_s >= 0.02 * failures
+        links.taken.release()
+    sender.answered(next_lane(links, sender), [])
+    assert sent_on(links.lanes[-1], 0) == 0
+    sender.answered(links.lanes[-1], [place(0)])
+    close(sender)
+
+
+def test_another_leader_is_found_while_answers_stay_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(senders, "STALL_S", 0.01)
+    links, routes = OneLink(), OneRoute()
+    sender = sender_of(links, routes)
+    (future,) = send(sender, 1)
+    lane = next_lane(links, sender)
+    assert sent_on(lane, 0) == 0
+    routes.error = LeaderNotAvailable("nobody leads it")
+    assert routes.looked.acquire(timeout=TIMEOUT_S)
+    assert routes.looked.acquire(timeout=TIMEOUT_S)
+    assert sender._lane is lane, "the answers may still come"
+    routes.route, routes.error = msgspec.structs.replace(ROUTE, leader=2, leader_epoch=1), None
+    other = next_lane(links, sender)
+    assert other is not lane
+    assert sent_on(other, 0) == 0, "sent again under its number"
+    sender.answered(other, [place(0)])
+    assert future.result(TIMEOUT_S).base_offset == 0
+    close(sender)
+
+
+@pytest.mark.parametrize("error", [LeaderNotAvailable("nobody leads it"), InvalidRequest("it may not be written")])
+def test_without_a_leader_a_batch_fails_with_the_reason(error: ReplicationError) -> None:
+    links, routes = OneLink(), OneRoute()
+    routes.error = error
+    sender = sender_of(links, routes, msgspec.structs.replace(SETTINGS, deadline_ms=50))
+    future = sender.send(BATCH, Deadline(50))
+    with pytest.raises(type(error), match=error.message):
+        future.result(TIMEOUT_S)
+    assert not links.lanes
+    close(sender)
+
+
+def test_a_batch_whose_leader_is_still_asked_for_fails_in_time() -> None:
+    class Silent(OneRoute):
+        def renew(self, _partitions: list[TopicPartition], deadline: Deadline) -> None:
+            assert answers.wait(TIMEOUT_S)
+
+    answers, links, routes = threading.Event(), OneLink(), Silent()
+    routes.is_stale = True
+    sender = sender_of(links, routes)
+    future = sender.send(BATCH, Deadline(50))
+    with pytest.raises(RequestTimedOut, match="it is not written, send it anew"):
+        future.result(TIMEOUT_S)
+    answers.set()
+    close(sender)
+    assert not links.lanes, "there is nothing left to send"

@@ -84,6 +84,38 @@ def test_what_is_older_never_replaces_what_is_newer_of_the_same_topic_id(
     assert (route.leader, route.leader_epoch) == (leader, epoch)
 
 
+def three(epoch: int, *numbers: int, id_: str = "id") -> Metadata:
+    return metadata(*(partition(1, epoch, number=number, id_=id_) for number in numbers or range(3)))
+
+
+@pytest.mark.parametrize(
+    ("answer", "epochs"),
+    [
+        (three(8, 1), [7, 8, 7]),
+        (three(6, 1), [7, 7, 7]),
+        (three(8), [8, 8, 8]),  # whoever answers may tell of others, too
+        (three(8, 2), [7, None, 8]),  # it is gone
+        (three(8, 1, 3), [7, 8, 7, 8]),
+    ],
+)
+def test_partitions_that_were_not_asked_for_stay_as_they_are(answer: Metadata, epochs: list[int | None]) -> None:
+    known = learned(routing(three(7)), answer, ("orders",), {"orders": (1,)})
+    found = {each.partition: each.state.leader_epoch for each in known.topic("orders").partitions}
+    assert found == {number: epoch for number, epoch in enumerate(epochs) if epoch is not None}
+    assert list(found) == sorted(found)
+
+
+def test_a_topic_that_was_made_again_is_not_known_by_some_of_its_partitions() -> None:
+    """How many it has, so which partition a key belongs to, is not in that answer."""
+    known = learned(routing(three(7)), three(0, 1, id_="another"), ("orders",), {"orders": (1,)})
+    with pytest.raises(UnknownTopicOrPartition):
+        known.route("orders", 1)
+    whole = learned(known, three(0, id_="another"), ("orders",))
+    assert whole.route("orders", 2).topic_id == "another"
+    with pytest.raises(UnknownTopicOrPartition):
+        learned(Routing(), three(7, 1), ("orders",), {"orders": (1,)}).route("orders", 1)
+
+
 def test_a_broker_that_does_not_know_the_topic_makes_nobody_forget_its_epoch() -> None:
     known = routing(metadata(partition(1, 7)), empty())
     with pytest.raises(UnknownTopicOrPartition, match="nobody knows a topic 'orders': check its name, or create it"):
