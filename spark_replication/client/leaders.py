@@ -16,6 +16,10 @@ from spark_replication.core.routing import Route
 from spark_replication.errors import BrokerNotAvailable, ReplicationError
 from spark_replication.model import TopicPartition
 
+# After a round that took so long, the thread rests for so many times as long: decoding the routes to thousands of
+# partitions takes processors that brokers need to elect leaders. A broker that does not answer is no reason to rest.
+REST, REST_S_MAX = 2, 0.2
+
 # How much of the time that a batch has left may be spent with asking: so the reason is known when its time is over.
 SHARE_OF_TIME = 0.9
 ASK_MS_MIN = 50
@@ -63,7 +67,11 @@ class Leaders:
 
     def _ask(self) -> None:
         while waiting := self._take():
+            began_s = time.monotonic()
             self._tell(waiting)
+            rest_s = min(REST * (time.monotonic() - began_s), REST_S_MAX)
+            with self._changed:
+                self._changed.wait_for(lambda: self._closed, rest_s)
 
     def _take(self) -> list[tuple[float, Seeker]]:
         """Wait for seekers. None of them: it was closed."""

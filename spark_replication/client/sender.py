@@ -24,7 +24,7 @@ from typing import Literal
 import msgspec
 import pyarrow as pa
 
-from spark_replication.client.deadline import Deadline, back_off_s
+from spark_replication.client.deadline import Deadline, back_off_s, look_again_s
 from spark_replication.client.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
 from spark_replication.client.leaders import Leaders
 from spark_replication.client.routes import Routes
@@ -412,7 +412,8 @@ class Sender:
         if error is not None:
             self._trouble = error
             self._failures += 1
-            self._resumes_s = time.monotonic() + back_off_s(self._failures)
+            wait_s = look_again_s if error.stale_routes else back_off_s
+            self._resumes_s = time.monotonic() + wait_s(self._failures)
 
     def _expire(self) -> Settled:
         expired = self._window.expire(time.monotonic())

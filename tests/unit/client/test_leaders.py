@@ -148,6 +148,22 @@ def test_without_a_thread_whoever_asks_is_told_so_and_asks_again(
     assert len(waits.told) == 1
 
 
+def test_it_rests_after_a_round_unless_it_is_to_end(
+    routes: AskedRoutes, asking: Leaders, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaders, "REST", 1e9)
+    monkeypatch.setattr(leaders, "REST_S_MAX", 10 * TIMEOUT_S)
+    first, later = Waits(0), Waits(1)
+    asking.ask(first, soon())
+    first.hears()
+    asking.ask(later, soon())
+    assert not later.is_told.acquire(timeout=0.1)
+    asking.close(TIMEOUT_S)
+    assert asking._asking is not None
+    assert not asking._asking.is_alive()
+    assert len(routes.asked) == 1
+
+
 def test_nobody_is_told_after_the_end(routes: AskedRoutes, asking: Leaders) -> None:
     routes.may_answer = threading.Semaphore(0)
     first, later = Waits(0), Waits(1)

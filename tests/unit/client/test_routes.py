@@ -9,7 +9,14 @@ import msgspec
 import pytest
 
 from spark_replication.client.bootstrap import MirroredBrokers, NamedBrokers, RegisteredBrokers, parse_bootstrap
-from spark_replication.client.deadline import BACK_OFF_MAX_S, Deadline, back_off_s, persistently
+from spark_replication.client.deadline import (
+    BACK_OFF_FIRST_S,
+    BACK_OFF_MAX_S,
+    Deadline,
+    back_off_s,
+    look_again_s,
+    persistently,
+)
 from spark_replication.client.routes import Routes
 from spark_replication.errors import (
     AuthenticationFailed,
@@ -226,6 +233,16 @@ def test_a_wrong_bootstrap_is_refused(text: str, says: str) -> None:
 def test_back_off_doubles_up_to_its_limit() -> None:
     assert [back_off_s(failures) for failures in (1, 2, 3)] == [0.01, 0.02, 0.04]
     assert back_off_s(1_000) == BACK_OFF_MAX_S
+
+
+def test_a_leader_is_looked_for_again_within_a_fifth_of_how_long_it_has_been_away() -> None:
+    waited_s = 0.0
+    for failures in range(1, 30):
+        wait_s = look_again_s(failures)
+        assert wait_s <= BACK_OFF_FIRST_S + waited_s / 5 + 1e-9
+        waited_s += wait_s
+    assert look_again_s(1) == BACK_OFF_FIRST_S
+    assert look_again_s(1_000) == BACK_OFF_MAX_S
 
 
 def test_what_failed_before_is_told_when_the_last_try_had_no_time() -> None:
