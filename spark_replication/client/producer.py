@@ -38,7 +38,7 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
-PARTITIONS_MAX = 100_000  # how many partitions one producer writes to: each keeps some 3 KB for as long as it is open
+PARTITIONS_MAX = 100_000  # how many partitions one producer writes to: each keeps 3.5 kB for as long as it is open
 CLOSE_S = 1.0  # how long connections with nothing in flight may take to end
 UNKNOWN_VERSION_MS = 3_000  # how long a batch is retried whose schema version no broker knows
 

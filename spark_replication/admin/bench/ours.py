@@ -11,6 +11,7 @@ from spark_replication.admin.bench import consuming, moving, pacing, producing, 
 from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S, session_with, stored
 from spark_replication.admin.bench.replicate import BROKERS
 from spark_replication.admin.bench.side import Paced, Rows
+from spark_replication.client.admin import Admin
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.model import Scalar, TopicPartition
 
@@ -18,8 +19,10 @@ from spark_replication.model import Scalar, TopicPartition
 class Ours:
     name = "ours"
 
-    def __init__(self, cluster: LocalCluster) -> None:
+    def __init__(self, cluster: LocalCluster, admin: Admin) -> None:
+        """admin: with the time that 10,000 partitions take."""
         self._cluster = cluster
+        self._admin = admin
 
     @property
     def bootstrap(self) -> str:
@@ -30,13 +33,13 @@ class Ours:
         return tuple(broker.pid for broker in self._cluster.brokers.values())
 
     def create(self, topic: str, partitions: int, config: Mapping[str, Scalar], replicas: int = BROKERS) -> None:
-        self._cluster.admin.create_topic(
+        self._admin.create_topic(
             topic, producing.SCHEMA, partitions=partitions, replication_factor=replicas, config=config
         )
         self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
 
     def delete(self, topic: str) -> None:
-        self._cluster.admin.delete_topic(topic)
+        self._admin.delete_topic(topic)
 
     def producer(self, topic: str, of: Rows, *, warm_up: int, batches: int) -> list[str]:
         work = producing.Work(
@@ -92,7 +95,7 @@ class Ours:
         return broker, [partition for partition, leader in leaders.items() if leader == broker]
 
     def _leaders(self, topic: str) -> dict[int, int]:
-        (found,) = self._cluster.admin.describe_topics([topic])
+        (found,) = self._admin.describe_topics([topic])
         return {each.partition: each.leader for each in found.partitions if each.leader is not None}
 
     def resuming(self, topic: str, partitions: int) -> list[str]:
@@ -110,7 +113,7 @@ class Ours:
     def restore(self, topic: str, broker: int) -> None:
         self._cluster.restart_broker(broker)
         self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
-        self._cluster.admin.elect_leaders("preferred")
+        self._admin.elect_leaders("preferred")
         self._cluster.wait_healthy(HEALTHY_TIMEOUT_S)
 
 

@@ -17,6 +17,7 @@ from spark_replication.client.producer import Producer
 from spark_replication.client.sender import Ack
 
 ROW_BYTES = 1 << 10
+DEADLINE_MS = 300_000  # the first row of a partition makes files on three brokers
 
 
 class Work(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,7 +30,7 @@ class _Writer:
     def __init__(self, work: Work, running: ExitStack) -> None:
         self._topic = work.topic
         self._batch = batch_of(ROW_BYTES, 1)
-        self._producer = running.enter_context(Producer(work.bootstrap))
+        self._producer = running.enter_context(Producer(work.bootstrap, deadline_ms=DEADLINE_MS))
 
     def send(self, partition: int) -> Future[Ack]:
         return self._producer.send(self._topic, self._batch, partition)

@@ -16,12 +16,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
+from spark_replication.admin.bench.cluster import HEALTHY_TIMEOUT_S
 from spark_replication.admin.bench.kafka.nodes import kafka_cluster
 from spark_replication.admin.bench.kafka.theirs import Theirs
 from spark_replication.admin.bench.load import cpu_s_of
 from spark_replication.admin.bench.ours import Ours
 from spark_replication.admin.bench.replicate import RECENT, Progress, started
 from spark_replication.admin.bench.side import Rows, Side
+from spark_replication.client.admin import Admin
 from spark_replication.errors import ReplicationError, RequestTimedOut, StartFailed
 
 TIMEOUT_S = 600.0
@@ -41,7 +43,9 @@ def both(progress: Progress, *, kafka: bool) -> Iterator[list[Side]]:
     """Run our cluster, and Kafka beside it. Without `kafka`, and where it cannot run, ours is alone."""
     with ExitStack() as running:
         folder = Path(running.enter_context(tempfile.TemporaryDirectory(prefix="spark-replication-")))
-        sides: list[Side] = [Ours(running.enter_context(started()))]
+        cluster = running.enter_context(started())
+        admin = Admin(cluster.bootstrap, security=cluster.security, deadline_ms=int(1_000 * HEALTHY_TIMEOUT_S))
+        sides: list[Side] = [Ours(cluster, running.enter_context(admin))]
         if kafka:
             try:
                 sides.append(Theirs(running.enter_context(kafka_cluster(folder / "kafka", progress))))

@@ -3,6 +3,7 @@ the same run, and the ratio of the two: machines are noisy, ratios less so."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import product
@@ -57,6 +58,8 @@ no_kafka = click.option("--no-kafka", is_flag=True, help="ours alone; else Kafka
 @click.group()
 def bench() -> None:
     """Measure something, beside a limit measured in the same run."""
+    # Like Ctrl-C: what was started for it ends with it.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 @bench.command(name="all")

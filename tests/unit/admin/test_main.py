@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import threading
 
 import click
 import pytest
 
+from spark_replication.admin.cli import bench_command
 from spark_replication.admin.cli.main import cli
 from tests.unit.admin.conftest import Run
 
@@ -65,3 +68,22 @@ def test_words_are_completed(words: str, complete: str) -> None:
     ]
     ran = subprocess.run(command, env={**os.environ, **told}, capture_output=True, text=True, timeout=60, check=True)
     assert ran.stdout == f"plain,{complete}\n"
+
+
+def test_a_bench_that_is_told_to_end_cleans_up(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    cleaned = []
+
+    def measures(*_asked: int) -> None:
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            threading.Event().wait(60)
+        finally:
+            cleaned.append(True)
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(bench_command, "decide", measures)
+    try:
+        ended = run("bench", "decide")
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert (cleaned, ended.exit, "Aborted" in ended.err) == ([True], 1, True)

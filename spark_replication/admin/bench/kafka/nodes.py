@@ -28,8 +28,10 @@ from spark_replication.process.spark_jars import spark_jar
 
 NODES = 3
 START_TIMEOUT_S = 60.0
+RECOVER_TIMEOUT_S = 300.0  # of 10,000 partitions
 TOOL_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
+PARTITIONS_A_REQUEST_MAX = 5_000  # Kafka refuses what changes more than 10,000 records of its metadata at once
 POLL_S = 0.2
 JVM = ("-Xms1g", "-Xmx1g", "-XX:+UseG1GC", "-XX:MaxGCPauseMillis=20")  # as Kafka's own start script, but the heap
 MESSAGE_BYTES_MAX = 8 << 20
@@ -97,9 +99,12 @@ class KafkaCluster:
         return [find_java("Kafka"), "-cp", os.pathsep.join(jars), COMPILE_AND_RUN, source, name, *arguments]
 
     def create_topic(self, topic: str, partitions: int, replicas: int, config: Mapping[str, object]) -> None:
-        counts = (f"--partitions={partitions}", f"--replication-factor={replicas}")
+        counts = (f"--partitions={min(partitions, PARTITIONS_A_REQUEST_MAX)}", f"--replication-factor={replicas}")
         settings = [f"--config={name}={value}" for name, value in config.items()]
         self._topics("--create", f"--topic={topic}", *counts, *settings)
+        for made in range(PARTITIONS_A_REQUEST_MAX, partitions, PARTITIONS_A_REQUEST_MAX):
+            more = min(partitions, made + PARTITIONS_A_REQUEST_MAX)
+            self._topics("--alter", f"--topic={topic}", f"--partitions={more}")
 
     def delete_topic(self, topic: str) -> None:
         self._topics("--delete", f"--topic={topic}")
@@ -156,10 +161,10 @@ class KafkaCluster:
         self._wait_described(topic, lambda each: each.leader == each.replicas[0])
 
     def _wait_described(self, topic: str, is_so: Callable[[Described], bool]) -> None:
-        deadline_s = time.monotonic() + START_TIMEOUT_S
+        deadline_s = time.monotonic() + RECOVER_TIMEOUT_S
         while not all(map(is_so, self.describe_topic(topic))):
             if time.monotonic() > deadline_s:
-                raise StartFailed(f"Kafka's topic {topic} did not recover within {START_TIMEOUT_S:.0f} s")
+                raise StartFailed(f"Kafka's topic {topic} did not recover within {RECOVER_TIMEOUT_S:.0f} s")
 
     def _run(self, command: Sequence[str]) -> str:
         try:
