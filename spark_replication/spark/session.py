@@ -105,6 +105,8 @@ def _delta_settings() -> dict[str, str]:
         "spark.sql.python.filterPushdown.enabled": "true",
         # How often Spark looks again where executors were lost just as guardians were submitted.
         "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
+        # How long the two sides of a result wait for each other: on a busy machine Spark's 15 s were too short.
+        "spark.python.authenticate.socketTimeout": "60s",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
