@@ -94,9 +94,10 @@ check: lint
 	@$(BIN)/python -m pytest -q -n 5 --dist worksteal --ignore=tests/live --ignore=tests/hosts -m "not slow" $(ARGS)
 
 # Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
-# for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py).
+# for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py). On a slow
+# machine the first has those of the third, too (.ci/workers.py).
 test: lint browser
-	@$(BIN)/python -m pytest -n 3 --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest -n "$$($(BIN)/python .ci/workers.py)" --dist loadscope $(ARGS)
 
 # The page is looked at in one. Where nobody can be asked (CI, as root, on Debian) it is installed.
 browser:

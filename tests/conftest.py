@@ -80,7 +80,7 @@ class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist ha
             return nodeid
         folder = rest.partition("/")[0]
         if folder in ("mirror", "datasource"):
-            return "session"
+            return "session" if self.numnodes > 2 else "spark"  # with two workers, all that plans with Spark, in turn
         return folder if folder == "spark" else "processes"
 
 
