@@ -31,8 +31,8 @@ os.environ.setdefault(FRESH_SEEDS_FROM, str(secrets.randbelow(1 << 32)))
 
 def pytest_configure(config: pytest.Config) -> None:
     """Linux shares processors evenly between sessions. Each broker has one, and all workers with their Spark sessions
-    were in another together: then Spark's planners, which it gives 10 s to begin, had a tenth of a broker's share. So
-    each worker has a session, where nobody presses Ctrl-C, which would not reach it."""
+    were in another together, with Spark's planners, which it gives 10 s to begin. So each worker has one, too, where
+    nobody presses Ctrl-C, which would not reach it."""
     if "CI" in os.environ and hasattr(config, "workerinput"):
         os.setsid()
 

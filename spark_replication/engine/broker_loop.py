@@ -17,9 +17,10 @@ from spark_replication.core.law.acls import SETTING as ACLS
 from spark_replication.core.law.quotas import SETTING as QUOTAS
 from spark_replication.core.law.unreadable import ALL_READ, Unreadable
 from spark_replication.core.replica.replica import Leading, Me
+from spark_replication.core.routing import NO_CHOICE
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.hidden_partitions import HiddenPartitions
-from spark_replication.engine.known_topics import NO_CHOICE, NO_TOPICS, KnownTopics
+from spark_replication.engine.known_topics import NO_TOPICS, KnownTopics
 from spark_replication.engine.late_commands import LateCommands
 from spark_replication.engine.partition import Holds, Lock, Partition, Post, Turns, waiting
 from spark_replication.engine.refused_replicas import RefusedReplicas

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from types import MappingProxyType
 
 import msgspec
 
+from spark_replication.core.routing import NO_CHOICE
 from spark_replication.core.topic_pages import page_of
 from spark_replication.messages.commands import PartitionCommand
 from spark_replication.messages.descriptions import DescribeTopics, TopicMetadata, TopicPage
 from spark_replication.model import TopicConfig, TopicPartition
-
-NO_CHOICE: Mapping[str, Iterable[int]] = MappingProxyType({})
 
 
 class KnownTopics(msgspec.Struct, frozen=True):

@@ -9,9 +9,8 @@ from __future__ import annotations
 import base64
 import socket
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from types import MappingProxyType
 from typing import NamedTuple
 
 import msgspec
@@ -22,6 +21,7 @@ from pyarrow import flight
 
 from spark_replication.core.replica.producers import Place, Producers
 from spark_replication.core.replica.read_start import start_of
+from spark_replication.core.routing import NO_CHOICE
 from spark_replication.core.topic_pages import page_of
 from spark_replication.engine.reads import is_over
 from spark_replication.errors import (
@@ -93,7 +93,6 @@ from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
 from tests.unit.client.tcp_proxy import TcpProxies
 
-NO_CHOICE: Mapping[str, tuple[int, ...]] = MappingProxyType({})
 REQUESTS = {action.name: kind for kind, action in ADMIN_REQUESTS.items()}
 
 SCHEMA = pa.schema([("number", pa.int64())])
@@ -231,11 +230,11 @@ class FakeCluster:
                 self.serving = True
                 self.changed.notify_all()
 
-    def metadata(self, topics: tuple[str, ...] | None, only: Mapping[str, tuple[int, ...]] = NO_CHOICE) -> Metadata:
+    def metadata(self, topics: tuple[str, ...] | None, only: Mapping[str, Collection[int]] = NO_CHOICE) -> Metadata:
         with self.changed:
             self.asked_metadata += 1
             self.asked_topics.append(topics)
-            self.asked_only = dict(only)
+            self.asked_only = {topic: tuple(numbers) for topic, numbers in only.items()}
             self.changed.notify_all()
             if self.refuse_metadata is not None:
                 raise self.refuse_metadata
@@ -264,7 +263,7 @@ class FakeCluster:
         for broker in self.brokers.values():
             broker.close()
 
-    def _commands(self, topic: str, only: tuple[int, ...] | None) -> tuple[PartitionCommand, ...]:
+    def _commands(self, topic: str, only: Collection[int] | None) -> tuple[PartitionCommand, ...]:
         replicas = tuple(self.brokers) if self.hosted is None else self.hosted
         isr = frozenset(replicas if self.in_sync is None else self.in_sync)
         return tuple(
