@@ -9,7 +9,7 @@ import numpy.typing
 import pyarrow as pa
 
 from spark_replication.errors import InvalidRequest
-from spark_replication.mirror.routing import crc32_of, key_bytes
+from spark_replication.mirror.keys import crc32_of, key_bytes
 
 PARTITION = "_partition"  # the column in which a row names its partition
 

@@ -21,7 +21,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NoReturn
 
-from cryptography import x509
 from pyarrow import flight
 
 from spark_replication.config import SecurityMode, Settings, settings_from
@@ -363,6 +362,8 @@ def _read_tls(settings: Settings) -> Tls:
 
 def ends_s(chain: bytes) -> float:
     """When the first certificate of a chain in PEM ends."""
+    from cryptography import x509  # loading it takes a sixth of what a broker's start takes: only with TLS
+
     return x509.load_pem_x509_certificate(chain).not_valid_after_utc.timestamp()
 
 
