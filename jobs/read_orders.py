@@ -64,7 +64,8 @@ def stream(options: argparse.Namespace, stopping: Event) -> int:
     with session("read orders", options.bootstrap, settings_of(options)) as spark:
         into = orders_into(spark, options.into, topic=options.topic, options=start, follow=options.follow)
         into.run(stopping, tell_rows)
-    print(f"{into.rows} rows of {options.topic} are in {options.into}")
+        rows = into.rows_there()
+    print(f"{rows} rows of {options.topic} are in {options.into}")
     return 0
 
 

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from threading import Event
 from typing import Any
 
+from delta.tables import DeltaTable
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
@@ -49,24 +50,33 @@ def load_orders(spark: SparkSession, topic: str, rows: int) -> None:
 
 def orders_into(spark: SparkSession, table: str, *, topic: str, options: dict[str, str], follow: bool) -> OrderStream:
     orders = with_our_errors(lambda: spark.readStream.format(FORMAT).options(topic=topic, **options).load())
-    return OrderStream(orders, table, follow=follow)
+    return OrderStream(spark, orders, table, follow=follow)
 
 
 class OrderStream:
     """A stream that puts each order into a table once. After a stop or a kill, it goes on from its checkpoint there."""
 
-    def __init__(self, orders: DataFrame, table: str, *, follow: bool) -> None:
+    def __init__(self, spark: SparkSession, orders: DataFrame, table: str, *, follow: bool) -> None:
         writer = orders.writeStream.format("delta").option("checkpointLocation", f"{table}/_checkpoints/orders")
         self._query = (writer if follow else writer.trigger(availableNow=True)).start(table)
-        self.rows = 0
+        self._spark = spark
+        self._table = table
+        self._read = 0
 
     def run(self, stopping: Event, tell: Callable[[int, int], None]) -> None:
         """Run until the stream's end, or until `stopping`. `tell` is called with the rows read and the rows behind."""
         told = -1
         while not with_our_errors(lambda: self._query.awaitTermination(TOLD_EVERY_S)) and not stopping.is_set():
             told = self._tell(told, tell)
-        self._tell(told, tell)
         self._query.stop()
+        self._tell(told, tell)
+
+    def rows_there(self) -> int:
+        """In the table, which Delta knows without reading it: those of a micro-batch too that a stop came into, of
+        which Spark tells nothing, and those of earlier runs."""
+        if not DeltaTable.isDeltaTable(self._spark, self._table):
+            return 0
+        return self._spark.read.format("delta").load(self._table).count()
 
     def _tell(self, told: int, tell: Callable[[int, int], None]) -> int:
         behind = 0
@@ -74,9 +84,9 @@ class OrderStream:
             progress: dict[str, Any] = json.loads(each.json)
             if progress["batchId"] > told:
                 told = progress["batchId"]
-                self.rows += progress["numInputRows"]
+                self._read += progress["numInputRows"]
             behind = sum(((progress["sources"][0]["latestOffset"] or {}).get("behind") or {}).values())
-        tell(self.rows, behind)
+        tell(self._read, behind)
         return told
 
 

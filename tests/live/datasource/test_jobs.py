@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from threading import Event
 
 import pytest
 from pyspark.sql import SparkSession
@@ -13,8 +14,10 @@ from pyspark.sql import functions as sql
 
 import spark_replication as sr
 from spark_replication.admin.jobs.order_load import SCHEMA
+from spark_replication.admin.jobs.order_pipeline import orders_into
 from spark_replication.spark.session import delta_jars
 from tests.live.cluster.waiting import eventually
+from tests.live.datasource.stories import Topic
 
 pytestmark = [pytest.mark.live, pytest.mark.spark, pytest.mark.timeout(300)]
 
@@ -78,6 +81,25 @@ def test_a_stream_that_follows_goes_on_until_it_is_told_to_stop(
     reading.send_signal(signal.SIGINT)
     code, output, errors = ended(reading)
     assert (code, output) == (0, f"500 rows of followed-orders are in {table}\n"), errors
+
+
+def test_what_earlier_runs_put_into_a_table_counts_as_there(topic: Topic, spark: SparkSession, tmp_path: Path) -> None:
+    """And what a stop came into, of which Spark tells nothing: so the table is asked, not Spark."""
+    table = str(tmp_path / "table")
+
+    def run() -> tuple[list[tuple[int, int]], int]:
+        told: list[tuple[int, int]] = []
+        stream = orders_into(spark, table, topic=topic.name, options={}, follow=False)
+        stream.run(Event(), lambda rows, behind: told.append((rows, behind)))
+        return told, stream.rows_there()
+
+    told, rows = run()
+    assert (told[-1], rows) == ((0, 0), 0)
+    topic.fill(0, rows=100)
+    told, rows = run()
+    assert (told[-1], rows) == ((100, 0), 100)
+    told, rows = run()
+    assert (told[-1], rows) == ((0, 0), 100)
 
 
 def test_a_job_that_cannot_work_says_so_in_one_sentence(cluster: sr.LocalCluster, tmp_path: Path) -> None:
