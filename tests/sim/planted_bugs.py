@@ -73,6 +73,7 @@ PLANTED_BUGS = (
         "            believed = replace(command.state, min_isr=min_isr)\n"
         "            self._carry_out(replace(command, state=believed), me, now_ms)\n",
         *LOSS,
+        seed=20,
     ),
     bug(
         "join the ISR against a restarted leader's checkpointed high watermark",
@@ -81,6 +82,7 @@ PLANTED_BUGS = (
         "max(leading.high_watermark, leading.epoch_start)",
         *LOSS,
         profile="restarts",
+        seed=17,
     ),
     bug(
         "join the ISR below the epoch's start",
@@ -97,6 +99,7 @@ PLANTED_BUGS = (
         *LOSS,
         "followers_catch_up",  # the next life does not know what the last has written
         profile="zookeeper",
+        seed=34,
     ),
     bug(
         "count a void member as in sync",
@@ -111,6 +114,7 @@ PLANTED_BUGS = (
         "    return state.leader == me.broker and state.epochs[me.broker] >= me.clean_since",
         "    return state.leader == me.broker",
         *LOSS,
+        seed=18,
     ),
     bug(
         "drop replicas and write the final assignment in two steps",
@@ -177,7 +181,7 @@ PLANTED_BUGS = (
         "                created=state.created,\n                served=self.high_watermark,\n",
         *LOSS,
         profile="restarts",
-        seed=51,
+        seed=182,
     ),
     bug(
         "truncate to the high watermark",
@@ -186,6 +190,7 @@ PLANTED_BUGS = (
         "            own.numbered.truncate(following.high_watermark)",
         *LOSS,
         "followers_catch_up",
+        seed=46,
     ),
     bug(
         "ignore the joining replica in the high watermark",
@@ -214,6 +219,7 @@ PLANTED_BUGS = (
         "        if command.controller_epoch < self._controller_epoch:",
         "        if command.controller_epoch < 0:",
         "deposed_controller_changes_nothing",
+        seed=54,
     ),
     bug(
         "send before persisting",
@@ -282,7 +288,7 @@ PLANTED_BUGS = (
         MATCH,
         "followers_catch_up",
         profile="segments",
-        seed=279,
+        seed=446,
     ),
     bug(
         "vouch after a restart for what a failed sync has lost",
@@ -309,6 +315,7 @@ PLANTED_BUGS = (
         "    return started if same_boot_and_directory and trust_page_cache else None",
         "    return started",
         *LOSS,
+        seed=13,
     ),
     bug(
         "believe what came in place of a cut, as what was flushed there before",
@@ -326,11 +333,12 @@ PLANTED_BUGS = (
         "        self._since_ms = None\n        return True",
         "        return False",
         "followers_catch_up",
+        seed=134,
     ),
     bug(
         "wait for another command once a disk refused one",
         "engine/broker_loop.py",
-        "            self.refused.add(command.topic_partition, now_ms)\n",
+        "            self.refused.add(command.topic_partition, self._now_ms())\n",
         "",
         "followers_catch_up",
         profile="drawn",
@@ -373,6 +381,7 @@ PLANTED_BUGS = (
         "    is_decided = partition.topic not in cluster.deleting and not cluster.unreadable.hides(partition)\n",
         "    is_decided = partition.topic not in cluster.deleting\n",
         "unreadable_changes_nothing",
+        seed=21,
     ),
     bug(
         "quarantine what may be assigned, for all that can be read",
@@ -453,7 +462,7 @@ PLANTED_BUGS = (
         "            self._quiet.pop(key, None)\n",
         "",
         CHAIN,
-        seed=38,
+        seed=75,
     ),
     bug(
         "show a row that changes while an earlier one of it is being written, before its event",
@@ -461,6 +470,7 @@ PLANTED_BUGS = (
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
         CHAIN,
+        seed=20,
     ),
     bug(
         "say of an earlier leader that it has confirmed what a later one has",
@@ -476,6 +486,7 @@ PLANTED_BUGS = (
         "        self.goes_too(partition)\n",
         "mirror_converges",
         CHAIN,
+        seed=120,
     ),
     bug(
         "forget what happened once it could not be written",
@@ -483,6 +494,7 @@ PLANTED_BUGS = (
         "        self._waiting.extendleft(reversed(self._writing))\n",
         "",
         CHAIN,
+        seed=17,
     ),
     bug(
         "tell again what was stored though no answer came",
@@ -497,6 +509,7 @@ PLANTED_BUGS = (
         "        if term_of(last) > self._epoch:\n",
         "        if False:\n",
         CHAIN,
+        seed=65,
     ),
     bug(
         "believe the rows alone of what a row was, not the events before them",
@@ -511,7 +524,7 @@ PLANTED_BUGS = (
         "for key, seen in {**shown, **newer}.items()}",
         "for key, seen in shown.items()}",
         CHAIN,
-        seed=419,
+        seed=824,
     ),
     bug(
         "forget a query's producer as any other",
@@ -560,6 +573,7 @@ PLANTED_BUGS = (
         "        if error.retriable:\n",
         "        if error.retriable and isinstance(error, BrokerNotAvailable):\n",
         *UNTOLD,
+        seed=22,
     ),
     bug(
         "forget what a partition could not do of a command",
@@ -575,6 +589,7 @@ PLANTED_BUGS = (
         "        wanted = {each.topic_partition: each for each in command.partitions}\n"
         "        self._wanted.update({p: each for p, each in wanted.items() if p not in self._asked_ms})\n",
         *UNTOLD,
+        seed=35,
     ),
     bug(
         "go on commanding once another has taken over",
@@ -611,6 +626,7 @@ PLANTED_BUGS = (
         "                return Do.RECORD\n",
         "                return Do.READ\n",
         *UNTOLD,
+        seed=29,
     ),
     bug(
         "serve though registering again has failed",
@@ -700,6 +716,7 @@ PLANTED_BUGS = (
         "                read.due_ms = self._clock_ms()\n                self._due.append(read)\n",
         "                pass\n",
         READERS,
+        seed=20,
     ),
     bug(
         "look at no other question while one waits",
@@ -714,7 +731,7 @@ PLANTED_BUGS = (
         "            if read.deadline_ms <= now_ms:\n",
         "            if False:\n",
         READERS,
-        seed=160,
+        seed=170,
     ),
     bug(
         "read what is not committed",
@@ -729,6 +746,7 @@ PLANTED_BUGS = (
         "            own.progress.wake()\n",
         "            pass\n",
         READERS,
+        seed=16,
     ),
     bug(
         "count a campaign as won whose node is another's",
@@ -737,7 +755,7 @@ PLANTED_BUGS = (
         "present is not None",
         CHAIN,
         *UNTOLD,
-        seed=320,
+        seed=469,
     ),
     bug(
         "win /controller without a new epoch",

@@ -20,7 +20,7 @@ SEEDS = 250  # of each share: all of them take one core about 5 minutes
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
+@pytest.mark.timeout(3_600)
 @pytest.mark.parametrize(("share", "profile"), [*((share, DEFAULT) for share in range(SHARES)), (SHARES, "queries")])
 def test_fresh_seeds_break_nothing(share: int, profile: str) -> None:
     first = int(os.environ[FRESH_SEEDS_FROM]) + share * SEEDS

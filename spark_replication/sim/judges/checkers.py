@@ -59,6 +59,8 @@ class Checkers:
         self._stories: dict[tuple[TopicPartition, str], Story] = {}
         self._seen: dict[ReplicaLoop, Seen] = {}
         self._commanded: dict[object, int] = {}
+        self._stored = self._committed = 0  # so often
+        self._judged: tuple[object, ...] = ()
         self._acks: list[tuple[Story, int, bytes, int]] = []
         self._narrowed: list[tuple[Story, tuple[BrokerId, ...]]] = []
         #: Brokers whose host lost power, until they register again: whoever lists them in an ISR cannot know it yet.
@@ -109,12 +111,19 @@ class Checkers:
         if isinstance(process, BrokerProcess) and (process.alive or self._acks):
             for name, partition in process.loop.replicas.items():
                 self._check_replica(process, name, partition.unguarded)
-        for story in self.stories():
-            if story.committed:
-                self._check_members(story)
+        if (evidence := self._evidence()) != self._judged:
+            self._judged = evidence
+            for story in self.stories():
+                if story.committed:
+                    self._check_members(story)
         for story, offset, content, leader_epoch in self._acks:
             self._check_ack(story, offset, content, leader_epoch)
         self._acks.clear()
+
+    def _evidence(self) -> tuple[object, ...]:
+        """All that tells whether a member holds what is committed: most events change nothing of it."""
+        disks = [host.disk.files.changes for host in self._hosts.values()]
+        return self._stored, self._committed, set(self.lost), disks, list(self._store.broker_epochs.values())
 
     def _check_replica(self, process: BrokerProcess, partition: TopicPartition, replica: ReplicaLoop) -> None:
         seen = self._seen.get(replica)
@@ -216,6 +225,7 @@ class Checkers:
                 f"{story.partition} on {process.name} starts at {image.start}, committed are {len(story.committed)}",
             )
         first_new = image.at(max(len(story.committed), image.start))
+        self._committed += 1
         twice = story.commit(image, high_watermark)
         if twice is not None:
             raise InvariantBroken("idempotent_batches_once", f"{story.partition}: {twice} is committed twice")
@@ -423,6 +433,7 @@ class Checkers:
 
     def store_changed(self) -> None:
         """Check what must hold after a whole multi()."""
+        self._stored += 1
         writing = self._store.writing
         if writing is not None and writing != self._store.controller_epoch:
             raise InvariantBroken(
