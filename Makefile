@@ -95,9 +95,9 @@ check: lint
 
 # Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
 # for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py). On a slow
-# machine the first has those of the third, too (.ci/workers.py).
+# machine the first has those of the third, too, and the third is patient (.ci/workers.py).
 test: lint browser
-	@$(BIN)/python -m pytest -n "$$($(BIN)/python .ci/workers.py)" --dist loadscope $(ARGS)
+	@$(BIN)/python -m pytest $$($(BIN)/python .ci/workers.py) --dist loadscope $(ARGS)
 
 # The page is looked at in one. Where nobody can be asked (CI, as root, on Debian) it is installed.
 browser:

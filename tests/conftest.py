@@ -1,7 +1,9 @@
 """Of the workers of `make check` each has its share of every file: those that wait keep nobody waiting at the end.
 
 Of the workers of `make test` one runs the tests that start brokers and ZooKeepers, in turn, another those that start
-a Spark cluster, and the third those that share a Spark session; whatever is left runs in each once it is free."""
+a Spark cluster, and the third those that share a Spark session; whatever is left runs in each once it is free. With
+`--patient` (.ci/workers.py) the second has those of the third, too, and the third those that nothing waits for: it
+takes what the others leave of the processors."""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ import logging
 import os
 import secrets
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import hypothesis
@@ -29,12 +32,25 @@ FRESH_SEEDS_FROM = "FRESH_SEEDS_FROM"
 os.environ.setdefault(FRESH_SEEDS_FROM, str(secrets.randbelow(1 << 32)))
 
 
+# The worker that is patient if one is, what it runs (nothing of it has a deadline, or waits), and how nice it is.
+PATIENT = "gw2"
+WITHOUT_DEADLINES = ("tests/sim/", "tests/spec/", "tests/unit/core/", "tests/unit/engine/", "tests/unit/sim/")
+NICE = "10"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--patient", action="store_true", help="the third worker runs what has no deadlines, and is nice")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Linux shares processors evenly between sessions. Each broker has one, and all workers with their Spark sessions
     were in another together, with Spark's planners, which it gives 10 s to begin. So each worker has one, too, where
-    nobody presses Ctrl-C, which would not reach it."""
-    if "CI" in os.environ and hasattr(config, "workerinput"):
+    nobody presses Ctrl-C, which would not reach it. How nice a process is counts within its session only."""
+    worker = getattr(config, "workerinput", {}).get("workerid")
+    if "CI" in os.environ and worker is not None:
         os.setsid()
+        if worker == PATIENT and config.getoption("patient"):
+            Path("/proc/self/autogroup").write_text(NICE)
 
 
 @pytest.fixture(autouse=True)
@@ -80,8 +96,25 @@ class ProcessesTakeTurns(LoadScopeScheduling):  # type: ignore[misc]  # xdist ha
             return nodeid
         folder = rest.partition("/")[0]
         if folder in ("mirror", "datasource"):
-            return "session" if self.numnodes > 2 else "spark"  # with two workers, all that plans with Spark, in turn
+            return "spark" if self.config.getoption("patient") else "session"
         return folder if folder == "spark" else "processes"
+
+    def _reschedule(self, node: Any) -> None:
+        if self._is_patient(node) and not node.shutting_down and self._without_deadlines() is None:
+            node.shutdown()
+        else:
+            super()._reschedule(node)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        if self._is_patient(node) and (scope := self._without_deadlines()) is not None:
+            self.workqueue.move_to_end(scope, last=False)
+        super()._assign_work_unit(node)
+
+    def _is_patient(self, node: Any) -> bool:
+        return node.gateway.id == PATIENT and bool(self.config.getoption("patient"))
+
+    def _without_deadlines(self) -> str | None:
+        return next((scope for scope in self.workqueue if scope.startswith(WITHOUT_DEADLINES)), None)
 
 
 @pytest.hookimpl(optionalhook=True)
