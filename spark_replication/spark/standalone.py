@@ -44,9 +44,7 @@ class Standalone:
     ) -> None:
         """`hosts` are loopback addresses, one a Worker. `within(host)` is a command that runs the Worker's command and
         becomes it (exec). `settings` are Spark's, for the Master and the Workers."""
-        self._conf = directory / "standalone-conf"
-        self._conf.mkdir(exist_ok=True)
-        write_defaults(self._conf, settings)
+        self._settings = write_settings(directory / "standalone.conf", settings)
         self._directory = directory
         self._within = within
         self._hosts = list(hosts)
@@ -119,12 +117,14 @@ class Standalone:
             host,
             "--webui-port",
             "0",
+            "--properties-file",
+            str(self._settings),
             *options,
         ]
         environment = {
             **os.environ,
             "SPARK_HOME": str(home),
-            "SPARK_CONF_DIR": str(self._conf),
+            "SPARK_CONF_DIR": str(self._directory / "no-conf"),
             "SPARK_LOCAL_IP": host,
             "SPARK_DAEMON_MEMORY": "512m",
             "JDK_JAVA_OPTIONS": " ".join((*QUICK_START, *kept_classes())),  # executors inherit it
@@ -158,11 +158,12 @@ class Standalone:
         return found.group() if found else None
 
 
-def write_defaults(conf: Path, settings: Mapping[str, str]) -> None:
-    """Write the settings that Spark reads in SPARK_CONF_DIR. They may hold a secret."""
-    path = conf / "spark-defaults.conf"
+def write_settings(path: Path, settings: Mapping[str, str]) -> Path:
+    """Write settings of Spark, which may hold a secret, to a file that is named to it. In a folder of SPARK_CONF_DIR
+    they would cost each JVM 1.5 s: Java refuses kept classes where a folder with files comes before the jars."""
     path.touch(0o600)
     path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
+    return path
 
 
 def _worker(number: int) -> str:

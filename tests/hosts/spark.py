@@ -18,7 +18,7 @@ from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_
 from spark_replication.process.java import QUICK_START
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
 from spark_replication.spark.session import kept_classes
-from spark_replication.spark.standalone import EXECUTOR, write_defaults
+from spark_replication.spark.standalone import EXECUTOR, write_settings
 from tests.hosts.bed import Bed, Host, Process
 from tests.live.spark.waiting import wait_for
 
@@ -38,9 +38,8 @@ class HostedSpark:
         self._master = master
         self._cores = cores
         self._processes: dict[Host, Process] = {}
-        self._conf = bed.directory / "conf-standalone"
-        self._conf.mkdir()
-        write_defaults(self._conf, {**AUTHENTICATED, "spark.decommission.enabled": "true"})
+        settings = {**AUTHENTICATED, "spark.decommission.enabled": "true"}
+        self._settings = write_settings(bed.directory / "standalone.conf", settings)
         self.start_master()
         for host in self.workers:
             self.start_worker(host)
@@ -80,10 +79,12 @@ class HostedSpark:
             host.address,
             "--webui-port",
             "0",
+            "--properties-file",
+            str(self._settings),
             *options,
             environment={
                 "SPARK_HOME": str(home),
-                "SPARK_CONF_DIR": str(self._conf),
+                "SPARK_CONF_DIR": str(self._bed.directory / "no-conf"),
                 "SPARK_LOCAL_IP": host.address,
                 "SPARK_DAEMON_MEMORY": "512m",
                 "PYSPARK_PYTHON": sys.executable,
@@ -110,9 +111,7 @@ class HostedDriver:
     ) -> None:
         self.host = host
         self._bed = bed
-        self._conf = bed.directory / f"conf-{host.name}"
-        self._conf.mkdir(exist_ok=True)
-        write_defaults(self._conf, spark)
+        self._spark = write_settings(bed.directory / f"spark-{host.name}.conf", spark)
         assigned = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
         self._command = [
             *(sys.executable, "jobs/start_cluster.py", "--no-load", "--brokers", str(brokers), "--master", master),
@@ -127,8 +126,13 @@ class HostedDriver:
 
     def launch(self) -> None:
         (self.host.files / "data" / "cluster.json").unlink(missing_ok=True)
-        environment = {"SPARK_CONF_DIR": str(self._conf), "SPARK_LOCAL_IP": self.host.address}
-        self._process = self.host.run(*self._command, environment={**environment, "PYSPARK_PYTHON": sys.executable})
+        environment = {
+            "SPARK_CONF_DIR": str(self._bed.directory / "no-conf"),
+            "PYSPARK_SUBMIT_ARGS": f"--properties-file {self._spark} pyspark-shell",
+            "SPARK_LOCAL_IP": self.host.address,
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        self._process = self.host.run(*self._command, environment=environment)
 
     def wait_started(self) -> ClusterFile:
         def ready() -> ClusterFile | None:

@@ -15,7 +15,7 @@ import msgspec
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
 from spark_replication.live.guarding.broker_file import BrokerFile, read_broker_file
 from spark_replication.spark.cluster_file import ClusterFile, read_cluster_file
-from spark_replication.spark.standalone import write_defaults
+from spark_replication.spark.standalone import write_settings
 from spark_replication.zookeeper_server.embedded import stop_directory
 from tests.live.spark.waiting import wait_for
 
@@ -46,10 +46,7 @@ class Application:
         self._master = master
         self._brokers = brokers
         self._settings = {"data.dir": str(self.data), **settings}
-        self._spark = directory / "conf"
-        if spark:
-            self._spark.mkdir()
-            write_defaults(self._spark, spark)
+        self._spark = write_settings(directory / "spark.conf", spark)
         self._process: subprocess.Popen[bytes] | None = None
         self._starts = 0
 
@@ -57,7 +54,8 @@ class Application:
         self._starts += 1
         assigned = [part for name, value in self._settings.items() for part in ("--set", f"{name}={value}")]
         options = ["--no-load", "--brokers", str(self._brokers), "--master", self._master]
-        environment = {**os.environ, "SPARK_CONF_DIR": str(self._spark)}
+        given = f"--properties-file {self._spark} pyspark-shell"
+        environment = {**os.environ, "SPARK_CONF_DIR": str(self._directory / "no-conf"), "PYSPARK_SUBMIT_ARGS": given}
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "jobs/start_cluster.py", *options, *assigned],
