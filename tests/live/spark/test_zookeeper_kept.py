@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
@@ -16,7 +15,6 @@ from spark_replication.config import Settings, settings_from
 from spark_replication.errors import RequestTimedOut
 from spark_replication.live.controller.host import ControllerHost
 from spark_replication.spark import cluster as spark_cluster
-from spark_replication.spark.session import build_session, end_session
 from spark_replication.transport.security import NO_SECURITY
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
@@ -34,13 +32,6 @@ BACK_S_MAX = 15.0
 GIVEN_UP_S = 3.0
 COMMANDS_S_MAX = 30.0  # its session need not end: the one before it has resigned
 SETTINGS = {"zookeeper.session.ms": 30_000}
-
-
-@pytest.fixture(scope="module")
-def spark() -> Iterator[SparkSession]:
-    session = build_session("keeper tests", f"local[{BROKERS + 2}]", {"spark.driver.memory": "1g"})
-    yield session
-    end_session(session)
 
 
 def served(directory: Path) -> EmbeddedZooKeeper:
