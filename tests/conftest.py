@@ -35,7 +35,8 @@ os.environ.setdefault(FRESH_SEEDS_FROM, str(secrets.randbelow(1 << 32)))
 # The worker that is patient if one is, what it runs (nothing of it has a deadline, or waits), and how nice it is.
 PATIENT = "gw2"
 WITHOUT_DEADLINES = ("tests/sim/", "tests/spec/", "tests/unit/core/", "tests/unit/engine/", "tests/unit/sim/")
-NICE = "10"
+NICE = 10
+AUTOGROUP = Path("/proc/self/autogroup")  # how nice the whole session is, where Linux was built for that
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -47,10 +48,13 @@ def pytest_configure(config: pytest.Config) -> None:
     were in another together, with Spark's planners, which it gives 10 s to begin. So each worker has one, too, where
     nobody presses Ctrl-C, which would not reach it. How nice a process is counts within its session only."""
     worker = getattr(config, "workerinput", {}).get("workerid")
-    if "CI" in os.environ and worker is not None:
+    in_own_session = "CI" in os.environ and worker is not None
+    if in_own_session:
         os.setsid()
-        if worker == PATIENT and config.getoption("patient"):
-            Path("/proc/self/autogroup").write_text(NICE)
+    if worker == PATIENT and config.getoption("patient"):
+        os.nice(NICE)
+        if in_own_session and AUTOGROUP.exists():
+            AUTOGROUP.write_text(str(NICE))
 
 
 @pytest.fixture(autouse=True)

@@ -159,8 +159,8 @@ class Standalone:
 
 
 def write_settings(path: Path, settings: Mapping[str, str]) -> Path:
-    """Write settings of Spark, which may hold a secret, to a file that is named to it. In a folder of SPARK_CONF_DIR
-    they would cost each JVM 1.5 s: Java refuses kept classes where a folder with files comes before the jars."""
+    """Write settings of Spark, which may hold a secret, to a file that is named to it. As SPARK_CONF_DIR, its folder
+    would cost each JVM more than a third of its start: Java refuses kept classes where files come before the jars."""
     path.touch(0o600)
     path.write_text("".join(f"{name} {value}\n" for name, value in settings.items()))
     return path

@@ -25,7 +25,7 @@ SHARE_S = 60.0
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(1_800)
 @pytest.mark.parametrize(("share", "profile"), [*((share, DEFAULT) for share in range(SHARES)), (SHARES, "queries")])
 def test_fresh_seeds_break_nothing(share: int, profile: str) -> None:
     first = int(os.environ[FRESH_SEEDS_FROM]) + share * SEEDS

@@ -19,7 +19,7 @@ SEEDS = 3_000
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(3_600)
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("planted", PLANTED_BUGS, ids=[planted.name for planted in PLANTED_BUGS])
 def test_a_planted_bug_is_found(planted: PlantedBug, tmp_path: Path) -> None:
     # With what Python has compiled of it, but not what another process is writing of that.

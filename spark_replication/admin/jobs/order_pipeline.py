@@ -50,16 +50,16 @@ def load_orders(spark: SparkSession, topic: str, rows: int) -> None:
 
 def orders_into(spark: SparkSession, table: str, *, topic: str, options: dict[str, str], follow: bool) -> OrderStream:
     orders = with_our_errors(lambda: spark.readStream.format(FORMAT).options(topic=topic, **options).load())
-    return OrderStream(spark, orders, table, follow=follow)
+    return OrderStream(orders, table, follow=follow)
 
 
 class OrderStream:
     """A stream that puts each order into a table once. After a stop or a kill, it goes on from its checkpoint there."""
 
-    def __init__(self, spark: SparkSession, orders: DataFrame, table: str, *, follow: bool) -> None:
+    def __init__(self, orders: DataFrame, table: str, *, follow: bool) -> None:
         writer = orders.writeStream.format("delta").option("checkpointLocation", f"{table}/_checkpoints/orders")
         self._query = (writer if follow else writer.trigger(availableNow=True)).start(table)
-        self._spark = spark
+        self._spark = orders.sparkSession
         self._table = table
         self._read = 0
 
