@@ -23,8 +23,8 @@ from spark_replication.zk.session import Session
 from tests.hosts.bed import Bed, Host, Process
 from tests.hosts.links import Links
 from tests.hosts.zookeeper import HostedZooKeeper, login_settings
-from tests.live.broker.brokers import eventually
 from tests.unit.transport.test_security import broker_settings, token_settings
+from tests.waiting import eventually
 
 ZOOKEEPER = "zookeeper"
 SESSION_MS = 3_000

@@ -15,7 +15,7 @@ import pytest
 
 from tests.hosts.bed import END_S, ROOT, Bed, Host
 from tests.hosts.links import Links
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 PORT = 4_000
 SOON_S = 1.0
@@ -150,6 +150,7 @@ def test_of_a_run_that_was_killed_the_next_leaves_nothing(tmp_path: Path) -> Non
 import time
 from pathlib import Path
 from tests.hosts.bed import Bed
+from tests.waiting import eventually
 bed = Bed(["one"])
 sleeping = bed["one"].run("sleep", "600")
 Path({str(made)!r}).write_text(f"{{bed.name}} {{sleeping.pid}}")

@@ -17,7 +17,7 @@ import spark_replication as sr
 from spark_replication.errors import BrokerNotAvailable
 from tests.hosts.bed import Bed, Process
 from tests.hosts.cluster import CHROOT, ZOOKEEPER, HostedCluster
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 CONTROLLER, LAPTOP = "driver", "laptop"
 BROKERS = ("first", "second")

@@ -9,7 +9,7 @@ from spark_replication.process.java import QUICK_START, find_java
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.server import MAIN_CLASS, find_jars
 from tests.hosts.bed import Bed, Host, Process
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 PORT = 2181
 START_S = 60.0

@@ -8,8 +8,6 @@ import queue
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
@@ -29,16 +27,10 @@ from spark_replication.transport.security import NO_SECURITY
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.session import Session
+from tests.waiting import eventually
 
 SCHEMA = pa.schema([pa.field("id", pa.int64()), pa.field("name", pa.utf8())])
 TIMEOUT_S = 30.0
-
-
-def eventually(holds: Callable[[], object], what: str, timeout_s: float = TIMEOUT_S) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"not within {timeout_s} s: {what}"
-        time.sleep(0.01)
 
 
 class Cluster:

@@ -19,7 +19,7 @@ from spark_replication.admin.bench.pacing import pace
 from spark_replication.admin.bench.producing import SCHEMA, produce
 from spark_replication.admin.cli.main import cli
 from spark_replication.errors import BatchTooLarge, BrokerNotAvailable, NotLeader
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.live
 

@@ -22,9 +22,10 @@ from spark_replication.messages.records import BatchMetadata, InitProducer
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.storage.broker_directory import read_clean_shutdown
 from spark_replication.transport.actions import call, error_of_flight
-from tests.live.broker.brokers import SCHEMA, TIMEOUT_S, Cluster, Put, eventually, read, rows
+from tests.live.broker.brokers import SCHEMA, TIMEOUT_S, Cluster, Put, read, rows
 from tests.live.broker.conftest import StartCluster
 from tests.live.cluster.faults import stopped
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.live
 

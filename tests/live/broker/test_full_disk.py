@@ -13,9 +13,10 @@ from spark_replication.messages.descriptions import DescribeReplicas
 from spark_replication.storage.broker_directory import read_start_record
 from spark_replication.storage.quarantine import QUARANTINE
 from spark_replication.transport.actions import call
-from tests.live.broker.brokers import Cluster, Put, eventually, read, rows
+from tests.live.broker.brokers import Cluster, Put, read, rows
 from tests.live.broker.conftest import StartCluster
 from tests.small_disk import fill, leave, small_disk
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.live
 

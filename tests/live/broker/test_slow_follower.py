@@ -7,9 +7,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from tests.live.broker.brokers import Cluster, Put, eventually
+from tests.live.broker.brokers import Cluster, Put
 from tests.live.broker.conftest import StartCluster
 from tests.live.cluster.faults import stopped
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.live
 

@@ -13,7 +13,7 @@ import spark_replication as sr
 from spark_replication.errors import DirectoryInUse
 from spark_replication.process.locked_process import wait_ended
 from spark_replication.storage.broker_directory import DirectoryLock
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 END_TIMEOUT_S = 10.0
 

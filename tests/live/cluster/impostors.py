@@ -17,9 +17,9 @@ from spark_replication.messages.frames import Frame
 from spark_replication.messages.lane import ClientFrame, WelcomeFrame
 from spark_replication.messages.replication import ChallengeFrame, HelloFrame, ProofFrame
 from spark_replication.transport.frames import FrameReceiver, encoded
-from tests.live.broker.brokers import eventually
 from tests.unit.client.tcp_proxy import TcpProxy
 from tests.unit.transport.test_flight_client import SQUATTERS, Squatter
+from tests.waiting import eventually
 
 NONCE = b"n" * 32
 OWN_TICKET = "t"  # in CLAIM

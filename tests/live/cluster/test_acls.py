@@ -27,8 +27,8 @@ from spark_replication.messages.envelope import to_json
 from spark_replication.messages.quotas import QuotaKind
 from spark_replication.messages.records import ReadTicket
 from spark_replication.transport.actions import call, error_of_flight
-from tests.live.broker.brokers import eventually
 from tests.unit.transport.certificates import Authority, tls_settings
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

@@ -12,9 +12,9 @@ import pytest
 from pyarrow import flight
 
 import spark_replication as sr
-from tests.live.broker.brokers import eventually
 from tests.live.broker.test_slow_follower import resident_bytes
 from tests.unit.transport.test_security import token_settings
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

@@ -16,8 +16,8 @@ import pytest
 
 import spark_replication as sr
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable, ReplicationError
-from tests.live.broker.brokers import eventually
 from tests.unit.transport.certificates import Authority, Files, tls_settings
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

@@ -16,7 +16,7 @@ import spark_replication as sr
 from spark_replication.admin.cli.log_files import verify
 from spark_replication.errors import InvalidSchema, UnknownTopicOrPartition
 from spark_replication.storage.segment import DATA
-from tests.live.broker import brokers
+from tests import waiting
 from tests.live.cluster.replica_folders import replica_folders
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
@@ -105,7 +105,7 @@ class Following:
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
-    brokers.eventually(holds, what, DEADLINE_S)
+    waiting.eventually(holds, what, DEADLINE_S)
 
 
 def segments(cluster: sr.LocalCluster, topic: str) -> list[dict[str, bytes]]:

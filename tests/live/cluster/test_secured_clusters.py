@@ -43,13 +43,13 @@ from spark_replication.model import EPOCH_MAX
 from spark_replication.transport.actions import call
 from spark_replication.transport.frames import Channel, FrameReceiver, encoded, send
 from spark_replication.transport.handshake import introduce
-from tests.live.broker.brokers import eventually
 from tests.live.broker.test_slow_follower import resident_bytes
 from tests.live.cluster.faults import stopped
 from tests.live.cluster.impostors import OWN_TICKET, Tap, impostor
 from tests.live.cluster.orders import orders, reports
 from tests.unit.transport.certificates import Authority, tls_settings
 from tests.unit.transport.test_security import SECRET, token_settings
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 

@@ -3,8 +3,7 @@ and elections of all else go on, whoever restarts meanwhile; nothing is deleted 
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 import pytest
@@ -20,6 +19,7 @@ from spark_replication.zk.session import Session
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA, Load
 from tests.live.cluster.replica_folders import replica_folders
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
@@ -124,8 +124,8 @@ def _stands_in_problems(cluster: sr.LocalCluster) -> None:
         (status,) = read_status(cluster.mirror_path).to_pylist()
         return all(any(path in each for each in status["problems"]) for path in wanted)
 
-    _until(told, "every one of them is told")
-    _until(shown, "and who has only the tables reads of it")
+    eventually(told, "every one of them is told", 60)
+    eventually(shown, "and who has only the tables reads of it", 60)
     with pytest.raises(RequestTimedOut, match="cannot be read"):
         cluster.wait_healthy(2)
 
@@ -140,7 +140,7 @@ def _restart_controller(cluster: sr.LocalCluster, truth: Session) -> None:
         now = truth.read_now(paths.CONTROLLER_EPOCH)
         return now is not None and now.version > before.version and truth.read_now(paths.CONTROLLER) is not None
 
-    _until(raised, "another controller")
+    eventually(raised, "another controller", 60)
 
 
 def _restart(cluster: sr.LocalCluster, broker: int) -> None:
@@ -153,7 +153,7 @@ def _restart(cluster: sr.LocalCluster, broker: int) -> None:
         in_sync = all(broker in partition.isr for partition in described)
         return now is not None and now.epoch > before.epoch and in_sync
 
-    _until(back, f"broker {broker} is back and in sync")
+    eventually(back, f"broker {broker} is back and in sync", 60)
 
 
 def _all_read(cluster: sr.LocalCluster, topic: str, load: Load, partition: int = 0) -> None:
@@ -164,9 +164,3 @@ def _all_read(cluster: sr.LocalCluster, topic: str, load: Load, partition: int =
             numbers = found.batch["number"].to_pylist()
             read.update(zip(range(found.base_offset, found.last_offset + 1), numbers, strict=True))
     assert expected.items() <= read.items()
-
-
-def _until(holds: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    deadline = time.monotonic() + timeout_s
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {timeout_s} s"

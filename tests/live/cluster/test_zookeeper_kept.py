@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import pytest
@@ -10,14 +9,15 @@ import pytest
 import spark_replication as sr
 from tests.live.cluster.faults import kill
 from tests.live.cluster.history import SCHEMA, Load
-from tests.live.cluster.waiting import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(240)]
 
 PARTITIONS = 2
 SAID_S_MAX = 5.0
-BACK_S_MAX = 15.0
-CONFIG = {"zookeeper.session.ms": 30_000}
+SESSION_MS = 30_000
+BACK_S_MAX = SESSION_MS / 1000  # on a machine that has no processor to spare
+CONFIG = {"zookeeper.session.ms": SESSION_MS}
 
 
 def test_a_killed_zookeeper_is_said_to_be_gone_and_is_back_while_sessions_and_production_go_on(
@@ -29,23 +29,26 @@ def test_a_killed_zookeeper_is_said_to_be_gone_and_is_back_while_sessions_and_pr
         epochs = {broker: info.epoch for broker, info in cluster.brokers.items()}
         killed = cluster.zookeeper_pids
         kill(*killed)
-        ended_s = time.monotonic()
-        found: tuple[str, ...] = ()
-        while not any("no connection to ZooKeeper" in problem for problem in found):
-            assert time.monotonic() - ended_s < SAID_S_MAX, found
-            found = cluster.problems()
-        while cluster.zookeeper_pids in ([], killed) or cluster.problems():
-            assert time.monotonic() - ended_s < BACK_S_MAX, cluster.problems()
+        eventually(lambda: says_gone(cluster), "it is said", SAID_S_MAX)
+        eventually(lambda: is_back(cluster, killed), "it is back, and nothing is wrong", BACK_S_MAX)
         cluster.admin.create_topic(f"{topic}.after", SCHEMA, partitions=PARTITIONS)
         load.wait_for_more(20)
     load.check_history()
     assert {broker: info.epoch for broker, info in cluster.brokers.items()} == epochs, "no session ended"
 
 
+def says_gone(cluster: sr.LocalCluster) -> bool:
+    return any("no connection to ZooKeeper" in found for found in cluster.problems())
+
+
+def is_back(cluster: sr.LocalCluster, killed: list[int]) -> bool:
+    return cluster.zookeeper_pids not in ([], killed) and not cluster.problems()
+
+
 def test_what_a_person_keeps_down_stays_down_and_is_not_healthy(cluster: sr.LocalCluster) -> None:
     cluster.wait_healthy()
     cluster.kill_zookeeper()
-    eventually(lambda: any("no connection to ZooKeeper" in found for found in cluster.problems()), "it is said")
+    eventually(lambda: says_gone(cluster), "it is said")
     with pytest.raises(sr.errors.RequestTimedOut, match="no connection to ZooKeeper for"):
         cluster.wait_healthy(3)
     assert cluster.zookeeper_pids == []

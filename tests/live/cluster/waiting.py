@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from spark_replication.errors import ReplicationError
-from tests.live.broker import brokers
+from tests import waiting
 
 DEADLINE_S = 120.0
 
@@ -19,4 +19,4 @@ def eventually(holds: Callable[[], bool], what: str) -> None:
             return holds()
         return False
 
-    brokers.eventually(answered, what, DEADLINE_S)
+    waiting.eventually(answered, what, DEADLINE_S)

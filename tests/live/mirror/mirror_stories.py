@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from spark_replication.mirror.delta_file import DeltaFile
 from spark_replication.mirror.feed import MirrorThread, Teller
 from spark_replication.mirror.partitions import NEVER_CONFIRMED, PARTITIONS, PartitionRow
 from spark_replication.model import PartitionState, Registration
+from tests.waiting import eventually
 
 CLUSTER = "cluster-a"
 DEADLINE_S = 60.0
@@ -96,7 +96,4 @@ def thread(path: str, teller: Teller, *, interval_ms: int = 1, heartbeat_ms: int
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true"
-        time.sleep(0.01)
+    eventually(condition, "what the mirror's stories wait for", DEADLINE_S)

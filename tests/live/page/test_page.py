@@ -21,13 +21,13 @@ import pytest
 import spark_replication as sr
 from spark_replication.admin.bench.load import cpu_s_of
 from spark_replication.model import Scalar
-from tests.live.broker.brokers import eventually
 from tests.live.cluster.faults import kill
 from tests.live.page.chromium import Tab, chromium
 from tests.live.page.processor_waits import ProcessorWaits
 from tests.live.spark.waiting import children
 from tests.unit.page.viewer import Viewer
 from tests.unit.transport.test_security import SECRET, token_settings
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(300)]
 

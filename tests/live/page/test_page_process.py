@@ -18,9 +18,9 @@ import pytest
 from spark_replication.config import Settings, settings_from
 from spark_replication.page import served
 from spark_replication.page.served import ServedPage, is_told, read_url
-from tests.live.broker.brokers import eventually
 from tests.live.cluster.faults import hang, kill
 from tests.unit.page.viewer import Viewer
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -16,6 +16,7 @@ from spark_replication.zk import paths
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.operations import Create, Delete
+from tests.waiting import eventually
 
 from .helpers import Heard, Proxy, changed, committed, expire, partition_write, register, state, topic_write
 
@@ -212,8 +213,7 @@ def test_headless_changes_leave_no_notification(
     heard = Heard()
     cluster.controller().watch_vacancy(heard)
     heard.take()
-    while leader.controller() is not None:
-        pass
+    eventually(lambda: leader.controller() is None, "its broker sees that nobody commands")
     assert changed(leader, isr_write()) == IsrCommitted(1)
     assert session.children_now(paths.ISR_CHANGES) == []
 

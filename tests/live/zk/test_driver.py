@@ -23,8 +23,8 @@ from spark_replication.messages.requests import Configure, CreateTopic
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY
 from spark_replication.zk.controller import commit_pipeline, request_watch, watch
-from tests.live.broker.brokers import eventually
 from tests.live.zk.conftest import Cluster
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import socket
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
@@ -21,6 +20,7 @@ from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server import layout
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 from tests.live.cluster.faults import hang
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.live
 
@@ -56,9 +56,7 @@ def test_a_second_start_adopts_and_stop_leaves_no_process(directory: Path) -> No
     second.stop()
     assert not first.alive()
     assert first.pids == []
-    deadline = time.monotonic() + 10
-    while Path(f"/proc/{pid}").exists():  # its parent, this process, reaps it on a thread of its own
-        assert time.monotonic() < deadline
+    eventually(lambda: not Path(f"/proc/{pid}").exists(), "its parent, this process, reaps it on a thread of its own")
     first.stop()
 
 

@@ -20,6 +20,7 @@ from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_
 from spark_replication.zookeeper_server.keeper import LOOK_S, Keeper
 from spark_replication.zookeeper_server.patience import HANG_S
 from tests.live.cluster.faults import hang
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -61,8 +62,7 @@ def kill(pid: int) -> float:
 
 
 def within(timeout_s: float, since_s: float, holds: Callable[[], object], what: str) -> None:
-    while not holds():
-        assert time.monotonic() - since_s < timeout_s, f"{what}: not within {timeout_s} s"
+    eventually(holds, what, timeout_s - (time.monotonic() - since_s))
 
 
 def stays_down(keeper: Keeper) -> None:

@@ -13,7 +13,7 @@ from spark_replication.zookeeper_server import embedded
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper
 from spark_replication.zookeeper_server.quorum_secret import FILE
 from spark_replication.zookeeper_server.server import ServerProcess
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 

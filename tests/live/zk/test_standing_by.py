@@ -15,6 +15,7 @@ import pytest
 
 from tests.live.cluster.faults import hang
 from tests.live.zk.conftest import Cluster
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(180)]
 
@@ -61,10 +62,7 @@ def drivers(cluster: Cluster) -> Iterator[Drivers]:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not holds():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    eventually(holds, "it is said, or over", WAIT_S)
 
 
 def says(log: Path, text: str) -> bool:

@@ -15,8 +15,8 @@ from spark_replication.process.loopback import free_ports
 from spark_replication.zk.login import NOBODY, Login, read_login
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.server import MAIN_CLASS, find_jars
-from tests.live.broker.brokers import eventually
 from tests.unit.transport.certificates import Authority
+from tests.waiting import eventually
 
 pytestmark = pytest.mark.live
 

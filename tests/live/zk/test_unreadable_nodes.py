@@ -3,7 +3,6 @@ wins and loads all else, its watches go on, brokers read all else, and what cann
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -19,6 +18,7 @@ from spark_replication.zk import paths
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.controller.store import ControllerStore
 from spark_replication.zk.operations import SetData
+from tests.waiting import eventually
 
 from .conftest import Cluster
 from .helpers import DEADLINE_S, Heard, committed, partition_write, register, state, topic_write
@@ -198,9 +198,7 @@ def test_whoever_commands_next_is_found_though_the_last_could_not_be_looked_at(
     assert broker.controller() is None
     before.resign()
     assert cluster.controller().campaign("next", "host", 2) is not None
-    deadline = time.monotonic() + DEADLINE_S
-    while broker.controller() is None:
-        assert time.monotonic() < deadline
+    eventually(lambda: broker.controller() is not None, "it is found", DEADLINE_S)
 
 
 @pytest.mark.parametrize("folder", [paths.DELETE_TOPICS, f"{paths.ADDED}/foo", f"{paths.DELETE_TOPICS}/foo"])

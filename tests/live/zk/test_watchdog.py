@@ -17,7 +17,7 @@ from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 from spark_replication.zookeeper_server.keeper import Keeper
 from spark_replication.zookeeper_server.watchdog import WATCHDOG_DIRECTORY, Watchdog
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(120)]
 
@@ -26,6 +26,7 @@ LONG_S = 6.0
 KEEPS = """
 import sys
 from spark_replication.zookeeper_server.keeper import Keeper
+from tests.waiting import eventually
 keeper = Keeper.start(sys.argv[1], 60, unused_s=float(sys.argv[2]))
 print(keeper.address, flush=True)
 sys.stdin.read()

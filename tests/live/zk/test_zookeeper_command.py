@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +20,7 @@ from spark_replication.zk.login import read_login
 from spark_replication.zk.session import Session
 from spark_replication.zookeeper_server.embedded import EmbeddedZooKeeper, stop_directory
 from spark_replication.zookeeper_server.keeper import Keeper
+from tests import waiting
 
 pytestmark = pytest.mark.live
 
@@ -49,9 +49,7 @@ def status(directory: Path) -> list[dict[str, Any]]:
 
 
 def eventually(holds: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, f"{what}: not within {DEADLINE_S} s"
+    waiting.eventually(holds, what, DEADLINE_S)
 
 
 def test_in_the_foreground_it_guards_its_server_and_ctrl_c_ends_both(directory: Path) -> None:

@@ -18,7 +18,7 @@ from spark_replication.spark import fleet as fleet_module
 from spark_replication.spark.barrier_jobs import Place, check_session, is_true
 from spark_replication.spark.fleet import Fleet, KnownBrokers
 from spark_replication.spark.guardian_task import Posting
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 EPOCH = 7
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from typing import Any
 
 from spark_replication.client.descriptions import PartitionDescription, TopicDescription
@@ -39,3 +41,14 @@ def event(number: int, at_ms: int, was: Lead | None, became: Lead | None, **told
 
 def face(lead: Lead | None) -> dict[str, Any] | None:
     return None if lead is None else {"leader": lead[0], "leader_epoch": lead[1], "isr": [1]}
+
+
+def least_cpu_s(run: Callable[[], object]) -> float:
+    """The least of three runs: Python's collector may look at all that other tests have left in this process."""
+
+    def cpu_s() -> float:
+        began_s = time.process_time()
+        run()
+        return time.process_time() - began_s
+
+    return min(cpu_s() for _ in range(3))

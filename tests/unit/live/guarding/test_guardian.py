@@ -18,7 +18,7 @@ from spark_replication.live.guarding.guardian import Assignment, Guardian, Lease
 from spark_replication.model import DirectoryIdentity
 from spark_replication.storage.broker_directory import DirectoryLock, write_identity
 from spark_replication.transport.security import NO_SECURITY
-from tests.live.broker.brokers import eventually
+from tests.waiting import eventually
 
 
 def directory_of(logs: Path, broker_id: int, cluster_id: str) -> Path:
