@@ -294,10 +294,12 @@ class Reader:
 
     def _recover(self, error: ReplicationError, route: Route | None, tries: FailedTries) -> None:
         told = tries.add(error)
+        may_pass = error.retriable
         if route is not None and (error.retriable or error.stale_routes):
             # Any error that may be tried again, a timeout too, may mean that the leader is gone.
             self._routes.stale(route)
-        if not error.retriable or tries.deadline.passed:
+            may_pass = True
+        if not may_pass or tries.deadline.passed:
             raise told
         self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))
 

@@ -268,7 +268,8 @@ class Sender:
             idle = not self._window
             self._give_up(lane, None if idle else error)
             failed = []
-            if not idle and not error.retriable:
+            # With stale routes, whoever ended it may be no leader: the next one is asked. See AuthenticationFailed.
+            if not idle and not (error.retriable or error.stale_routes):
                 failed = _because_of(error, self._window.fail_all())
         self._settle(failed)
 

@@ -315,4 +315,6 @@ def error_of_flight(error: Exception) -> ReplicationError:
         )
     if isinstance(error, (flight.FlightUnavailableError, flight.FlightCancelledError)):
         return BrokerNotAvailable(f"the connection failed: {text}", maybe_written=NOT_CONNECTED not in text)
+    if isinstance(error, flight.FlightServerError):  # ours are known
+        return BrokerNotAvailable(f"what answers is no server of a cluster: {text}", maybe_written=True)
     return ReplicationError(f"the Flight call failed: {text}", maybe_written=True)

@@ -158,6 +158,8 @@ class FakeCluster:
         self.tokens: Tokens | None = None
         #: Broker ids whose ports somebody else has, who does not know the tokens.
         self.impostors: set[int] = set()
+        #: Once a broker's lane has let somebody not in.
+        self.after_refusal: Callable[[], None] = lambda: None
         self.acls = ToldAcls(acls=(), super_users=())
         self.quotas = ToldQuotas(quotas=(), count=False)
         self.asked_metadata = 0
@@ -524,6 +526,7 @@ class FakeLane:
                 admitted(connection, receiver, lambda _: self._broker.tokens_of(), self._broker.proxy.ports[1], 5.0)
             except AuthenticationFailed as error:
                 send(connection, encoded(ErrorFrame(error=error.code, message=error.message)))
+                self._broker.cluster.after_refusal()
                 return
             send(connection, encoded(WelcomeFrame(batch_bytes_max=self._broker.cluster.batch_bytes_max)))
             frames = receiver.whole()

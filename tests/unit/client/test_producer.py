@@ -115,11 +115,28 @@ def test_whoever_took_a_dead_leaders_port_keeps_nobody_from_the_next_leader(clus
         cluster.impostors = {1}
         for broker in cluster.brokers.values():
             broker.proxy.cut()
-        refused = producer.send("orders", numbers(2)).exception(WAIT_S)
-        assert isinstance(refused, AuthenticationFailed)
-        cluster.lead(2)
-        producer.send("orders", numbers(3)).result(WAIT_S)
-    assert [each.batch.column(0).to_pylist() for each in cluster.log().batches] == [[1], [3]]
+        cluster.after_refusal = lambda: cluster.lead(2)
+        producer.send("orders", numbers(2)).result(WAIT_S)
+    assert [each.batch.column(0).to_pylist() for each in cluster.log().batches] == [[1], [2]]
+
+
+def test_a_leader_that_lets_nobody_in_is_told_of_once_time_is_over(cluster: FakeCluster) -> None:
+    cluster.tokens = Tokens.of(Token("of-this-cluster"))
+    security = Security(mode="token", tokens=cluster.tokens)
+    cluster.impostors = {1}
+    with Producer(cluster.bootstrap, security=security, deadline_ms=2_000) as producer:
+        refused = producer.send("orders", numbers(1)).exception(WAIT_S)
+    assert isinstance(refused, AuthenticationFailed)
+    assert not refused.maybe_written
+    assert "given up after 2000 ms" in refused.message
+
+
+def test_a_producer_that_no_broker_lets_in_does_not_wait(cluster: FakeCluster) -> None:
+    cluster.tokens = Tokens.of(Token("of-this-cluster"))
+    security = Security(mode="token", tokens=Tokens.of(Token("of-another")))
+    with Producer(cluster.bootstrap, security=security, deadline_ms=60_000) as producer:
+        refused = producer.send("orders", numbers(1)).exception(WAIT_S)
+    assert isinstance(refused, AuthenticationFailed)
 
 
 def test_batches_are_pipelined_and_acknowledged_in_order(cluster: FakeCluster) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import threading
+import time
 from collections.abc import Generator, Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -272,10 +273,35 @@ def test_whoever_took_a_dead_leaders_port_keeps_nobody_from_the_next_leader(clus
         for broker in cluster.brokers.values():
             broker.proxy.cut()
         cluster.impostors = {1}
-        with pytest.raises(AuthenticationFailed):
-            list(reader.read("orders"))
-        cluster.lead(2)
+        cluster.after_refusal = lambda: cluster.lead(2)
         assert numbers(list(reader.read("orders"))) == [0, 1, 2]
+
+
+def test_a_leader_that_lets_nobody_in_is_told_of_once_time_is_over(cluster: FakeCluster) -> None:
+    write(cluster, 1)
+    cluster.tokens = Tokens.of(Token("of-this-cluster"))
+    cluster.impostors = {1}
+    security = Security(mode="token", tokens=cluster.tokens)
+    began_s = time.monotonic()
+    with (
+        Reader(cluster.bootstrap, security=security, deadline_ms=1_000) as reader,
+        pytest.raises(AuthenticationFailed),
+    ):
+        list(reader.read("orders"))
+    assert time.monotonic() - began_s >= 0.8, "its port may be another's: the next leader is waited for"
+
+
+def test_a_reader_that_no_broker_lets_in_does_not_wait(cluster: FakeCluster) -> None:
+    write(cluster, 1)
+    cluster.tokens = Tokens.of(Token("of-this-cluster"))
+    security = Security(mode="token", tokens=Tokens.of(Token("of-another")))
+    began_s = time.monotonic()
+    with (
+        Reader(cluster.bootstrap, security=security, deadline_ms=60_000) as reader,
+        pytest.raises(AuthenticationFailed),
+    ):
+        list(reader.read("orders"))
+    assert time.monotonic() - began_s < WAIT_S
 
 
 def test_from_the_latest_on_nothing_that_comes_is_missed(cluster: FakeCluster) -> None:

@@ -127,7 +127,7 @@ def test_a_client_that_was_known_gives_a_squatter_nothing_of_use(security: Secur
         assert ask(client) == 7
         first.stop(5)
         servers.append(squatter := Squatter({}, port))
-        with pytest.raises(Exception, match="what is that"):
+        with pytest.raises(BrokerNotAvailable, match="what is that"):
             ask(client)
     assert "Ticket " in squatter.heard
     assert SECRET not in squatter.heard
