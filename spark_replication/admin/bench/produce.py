@@ -17,6 +17,9 @@ from spark_replication.admin.bench.side import Rows, Side
 from spark_replication.admin.bench.sides import in_turns, ratios, run
 
 WARM_UP_BYTES = 64 << 20  # of each producer: Java compiles its code meanwhile
+# What small batches cost is theirs, and not their bytes'. With 4 KiB, Kafka takes 80 s for 256 MiB on a slow machine.
+WARM_UP_BATCHES_MAX = 1 << 13
+BATCHES_MAX = 1 << 14
 
 
 class Case(Rows, frozen=True, kw_only=True):
@@ -52,7 +55,8 @@ class Produced(NamedTuple):
 def produce(
     sides: Sequence[Side], cases: Sequence[Case], *, mib: int, rounds: int, progress: Progress
 ) -> Iterator[Figures]:
-    """Let the producers of each case send `mib` together, so many rounds, each after its warm-up."""
+    """Let the producers of each case send `mib` together, but no more than BATCHES_MAX batches, so many rounds, each
+    after its warm-up."""
     for case in cases:
         yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
 
@@ -78,8 +82,8 @@ def _measured(case: Case, sides: Sequence[Side], total: int, rounds: int, progre
 def _produced(side: Side, topic: str, case: Case, total: int) -> Produced:
     """One round of one side."""
     bytes_a_batch = case.rows_a_batch * case.row_bytes
-    batches = max(1, total // bytes_a_batch // case.producers)
-    warm_up = max(1, WARM_UP_BYTES // bytes_a_batch)
+    batches = max(1, min(BATCHES_MAX, total // bytes_a_batch) // case.producers)
+    warm_up = max(1, min(WARM_UP_BATCHES_MAX, WARM_UP_BYTES // bytes_a_batch))
     printed, used = run(side, side.producer(topic, case, warm_up=warm_up, batches=batches), case.producers)
     gb = (warm_up + batches) * case.producers * bytes_a_batch / 1e9
     return Produced(sum(side.produced_mb_per_s(each, case) for each in printed), used.brokers / gb, used.clients / gb)

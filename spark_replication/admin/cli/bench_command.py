@@ -234,7 +234,6 @@ row_bytes = click.option(
 batch_bytes = click.option(
     "--batch-bytes", multiple=True, type=click.IntRange(8, 4 << 20), default=SIZES, show_default=True
 )
-mib = click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="in each round")
 rounds_compared = click.option(
     "--rounds", type=click.IntRange(min=1), default=3, show_default=True, help="the median counts"
 )
@@ -245,7 +244,13 @@ rounds_compared = click.option(
 @batch_bytes
 @click.option("--partitions", multiple=True, type=click.IntRange(1, 1_000), default=(1,), show_default=True)
 @click.option("--producers", multiple=True, type=click.IntRange(1, 64), default=(1,), show_default=True)
-@mib
+@click.option(
+    "--mib",
+    type=click.IntRange(min=1),
+    default=512,
+    show_default=True,
+    help=f"in each round, or {produce.BATCHES_MAX:,} batches",
+)
 @rounds_compared
 @no_kafka
 @output
@@ -274,7 +279,7 @@ def produce_command(
 @row_bytes
 @batch_bytes
 @click.option("--partitions", multiple=True, type=click.IntRange(1, 100), default=(3,), show_default=True)
-@mib
+@click.option("--mib", type=click.IntRange(min=1), default=512, show_default=True, help="in each round")
 @rounds_compared
 @no_kafka
 @output
