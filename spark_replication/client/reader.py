@@ -294,11 +294,10 @@ class Reader:
 
     def _recover(self, error: ReplicationError, route: Route | None, tries: FailedTries) -> None:
         told = tries.add(error)
-        may_pass = error.retriable
-        if route is not None and (error.retriable or error.stale_routes):
+        may_pass = error.retriable or (route is not None and error.stale_routes)
+        if route is not None and may_pass:
             # Any error that may be tried again, a timeout too, may mean that the leader is gone.
             self._routes.stale(route)
-            may_pass = True
         if not may_pass or tries.deadline.passed:
             raise told
         self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))

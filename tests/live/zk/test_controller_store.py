@@ -482,7 +482,7 @@ def test_an_isr_change_reaches_the_controller_and_its_notification_goes(cluster:
             assert all(stored.state.isr == {1, 2} and stored.version == 1 for stored in event.partitions.values())
             seen |= set(event.partitions)
     session = cluster.session()
-    eventually(lambda: not session.children_now(paths.ISR_CHANGES), "what was read is removed")
+    eventually(lambda: not session.children_now(paths.ISR_CHANGES), "what was read is removed", 10)
     assert broker.controller() is not None
 
 

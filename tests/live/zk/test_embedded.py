@@ -56,7 +56,9 @@ def test_a_second_start_adopts_and_stop_leaves_no_process(directory: Path) -> No
     second.stop()
     assert not first.alive()
     assert first.pids == []
-    eventually(lambda: not Path(f"/proc/{pid}").exists(), "its parent, this process, reaps it on a thread of its own")
+    eventually(
+        lambda: not Path(f"/proc/{pid}").exists(), "this process, its parent, reaps it on a thread of its own", 10
+    )
     first.stop()
 
 

@@ -68,9 +68,13 @@ def within(timeout_s: float, since_s: float, holds: Callable[[], object], what: 
 def stays_down(keeper: Keeper) -> None:
     """Nobody starts it again, who might not have heard yet that it was stopped."""
     stopped_s = time.monotonic()
-    while time.monotonic() - stopped_s < 3 * LOOK_S:
+
+    def has_stayed_down() -> bool:
         assert keeper.pids == []
         assert not keeper._zookeeper.alive()
+        return time.monotonic() - stopped_s >= 3 * LOOK_S
+
+    eventually(has_stayed_down, "it was looked at for long enough")
 
 
 def answers(address: str) -> bool:
