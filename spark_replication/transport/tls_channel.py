@@ -15,16 +15,17 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Any
 
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 
-ENCRYPTED_BYTES_MAX = 256 << 10  # encrypted before it is sent: the memory of a sender
-RECEIVE_BYTES = 256 << 10
-RECORD_BYTES_MAX = (16 << 10) + 2048 + 5  # RFC 5246, 6.2.3; TLS 1.3 has less
+ENCRYPTED_BYTES_MAX = 512 << 10  # encrypted before it is sent: the memory of a sender
+RECEIVE_BYTES = 512 << 10
+RECORD_BYTES = 16 << 10  # of data, before they are encrypted
+RECORD_BYTES_MAX = RECORD_BYTES + 2048 + 5  # RFC 5246, 6.2.3; TLS 1.3 has less
 HANDSHAKE_RECORD = 0x16
 
 Buffer = bytes | bytearray | memoryview
@@ -122,10 +123,11 @@ class TlsChannel:
             if received == 0:
                 return 0
         filled = 0
+        read = self._tls.read
         try:
             self._incoming.write(self._received[:received])
             while filled < len(room):
-                count: int = self._tls.read(len(room) - filled, room[filled:])  # type: ignore[assignment]
+                count: int = read(len(room) - filled, room[filled:])  # type: ignore[assignment]
                 if count == 0:
                     return filled  # the peer ends TLS; the end of the socket follows
                 filled += count
@@ -142,18 +144,14 @@ class TlsChannel:
     def sendmsg(self, buffers: Sequence[Buffer], _ancillary: tuple[()] = (), _flags: int = 0) -> int:
         """As a socket's: how many bytes were taken, at least one. Raises BlockingIOError if none could be."""
         self.flush()
-        parts: list[memoryview] = []
-        room = ENCRYPTED_BYTES_MAX
-        for buffer in buffers:
-            parts.append(memoryview(buffer)[:room])
-            room -= len(parts[-1])
-            if not room:
-                break
-        plain = memoryview(b"".join(parts))  # a record each would cost more than this copy
+        write = self._tls.write
         taken = 0
         try:
-            while taken < len(plain):
-                taken += self._tls.write(plain[taken:])
+            for plain in _with_small_joined(buffers, ENCRYPTED_BYTES_MAX):
+                start = 0
+                while start < len(plain):
+                    start += write(plain[start:])  # a record
+                taken += start
         except ssl.SSLError as error:
             raise _failed("the peer", error) from error
         self._owed = memoryview(self._outgoing.read())
@@ -197,6 +195,26 @@ class TlsChannel:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+
+def _with_small_joined(buffers: Iterable[Buffer], bytes_max: int) -> Iterator[memoryview]:
+    """Their first bytes, with small buffers that follow each other in one: a record each would cost more than a copy.
+    Large ones are not copied."""
+    small: list[memoryview] = []
+    for buffer in buffers:
+        part = memoryview(buffer)[:bytes_max]
+        bytes_max -= len(part)
+        if len(part) < RECORD_BYTES:
+            small.append(part)
+        else:
+            if small:
+                yield memoryview(b"".join(small))
+                small = []
+            yield part
+        if not bytes_max:
+            break
+    if small:
+        yield memoryview(b"".join(small))
 
 
 def _failed(peer: str, error: ssl.SSLError) -> AuthenticationFailed:
