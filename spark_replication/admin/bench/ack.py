@@ -15,6 +15,7 @@ import msgspec
 from spark_replication.admin.bench.beside import filled, going_on
 from spark_replication.admin.bench.load import Latency, percentiles
 from spark_replication.admin.bench.replicate import RECENT, Progress
+from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Paced, Side
 from spark_replication.admin.bench.sides import in_turns, ratios, run
 
@@ -51,14 +52,16 @@ class Acked(NamedTuple):
 
 
 def ack(
-    sides: Sequence[Side], cases: Sequence[Paced], *, seconds: float, rounds: int, progress: Progress
+    sides: Sequence[Side], cases: Sequence[Paced], *, seconds: float, rounds: Rounds, progress: Progress
 ) -> Iterator[Figures]:
     """Send for so many seconds in each round of each case, after a warm-up."""
     for case in cases:
         yield _figures(case, *_measured(case, sides, seconds, rounds, progress))
 
 
-def _measured(case: Paced, sides: Sequence[Side], seconds: float, rounds: int, progress: Progress) -> list[list[Acked]]:
+def _measured(
+    case: Paced, sides: Sequence[Side], seconds: float, rounds: Rounds, progress: Progress
+) -> list[list[Acked]]:
     """What each side took in each round."""
     topic = f"ack-{case.row_bytes}-{case.rows_per_s}-{case.partitions}"
     warm_up, rows = (max(1, int(each * case.rows_per_s)) for each in (WARM_UP_S, seconds))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import msgspec
 
 from spark_replication.admin.bench.replicate import WHOLE, Progress
+from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Rows, Side
 from spark_replication.admin.bench.sides import in_turns, ratios, run
 
@@ -43,14 +44,16 @@ class Consumed(NamedTuple):
 
 
 def consume(
-    sides: Sequence[Side], cases: Sequence[Rows], *, mib: int, rounds: int, progress: Progress
+    sides: Sequence[Side], cases: Sequence[Rows], *, mib: int, rounds: Rounds, progress: Progress
 ) -> Iterator[Figures]:
     """Read `mib` in each round of each case."""
     for case in cases:
         yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
 
 
-def _measured(case: Rows, sides: Sequence[Side], total: int, rounds: int, progress: Progress) -> list[list[Consumed]]:
+def _measured(
+    case: Rows, sides: Sequence[Side], total: int, rounds: Rounds, progress: Progress
+) -> list[list[Consumed]]:
     """What each side did in each round."""
     topic = f"consume-{case.row_bytes}-{case.batch_bytes}-{case.partitions}"
     batches = max(2, total // (case.rows_a_batch * case.row_bytes))

@@ -14,6 +14,7 @@ from spark_replication.admin.bench import ack, beside, consume, failover, idle, 
 from spark_replication.admin.bench.kafka.jars import VERSION, connector_jars
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.admin.bench.report import Machine, Report, Row, Section, this_machine, write
+from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Meanwhile, Paced, Rows, Side
 from spark_replication.admin.bench.sides import both
 from spark_replication.config import Settings
@@ -24,13 +25,12 @@ KAFKA = f"Kafka {VERSION}"
 SPARK_PARTITIONS = 12
 SPARK_MASTER = "local[2]"
 BESIDE_S = 8.0
-BESIDE_ROUNDS = 3
 
 
 class Plan(NamedTuple):
     """How much is measured."""
 
-    rounds: int
+    rounds: Rounds
     producing: Sequence[produce.Case]
     produced_mib: int
     consuming: Sequence[Rows]
@@ -43,8 +43,6 @@ class Plan(NamedTuple):
     sizes: Sequence[int]
     partitions: Sequence[int]
     spark_rows: int
-    #: Of what takes long: outages, after which brokers catch up, and Spark.
-    long_rounds: int
     #: After which ZooKeeper gives up who is silent, where that is waited for.
     session_ms: int
     idle_s: float
@@ -57,7 +55,7 @@ def _case(row_bytes: int, batch_bytes: int, partitions: int = 1, producers: int 
 
 
 FULL = Plan(
-    rounds=5,
+    rounds=Rounds(3, 5, within_s=60.0),
     producing=(
         _case(KIB, 4 * KIB),
         _case(KIB, 64 * KIB),
@@ -83,13 +81,12 @@ FULL = Plan(
     sizes=(4 * KIB, 64 * KIB, MIB),
     partitions=(1, 16, 512),
     spark_rows=2_000_000,
-    long_rounds=5,
     session_ms=Settings().zookeeper_session_ms,
     idle_s=10.0,
     many=10_000,
 )
 QUICK = Plan(
-    rounds=3,
+    rounds=Rounds(2, 3, within_s=20.0),
     producing=(_case(KIB, 64 * KIB), _case(KIB, MIB)),
     produced_mib=128,
     consuming=(Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),),
@@ -101,7 +98,6 @@ QUICK = Plan(
     sizes=(64 * KIB,),
     partitions=(1,),
     spark_rows=400_000,
-    long_rounds=2,
     session_ms=3_000,
     idle_s=5.0,
     many=1_000,
@@ -110,7 +106,8 @@ QUICK = Plan(
 
 def everything(plan: Plan, folder: Path, progress: Progress, *, kafka: bool) -> Report:
     """Measure all of the plan, and write the report into the folder. A measurement that fails ends no other."""
-    running = Running(this_machine(Kafka=VERSION) if kafka else this_machine(), folder, progress)
+    machine = this_machine(Kafka=VERSION) if kafka else this_machine()
+    running = Running(machine, plan.rounds, folder, progress)
     with both(progress, kafka=kafka) as sides:
         if kafka and len(sides) == 1:
             running.lacks("Kafka: it does not run here, and what was said above tells why")
@@ -124,8 +121,9 @@ def everything(plan: Plan, folder: Path, progress: Progress, *, kafka: bool) -> 
 class Running:
     """The report while it grows."""
 
-    def __init__(self, machine: Machine, folder: Path, progress: Progress) -> None:
+    def __init__(self, machine: Machine, rounds: Rounds, folder: Path, progress: Progress) -> None:
         self._machine = machine
+        self._rounds = f"Medians of {rounds.most} rounds, of {rounds.least} at least where they take long."
         self._folder = folder
         self._progress = progress
         self._sections: list[Section] = []
@@ -133,7 +131,7 @@ class Running:
 
     @property
     def report(self) -> Report:
-        return Report(machine=self._machine, sections=self._sections, missing=self._missing)
+        return Report(machine=self._machine, rounds=self._rounds, sections=self._sections, missing=self._missing)
 
     def lacks(self, what: str) -> None:
         self._missing.append(what)
@@ -176,7 +174,7 @@ def _acknowledged(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iter
 
 def _acknowledged_beside(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
     cases = [msgspec.structs.replace(plan.pacing[0], meanwhile=each) for each in plan.meanwhile]
-    for found in ack.ack(sides, cases, seconds=BESIDE_S, rounds=BESIDE_ROUNDS, progress=progress):
+    for found in ack.ack(sides, cases, seconds=BESIDE_S, rounds=plan.rounds, progress=progress):
         yield from _waits(f"{found.meanwhile}, {found.rows_per_s:,} rows of {_bytes(found.row_bytes)} a second", found)
         ours, theirs = found.meanwhile_mb_per_s, found.kafka_meanwhile_mb_per_s
         assert ours is not None, "something goes on"
@@ -199,7 +197,7 @@ def _consumed(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator
 
 
 def _met(sides: Sequence[Side], plan: Plan, progress: Progress) -> Iterator[Row]:
-    for found in outage.outage(sides, plan.outages, rounds=plan.long_rounds, progress=progress):
+    for found in outage.outage(sides, plan.outages, rounds=plan.rounds, progress=progress):
         of = f"{found.led:,} of {found.partitions:,} partitions"
         for name, ours, theirs, ratio in (
             ("have a new leader", found.elected_ms, found.kafka_elected_ms, found.elected_ratio),
@@ -213,12 +211,12 @@ def _through_spark(sides: Sequence[Side], plan: Plan, progress: Progress) -> Ite
 
     peer = None
     for kafka in sides[1:]:
-        for number in range(1 + plan.long_rounds):
+        for number in range(1 + plan.rounds.most):
             kafka.create(f"bench-{number}", SPARK_PARTITIONS, {})
         jars = sorted(connector_jars(progress).glob("*.jar"))
         peer = spark.Kafka(kafka.bootstrap, ",".join(map(str, jars)))
-    sizes = {"rows": plan.spark_rows, "partitions": SPARK_PARTITIONS, "rounds": plan.long_rounds}
-    measured = spark.measure(master=SPARK_MASTER, kafka=peer, progress=progress, **sizes)
+    sizes = {"rows": plan.spark_rows, "partitions": SPARK_PARTITIONS}
+    measured = spark.measure(master=SPARK_MASTER, kafka=peer, progress=progress, rounds=plan.rounds, **sizes)
     found = {each.what: each.mb_per_s for each in measured}
     for what in ("write", "read", "stream"):
         ours, theirs = found[f"{what} log"], found.get(f"{what} kafka")

@@ -19,6 +19,7 @@ from typing import NamedTuple
 import msgspec
 
 from spark_replication.admin.bench.replicate import WHOLE, Progress
+from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Side
 from spark_replication.admin.bench.sides import ended, in_turns, ratios, ready
 
@@ -55,13 +56,13 @@ class Outage(NamedTuple):
     written_ms: float
 
 
-def outage(sides: Sequence[Side], counts: Sequence[int], *, rounds: int, progress: Progress) -> Iterator[Figures]:
+def outage(sides: Sequence[Side], counts: Sequence[int], *, rounds: Rounds, progress: Progress) -> Iterator[Figures]:
     """Kill a broker in each round of each count of partitions."""
     for count in counts:
         yield _figures(count, *_measured(count, sides, rounds, progress))
 
 
-def _measured(partitions: int, sides: Sequence[Side], rounds: int, progress: Progress) -> list[list[Outage]]:
+def _measured(partitions: int, sides: Sequence[Side], rounds: Rounds, progress: Progress) -> list[list[Outage]]:
     found: list[list[Outage]] = [[] for _ in sides]
     for side in sides:
         side.create(TOPIC, partitions, WHOLE)

@@ -13,10 +13,13 @@ from typing import NamedTuple
 import msgspec
 
 from spark_replication.admin.bench.replicate import RECENT, Progress
+from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Rows, Side
 from spark_replication.admin.bench.sides import in_turns, ratios, run
 
-WARM_UP_BYTES = 64 << 20  # of each producer: Java compiles its code meanwhile
+# Java compiles its code meanwhile.
+WARM_UP_BYTES = 64 << 20  # of a producer
+WARM_UP_BYTES_TOGETHER = 128 << 20  # of several
 # What small batches cost is theirs, and not their bytes'. With 4 KiB, Kafka takes 80 s for 256 MiB on a slow machine.
 WARM_UP_BATCHES_MAX = 1 << 13
 BATCHES_MAX = 1 << 14
@@ -53,15 +56,17 @@ class Produced(NamedTuple):
 
 
 def produce(
-    sides: Sequence[Side], cases: Sequence[Case], *, mib: int, rounds: int, progress: Progress
+    sides: Sequence[Side], cases: Sequence[Case], *, mib: int, rounds: Rounds, progress: Progress
 ) -> Iterator[Figures]:
-    """Let the producers of each case send `mib` together, but no more than BATCHES_MAX batches, so many rounds, each
-    after its warm-up."""
+    """Let the producers of each case send `mib` together, but no more than BATCHES_MAX batches, in each round after a
+    warm-up."""
     for case in cases:
         yield _figures(case, *_measured(case, sides, mib << 20, rounds, progress))
 
 
-def _measured(case: Case, sides: Sequence[Side], total: int, rounds: int, progress: Progress) -> list[list[Produced]]:
+def _measured(
+    case: Case, sides: Sequence[Side], total: int, rounds: Rounds, progress: Progress
+) -> list[list[Produced]]:
     """What each side did in each round."""
     topic = f"produce-{case.row_bytes}-{case.batch_bytes}-{case.partitions}-{case.producers}"
     found: list[list[Produced]] = [[] for _ in sides]
@@ -83,7 +88,8 @@ def _produced(side: Side, topic: str, case: Case, total: int) -> Produced:
     """One round of one side."""
     bytes_a_batch = case.rows_a_batch * case.row_bytes
     batches = max(1, min(BATCHES_MAX, total // bytes_a_batch) // case.producers)
-    warm_up = max(1, min(WARM_UP_BATCHES_MAX, WARM_UP_BYTES // bytes_a_batch))
+    warm_up_bytes = min(WARM_UP_BYTES, WARM_UP_BYTES_TOGETHER // case.producers)
+    warm_up = max(1, min(WARM_UP_BATCHES_MAX, warm_up_bytes // bytes_a_batch))
     printed, used = run(side, side.producer(topic, case, warm_up=warm_up, batches=batches), case.producers)
     gb = (warm_up + batches) * case.producers * bytes_a_batch / 1e9
     return Produced(sum(side.produced_mb_per_s(each, case) for each in printed), used.brokers / gb, used.clients / gb)

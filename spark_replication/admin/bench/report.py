@@ -50,6 +50,8 @@ class Machine(msgspec.Struct, frozen=True, kw_only=True):
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
     machine: Machine
+    #: How many rounds the figures beside a peer are the medians of.
+    rounds: str
     sections: Sequence[Section]
     #: What did not run, and why.
     missing: Sequence[str]
@@ -85,7 +87,7 @@ def table(report: Report) -> str:
     versions = ", ".join(f"{name} {number}" for name, number in machine.versions.items())
     parts = [
         f"{machine.date}; {machine.processors} processors ({machine.processor}), {machine.memory_gb} GB, "
-        f"{machine.kernel}; {versions}",
+        f"{machine.kernel}; {versions}. {report.rounds}",
         *(_table(section) for section in report.sections),
     ]
     if report.missing:

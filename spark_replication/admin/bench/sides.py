@@ -22,13 +22,15 @@ from spark_replication.admin.bench.kafka.theirs import Theirs
 from spark_replication.admin.bench.load import cpu_s_of
 from spark_replication.admin.bench.ours import Ours
 from spark_replication.admin.bench.replicate import RECENT, Progress, started
+from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Rows, Side
 from spark_replication.client.admin import Admin
 from spark_replication.errors import ReplicationError, RequestTimedOut, StartFailed
 
 TIMEOUT_S = 600.0
 WARM_UP_TOPIC = "warm-up"
-WARM_UP_ROWS = 1_000_000
+WARM_UP_ROWS = 250_000
+WARM_UPS = Rounds(2, 4, within_s=20.0)
 
 
 class Used(NamedTuple):
@@ -52,7 +54,8 @@ def both(progress: Progress, *, kafka: bool) -> Iterator[list[Side]]:
             except StartFailed as error:
                 progress(f"Kafka does not run, so there is nothing to compare with: {error.message}")
             else:
-                progress(f"{WARM_UP_ROWS} rows go to each side first: Java compiles its code meanwhile")
+                rows = f"{WARM_UPS.least} to {WARM_UPS.most} times {WARM_UP_ROWS:,} rows"
+                progress(f"{rows} go to each side first: Java compiles its code meanwhile")
                 for side in sides:
                     _warm_up(side)
         yield sides
@@ -61,14 +64,15 @@ def both(progress: Progress, *, kafka: bool) -> Iterator[list[Side]]:
 def _warm_up(side: Side) -> None:
     rows = Rows(row_bytes=1 << 10, batch_bytes=64 << 10, partitions=1)
     side.create(WARM_UP_TOPIC, rows.partitions, RECENT)
-    run(side, side.producer(WARM_UP_TOPIC, rows, warm_up=1, batches=WARM_UP_ROWS // rows.rows_a_batch))
+    for _ in WARM_UPS.numbers():
+        run(side, side.producer(WARM_UP_TOPIC, rows, warm_up=1, batches=WARM_UP_ROWS // rows.rows_a_batch))
     side.delete(WARM_UP_TOPIC)
 
 
-def in_turns(sides: Sequence[Side], rounds: int) -> Iterator[tuple[int, Side]]:
+def in_turns(sides: Sequence[Side], rounds: Rounds) -> Iterator[tuple[int, Side]]:
     """Each side in each round, with its place. The order changes from one round to the next."""
     turns = list(enumerate(sides))
-    for number in range(rounds):
+    for number in rounds.numbers():
         yield from turns if number % 2 == 0 else reversed(turns)
 
 

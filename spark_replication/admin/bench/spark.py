@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from spark_replication.admin.bench.replicate import Progress
+from spark_replication.admin.bench.rounds import Rounds, exactly
 from spark_replication.admin.bench.spark_time import ReadTime, Timer
 from spark_replication.live.local_cluster import LocalCluster
 from spark_replication.spark.datasource.data_source import FORMAT
@@ -74,24 +76,24 @@ class Kafka(msgspec.Struct, frozen=True):
     jars: str
 
 
-def measure(*, master: str, kafka: Kafka | None, progress: Progress, **sizes: int) -> Iterator[Figures]:
-    """Measure writes, reads and streams. `sizes` are the rows, partitions and rounds of _Bench."""
-    with _started(master=master, kafka=kafka, progress=progress, **sizes) as bench:
+def measure(*, master: str, kafka: Kafka | None, progress: Progress, rounds: Rounds, **sizes: int) -> Iterator[Figures]:
+    """Measure writes, reads and streams. `sizes` are the rows and partitions of _Bench."""
+    with _started(master=master, kafka=kafka, progress=progress, rounds=rounds, **sizes) as bench:
         yield from bench.run()
 
 
 def triggers(count: int, *, master: str, kafka: Kafka | None, progress: Progress) -> Iterator[Trigger]:
-    with _started(master=master, kafka=kafka, progress=progress, rows=1, partitions=12, rounds=1) as bench:
+    with _started(master=master, kafka=kafka, progress=progress, rows=1, partitions=12, rounds=exactly(1)) as bench:
         yield from bench.triggers(count)
 
 
-def read_times(*, master: str, progress: Progress, **sizes: int) -> Iterator[ReadTime]:
-    with _started(master=master, kafka=None, progress=progress, **sizes) as bench:
+def read_times(*, master: str, progress: Progress, rounds: Rounds, **sizes: int) -> Iterator[ReadTime]:
+    with _started(master=master, kafka=None, progress=progress, rounds=rounds, **sizes) as bench:
         yield from bench.read_times()
 
 
 @contextmanager
-def _started(*, master: str, kafka: Kafka | None, progress: Progress, **sizes: int) -> Iterator[_Bench]:
+def _started(*, master: str, kafka: Kafka | None, progress: Progress, rounds: Rounds, **sizes: int) -> Iterator[_Bench]:
     with ExitStack() as started:
         folder = Path(started.enter_context(tempfile.TemporaryDirectory(prefix="spark-replication-")))
         progress("a cluster of three brokers and a Spark session start")
@@ -100,7 +102,9 @@ def _started(*, master: str, kafka: Kafka | None, progress: Progress, **sizes: i
         spark = build_session("bench", master, {"spark.driver.memory": "2g", **COMPILED, **jars})
         started.callback(end_session, spark)
         register_format(spark, {"bootstrap": cluster.bootstrap})
-        yield _Bench(spark=spark, cluster=cluster, folder=folder, kafka=kafka, progress=progress, **sizes)
+        yield _Bench(
+            spark=spark, cluster=cluster, folder=folder, kafka=kafka, progress=progress, rounds=rounds, **sizes
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +114,7 @@ class _Bench:
     folder: Path
     rows: int
     partitions: int
-    rounds: int
+    rounds: Rounds
     kafka: Kafka | None
     progress: Progress
 
@@ -128,10 +132,10 @@ class _Bench:
         folder.mkdir()
         slots = self.spark.sparkContext.defaultParallelism
         timer = Timer(self.spark, {"bootstrap": self.cluster.bootstrap, "topic": "timed"}, folder, slots)
-        yield timer.measure("nothing", self.rounds, startingOffsets="latest")
-        yield timer.measure("from files", self.rounds)
-        yield timer.measure("over the network", self.rounds, localReads="false")
-        yield timer.measure("one column", self.rounds, columns="id")
+        yield timer.measure("nothing", self.rounds.most, startingOffsets="latest")
+        yield timer.measure("from files", self.rounds.most)
+        yield timer.measure("over the network", self.rounds.most, localReads="false")
+        yield timer.measure("one column", self.rounds.most, columns="id")
 
     def _generated(self) -> DataFrame:
         return self.spark.range(0, self.rows, 1, self.partitions).selectExpr(
@@ -145,7 +149,7 @@ class _Bench:
     def _in_turn(self, what: str, ways: dict[str, Callable[[int], Any]]) -> Iterator[Figures]:
         """The median of each way. All ways run in turn, after one round that does not count."""
         took: dict[str, list[float]] = {way: [] for way in ways}
-        for number in range(self.rounds + 1):
+        for number in chain((0,), (1 + number for number in self.rounds.numbers())):
             for way, do in ways.items():
                 began = time.perf_counter()
                 do(number)

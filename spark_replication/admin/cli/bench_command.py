@@ -32,6 +32,7 @@ from spark_replication.admin.bench import (
     takeover,
 )
 from spark_replication.admin.bench.decide import decide
+from spark_replication.admin.bench.rounds import exactly
 from spark_replication.admin.bench.side import Meanwhile, Paced, Rows
 from spark_replication.admin.bench.sides import both
 from spark_replication.admin.cli.listing import Format, output, show
@@ -271,7 +272,7 @@ def produce_command(
         for row, batch, count, clients in product(row_bytes, batch_bytes, partitions, producers)
     ]
     with both(_progress, kafka=not no_kafka) as sides:
-        found = _told(produce.produce(sides, cases, mib=mib, rounds=rounds, progress=_progress))
+        found = _told(produce.produce(sides, cases, mib=mib, rounds=exactly(rounds), progress=_progress))
         _show_figures(produce.COLUMNS, found, output)
 
 
@@ -299,7 +300,7 @@ def consume_command(
         for row, batch, count in product(row_bytes, batch_bytes, partitions)
     ]
     with both(_progress, kafka=not no_kafka) as sides:
-        found = _told(consume.consume(sides, cases, mib=mib, rounds=rounds, progress=_progress))
+        found = _told(consume.consume(sides, cases, mib=mib, rounds=exactly(rounds), progress=_progress))
         _show_figures(consume.COLUMNS, found, output)
 
 
@@ -338,7 +339,7 @@ def ack_command(
         for row, pace, count, other in product(row_bytes, rows_per_s, partitions, meanwhile)
     ]
     with both(_progress, kafka=not no_kafka) as sides:
-        found = _told(ack.ack(sides, cases, seconds=seconds, rounds=rounds, progress=_progress))
+        found = _told(ack.ack(sides, cases, seconds=seconds, rounds=exactly(rounds), progress=_progress))
         _show_figures(ack.COLUMNS, found, output)
 
 
@@ -357,7 +358,7 @@ def ack_command(
 def outage_command(*, partitions: tuple[int, ...], rounds: int, no_kafka: bool, output: Format) -> None:
     """kill -9 of a broker that leads a third of all partitions, beside Kafka: until each of them takes rows again."""
     with both(_progress, kafka=not no_kafka) as sides:
-        found = _told(outage.outage(sides, partitions, rounds=rounds, progress=_progress))
+        found = _told(outage.outage(sides, partitions, rounds=exactly(rounds), progress=_progress))
         _show_figures(outage.COLUMNS, found, output)
 
 
@@ -476,9 +477,9 @@ def spark_command(
     """Rows through Spark, batch and stream, read and written: a topic beside Parquet files and, if one runs, Kafka."""
     from spark_replication.admin.bench import spark  # pyspark is heavy
 
-    sizes = {"rows": rows, "partitions": partitions, "rounds": rounds}
+    sizes = {"rows": rows, "partitions": partitions}
     if where:
-        times = spark.read_times(master=master, progress=_progress, **sizes)
+        times = spark.read_times(master=master, progress=_progress, rounds=exactly(rounds), **sizes)
         _show_figures(spark.TIME_COLUMNS, _told(times), output)
         return
     peer = None if kafka is None else spark.Kafka(kafka, kafka_jars)
@@ -486,7 +487,7 @@ def spark_command(
         measured_triggers = spark.triggers(triggers, master=master, kafka=peer, progress=_progress)
         _show_figures(spark.TRIGGER_COLUMNS, _told(measured_triggers), output)
         return
-    measured = spark.measure(master=master, kafka=peer, progress=_progress, **sizes)
+    measured = spark.measure(master=master, kafka=peer, progress=_progress, rounds=exactly(rounds), **sizes)
     _show_figures(spark.COLUMNS_SHOWN, _told(measured), output)
 
 

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from spark_replication.admin.bench.produce import BATCHES_MAX, WARM_UP_BATCHES_MAX, Case, produce
+from spark_replication.admin.bench.rounds import exactly
 from spark_replication.admin.bench.side import Rows
 from spark_replication.model import Scalar
 from tests.unit.admin.test_sides import Idle
@@ -40,7 +41,8 @@ class Asked(Idle):
     ("batch_bytes", "producers", "warm_up", "batches"),
     [
         (64 * KIB, 1, 1_024, 3_072),
-        (64 * KIB, 8, 1_024, 384),
+        (64 * KIB, 2, 1_024, 1_536),
+        (64 * KIB, 8, 256, 384),
         (4 * KIB, 1, WARM_UP_BATCHES_MAX, BATCHES_MAX),
         (4 * KIB, 2, WARM_UP_BATCHES_MAX, BATCHES_MAX // 2),
     ],
@@ -50,6 +52,6 @@ def test_as_many_bytes_as_wanted_are_sent_or_as_many_small_batches_as_tell_enoug
 ) -> None:
     asked = Asked()
     case = Case(row_bytes=KIB, batch_bytes=batch_bytes, partitions=1, producers=producers)
-    (found,) = produce([asked], [case], mib=192, rounds=1, progress=lambda _: None)
+    (found,) = produce([asked], [case], mib=192, rounds=exactly(1), progress=lambda _: None)
     assert (asked.warm_up, asked.batches) == (warm_up, batches)
     assert found.mb_per_s == producers

@@ -11,6 +11,7 @@ import pytest
 from spark_replication.admin.bench import ack, everything, replicate
 from spark_replication.admin.bench.plots import draw
 from spark_replication.admin.bench.report import FIGURES, TABLE, Machine, Report, Row, Section, table, this_machine
+from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Paced
 from spark_replication.errors import RequestTimedOut
 
@@ -33,17 +34,20 @@ ALONE = Section(
 
 
 def test_a_table_tells_three_digits_and_the_range_of_the_rounds() -> None:
-    text = table(Report(machine=MACHINE, sections=[COMPARED, ALONE], missing=[]))
+    text = table(Report(machine=MACHINE, rounds="Medians of five.", sections=[COMPARED, ALONE], missing=[]))
     assert "| | ours | Kafka 4.3.1 | ratio |" in text
     assert "| small | 1,234 MB/s | 61.4 | 20.1 (18 to 22.3) |" in text
     assert "| small, median | 0.912 ms | 1.8 | 1.97 |" in text
     assert "| large | 10 MB/s |  |  |" in text
     assert "| | ours |\n| --- | --- |\n| a broker | 240 MB |" in text
+    assert "Linux 6; . Medians of five." in text
     assert "Not measured" not in text
 
 
 def test_it_says_where_it_was_measured() -> None:
-    text = table(Report(machine=this_machine(Kafka="4.3.1"), sections=[], missing=["Kafka: it does not run"]))
+    text = table(
+        Report(machine=this_machine(Kafka="4.3.1"), rounds="", sections=[], missing=["Kafka: it does not run"])
+    )
     assert "Kafka 4.3.1" in text
     assert "pyarrow " in text
     assert "Not measured:\n- Kafka: it does not run" in text
@@ -61,7 +65,7 @@ def test_a_measurement_that_fails_keeps_its_first_figures_and_ends_no_other(tmp_
         raise RequestTimedOut("it did not end")
 
     said: list[str] = []
-    running = everything.Running(MACHINE, tmp_path / "new", said.append)
+    running = everything.Running(MACHINE, Rounds(3, 5, within_s=60.0), tmp_path / "new", said.append)
     running.measure("Outage", "kill -9", None, fails())
     running.measure("Idle", "Nobody writes.", None, ALONE.rows)
     report = msgspec.json.decode((tmp_path / "new" / FIGURES).read_bytes(), type=Report)

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from spark_replication.admin.bench import sides
+from spark_replication.admin.bench.rounds import exactly
 from spark_replication.admin.bench.side import Paced, Rows, Side
 from spark_replication.admin.bench.sides import ended, in_turns, ratios, ready, run
 from spark_replication.errors import ReplicationError, RequestTimedOut
@@ -76,8 +77,8 @@ class Idle(Side):
 
 def test_who_came_first_comes_last_in_the_next_round() -> None:
     two = [Idle("a"), Idle("b")]
-    assert [side.name for _, side in in_turns(two, 3)] == ["a", "b", "b", "a", "a", "b"]
-    assert [place for place, _ in in_turns(two, 2)] == [0, 1, 1, 0]
+    assert [side.name for _, side in in_turns(two, exactly(3))] == ["a", "b", "b", "a", "a", "b"]
+    assert [place for place, _ in in_turns(two, exactly(2))] == [0, 1, 1, 0]
 
 
 def test_a_ratio_is_that_of_one_round() -> None:
