@@ -12,8 +12,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
+from spark_replication.admin.bench import probes
 from spark_replication.admin.bench.load import fill
-from spark_replication.admin.bench.replicate import OPEN_MS, SCHEMA, Lanes, Progress, batch_of
+from spark_replication.admin.bench.replicate import BROKERS, OPEN_MS, SCHEMA, Lanes, Progress, batch_of
 from spark_replication.client.admin import Admin
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.errors import RequestTimedOut
@@ -57,8 +58,35 @@ class Stored(NamedTuple):
     at_s: float
 
 
-def make_topic(cluster: LocalCluster, partitions: int, progress: Progress) -> None:
-    """Create a topic of so many partitions, with a replica of each on every broker, and a record in each."""
+class Filled(NamedTuple):
+    """A cluster with a topic of many partitions, of which each broker has a replica, and a record in each."""
+
+    cluster: LocalCluster
+    partitions: int
+    session_ms: int
+    #: The memory of each process when there was no partition: units of 1,024 bytes.
+    empty_kb: Mapping[str, int]
+
+
+@contextmanager
+def filled(partitions: int, session_ms: int, progress: Progress) -> Iterator[Filled]:
+    """Start such a cluster. For a minute or more after ten thousands of files were removed, ext4 takes long to make new
+    ones: so what is measured after each other uses one cluster."""
+    config = {**PATIENT, "zookeeper.session.ms": session_ms}
+    with LocalCluster.start(brokers=BROKERS, config=config) as cluster:
+        empty_kb = {name: probes.memory_kb(pid) for name, pid in processes(cluster).items()}
+        _make_topic(cluster, partitions, progress)
+        yield Filled(cluster, partitions, session_ms, empty_kb)
+
+
+def processes(cluster: LocalCluster) -> dict[str, int]:
+    """The pid of each broker, and of the controller."""
+    assert cluster.controller_pid is not None, "a healthy cluster has a controller"
+    brokers = {f"broker {broker.id}": broker.pid for broker in cluster.brokers.values()}
+    return {**brokers, "controller": cluster.controller_pid}
+
+
+def _make_topic(cluster: LocalCluster, partitions: int, progress: Progress) -> None:
     began = time.perf_counter()
     with Admin(cluster.zookeeper, security=cluster.security, deadline_ms=CREATE_TIMEOUT_MS) as admin:
         admin.create_topic(TOPIC, SCHEMA, partitions=partitions, replication_factor=len(cluster.brokers))

@@ -5,13 +5,16 @@ run that is ended has what was found until then.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from spark_replication.admin.bench import ack, beside, consume, failover, idle, outage, produce, replicate, takeover
-from spark_replication.admin.bench.kafka.jars import VERSION, connector_jars
+from spark_replication.admin.bench.cluster import Filled, filled
+from spark_replication.admin.bench.kafka.jars import VERSION, connector_jars, kafka_jars
 from spark_replication.admin.bench.replicate import Progress
 from spark_replication.admin.bench.report import Machine, Report, Row, Section, this_machine, write
 from spark_replication.admin.bench.rounds import Rounds
@@ -24,7 +27,7 @@ KIB, MIB = 1 << 10, 1 << 20
 KAFKA = f"Kafka {VERSION}"
 SPARK_PARTITIONS = 12
 SPARK_MASTER = "local[2]"
-BESIDE_S = 8.0
+BESIDE_S = 6.0
 
 
 class Plan(NamedTuple):
@@ -55,7 +58,7 @@ def _case(row_bytes: int, batch_bytes: int, partitions: int = 1, producers: int 
 
 
 FULL = Plan(
-    rounds=Rounds(3, 5, within_s=60.0),
+    rounds=Rounds(3, 5, within_s=45.0),
     producing=(
         _case(KIB, 4 * KIB),
         _case(KIB, 64 * KIB),
@@ -70,12 +73,12 @@ FULL = Plan(
         Rows(row_bytes=KIB, batch_bytes=64 * KIB, partitions=3),
         Rows(row_bytes=100, batch_bytes=MIB, partitions=3),
     ),
-    consumed_mib=1_024,
+    consumed_mib=768,
     pacing=(
         Paced(row_bytes=KIB, rows_per_s=200, partitions=1),
         Paced(row_bytes=KIB, rows_per_s=2_000, partitions=1),
     ),
-    paced_s=15.0,
+    paced_s=12.0,
     meanwhile=("catch-up", "reassignment"),
     outages=(1_000,),
     sizes=(4 * KIB, 64 * KIB, MIB),
@@ -108,14 +111,27 @@ def everything(plan: Plan, folder: Path, progress: Progress, *, kafka: bool) -> 
     """Measure all of the plan, and write the report into the folder. A measurement that fails ends no other."""
     machine = this_machine(Kafka=VERSION) if kafka else this_machine()
     running = Running(machine, plan.rounds, folder, progress)
+    with _kafka_fetched(progress) if kafka else nullcontext():
+        for title, conditions, peer, alone in ALONE:
+            running.measure(title, conditions, peer, alone(plan, progress))
     with both(progress, kafka=kafka) as sides:
         if kafka and len(sides) == 1:
             running.lacks("Kafka: it does not run here, and what was said above tells why")
-        for title, conditions, measured in COMPARED:
-            running.measure(title, conditions, KAFKA if len(sides) > 1 else None, measured(sides, plan, progress))
-    for title, conditions, peer, alone in ALONE:
-        running.measure(title, conditions, peer, alone(plan, progress))
+        for title, conditions, compared in COMPARED:
+            running.measure(title, conditions, KAFKA if len(sides) > 1 else None, compared(sides, plan, progress))
+    # Last, since it leaves so many files to be removed: see `filled`.
+    with running.required("a cluster of many partitions"), filled(plan.many, plan.session_ms, progress) as many:
+        for title, conditions, measured in OF_MANY:
+            running.measure(title, conditions, None, measured(many, plan, progress))
     return running.report
+
+
+@contextmanager
+def _kafka_fetched(progress: Progress) -> Iterator[None]:
+    """Kafka is fetched while the block runs, of which it takes little. Whoever needs it tries again if that fails."""
+    with ThreadPoolExecutor(1) as network:
+        network.submit(kafka_jars, progress)
+        yield
 
 
 class Running:
@@ -131,7 +147,16 @@ class Running:
 
     @property
     def report(self) -> Report:
-        return Report(machine=self._machine, rounds=self._rounds, sections=self._sections, missing=self._missing)
+        sections = sorted(self._sections, key=lambda section: ORDER.index(section.title))
+        return Report(machine=self._machine, rounds=self._rounds, sections=sections, missing=self._missing)
+
+    @contextmanager
+    def required(self, what: str) -> Iterator[None]:
+        """Whatever is measured within needs this."""
+        try:
+            yield
+        except ReplicationError as error:
+            self.lacks(f"{what}: {error}")
 
     def lacks(self, what: str) -> None:
         self._missing.append(what)
@@ -252,9 +277,9 @@ def _replicated(plan: Plan, progress: Progress) -> Iterator[Row]:
         )
 
 
-def _lost(plan: Plan, progress: Progress) -> Iterator[Row]:
+def _lost(many: Filled, _: Plan, progress: Progress) -> Iterator[Row]:
     """A broker, as the cluster itself tells it."""
-    for found in failover.failover(plan.many, plan.session_ms, progress):
+    for found in failover.failover(many, progress):
         of = f"{found.led:,} of {found.partitions:,} partitions, told by {found.told_by}"
         for name, took_ms in (
             ("each has a new leader", found.elected_ms),
@@ -265,14 +290,14 @@ def _lost(plan: Plan, progress: Progress) -> Iterator[Row]:
             yield Row(what=f"{of}: {name}", unit="ms", ours=took_ms)
 
 
-def _taken_over(plan: Plan, progress: Progress) -> Iterator[Row]:
-    for found in takeover.takeover(plan.many, plan.session_ms, progress=progress):
+def _taken_over(many: Filled, _: Plan, progress: Progress) -> Iterator[Row]:
+    for found in takeover.takeover(many, progress):
         what = f"{found.partitions:,} partitions, controller {found.successor}: each broker has been told"
         yield Row(what=what, unit="ms", ours=found.told_ms)
 
 
-def _idled(plan: Plan, progress: Progress) -> Iterator[Row]:
-    for found in idle.idle(plan.many, plan.idle_s, progress=progress):
+def _idled(many: Filled, plan: Plan, progress: Progress) -> Iterator[Row]:
+    for found in idle.idle(many, plan.idle_s, progress):
         what = f"{found.process}, {found.partitions:,} partitions"
         yield Row(what=what, unit="% of a processor", ours=found.cpu_percent)
         yield Row(what=what, unit="MB", ours=found.memory_mb)
@@ -332,7 +357,11 @@ ALONE: Sequence[tuple[str, str, str | None, Callable[[Plan, Progress], Iterator[
         "bare loop",
         _replicated,
     ),
-    ("Failover", "kill -9 of a broker, or its silence until its session ends; milliseconds since then.", None, _lost),
-    ("Takeover", "kill -9 of the controller. A standby waits until its session ends.", None, _taken_over),
-    ("Idle", "Nobody writes.", None, _idled),
 )
+OF_MANY: Sequence[tuple[str, str, Callable[[Filled, Plan, Progress], Iterator[Row]]]] = (
+    ("Idle", "Nobody writes.", _idled),
+    ("Takeover", "kill -9 of the controller. A standby waits until its session ends.", _taken_over),
+    ("Failover", "kill -9 of a broker, or its silence until its session ends; milliseconds since then.", _lost),
+)
+#: In the report. What needs no Kafka is measured first, while that is fetched.
+ORDER = [title for title, *_ in (*COMPARED, *ALONE, *OF_MANY)]

@@ -23,13 +23,12 @@ from deltalake import DeltaTable
 
 from spark_replication.admin.bench.cluster import (
     HEALTHY_TIMEOUT_S,
-    PATIENT,
     TOPIC,
     ControllerLog,
+    Filled,
     FirstSeen,
     Stored,
     eventually,
-    make_topic,
     sequential_write_s,
     session_with,
     stored,
@@ -85,7 +84,7 @@ COLUMNS = Figures.__struct_fields__
 
 
 def failover(
-    partitions: int, session_ms: int, progress: Progress, *, writes: bool = True, pages: int = 0, rounds: int = 1
+    filled: Filled, progress: Progress, *, writes: bool = True, pages: int = 0, rounds: int = 1
 ) -> Iterator[Figures]:
     """Lose the leader of partition 0, first with a death report, then with the session timeout alone. With `pages` each
     is measured in turns, without them and with so many open.
@@ -93,11 +92,10 @@ def failover(
     For the session timeout the broker is stopped, not killed, as if its host were lost: its guardian sees nothing, and
     no connection is reset or refused, which the controller would take for a death, too.
     """
-    config = {**PATIENT, "zookeeper.session.ms": session_ms}
+    cluster = filled.cluster
     ways = [(reported, shown) for reported in (True, False) for shown in sorted({0, pages})]
     kills: dict[tuple[bool, int], list[Figures]] = {way: [] for way in ways}
-    with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
-        make_topic(cluster, partitions, progress)
+    with session_with(cluster) as session:
         for number in range(rounds):
             for reported, shown in ways if number % 2 == 0 else reversed(ways):
                 with viewers(cluster.page, shown):

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 import msgspec
 
 from spark_replication.admin.bench import probes
-from spark_replication.admin.bench.cluster import PATIENT, make_topic
+from spark_replication.admin.bench.cluster import Filled, processes
 from spark_replication.admin.bench.load import cpu_s_of
-from spark_replication.admin.bench.replicate import BROKERS, Progress
-from spark_replication.live.local_cluster import LocalCluster
+from spark_replication.admin.bench.replicate import Progress
 
 SETTLE_S = 3.0  # until the work that follows the first writes is over
 
@@ -33,30 +32,21 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = Figures.__struct_fields__
 
 
-def idle(partitions: int, seconds: float, progress: Progress) -> Iterator[Figures]:
-    with LocalCluster.start(brokers=BROKERS, config=PATIENT) as cluster:
-        processes = _processes(cluster)
-        before = {name: probes.memory_kb(pid) for name, pid in processes.items()}
-        make_topic(cluster, partitions, progress)
-        time.sleep(SETTLE_S)
-        progress(f"idle for {seconds} s")
-        used = {name: cpu_s_of([pid]) for name, pid in processes.items()}
-        began = time.perf_counter()
-        time.sleep(seconds)
-        for name, pid in processes.items():
-            cpu_s, took_s = cpu_s_of([pid]) - used[name], time.perf_counter() - began
-            yield Figures(
-                process=name,
-                partitions=partitions,
-                cpu_percent=round(100 * cpu_s / took_s, 1),
-                memory_mb=round(probes.memory_kb(pid) / 1024),
-                kb_per_partition=round((probes.memory_kb(pid) - before[name]) / partitions, 2),
-                threads=probes.threads(pid),
-                open_files=probes.open_files(pid),
-            )
-
-
-def _processes(cluster: LocalCluster) -> dict[str, int]:
-    assert cluster.controller_pid is not None, "a healthy cluster has a controller"
-    brokers = {f"broker {broker.id}": broker.pid for broker in cluster.brokers.values()}
-    return {**brokers, "controller": cluster.controller_pid}
+def idle(filled: Filled, seconds: float, progress: Progress) -> Iterator[Figures]:
+    time.sleep(SETTLE_S)
+    progress(f"idle for {seconds} s")
+    pids = processes(filled.cluster)
+    used = {name: cpu_s_of([pid]) for name, pid in pids.items()}
+    began = time.perf_counter()
+    time.sleep(seconds)
+    for name, pid in pids.items():
+        cpu_s, took_s = cpu_s_of([pid]) - used[name], time.perf_counter() - began
+        yield Figures(
+            process=name,
+            partitions=filled.partitions,
+            cpu_percent=round(100 * cpu_s / took_s, 1),
+            memory_mb=round(probes.memory_kb(pid) / 1024),
+            kb_per_partition=round((probes.memory_kb(pid) - filled.empty_kb[name]) / filled.partitions, 2),
+            threads=probes.threads(pid),
+            open_files=probes.open_files(pid),
+        )

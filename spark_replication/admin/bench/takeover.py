@@ -24,9 +24,9 @@ import msgspec
 from spark_replication.admin.bench.cluster import (
     PATIENT,
     ControllerLog,
+    Filled,
     FirstSeen,
     eventually,
-    make_topic,
     session_with,
 )
 from spark_replication.admin.bench.replicate import BROKERS, Progress
@@ -54,16 +54,15 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 COLUMNS = Figures.__struct_fields__
 
 
-def takeover(partitions: int, session_ms: int, progress: Progress) -> Iterator[Figures]:
-    config = {**PATIENT, "zookeeper.session.ms": session_ms}
-    with LocalCluster.start(brokers=BROKERS, config=config) as cluster, session_with(cluster) as session:
-        make_topic(cluster, partitions, progress)
+def takeover(filled: Filled, progress: Progress) -> Iterator[Figures]:
+    cluster = filled.cluster
+    with session_with(cluster) as session:
         log = cluster.directory / "controller" / "log"
-        figures = partial(_killed, session, log, partitions=partitions, session_ms=session_ms)
+        figures = partial(_killed, session, log, partitions=filled.partitions, session_ms=filled.session_ms)
         assert cluster.controller_pid is not None, "a healthy cluster has a controller"
         progress("the controller is killed; its guardian starts another")
         yield figures(cluster.controller_pid, successor="restarted")
-        with _other_controller(cluster, config) as (other, other_log):
+        with _other_controller(filled) as (other, other_log):
             progress("another controller takes over when the first resigns, which then stands by")
             resigned = cluster.controller_pid
             assert resigned is not None, "it has just taken over"
@@ -102,8 +101,10 @@ def _wait_told(log: ControllerLog) -> None:
 
 
 @contextmanager
-def _other_controller(cluster: LocalCluster, config: dict[str, int]) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+def _other_controller(filled: Filled) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
     """Another controller of the same cluster, in a directory of its own."""
+    cluster = filled.cluster
+    settings = {**PATIENT, "zookeeper.session.ms": filled.session_ms}
     directory = cluster.directory / "standby"
     directory.mkdir()
     command = (
@@ -113,7 +114,7 @@ def _other_controller(cluster: LocalCluster, config: dict[str, int]) -> Iterator
         f"--directory={directory}",
         f"--mirror={cluster.mirror_path}",
         f"--zookeeper={cluster.zookeeper.removeprefix('zk://').partition('/')[0]}",
-        f"--settings={json.dumps(config)}",
+        f"--settings={json.dumps(settings)}",
     )
     path = directory / "log"
     with path.open("wb") as log:

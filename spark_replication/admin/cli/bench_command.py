@@ -31,6 +31,7 @@ from spark_replication.admin.bench import (
     soak,
     takeover,
 )
+from spark_replication.admin.bench.cluster import filled
 from spark_replication.admin.bench.decide import decide
 from spark_replication.admin.bench.rounds import exactly
 from spark_replication.admin.bench.side import Meanwhile, Paced, Rows
@@ -394,8 +395,9 @@ def failover_command(
 ) -> None:
     """kill -9 of a broker that leads a third of all partitions, beside one conditional write at a time."""
     writes = not no_writes
-    found = _told(failover.failover(partitions, session_ms, _progress, writes=writes, pages=pages, rounds=rounds))
-    _show_figures(failover.COLUMNS, found, output)
+    with filled(partitions, session_ms, _progress) as many:
+        found = _told(failover.failover(many, _progress, writes=writes, pages=pages, rounds=rounds))
+        _show_figures(failover.COLUMNS, found, output)
     if output == "table":
         click.echo(
             "ms since the loss. gone: its registration; elected: each new leader is stored; active: each confirmed; "
@@ -410,8 +412,8 @@ def failover_command(
 @output
 def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
     """kill -9 of the controller, whose process is started again, or for which another stands by."""
-    found = _told(takeover.takeover(partitions, session_ms, progress=_progress))
-    _show_figures(takeover.COLUMNS, found, output)
+    with filled(partitions, session_ms, _progress) as many:
+        _show_figures(takeover.COLUMNS, _told(takeover.takeover(many, _progress)), output)
     if output == "table":
         click.echo("ms since the kill. A standby waits for the session's end, which is part of its figures.")
 
@@ -422,7 +424,8 @@ def takeover_command(partitions: int, session_ms: int, output: Format) -> None:
 @output
 def idle_command(partitions: int, seconds: float, output: Format) -> None:
     """CPU, memory, threads and open files of brokers and controller while nobody writes."""
-    _show_figures(idle.COLUMNS, idle.idle(partitions, seconds, progress=_progress), output)
+    with filled(partitions, Settings().zookeeper_session_ms, _progress) as many:
+        _show_figures(idle.COLUMNS, idle.idle(many, seconds, _progress), output)
 
 
 @bench.command(name="mirror")

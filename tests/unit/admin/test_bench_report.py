@@ -13,7 +13,7 @@ from spark_replication.admin.bench.plots import draw
 from spark_replication.admin.bench.report import FIGURES, TABLE, Machine, Report, Row, Section, table, this_machine
 from spark_replication.admin.bench.rounds import Rounds
 from spark_replication.admin.bench.side import Paced
-from spark_replication.errors import RequestTimedOut
+from spark_replication.errors import RequestTimedOut, StartFailed
 
 MACHINE = Machine(
     date="2026-11-26 01:00 UTC", processor="a processor", processors=2, memory_gb=16.8, kernel="Linux 6", versions={}
@@ -59,21 +59,32 @@ def test_each_comparison_is_drawn(tmp_path: Path) -> None:
     assert drawn[0].read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_measurement_that_fails_keeps_its_first_figures_and_ends_no_other(tmp_path: Path) -> None:
+def test_a_measurement_that_fails_keeps_its_first_figures_and_its_place_and_ends_no_other(tmp_path: Path) -> None:
     def fails() -> Iterator[Row]:
         yield Row(what="one", unit="ms", ours=1.0)
         raise RequestTimedOut("it did not end")
 
     said: list[str] = []
     running = everything.Running(MACHINE, Rounds(3, 5, within_s=60.0), tmp_path / "new", said.append)
-    running.measure("Outage", "kill -9", None, fails())
     running.measure("Idle", "Nobody writes.", None, ALONE.rows)
+    running.measure("Outage", "kill -9", None, fails())
     report = msgspec.json.decode((tmp_path / "new" / FIGURES).read_bytes(), type=Report)
     assert report == running.report
     assert [section.title for section in report.sections] == ["Outage", "Idle"]
     assert report.missing == ["Outage: REQUEST_TIMED_OUT: it did not end"]
     assert (tmp_path / "new" / TABLE).read_text() == table(report)
-    assert said == ["Outage:", "Idle:"]
+    assert said == ["Idle:", "Outage:"]
+
+
+def test_what_measurements_need_and_cannot_have_is_told_and_ends_no_other(tmp_path: Path) -> None:
+    running = everything.Running(MACHINE, Rounds(3, 5, within_s=60.0), tmp_path, lambda _: None)
+
+    def start() -> None:
+        raise StartFailed("no port is free")
+
+    with running.required("a cluster"):
+        start()
+    assert running.report.missing == ["a cluster: START_FAILED: no port is free"]
 
 
 def test_times_and_rates_are_told_beside_kafkas(monkeypatch: pytest.MonkeyPatch) -> None:
