@@ -72,6 +72,7 @@ class FrameReceiver:
         self._filled = 0
         self._largest = 0  # of the frames that came whole
         self.is_drained = False  # whether the last recv left nothing, as far as it could know
+        self.came_bytes = 0  # ever
 
     def receive_first(self, before_recv: Callable[[], None]) -> Frame:
         """The next frame of a handshake, however many recvs it takes. Only before the first `receive`.
@@ -107,6 +108,7 @@ class FrameReceiver:
         if received == 0:
             raise BrokerNotAvailable("the peer closed the connection")
         self.is_drained = received < len(room)
+        self.came_bytes += received
         self._filled += received
 
     def whole(self) -> list[ReceivedFrame]:

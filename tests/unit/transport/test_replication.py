@@ -425,6 +425,56 @@ def test_a_connection_with_nothing_to_say_is_kept(impatient: Brokers) -> None:
     assert _connections_of(leader) == before
 
 
+def test_a_follower_whose_loop_was_elsewhere_does_not_take_its_leader_for_silent(impatient: Brokers) -> None:
+    leader, follower = impatient.start(1), impatient.start(2)
+    for broker in (leader, follower):
+        broker.command(ORDERS, 1, (1, 2))
+    all_answered(leader, ORDERS, 1)
+    before = _connections_of(leader)
+    for _ in range(3):
+        follower.sockets.post(lambda: time.sleep(2 * SILENCE_S))
+        assert follower.sockets.call(lambda: None, TIMEOUT_S)
+        all_answered(leader, ORDERS, 1)
+    assert _connections_of(leader) == before
+
+
+def test_a_follower_whose_disks_are_somewhat_slow_lets_others_have_their_turn_and_keeps_its_connection(
+    impatient: Brokers,
+) -> None:
+    """No write is so slow that the next one waits aside, but there are many."""
+    leader, follower = impatient.start(1), impatient.start(2)
+    names = [TopicPartition("orders", number) for number in range(20)]
+    for name in names:
+        leader.command(name, 1, (1, 2))
+        follower.command(name, 1, (1, 2))
+        all_answered(leader, name, 1)
+    before = _connections_of(leader)
+    written: list[TopicPartition] = []
+    sent, second = threading.Event(), threading.Event()
+
+    def slowly(name: TopicPartition, append: Callable[[LogSlice], object], records: LogSlice) -> object:
+        if written:
+            second.set()
+            time.sleep(0.8 * SLOW_MS / 1000)
+        else:
+            assert sent.wait(TIMEOUT_S)
+        written.append(name)
+        return append(records)
+
+    for name in names:
+        log = follower.replica(name).log
+        log.append_slice = partial(slowly, name, log.append_slice)  # type: ignore[method-assign, assignment]
+    answers = [leader.produce(name, 1) for name in names]
+    assert leader.sockets.call(lambda: None, TIMEOUT_S)
+    sent.set()
+    assert second.wait(TIMEOUT_S)
+    meanwhile: list[int] = []
+    assert follower.sockets.call(lambda: meanwhile.append(len(written)), TIMEOUT_S)
+    eventually(lambda: all(len(found) == 1 for found in answers), "all are acknowledged")
+    assert meanwhile[0] < len(names)
+    assert _connections_of(leader) == before
+
+
 @pytest.mark.parametrize("after_another", [False, True])
 def test_a_leader_that_never_says_that_it_lives_is_waited_for(impatient: Brokers, *, after_another: bool) -> None:
     """One of an earlier release, where nothing is written. after_another: it takes the place of one that does."""
