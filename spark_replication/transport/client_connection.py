@@ -15,6 +15,7 @@ from spark_replication.transport.caller import Caller
 from spark_replication.transport.frames import Channel, FrameReceiver, ReceivedFrame, encoded
 from spark_replication.transport.rights import Rights
 from spark_replication.transport.socket_loop import Connected, SocketLoop
+from spark_replication.transport.taking import Taking, moment_ms
 
 
 class Admitted(NamedTuple):
@@ -35,6 +36,7 @@ class ClientConnection(Connected):
         super().__init__(client.channel)
         self._loop = loop
         self._client = client
+        self._taking = Taking(self.take)
         self.share = client.rights.quotas.of(client.caller)
         self._waits_until_ms = 0.0
 
@@ -54,12 +56,14 @@ class ClientConnection(Connected):
 
     def came(self) -> None:
         self._client.rights.require_known(self._client.caller)
-        self._took(self._client.receiver.receive())
+        if not self._taking:
+            self._took(self._client.receiver.receive())
 
     def _took(self, frames: list[ReceivedFrame]) -> None:
         if frames:
             self.share.take("request_rate", len(frames))
-            self.take(frames)
+            self._taking.add(frames)
+            self._taking.go_on(moment_ms())
 
     def waits_until_ms(self, now_ms: float, rate: Rate) -> float:
         """When the client may go on that has taken more than it may, of this rate or of requests: until then nothing is
@@ -71,8 +75,17 @@ class ClientConnection(Connected):
                 self.outbox.put(encoded(ThrottledFrame(ms=wait.ms, quota=wait.quota)))
         return self._waits_until_ms
 
+    def turn(self, now_ms: float) -> float:
+        self._taking.go_on(moment_ms())
+        due_ms = self.do_due(now_ms)
+        return now_ms if self._taking else due_ms
+
     @abstractmethod
-    def take(self, frames: list[ReceivedFrame]) -> None:
+    def do_due(self, now_ms: float) -> float:
+        """As `turn`."""
+
+    @abstractmethod
+    def take(self, received: ReceivedFrame) -> None:
         """Take what the client has sent."""
 
     @abstractmethod
@@ -90,5 +103,6 @@ class ClientConnection(Connected):
             self.outbox.put(encoded(ErrorFrame(error=error.code, message=error.message)))
             with contextlib.suppress(OSError, ReplicationError):
                 self.outbox.flush()
+        self._taking.drop()
         self._client.receiver.free()
         self._client.close()

@@ -89,15 +89,15 @@ class ProducerConnection(ClientConnection):
             wake=lambda: lane.loop.post(self.wake),
         )
 
-    def take(self, frames: list[ReceivedFrame]) -> None:
-        self.share.take("producer_byte_rate", sum(len(payload) for _, payload in frames))
-        for frame, payload in frames:
-            if isinstance(frame, PutFrame):
-                self._end.put(frame, payload)
-            elif isinstance(frame, StreamFrame):
-                self._open(frame, payload)
-            else:
-                raise InvalidRequest(f"a producer sends streams and batches, not {type(frame).__name__}")
+    def take(self, received: ReceivedFrame) -> None:
+        frame, payload = received
+        self.share.take("producer_byte_rate", len(payload))
+        if isinstance(frame, PutFrame):
+            self._end.put(frame, payload)
+        elif isinstance(frame, StreamFrame):
+            self._open(frame, payload)
+        else:
+            raise InvalidRequest(f"a producer sends streams and batches, not {type(frame).__name__}")
 
     def _open(self, frame: StreamFrame, payload: memoryview) -> None:
         self._schema_bytes += len(payload)
@@ -105,7 +105,7 @@ class ProducerConnection(ClientConnection):
             raise InvalidRequest(f"the schemas of a connection take over {SCHEMA_BYTES_MAX} bytes: connect again")
         self._end.opened(frame.stream, frame.topic, frame.topic_id, _schema(payload))
 
-    def turn(self, now_ms: float) -> float:
+    def do_due(self, now_ms: float) -> float:
         self._end.expire()
         self._say_known(now_ms)
         waits_until_ms = self.waits_until_ms(now_ms, "producer_byte_rate")

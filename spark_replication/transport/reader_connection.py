@@ -97,13 +97,12 @@ class ReaderConnection(ClientConnection):
         self._is_over = False
         self._end = ReadEnd(self._find, self._found, clock_ms=loop_ms, wake=lambda: reads.loop.post(self.wake))
 
-    def take(self, frames: list[ReceivedFrame]) -> None:
-        for frame, _ in frames:
-            if not isinstance(frame, ReadFrame):
-                raise InvalidRequest(f"a reader sends questions, not {type(frame).__name__}")
-            self._end.asked(frame)
+    def take(self, received: ReceivedFrame) -> None:
+        if not isinstance(received.frame, ReadFrame):
+            raise InvalidRequest(f"a reader sends questions, not {type(received.frame).__name__}")
+        self._end.asked(received.frame)
 
-    def turn(self, now_ms: float) -> float:
+    def do_due(self, now_ms: float) -> float:
         """Looks at one question, so that other connections have their turns between two answers."""
         self._flush()
         if self.outbox:

@@ -12,7 +12,6 @@ import logging
 import math
 import socket
 import threading
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 
@@ -43,10 +42,10 @@ from spark_replication.transport.meter import Traffic
 from spark_replication.transport.replication_server import HELLO_TIMEOUT_S
 from spark_replication.transport.security import Security
 from spark_replication.transport.socket_loop import Connected, SocketLoop, loop_ms
+from spark_replication.transport.taking import Taking, moment_ms
 
 CONNECT_TIMEOUT_S = 2.0
 RECEIVED_BYTES_MAX = 8 << 20  # before more is asked for
-TAKES_MS = 100  # at a time: the loop has others, and their peers wait for signs of life
 CLOSE_TIMEOUT_S = 3.0
 
 log = logging.getLogger(__name__)
@@ -244,8 +243,7 @@ class LeaderConnection(Connected):
         self._end = end
         self._channel = channel
         self._receiver = receiver
-        #: Received, and not taken yet. Views of what the receiver holds: before they are taken, nothing is received.
-        self._left: deque[ReceivedFrame] = deque()
+        self._taking = Taking(self._received)
 
     def begin(self) -> None:
         self._client.loop.add(self)
@@ -253,30 +251,21 @@ class LeaderConnection(Connected):
 
     def came(self) -> None:
         """Takes everything that has come before it fetches again: what is fetched together is answered together."""
-        until_ms = loop_ms() + TAKES_MS
-        taken = self._take_until(until_ms)
-        while not self._left and taken < RECEIVED_BYTES_MAX:
+        until_ms = moment_ms()
+        taken = self._taking.go_on(until_ms)
+        while not self._taking and taken < RECEIVED_BYTES_MAX:
             came_before = self._receiver.came_bytes
-            self._left.extend(self._receiver.receive())
+            self._taking.add(self._receiver.receive())
             if self._receiver.came_bytes > came_before:
                 self._end.heard(loop_ms())
-            taken += self._take_until(until_ms)
+            taken += self._taking.go_on(until_ms)
             if self._receiver.is_drained:
                 return
 
-    def _take_until(self, until_ms: float) -> int:
-        """Returns how many bytes it took."""
-        taken = 0
-        while self._left and loop_ms() < until_ms:
-            received = self._left.popleft()
-            self._received(received)
-            taken += len(received.payload)
-        return taken
-
     def turn(self, now_ms: float) -> float:
-        if self._left or self._end.is_silent(now_ms):  # the loop itself may have been elsewhere for as long
+        if self._taking or self._end.is_silent(now_ms):  # the loop itself may have been elsewhere for as long
             self.came()
-        if not self._left and self._end.is_silent(now_ms):
+        if not self._taking and self._end.is_silent(now_ms):
             silence_s = self._end.silence_ms / 1000
             raise BrokerNotAvailable(f"nothing has come for {silence_s:.1f} s from a leader that says that it lives")
         self.outbox.flush()
@@ -284,7 +273,7 @@ class LeaderConnection(Connected):
         while not self.outbox and (due := self._end.take_due(now_ms)):
             ask(self._end, due, self._client.find, self._wake)
             self._send_fetches()
-        if self._left:
+        if self._taking:
             return now_ms
         wait_ms = None if self.outbox else self._end.wait_ms(now_ms)
         return math.inf if wait_ms is None else now_ms + wait_ms
@@ -299,7 +288,7 @@ class LeaderConnection(Connected):
         self._client.loop.touch(self)
 
     def ended(self, error: OSError | ReplicationError) -> None:
-        self._left.clear()
+        self._taking.drop()
         self._receiver.free()
         self._channel.close()
         self._link.ended(error)
