@@ -4,6 +4,7 @@ Rules:
 - A connection belongs to the loop from the end of its handshake on: no other thread reads from it, or writes to it.
 - Nothing that is called here waits for a peer. Handshakes, look-ups and all else that may wait are done by other
   threads, which post their results.
+- What has come over a connection is taken for a moment at a time (transport.taking): others have their turns.
 - An error of a connection ends that connection, and nothing else.
 """
 
