@@ -58,7 +58,7 @@ def _case(row_bytes: int, batch_bytes: int, partitions: int = 1, producers: int 
 
 
 FULL = Plan(
-    rounds=Rounds(3, 5, within_s=45.0),
+    rounds=Rounds(3, 5, within_s=30.0),
     producing=(
         _case(KIB, 4 * KIB),
         _case(KIB, 64 * KIB),
@@ -83,7 +83,7 @@ FULL = Plan(
     outages=(1_000,),
     sizes=(4 * KIB, 64 * KIB, MIB),
     partitions=(1, 16, 512),
-    spark_rows=2_000_000,
+    spark_rows=1_500_000,
     session_ms=Settings().zookeeper_session_ms,
     idle_s=10.0,
     many=10_000,
