@@ -70,8 +70,8 @@ class Filled(NamedTuple):
 
 @contextmanager
 def filled(partitions: int, session_ms: int, progress: Progress) -> Iterator[Filled]:
-    """Start such a cluster. For a minute or more after ten thousands of files were removed, ext4 takes long to make new
-    ones: so what is measured after each other uses one cluster."""
+    """Start such a cluster. For a minute or more after tens of thousands of files were removed, ext4 takes long to make
+    new ones: so what is measured after each other uses one cluster."""
     config = {**PATIENT, "zookeeper.session.ms": session_ms}
     with LocalCluster.start(brokers=BROKERS, config=config) as cluster:
         empty_kb = {name: probes.memory_kb(pid) for name, pid in processes(cluster).items()}
