@@ -5,9 +5,10 @@ Brokers store batch n of a producer epoch only after n-1. They answer a batch th
 - Small sends of one kind are joined to one batch until it is full, closed, or has a number.
 - A batch gets its number when it is first sent, and keeps it: sent again, to any broker, it is stored once. While it
   has a number it consists of the same sends, even those that nobody waits for: its place stands for all of them.
-- If a batch was surely not written, no batch with a later number of this epoch was or will be written: brokers refuse
-  what follows a refused batch, and store n only after n-1. The batch may be taken out. The rest is numbered anew from 0
-  in the next epoch, which also fences copies that still lie in a broker's buffers.
+- If a batch was surely not written, no batch with a later number of this epoch was or will be written, since brokers
+  store n only after n-1. The batch may be taken out. The rest is numbered anew from 0 in the next epoch, which also
+  fences copies that still lie in a broker's buffers.
+- Only a log without n-1 answers n with OUT_OF_ORDER: so n is not in it either.
 - A batch that may be written keeps its number, so that there is no gap either way. Once its time is over, it stays as a
   ghost, which is sent on behalf of the batches behind it. When these are gone, too, the next epoch begins.
 - One bad send fails no neighbour: a batch that was refused for its content, and surely not written, is sent again in

@@ -32,7 +32,7 @@ import msgspec
 from spark_replication.config import Compression
 from spark_replication.core.replica.producers import Place
 from spark_replication.engine.partition import FindPartition, Partition
-from spark_replication.engine.puts import Puts, unconfirmed
+from spark_replication.engine.puts import unconfirmed
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.engine.slow_disks import SlowDisks
 from spark_replication.errors import InvalidRequest, NotLeader, ReplicationError
@@ -49,7 +49,6 @@ class PutStream(msgspec.Struct, frozen=True, eq=False):
     topic_id: str
     #: Of the batches, as whoever prepares them understands it.
     schema: Any
-    puts: Puts
 
 
 class Aside(Protocol):
@@ -149,7 +148,7 @@ class PutEnd:
     def opened(self, number: int, topic: str, topic_id: str, schema: Any) -> None:
         if number in self._streams or len(self._streams) >= STREAMS_MAX:
             raise InvalidRequest(f"stream {number} is open, or {STREAMS_MAX} others are: connect again")
-        self._streams[number] = PutStream(topic, topic_id, schema, Puts())
+        self._streams[number] = PutStream(topic, topic_id, schema)
 
     # Batches
 
@@ -182,7 +181,6 @@ class PutEnd:
                 )
             compression = partition.compression
             if self._may_take_long(put, compression):
-                put.stream.puts.check(put.asked)
                 self._keep(put)
                 self._aside.do(partial(self._append_aside, put, partition), partial(self._appended_aside, put))
                 return
@@ -199,9 +197,14 @@ class PutEnd:
 
     def _append(self, put: Put, batch: PreparedBatch, replica: ReplicaLoop) -> None:
         began_ms = self._clock_ms()
-        wrote = put.stream.puts.put(put.asked, partial(self.produce, put, batch, replica), put.answer.fill)
-        self._took(put, self._clock_ms() - began_ms, wrote=wrote)
-        self._done(put)
+        try:
+            self.produce(put, batch, replica)
+        except ReplicationError as error:
+            self._took(put, self._clock_ms() - began_ms, wrote=False)
+            self._refuse(put, error)
+        else:
+            self._took(put, self._clock_ms() - began_ms, wrote=True)
+            self._done(put)
 
     def produce(self, put: Put, batch: PreparedBatch, replica: ReplicaLoop) -> None:
         """Whoever has the partition calls this."""
@@ -230,7 +233,7 @@ class PutEnd:
         self._slow.took(put.name, took_ms, self._clock_ms(), wrote=wrote)
 
     def _refuse(self, put: Put, error: ReplicationError) -> None:
-        put.stream.puts.refuse(put.asked, error, put.answer.fill)
+        put.answer.fill(error)
         self._done(put)
 
     def _done(self, put: Put) -> None:

@@ -1,42 +1,19 @@
-"""The batches that a producer sends over one stream: each is appended or refused, in the order in which they came.
+"""What frames and Flight have in common of the batches that a producer sends.
 
-A batch that was refused takes with it the later ones of its lane (core.replica.refused_lanes).
+No stream remembers what it has refused: a partition's log alone says which batch is next (core.replica.producers). A
+batch that was refused here may be stored since, by another leader whose log this one has by now. A stream that went by
+its own memory then answered OUT_OF_ORDER to the batch behind it, of which the producer concludes that the log does not
+have it, and sends it under another number: it was stored twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from spark_replication.core.replica.refused_lanes import RefusedLanes
-from spark_replication.engine.waiters import Acknowledge
-from spark_replication.errors import ReplicationError, RequestTimedOut
+from spark_replication.errors import RequestTimedOut
 from spark_replication.messages.records import BatchMetadata
 
 _NO_PRODUCER = -1
-
-
-class Puts:
-    def __init__(self) -> None:
-        self._refused = RefusedLanes()
-
-    def put(self, asked: BatchMetadata, append: Callable[[], None], acknowledge: Acknowledge) -> bool:
-        """Returns whether the batch was appended. acknowledge: called with the error if it is refused."""
-        try:
-            self.check(asked)
-            append()
-        except ReplicationError as error:
-            self.refuse(asked, error, acknowledge)
-            return False
-        return True
-
-    def check(self, asked: BatchMetadata) -> None:
-        """Raises OutOfOrderSequence if an earlier batch of the lane was refused, and has not come again."""
-        self._refused.check(asked)
-
-    def refuse(self, asked: BatchMetadata, error: ReplicationError, acknowledge: Acknowledge) -> None:
-        self._refused.refused(asked)
-        acknowledge(error)
 
 
 def unconfirmed(timeout_ms: float) -> RequestTimedOut:

@@ -6,10 +6,9 @@ Its answers carry the numbers of their batches and go as they come, all that are
 partition waits for another's followers.
 
 The handler's thread reads batches and appends them: when they were handed to the broker's loop, one partition's stream
-took 15 to 20 % more CPU. Another thread writes the answers. After a refused batch the stream goes on, without the
-batches that the producer sent after it to the same partition (core.replica.refused_lanes). On a busy broker answers
-wait a little for each other while more are owed: one message for each would cost broker and client as much as the
-batch.
+took 15 to 20 % more CPU. Another thread writes the answers. After a refused batch the stream goes on. On a busy broker
+answers wait a little for each other while more are owed: one message for each would cost broker and client as much as
+the batch.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from pyarrow import flight
 from spark_replication.config import Settings
 from spark_replication.core.replica.producers import Place
 from spark_replication.engine.partition import Partition
-from spark_replication.engine.puts import Puts, numbers_of, unconfirmed
+from spark_replication.engine.puts import numbers_of, unconfirmed
 from spark_replication.errors import InvalidRequest, ReplicationError
 from spark_replication.messages import records
 from spark_replication.messages.envelope import from_json, to_json
@@ -216,7 +215,6 @@ class PutStream:
         self._room = room
         self._traffic = traffic
         self._pace = pace
-        self._puts = Puts()
         self._answers = answers(
             unanswered_max=settings.stream_unanswered_max,
             timeout_ms=settings.request_timeout_ms,
@@ -254,10 +252,9 @@ class PutStream:
             if batch is None:
                 raise InvalidRequest("metadata came without a batch")
             asked = _DEFAULT if metadata is None else from_json(metadata.to_pybytes(), BatchMetadata)
+            self._append(batch, asked, answer)
         except ReplicationError as error:
             answer.fill(error)
-            return
-        self._puts.put(asked, lambda: self._append(batch, asked, answer), answer.fill)
 
     def _append(self, batch: pa.RecordBatch, asked: BatchMetadata, answer: PendingAnswer) -> None:
         partition = self._find(asked.partition)

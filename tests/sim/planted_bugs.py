@@ -345,12 +345,11 @@ PLANTED_BUGS = (
         seed=382,
     ),
     bug(
-        "take any sequence of an unknown producer, and read on after a refusal",
+        "take any sequence of an unknown producer",
         "core/replica/producers.py",
         "            if sequence == 0:\n",
         "            if sequence == 0 or (known is None and self._forgotten):\n",
         ONCE,
-        also=("core/replica/refused_lanes.py", "        if batch.sequence > refused:\n", "        if False:\n"),
     ),
     bug(
         "forget with a log's head who wrote there",

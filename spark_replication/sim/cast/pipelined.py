@@ -1,7 +1,7 @@
 """Pipelining producers: the production window, and the production end in the broker, over simulated connections.
 
 As in client.sender, all that the window gives goes out at once. A refusal ends the lane. The next lane sends again what
-is left, over the same connection if that still goes to the leader.
+is left, over the connection to its leader that an earlier lane has left there, if that is still open.
 """
 
 from __future__ import annotations
@@ -53,6 +53,7 @@ ASIDE_MS = (0, 15)
 ANSWERED_MS = 500  # so long a broker waits for followers before it answers that it does not know
 KEPT_BYTES_MAX = 1 << 20
 LEFT_MS = (1, 60)
+IDLE_MS = 600  # so long a connection outlives its last lane
 TOO_LARGE = b"too large"
 FIRST_ID = 1_000  # the ids of other producers are lower
 
@@ -139,6 +140,8 @@ class Connection:
         self.leader = leader
         #: Whether nothing was lost on it.
         self.open = True
+        #: When its last lane was given up.
+        self.left_ms = 0
         #: By number.
         self.sent: list[Sent] = []
         self._client = client
@@ -147,6 +150,10 @@ class Connection:
         self._back = Stream(client.world, network, leader.name, client.name, client)
         self._end = BrokerEnd(self, client)
         self._streams: dict[tuple[str, str], int] = {}  # by topic and topic id
+
+    @property
+    def is_broken(self) -> bool:
+        return not (self.open and self.leader.alive)
 
     def send(self, lane: Lane, target: TopicPartition, content: bytes, metadata: BatchMetadata) -> None:
         assert metadata.sequence is not None
@@ -212,7 +219,7 @@ class Pipeline(Client):
         self._id = producer
         self._window = window
         self._lane: Lane | None = None
-        self._connection: Connection | None = None
+        self._connections: dict[BrokerProcess, Connection] = {}
         self._not_before_ms = 0
         self._progress_ms = 0
 
@@ -250,19 +257,24 @@ class Pipeline(Client):
         connection = self._lane.connection
         self.reload(self._target.topic)
         self._progress_ms = self.world.now_ms
-        leader = connection.leader
-        if not connection.open or not leader.alive or self.leader_of(self._target) is not leader:
-            self._leave()
+        if connection.is_broken or self.leader_of(self._target) is not connection.leader:
             self._give_up()
 
-    def _leave(self) -> None:
-        if self._connection is not None:
-            self._connection.leave()
-            self._connection = None
-
     def _give_up(self) -> None:
-        self._lane = None
+        if self._lane is not None:
+            self._lane.connection.left_ms = self.world.now_ms
+            self._lane = None
         self._window.interrupted()
+
+    def _connection_to(self, leader: BrokerProcess) -> Connection:
+        """The present connection, or a new one. No lane is on any: those that are of no use have ended."""
+        for connection in list(self._connections.values()):
+            if connection.is_broken or self.world.now_ms >= connection.left_ms + IDLE_MS:
+                del self._connections[connection.leader]
+                connection.leave()
+        if leader not in self._connections:
+            self._connections[leader] = Connection(self, leader)
+        return self._connections[leader]
 
     def _pump(self) -> None:
         """Send all that may go."""
@@ -272,10 +284,8 @@ class Pipeline(Client):
             if leader is None:
                 self.reload(self._target.topic)
                 return
-            if self._connection is None or not self._connection.open or self._connection.leader is not leader:
-                self._leave()
-                self._connection = Connection(self, leader)
-            self._lane = Lane(self._connection, self.routing.route(*self._target).topic_id, self._window.epoch)
+            topic_id = self.routing.route(*self._target).topic_id
+            self._lane = Lane(self._connection_to(leader), topic_id, self._window.epoch)
             self._progress_ms = self.world.now_ms
         lane = self._lane
         while lane is not None and lane.connection.open and self._window.next_unsent is not None:

@@ -98,8 +98,10 @@ def numbered(sequence: int, batch: pa.RecordBatch, *, producer: int = 7) -> Chun
     return Chunk(batch, pa.py_buffer(to_json(metadata)))
 
 
-@pytest.mark.parametrize("has_head", [True, False])
-def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_path: Path, *, has_head: bool) -> None:
+@pytest.mark.parametrize(("has_head", "why"), [(True, "OUT_OF_ORDER_SEQUENCE_NUMBER"), (False, "UNKNOWN_PRODUCER_ID")])
+def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(
+    tmp_path: Path, *, has_head: bool, why: str
+) -> None:
     """A producer sends it all again, renumbered or not: each batch is there once."""
     brokers = Brokers(tmp_path)
     broker = brokers.start(1)
@@ -134,7 +136,7 @@ def test_what_comes_after_a_refused_batch_is_not_stored_before_that_one_is(tmp_p
     stream.run(Chunks(sent), written)
     assert [answer.get("error") or answer["base_offset"] - start for answer in written] == [
         "MESSAGE_TOO_LARGE",
-        *["OUT_OF_ORDER_SEQUENCE_NUMBER"] * 2,
+        *[why] * 2,
         *[0, 1, 2, 3],
     ]
     assert not any(answer.get("maybe_written") for answer in written)
