@@ -15,6 +15,7 @@ import errno
 import socket
 import ssl
 import time
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from types import TracebackType
@@ -23,7 +24,9 @@ from typing import Any
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 
 ENCRYPTED_BYTES_MAX = 512 << 10  # encrypted before it is sent: the memory of a sender
-RECEIVE_BYTES = 512 << 10
+RECEIVE_BYTES = 256 << 10  # of a call of the kernel
+RECEIVE_BYTES_MIN = 1 << 10
+STEP_BYTES = 128 << 10  # through OpenSSL's memory at a time: what it copies is still in the processor's cache
 RECORD_BYTES = 16 << 10  # of data, before they are encrypted
 RECORD_BYTES_MAX = RECORD_BYTES + 2048 + 5  # RFC 5246, 6.2.3; TLS 1.3 has less
 HANDSHAKE_RECORD = 0x16
@@ -42,8 +45,10 @@ class TlsChannel:
             self._incoming, self._outgoing, server_side=server_name is None, server_hostname=server_name
         )
         self._received = memoryview(bytearray(RECORD_BYTES_MAX))
-        self._owed = memoryview(b"")  # encrypted, and not sent yet
+        self._owed: deque[memoryview] = deque()  # encrypted, and not sent yet
         self._more = True  # memory may hold more: the last recv_into had too little room, or the handshake read on
+        self._is_over = False  # the peer sends nothing any more
+        self._waits = True  # the socket, for what has not come
 
     @classmethod
     def connected(cls, connection: socket.socket, context: ssl.SSLContext, host: str, timeout_s: float) -> TlsChannel:
@@ -116,25 +121,45 @@ class TlsChannel:
 
     def recv_into(self, room: memoryview) -> int:
         """As a socket's: 0 at the end. Raises ssl.SSLWantReadError if less than a record has come."""
-        received = 0
-        if not self._more:
-            # Memory may hold a record whose end had not come. So less is received: that record must fit as well.
-            received = self._connection.recv_into(self._received[: max(len(room) - RECORD_BYTES_MAX, 1 << 10)])
-            if received == 0:
-                return 0
+        filled = self._decrypted_into(room) if self._more else self._received_into(room)
+        if not (filled or self._more or self._is_over):
+            raise ssl.SSLWantReadError
+        return filled
+
+    def _received_into(self, room: memoryview) -> int:
+        """Receives all that has come and that there is room for; once, if the socket waits."""
+        filled = 0
+        # Memory may hold a record whose end had not come. So less is received: that record must fit as well.
+        free = max(len(room) - RECORD_BYTES_MAX, RECEIVE_BYTES_MIN)
+        while free >= RECEIVE_BYTES_MIN:
+            try:
+                received = self._connection.recv_into(self._received[:free])
+            except BlockingIOError:
+                if not filled:
+                    raise
+                break
+            self._is_over = received == 0
+            for start in range(0, received, STEP_BYTES):
+                self._incoming.write(self._received[start : min(start + STEP_BYTES, received)])
+                filled += self._decrypted_into(room[filled:])
+            if self._waits or received < len(self._received):
+                break
+            free = len(room) - filled - RECORD_BYTES_MAX
+        return filled
+
+    def _decrypted_into(self, room: memoryview) -> int:
+        """Takes what memory holds of whole records, as far as there is room."""
         filled = 0
         read = self._tls.read
         try:
-            self._incoming.write(self._received[:received])
             while filled < len(room):
                 count: int = read(len(room) - filled, room[filled:])  # type: ignore[assignment]
-                if count == 0:
-                    return filled  # the peer ends TLS; the end of the socket follows
+                if count == 0:  # the peer ends TLS; the end of the socket follows
+                    self._is_over = True
+                    break
                 filled += count
         except ssl.SSLWantReadError:
             self._more = False
-            if not filled:
-                raise
             return filled
         except ssl.SSLError as error:
             raise _failed("the peer", error) from error
@@ -144,17 +169,20 @@ class TlsChannel:
     def sendmsg(self, buffers: Sequence[Buffer], _ancillary: tuple[()] = (), _flags: int = 0) -> int:
         """As a socket's: how many bytes were taken, at least one. Raises BlockingIOError if none could be."""
         self.flush()
-        write = self._tls.write
+        write, encrypted = self._tls.write, self._outgoing
         taken = 0
         try:
             for plain in _with_small_joined(buffers, ENCRYPTED_BYTES_MAX):
                 start = 0
                 while start < len(plain):
                     start += write(plain[start:])  # a record
+                    if encrypted.pending >= STEP_BYTES:
+                        self._owed.append(memoryview(encrypted.read()))
                 taken += start
         except ssl.SSLError as error:
             raise _failed("the peer", error) from error
-        self._owed = memoryview(self._outgoing.read())
+        if encrypted.pending:
+            self._owed.append(memoryview(encrypted.read()))
         with suppress(BlockingIOError):
             self.flush()
         return taken
@@ -166,27 +194,34 @@ class TlsChannel:
     def flush(self) -> None:
         """Sends what is owed. Raises BlockingIOError if the socket does not take all of it."""
         while self._owed:
-            self._owed = self._owed[self._connection.send(self._owed) :]
+            sent = self._connection.sendmsg(self._owed)
+            while self._owed and sent >= len(self._owed[0]):
+                sent -= len(self._owed.popleft())
+            if sent:
+                self._owed[0] = self._owed[0][sent:]
 
     def fileno(self) -> int:
         return self._connection.fileno()
 
     def setblocking(self, waits: bool) -> None:  # noqa: FBT001 (as of a socket)
+        self._waits = waits
         self._connection.setblocking(waits)
 
     def settimeout(self, timeout_s: float | None) -> None:
+        self._waits = timeout_s != 0
         self._connection.settimeout(timeout_s)
 
     def shutdown(self, how: int) -> None:
         self._connection.shutdown(how)
 
     def close(self) -> None:
-        """Gives its memory back, too, whoever still refers to this: 90 KiB, which Python's collector could leave for an
-        hour (process.collecting)."""
+        """Gives its memory back, too, whoever still refers to this: Python's collector could leave it for an hour
+        (process.collecting)."""
         self._connection.close()
         self._open = None
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._received = self._owed = memoryview(b"")
+        self._received = memoryview(b"")
+        self._owed.clear()
 
     def __enter__(self) -> TlsChannel:
         return self

@@ -8,7 +8,7 @@ import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -28,7 +28,7 @@ from spark_replication.transport.frames import (
     send,
 )
 from spark_replication.transport.security import Security, read_security
-from spark_replication.transport.tls_channel import TlsChannel
+from spark_replication.transport.tls_channel import RECORD_BYTES, RECORD_BYTES_MAX, TlsChannel
 from tests.unit.transport.certificates import Authority, Files, tls_settings
 
 HOST = "127.0.0.1"
@@ -143,6 +143,20 @@ def test_after_a_receive_nothing_is_left_that_no_poll_tells_of(pair: tuple[TlsCh
     writer.join()
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_all_that_has_come_is_received_unless_the_next_call_of_the_kernel_could_wait(
+    pair: tuple[TlsChannel, TlsChannel], *, waits: bool
+) -> None:
+    client, server = pair
+    send(client, [bytes(100_000)])
+    room = memoryview(bytearray(200_000))
+    with pytest.raises(ssl.SSLWantReadError):  # nothing came with the handshake
+        server.recv_into(room)
+    server._received = server._received[:RECORD_BYTES_MAX]
+    server.setblocking(waits)
+    assert server.recv_into(room) == (RECORD_BYTES if waits else 100_000)
+
+
 class Corked:
     """A client's socket that sends the first of its flights, and keeps all that follows until it is told."""
 
@@ -158,7 +172,8 @@ class Corked:
         else:
             self._kept.append(data)
 
-    def send(self, data: bytes) -> int:
+    def sendmsg(self, buffers: Iterable[bytes]) -> int:
+        data = b"".join(buffers)
         self.sendall(data)
         return len(data)
 
