@@ -107,7 +107,6 @@ PLANTED_BUGS = (
         "if epoch < self.clean_since.get(broker, 0))",
         "if epoch < 0)",
         *LOSS,
-        seed=26,
     ),
     bug(
         "let a void leader lead again",

@@ -69,7 +69,7 @@ def test_nothing_is_found_with_any_mix_of_faults(profile: str, seeds: range) -> 
         (2718287304, DEFAULT),  # one whose disk was well again, but had been so before the last leader was lost
         (4067632359, DEFAULT),  # an empty log that every command put aside, so that its replica was never in sync
         (1610172607, DEFAULT),  # a process of the simulator that went on early, and took a fetch before its hello
-        (276, DEFAULT),  # a batch refused over one connection, stored over another, renumbered over the first
+        (211, DEFAULT),  # a batch refused over one connection, stored over another, renumbered over the first
         (1135367723, DEFAULT),  # a broker whose disk ended its process as it stopped
     ],
 )

@@ -53,7 +53,8 @@ ASIDE_MS = (0, 15)
 ANSWERED_MS = 500  # so long a broker waits for followers before it answers that it does not know
 KEPT_BYTES_MAX = 1 << 20
 LEFT_MS = (1, 60)
-IDLE_MS = 600  # so long a connection outlives its last lane
+IDLE_MS = 600  # so long a connection outlives its last lane, where they are kept
+KEEPS_EACH = 4  # one world in so many keeps them, by its seed: the others tell the stories that they always told
 TOO_LARGE = b"too large"
 FIRST_ID = 1_000  # the ids of other producers are lower
 
@@ -151,10 +152,6 @@ class Connection:
         self._end = BrokerEnd(self, client)
         self._streams: dict[tuple[str, str], int] = {}  # by topic and topic id
 
-    @property
-    def is_broken(self) -> bool:
-        return not (self.open and self.leader.alive)
-
     def send(self, lane: Lane, target: TopicPartition, content: bytes, metadata: BatchMetadata) -> None:
         assert metadata.sequence is not None
         key = target.topic, lane.topic_id
@@ -219,6 +216,7 @@ class Pipeline(Client):
         self._id = producer
         self._window = window
         self._lane: Lane | None = None
+        self._keeps = self.world.seed % KEEPS_EACH == KEEPS_EACH - 1
         self._connections: dict[BrokerProcess, Connection] = {}
         self._not_before_ms = 0
         self._progress_ms = 0
@@ -257,8 +255,15 @@ class Pipeline(Client):
         connection = self._lane.connection
         self.reload(self._target.topic)
         self._progress_ms = self.world.now_ms
-        if connection.is_broken or self.leader_of(self._target) is not connection.leader:
+        is_broken = not connection.open or not connection.leader.alive
+        if is_broken or self.leader_of(self._target) is not connection.leader:
+            if is_broken or not self._keeps:
+                self._leave(connection)
             self._give_up()
+
+    def _leave(self, connection: Connection) -> None:
+        del self._connections[connection.leader]
+        connection.leave()
 
     def _give_up(self) -> None:
         if self._lane is not None:
@@ -267,11 +272,11 @@ class Pipeline(Client):
         self._window.interrupted()
 
     def _connection_to(self, leader: BrokerProcess) -> Connection:
-        """The present connection, or a new one. No lane is on any: those that are of no use have ended."""
+        """The present connection, or a new one. No lane is on any: those to other leaders end once they are idle."""
         for connection in list(self._connections.values()):
-            if connection.is_broken or self.world.now_ms >= connection.left_ms + IDLE_MS:
-                del self._connections[connection.leader]
-                connection.leave()
+            is_idle = not self._keeps or self.world.now_ms >= connection.left_ms + IDLE_MS
+            if not connection.open or (is_idle and connection.leader is not leader):
+                self._leave(connection)
         if leader not in self._connections:
             self._connections[leader] = Connection(self, leader)
         return self._connections[leader]
