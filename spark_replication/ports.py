@@ -126,6 +126,9 @@ class StoredBytes(Protocol):
         many bytes were sent, 0 if nothing more can be read. BlockingIOError if the connection takes nothing at
         present."""
 
+    def read_into(self, room: memoryview, position: int) -> int:
+        """Read from this position of the range on. Returns how many bytes were read, 0 if nothing more can be read."""
+
 
 class StoredSlice(msgspec.Struct, frozen=True):
     """A LogSlice whose data is still in the file."""

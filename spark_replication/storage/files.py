@@ -306,6 +306,11 @@ class StoredRange:
         except OSError:  # of the file, or of the connection: its next use meets the error again
             return 0
 
+    def read_into(self, room: memoryview, position: int) -> int:
+        with suppress(OSError):
+            return os.preadv(self._descriptor.number, [room[: self._length - position]], self._position + position)
+        return 0
+
 
 def _read(number: int, length: int, position: int) -> bytes:
     data = os.pread(number, length, position)

@@ -1,7 +1,7 @@
 """Frames between brokers and of clients: u32 header length, u32 payload length (big-endian), msgpack header, payload.
 
 The payload of an answer is schema, entries and data as they lie in the leader's files. The kernel sends the data from
-its file, and the receiver hands it on as a view of its receive buffer.
+its file (with TLS it is encrypted from there), and the receiver hands it on as a view of its receive buffer.
 """
 
 from __future__ import annotations
@@ -244,15 +244,14 @@ class Stored(NamedTuple):
         return cls(payload[: told.schema_bytes], payload[told.schema_bytes : data_at], payload[data_at:])
 
 
-def goes_as_file(records: Records, connection: Channel) -> bool:
-    """Whether the kernel sends them from their file. With TLS they are read and encrypted first."""
-    is_stored = isinstance(records, StoredSlice) and len(records.data) >= SENDFILE_BYTES_MIN
-    return is_stored and isinstance(connection, socket.socket)
+def goes_as_file(records: Records) -> bool:
+    """Whether they are sent from their file: by the kernel, and with TLS a step at a time."""
+    return isinstance(records, StoredSlice) and len(records.data) >= SENDFILE_BYTES_MIN
 
 
-def sendable(records: Records, connection: Channel) -> Records:
+def sendable(records: Records) -> Records:
     """The records in the form in which they are sent: from their file, or read into memory."""
-    return records if goes_as_file(records, connection) else records.loaded()
+    return records if goes_as_file(records) else records.loaded()
 
 
 def send(connection: Channel, parts: Iterable[Part]) -> None:
@@ -308,8 +307,10 @@ class Outbox:
     def _send_stored(self, stored: StoredBytes) -> None:
         """Sends bytes from a file. Their count was promised, so zeros are sent for what cannot be read: the receiver
         finds out by the checksums, and the connection goes on for all other partitions."""
-        assert isinstance(self._connection, socket.socket), "what is encrypted is read before"
-        count = stored.send_to(self._connection.fileno(), self._sent)
+        if isinstance(self._connection, TlsChannel):
+            count = self._connection.send_stored(stored, self._sent)
+        else:
+            count = stored.send_to(self._connection.fileno(), self._sent)
         self._sent += count
         missing = len(stored) - self._sent
         if missing and count:

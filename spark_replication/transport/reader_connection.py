@@ -147,7 +147,7 @@ class ReaderConnection(ClientConnection):
     def _make(self, read: Read, found: Looked, records: Records) -> None:
         columns = read.ticket.columns
         is_made = read.frame.checked or (columns is not None and not are_all_columns(records, columns))
-        if is_made or not goes_as_file(records, self._client.channel):
+        if is_made or not goes_as_file(records):
             if not self._reads.room.take(self, len(records.data)):
                 self._held = read, found, records
                 return
@@ -179,7 +179,7 @@ class ReaderConnection(ClientConnection):
 
     def _say_stored(self, read: Read, found: Looked, records: Records) -> None:
         try:
-            self._say(read, found, sendable(records, self._client.channel))
+            self._say(read, found, sendable(records))
         except ReplicationError as error:
             self._refuse(read, error)
 

@@ -421,7 +421,7 @@ class FollowerConnection(Connected):
         self._loop.touch(self)
 
     def _say(self, found: Answer) -> None:
-        answer = loaded(found, lambda records: sendable(records, self._channel))
+        answer = loaded(found, sendable)
         if answer.told.error != NONE:
             self._server.meter.refused(FETCH, answer.told.error)
         records = answer.records

@@ -43,6 +43,11 @@ class InMemory(bytes):
     def send_to(self, connection: int, position: int) -> int:
         return os.write(connection, self[position:])
 
+    def read_into(self, room: memoryview, position: int) -> int:
+        part = self[position : position + len(room)]
+        room[: len(part)] = part
+        return len(part)
+
 
 class File:
     __slots__ = ("_doubtful", "_steps", "_synced", "content", "cuts")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import subprocess
@@ -100,6 +101,29 @@ def test_a_range_goes_to_a_connection_as_far_as_its_file_does(tmp_path: Path) ->
         assert found.send_to(ours.fileno(), 0) == 0
     with pytest.raises(OSError, match="the file has 2 of 4 bytes"):
         found.read()
+
+
+def test_a_range_is_read_in_parts_as_far_as_its_file_goes(tmp_path: Path) -> None:
+    files = LocalFiles(open_files_max=1)
+    (path,) = created(files, tmp_path, "abcdef")
+    found, room = files.stored(path, 4, 1), memoryview(bytearray(9))
+    assert (found.read_into(room[:3], 0), bytes(room[:3])) == (3, b"bcd")
+    assert (found.read_into(room, 3), bytes(room[:2])) == (1, b"ec"), "what follows the range is not its own"
+    files.truncate(path, 3)
+    assert (found.read_into(room, 0), bytes(room[:2])) == (2, b"bc")
+    assert found.read_into(room, 2) == 0
+
+
+def test_of_a_disk_that_fails_a_range_reads_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = LocalFiles(open_files_max=1)
+    (path,) = created(files, tmp_path, "abcdef")
+    found = files.stored(path, 4, 1)
+
+    def failing(*_: object) -> int:
+        raise OSError(errno.EIO, "the disk fails")
+
+    monkeypatch.setattr(os, "preadv", failing)
+    assert found.read_into(memoryview(bytearray(9)), 0) == 0
 
 
 def test_what_is_not_in_memory_is_told_and_warmed(tmp_path: Path) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import os
 import select
 import socket
 import ssl
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import cast
@@ -18,6 +19,7 @@ import pytest
 from spark_replication.config import settings_from
 from spark_replication.errors import AuthenticationFailed, BrokerNotAvailable
 from spark_replication.messages.replication import ErrorFrame
+from spark_replication.storage.files import LocalFiles, StoredRange
 from spark_replication.transport.frames import (
     RECEIVE_BYTES,
     ROOM_BYTES_MIN,
@@ -28,7 +30,13 @@ from spark_replication.transport.frames import (
     send,
 )
 from spark_replication.transport.security import Security, read_security
-from spark_replication.transport.tls_channel import RECORD_BYTES, RECORD_BYTES_MAX, TlsChannel
+from spark_replication.transport.tls_channel import (
+    ENCRYPTED_BYTES_MAX,
+    RECORD_BYTES,
+    RECORD_BYTES_MAX,
+    STEP_BYTES,
+    TlsChannel,
+)
 from tests.unit.transport.certificates import Authority, Files, tls_settings
 
 HOST = "127.0.0.1"
@@ -155,6 +163,86 @@ def test_all_that_has_come_is_received_unless_the_next_call_of_the_kernel_could_
     server._received = server._received[:RECORD_BYTES_MAX]
     server.setblocking(waits)
     assert server.recv_into(room) == (RECORD_BYTES if waits else 100_000)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> Callable[[bytes], StoredRange]:
+    def stored(data: bytes) -> StoredRange:
+        """A range of a file that goes on behind it."""
+        path = tmp_path / "data"
+        path.write_bytes(b"before" + data + b"behind")
+        found = LocalFiles(open_files_max=1).stored(path, len(data), len(b"before"))
+        assert isinstance(found, StoredRange)
+        return found
+
+    return stored
+
+
+@pytest.mark.parametrize("size", [1, RECORD_BYTES, STEP_BYTES + 1, 3 * ENCRYPTED_BYTES_MAX + 5])
+@pytest.mark.parametrize("waits", [True, False])
+def test_stored_bytes_are_encrypted_from_their_file_as_far_as_the_socket_takes_them(
+    pair: tuple[TlsChannel, TlsChannel], stored: Callable[[bytes], StoredRange], size: int, *, waits: bool
+) -> None:
+    data = os.urandom(size)
+    ours, receiver = pair[0], FrameReceiver(pair[1], FRAME_BYTES_MAX)
+    frame = ErrorFrame(error="E", message="m")
+    outbox = Outbox(ours)
+    outbox.put([*encoded(frame, stored(data), b"after"), *encoded(frame, b"next")])
+    ours.setblocking(waits)
+    found: list[bytes] = []
+
+    def receive() -> None:
+        while len(found) < 2:
+            found.extend(bytes(payload) for _, payload in receiver.receive())
+
+    receiving = threading.Thread(target=receive, daemon=True)
+    if not waits:
+        outbox.flush()
+        assert bool(outbox) is (size > ENCRYPTED_BYTES_MAX), "the peer takes nothing yet"
+        assert sum(map(len, ours._owed)) <= ENCRYPTED_BYTES_MAX + (ENCRYPTED_BYTES_MAX // RECORD_BYTES + 2) * 32
+    receiving.start()
+    happens = select.poll()
+    happens.register(ours.fileno(), select.POLLOUT)
+    while outbox:
+        assert happens.poll(STUCK_MS)
+        outbox.flush()
+    receiving.join(TIMEOUT_S)
+    assert found == [data + b"after", b"next"]
+
+
+def test_a_frame_and_its_stored_bytes_are_sent_together(
+    pair: tuple[TlsChannel, TlsChannel], stored: Callable[[bytes], StoredRange]
+) -> None:
+    """As sendfile's MSG_MORE: a packet for the header alone would wake the peer for nothing."""
+    outbox = Outbox(pair[0])
+    outbox.put(encoded(ErrorFrame(error="E", message="m"), stored(bytes(STEP_BYTES // 2))))
+    sent: list[int] = []
+    pair[0]._connection = cast(socket.socket, Counted(pair[0]._connection, sent))
+    outbox.flush()
+    assert len(sent) == 1
+
+
+class Counted:
+    def __init__(self, connection: socket.socket, sent: list[int]) -> None:
+        self._connection, self._sent = connection, sent
+
+    def sendmsg(self, buffers: Iterable[memoryview]) -> int:
+        self._sent.append(self._connection.sendmsg(buffers))
+        return self._sent[-1]
+
+
+def test_what_cannot_be_read_any_more_is_sent_as_zeros_and_the_connection_goes_on(
+    pair: tuple[TlsChannel, TlsChannel], stored: Callable[[bytes], StoredRange]
+) -> None:
+    found = stored(b"x" * 100_000)
+    os.truncate(found._path, len(b"before") + 40_000)
+    frame = ErrorFrame(error="E", message="m")
+    send(pair[0], [*encoded(frame, found), *encoded(frame, b"next")])
+    receiver = FrameReceiver(pair[1], FRAME_BYTES_MAX)
+    payloads: list[bytes] = []
+    while len(payloads) < 2:
+        payloads += [bytes(payload) for _, payload in receiver.receive()]
+    assert payloads == [b"x" * 40_000 + bytes(60_000), b"next"]
 
 
 class Corked:
