@@ -25,6 +25,7 @@
 | MARK, PAUSE               | Done                        | LOOK       |                                              |
 | MARK                      | Failed                      | CLOSE      | it stops without handing over                |
 | LOOK, MARK, PAUSE         | Gone: its present epoch     | CLOSE      |                                              |
+| SERVE, LOOK, MARK, PAUSE  | StopAsked, with all brokers | CLOSE      | nobody will be there to lead                 |
 | CLOSE                     | Closed                      | LEAVE      | the proof of a clean stop comes last (B3)    |
 | LEAVE                     | Done                        | END        |                                              |
 | any                       | Failed, and no row has it   | FAIL       |                                              |
@@ -127,6 +128,8 @@ class Gone(Struct, frozen=True):
 
 class StopAsked(Struct, frozen=True):
     why: str
+    #: All brokers stop.
+    with_all: bool = False
 
 
 Event = Done | Recovered | Compared | Registered | Looked | Closed | Failed | Gone | StopAsked
@@ -173,6 +176,10 @@ class BrokerHost:
         return None if self.registered is None else self.registered.epoch
 
     @property
+    def wanted_to_hand_over(self) -> bool:
+        return self._hand_over_until_ms is not None
+
+    @property
     def continues(self) -> int | None:
         """The epoch whose records are all here; None if nothing proves that."""
         return self.proof if self.registered is None else self.registered.epoch
@@ -194,6 +201,8 @@ class BrokerHost:
                 return self._after_failure(error)
             case Gone(epoch=epoch):
                 return _AFTER_GONE.get(self.doing) if epoch == self.epoch else None
+            case StopAsked(with_all=True) if self.doing in (Do.SERVE, Do.LOOK, Do.MARK, Do.PAUSE):
+                return Do.CLOSE
             case StopAsked():
                 return _AFTER_STOP_ASKED.get(self.doing)
             case _:

@@ -97,3 +97,5 @@ class Shutdown(Message, frozen=True, kw_only=True):
 
     controller_epoch: Epoch
     attempt: Attempt
+    #: All brokers stop: this one need not hand over, since nobody will be there to lead.
+    with_all: bool = False

@@ -25,6 +25,7 @@ from spark_replication.core.guardianship import (
     why_gather_again,
 )
 from spark_replication.errors import InvalidConfig, NotController, ReplicationError
+from spark_replication.live.guarding.guardian import SHUT_DOWN_TIMEOUT_S
 from spark_replication.messages.actions import GUARDING
 from spark_replication.messages.guarding import Guarding, GuardingAnswer, Kept, Order
 from spark_replication.model import BrokerId, Registration
@@ -40,7 +41,7 @@ HOSTS_LOOK_S = 5.0  # at the hosts that have them, while their number stays
 # How long to wait for more slots before submitting with fewer than brokers, since executors come one by one; longer if
 # the first was slow to come.
 SETTLE_S, SETTLE_S_MAX = 5.0, 40.0
-LEAVE_TIMEOUT_S = 40.0  # in which guardians end as they were told, and shut their brokers down
+LEAVE_TIMEOUT_S = SHUT_DOWN_TIMEOUT_S + 10.0  # in which guardians hear that they are to end, and do so
 CANCEL_TIMEOUT_S = 20.0
 DISMISS_TIMEOUT_S = LEAVE_TIMEOUT_S + CANCEL_TIMEOUT_S + 30.0  # and the time that Spark takes to answer
 PATIENCE_S_MAX = 300.0  # with guardians on other hosts than those of the brokers

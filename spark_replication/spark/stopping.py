@@ -9,13 +9,13 @@ from collections.abc import Callable
 
 from spark_replication.errors import ReplicationError
 from spark_replication.live.controller.host import ControllerHost
+from spark_replication.live.guarding.guardian import SHUT_DOWN_TIMEOUT_S
 from spark_replication.messages.actions import SHUTDOWN
 from spark_replication.messages.guarding import Shutdown
 from spark_replication.transport.actions import call
 from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
-TIMEOUT_S = 30.0
 REQUEST_TIMEOUT_MS = 2_000
 POLL_S = 0.05
 LAST_ATTEMPT = (1 << 62) - 1  # of a driver's own orders: later than those of all of its guardians
@@ -50,8 +50,8 @@ def still_commands(epoch: int, connect: Callable[[], Session], *, dead: bool) ->
 
 def shut_down_unguarded(driver: ControllerHost, epoch: int) -> None:
     """Shut down the brokers whose guardian was gone when it should have stopped them."""
-    order = Shutdown(controller_epoch=epoch, attempt=LAST_ATTEMPT)
-    deadline = time.monotonic() + TIMEOUT_S
+    order = Shutdown(controller_epoch=epoch, attempt=LAST_ATTEMPT, with_all=True)
+    deadline = time.monotonic() + SHUT_DOWN_TIMEOUT_S
     asked: set[str] = set()
     while time.monotonic() < deadline:
         try:

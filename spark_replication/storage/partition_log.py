@@ -57,6 +57,7 @@ from spark_replication.storage.state_files import read_checked, write_checked
 PRODUCERS_FILE = "producers.msgpack"
 # The process after a killed one reads and writes again what was not flushed, and at most so much that was.
 POINT_BYTES = 8 << 20
+POINT_SHARE = 4096  # of a segment: recovery has read so little sooner than it has read a recovery point
 
 log = logging.getLogger(__name__)
 
@@ -328,7 +329,9 @@ class PartitionLog:
             self._sync_failed(failed)
             raise
         self._flushed_end = flush.end
-        self._recovery_point.rise_to(flush.end)
+        unproven = sum(segment.data_bytes for segment in self._segments_from(self._recovery_point.offset))
+        if unproven > self._settings.segment_bytes // POINT_SHARE:
+            self._recovery_point.rise_to(flush.end)
 
     def _due_for_flush(self) -> LogFlush:
         paths = self._paths_from(self._flushed_end)

@@ -244,6 +244,8 @@ class LeaderConnection(Connected):
         self._channel = channel
         self._receiver = receiver
         self._taking = Taking(self._received)
+        #: What is to be tried again, by its error's code, and was not logged yet.
+        self._failures: dict[str, list[tuple[TopicPartition, ReplicationError]]] = {}
 
     def begin(self) -> None:
         self._client.loop.add(self)
@@ -268,6 +270,7 @@ class LeaderConnection(Connected):
         if not self._taking and self._end.is_silent(now_ms):
             silence_s = self._end.silence_ms / 1000
             raise BrokerNotAvailable(f"nothing has come for {silence_s:.1f} s from a leader that says that it lives")
+        self._tell_failures()
         self.outbox.flush()
         self._send_fetches()  # those of partitions that another thread had before
         while not self.outbox and (due := self._end.take_due(now_ms)):
@@ -288,6 +291,7 @@ class LeaderConnection(Connected):
         self._client.loop.touch(self)
 
     def ended(self, error: OSError | ReplicationError) -> None:
+        self._tell_failures()
         self._taking.drop()
         self._receiver.free()
         self._channel.close()
@@ -342,11 +346,28 @@ class LeaderConnection(Connected):
         )
 
     def _failed(self, partition: TopicPartition, error: ReplicationError) -> None:
-        level = logging.INFO if error.retriable else logging.ERROR
-        text = "replication of %s from broker %s: %s"
-        log.log(level, text, partition, self._link.leader, error, extra={"partition": partition})
+        if error.retriable:
+            self._failures.setdefault(error.code, []).append((partition, error))
+            self._wake()
+        else:
+            self._tell(logging.ERROR, partition, error)
         if self._end.failed(partition, error, loop_ms()):
             self._link.look_up(self)
+
+    def _tell_failures(self) -> None:
+        """In one line for all that have failed alike: a broker that stops refuses thousands of partitions at once."""
+        failures, self._failures = self._failures, {}
+        for alike in failures.values():
+            (partition, error), others = alike[0], len(alike) - 1
+            if others:
+                text = "replication of %s and %d others from broker %s: %s"
+                log.info(text, partition, others, self._link.leader, error)
+            else:
+                self._tell(logging.INFO, partition, error)
+
+    def _tell(self, level: int, partition: TopicPartition, error: ReplicationError) -> None:
+        text = "replication of %s from broker %s: %s"
+        log.log(level, text, partition, self._link.leader, error, extra={"partition": partition})
 
 
 def _records(answer: FetchedPartition, payload: memoryview) -> LogSlice | None:

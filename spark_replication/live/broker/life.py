@@ -90,6 +90,7 @@ from spark_replication.zk.broker.store import BrokerStore
 from spark_replication.zk.session import Session
 
 FLIGHT_STOP_S = 1.0
+LED_TOLD_MAX = 5
 LOOP_STOP_S = 3.0
 LEASE_IS_OVER = "no guardian has renewed the lease in time"
 
@@ -154,8 +155,8 @@ class BrokerLife:
 
     # transport.flight.BrokerServices, and the signal handlers.
 
-    def begin_stop(self) -> None:
-        self._news.put(StopAsked("asked to stop"))
+    def begin_stop(self, *, with_all: bool = False) -> None:
+        self._news.put(StopAsked("asked to stop", with_all=with_all))
 
     def fail(self, error: BaseException | None) -> None:
         """Makes `run` raise this error."""
@@ -177,7 +178,7 @@ class BrokerLife:
     def shut_down(self, request: Shutdown) -> None:
         """Begins to stop. StaleLease: a guardian that was taken over orders nothing."""
         self._lease.take(request.controller_epoch, request.attempt)
-        self.begin_stop()
+        self.begin_stop(with_all=request.with_all)
 
     def renew_lease(self, request: RenewLease) -> LeaseAnswer:
         self._lease.renew(request.controller_epoch, request.attempt, lease_ms=request.lease_ms, now_ms=now_ms())
@@ -552,8 +553,9 @@ class BrokerLife:
 
     def _close(self) -> Closed:
         """Stops serving, flushes everything, ends the registration."""
-        if waiting := self._loop.waiting_to_move(self._options.broker_id):
-            log.warning("stopping, and still leading %s", ", ".join(map(str, waiting)))
+        if self._host.wanted_to_hand_over and (led := self._loop.waiting_to_move(self._options.broker_id)):
+            told = ", ".join(map(str, led[:LED_TOLD_MAX]))
+            log.warning("stopping, and still leading %s (%d partitions in all)", told, len(led))
         for timers in self._timers:
             timers.stop()
         self._failure_reports.close()

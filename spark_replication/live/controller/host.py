@@ -89,7 +89,7 @@ from spark_replication.zk.session import Session
 
 SEAT_LOOK_S = 0.1
 STOP_S = 2.0
-CLOSE_TIMEOUT_S = 120.0  # a dismissal of guardians included
+CLOSE_TIMEOUT_S = 160.0  # a dismissal of guardians included
 TICK_S = 0.2
 REBUILD_S = 8.0  # less than an admin's request waits for one answer
 

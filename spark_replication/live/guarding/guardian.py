@@ -45,12 +45,14 @@ from spark_replication.model import BrokerId
 from spark_replication.process.descriptors import close_all
 from spark_replication.process.locked_process import last_lines
 from spark_replication.storage.broker_directory import probe, read_identity
+from spark_replication.storage.flush_threads import CLOSE_TIMEOUT_S as FLUSH_TIMEOUT_S
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import Security
 
 DIRECTORY = "broker-{}"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
+SHUT_DOWN_TIMEOUT_S = FLUSH_TIMEOUT_S + STOP_TIMEOUT_S  # of a broker that has heard
 POLL_S = 0.02  # while waiting for a file that another process writes
 RESTART_S_MIN, RESTART_S_MAX = 0.1, 10.0
 RENEW_S_MAX = 5.0  # often, so that a lease that nobody renews any more is still nearly whole
@@ -176,10 +178,9 @@ class Guardian:
         )
 
     def shut_down(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Stop the broker in a controlled way (B3), unless a later guardian has it. A broker that does not answer gets
-        SIGTERM. It gets SIGKILL if it has not ended `timeout_s` after the time that it has for handing over its
-        leaderships."""
-        timeout_s += self._settings.controlled_shutdown_timeout_ms / 1000
+        """Stop the broker in a controlled way (B3), as all brokers stop, unless a later guardian has it. A broker that
+        does not answer gets SIGTERM. It gets SIGKILL if it has not ended `timeout_s` after the time that it has for
+        what it was told: to flush its logs, or with SIGTERM to hand over its leaderships."""
         self.stop()
         info = read_broker_file(self.directory)
         if info is None or not probe(self.directory):
@@ -188,8 +189,9 @@ class Guardian:
             try:
                 if not watch.is_seen and not self._is_ours(info):
                     raise NotReady(f"it does not answer at {info.host}:{info.port}")
-                order = Shutdown(controller_epoch=self._lease.controller_epoch, attempt=self._lease.attempt)
-                self._call(info, SHUTDOWN, order)
+                epoch, attempt = self._lease.controller_epoch, self._lease.attempt
+                self._call(info, SHUTDOWN, Shutdown(controller_epoch=epoch, attempt=attempt, with_all=True))
+                timeout_s += FLUSH_TIMEOUT_S
             except StaleLease as error:
                 log.warning("broker %d is not stopped: %s", self.broker_id, error)
                 return
@@ -198,6 +200,7 @@ class Guardian:
                 if not self._may_signal(watch):
                     return
                 watch.signal(signal.SIGTERM)
+                timeout_s += self._settings.controlled_shutdown_timeout_ms / 1000
             if not watch.ended_within(timeout_s) and self._may_signal(watch):
                 log.warning("broker %d did not stop within %s s: killed", self.broker_id, timeout_s)
                 watch.signal(signal.SIGKILL)

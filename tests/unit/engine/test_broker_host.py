@@ -29,7 +29,7 @@ EPOCH = 7
 PROOF = 4
 TIMEOUT_MS = 1_000
 MAY_SUCCEED, WILL_NOT = Failed(NotReady("not yet")), Failed(InvalidConfig("never"))
-STOP = StopAsked("somebody asked")
+STOP, STOP_WITH_ALL = StopAsked("somebody asked"), StopAsked("the cluster stops", with_all=True)
 REGISTERED = Registered(EPOCH, 0)
 
 
@@ -72,6 +72,7 @@ EVENTS: tuple[Event, ...] = (
     Gone(EPOCH),
     Gone(EPOCH - 1),
     STOP,
+    STOP_WITH_ALL,
 )
 STARTING = (Do.RECOVER, Do.COMPARE, Do.DROP_PROOF, Do.REGISTER, Do.RECORD, Do.READ, Do.RESIGN, Do.REST)
 TABLE: dict[tuple[Do, Event], Do] = {
@@ -93,7 +94,8 @@ TABLE: dict[tuple[Do, Event], Do] = {
     **{(doing, Gone(EPOCH)): Do.RESIGN for doing in (Do.RECORD, Do.READ, Do.SERVE)},
     **{(doing, Gone(EPOCH)): Do.CLOSE for doing in (Do.LOOK, Do.MARK, Do.PAUSE)},
     (Do.SERVE, STOP): Do.LOOK,
-    **{(doing, STOP): Do.CLOSE for doing in STARTING},
+    **{(doing, stop): Do.CLOSE for doing in STARTING for stop in (STOP, STOP_WITH_ALL)},
+    **{(doing, STOP_WITH_ALL): Do.CLOSE for doing in (Do.SERVE, Do.LOOK, Do.MARK, Do.PAUSE)},
     **{(doing, failed): Do.FAIL for doing in Do for failed in (MAY_SUCCEED, WILL_NOT)},
     **{(doing, MAY_SUCCEED): Do.REST for doing in (Do.RECORD, Do.READ)},
     **{(Do.MARK, failed): Do.CLOSE for failed in (MAY_SUCCEED, WILL_NOT)},

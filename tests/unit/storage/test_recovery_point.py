@@ -77,6 +77,24 @@ def test_after_a_clean_stop_no_data_is_read_and_after_a_crash_what_was_not_flush
     assert (open_log(segment_bytes=3_000, files=files).log_end, files.data_bytes) == (22, len(prepared(20).message))
 
 
+def test_a_stop_writes_no_point_for_what_is_read_as_soon(open_log: Open, tmp_path: Path) -> None:
+    """Of ten thousand logs, each would cost a file."""
+    one = len(prepared(0).message)
+    little = 2 * one * partition_log.POINT_SHARE
+    log = begun(open_log(segment_bytes=little), 1)
+    log.flush()
+    assert (point(tmp_path / "leader"), log.flushed_end) == (0, 2)
+    append(log, 2)
+    log.flush()
+    assert point(tmp_path / "leader") == 6
+    append(log)
+    log.flush()
+    assert point(tmp_path / "leader") == 8, "what is read is the segment"
+    log.close()
+    files = ReadFiles()
+    assert (open_log(segment_bytes=little, files=files).log_end, files.data_bytes) == (8, 0)
+
+
 def test_damage_above_the_recovery_point_is_cut_and_below_it_a_reader_meets_it(open_log: Open, tmp_path: Path) -> None:
     log = begun(open_log(), 2)
     log.flush()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import re
 import socket
 import threading
 import time
@@ -107,6 +109,27 @@ def test_a_leader_that_refuses_many_partitions_is_not_looked_up_for_each(
     answers = [leader.produce(partition, 1) for partition in partitions]
     eventually(lambda: all(len(found) == 1 for found in answers), "all are acknowledged")
     assert looked_up == [1, 1], "to connect, and after the first refusal"
+
+
+def test_refusals_of_one_kind_are_told_in_one_line(brokers: Brokers, caplog: pytest.LogCaptureFixture) -> None:
+    leader, follower = brokers.start(1), brokers.start(2)
+    names = [TopicPartition("orders", number) for number in range(300)]
+    caplog.set_level(logging.INFO)
+    for name in names:
+        follower.command(name, 1, (1, 2))
+    eventually(lambda: _told(caplog) >= len(names), "each was refused, since the leader has none of them yet")
+    lines = [each for each in caplog.messages if each.startswith("replication of ")]
+    assert len(lines) < len(names)
+    assert all("from broker 1: UNKNOWN_TOPIC_OR_PARTITION: " in line for line in lines)
+    for name in names:
+        leader.command(name, 1, (1, 2))
+    eventually(lambda: all(follower.partitions[name].part is not None for name in names), "they go on")
+
+
+def _told(caplog: pytest.LogCaptureFixture) -> int:
+    """How many failures lines tell of."""
+    found = [re.match(r"replication of \S+( and (\d+) others)? from", each) for each in caplog.messages]
+    return sum(1 + int(each[2] or 0) for each in found if each)
 
 
 class Gate:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 from spark_replication.config import settings_from
 from spark_replication.live.broker.lease import LEASE_FILE, LeaseFile
+from spark_replication.live.guarding import guardian
 from spark_replication.live.guarding.broker_file import BrokerFile, write_broker_file
 from spark_replication.live.guarding.guardian import DIRECTORY, Assignment, Guardian, Lease
 from spark_replication.messages.actions import RENEW_LEASE, SHUTDOWN
@@ -73,8 +75,8 @@ def shut_down(directory: Path, timeout_s: float = 1.0) -> None:
         log_directory=str(directory.parent), cluster_id="ours", zookeeper="", host="127.0.0.1", overrides={}
     )
     settings = settings_from({"controlled.shutdown.timeout.ms": 1})
-    guardian = Guardian(1, assignment, Lease(*MINE), settings=settings, security=NO_SECURITY, report=lambda _died: None)
-    guardian.shut_down(timeout_s)
+    ours = Guardian(1, assignment, Lease(*MINE), settings=settings, security=NO_SECURITY, report=lambda _died: None)
+    ours.shut_down(timeout_s)
 
 
 def lease_of(held: tuple[int, int]) -> bytes:
@@ -109,6 +111,31 @@ def test_what_does_not_end_by_itself_is_killed(directory: Path) -> None:
         (directory / LEASE_FILE).write_bytes(lease_of(MINE))
         shut_down(directory)
         assert process.wait(WAIT_S) == -9
+
+
+@pytest.mark.parametrize("flush_s", [WAIT_S, 0.1])
+def test_a_broker_that_has_heard_has_the_time_to_flush_too_and_no_more(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, flush_s: float
+) -> None:
+    monkeypatch.setattr(guardian, "FLUSH_TIMEOUT_S", flush_s)
+    heard: list[Shutdown] = []
+
+    def stopped(request: Shutdown) -> Done:
+        heard.append(request)
+        return Done()
+
+    server = ActionServer("127.0.0.1", [handled(SHUTDOWN, stopped)], rights=Rights(NO_SECURITY))
+    try:
+        with broker(directory, port=server.port) as process:
+            (directory / LEASE_FILE).write_bytes(lease_of(MINE))
+            ends = threading.Timer(1.0, process.terminate)  # flushed
+            if flush_s == WAIT_S:
+                ends.start()
+            shut_down(directory, timeout_s=0.1)
+            assert process.wait(WAIT_S) == (0 if flush_s == WAIT_S else -9)
+    finally:
+        server.stop(1)
+    assert heard == [Shutdown(controller_epoch=MINE[0], attempt=MINE[1], with_all=True)]
 
 
 def test_nothing_is_killed_that_was_taken_over_meanwhile(directory: Path) -> None:
