@@ -2,7 +2,7 @@
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, under a minute
 # make test    linters and all tests, and up to 2,250 seeds of the simulator that nobody has tried
-# make bench   measure everything, beside Kafka, for 33 to 42 minutes (QUICK=1: 8 to 11)
+# make bench   measure everything, beside Kafka, for 33 to 42 minutes (QUICK=1: 8 to 10)
 # make fresh   these seeds alone, 3 minutes and more (FROM=N begins where another run did)
 # make setup   what every target needs; done once, and again when a pinned version changes
 # make lock    choose versions and hashes of packages anew, after a change of setup.cfg
@@ -31,9 +31,9 @@ export PYSPARK_PYTHON := $(CURDIR)/$(BIN)/python
 help:
 	@sed -n 's/^# make/make/p' $(firstword $(MAKEFILE_LIST))
 
-setup: $(VENV)/.stamp ; @:
+setup: $(VENV)/.classes ; @:
 
-$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py $(LOCKED)/project.txt $(LOCKED)/uv.txt
+$(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py $(LOCKED)/project.txt $(LOCKED)/uv.txt
 	@$(PYTHON) -c '' 2>/dev/null || { \
 	    echo "Python 3.11 is missing: sudo apt-get install -y python3.11 python3.11-venv" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
@@ -48,6 +48,10 @@ $(VENV)/.stamp: setup.cfg pyproject.toml .ci/delta_jars.py .ci/java_classes.py $
 	@$(call install,project)
 	@echo "setup 3/4: fetching Delta's jars, about 5 s the first time"
 	@$(BIN)/python .ci/delta_jars.py
+	@touch $@
+
+# Measurements do without: they start Spark once.
+$(VENV)/.classes: $(VENV)/.stamp .ci/java_classes.py
 	@echo "setup 4/4: keeping what Java parses as Spark starts, about 30 s: each start takes less from then on"
 	@$(BIN)/python .ci/java_classes.py 2>$(VENV)/java_classes.log || { cat $(VENV)/java_classes.log >&2; exit 1; }
 	@touch $@
@@ -96,7 +100,7 @@ check: lint
 # Three workers: one for tests that start a Spark cluster, one for those that start other processes, in which both wait
 # for much of their time, and one for those that share a Spark session, and the rest (tests/conftest.py). On a slow
 # machine the first has those of the third, too, and the third is patient (.ci/workers.py).
-test: lint browser
+test: lint browser setup
 	@$(BIN)/python -m pytest $$($(BIN)/python .ci/workers.py) --dist loadscope $(ARGS)
 
 # The page is looked at in one. Where nobody can be asked (CI, as root, on Debian) it is installed.
