@@ -154,6 +154,10 @@ _AFTER_STOP_ASKED = {
         (Do.RECOVER, Do.COMPARE, Do.DROP_PROOF, Do.REGISTER, Do.RECORD, Do.READ, Do.RESIGN, Do.REST), Do.CLOSE
     ),
 }
+_AFTER_STOP_OF_ALL = {
+    **_AFTER_STOP_ASKED,
+    **dict.fromkeys((Do.SERVE, Do.LOOK, Do.MARK, Do.PAUSE), Do.CLOSE),
+}
 _REPEATED = (Do.REGISTER, Do.RECORD, Do.READ)
 
 
@@ -201,10 +205,8 @@ class BrokerHost:
                 return self._after_failure(error)
             case Gone(epoch=epoch):
                 return _AFTER_GONE.get(self.doing) if epoch == self.epoch else None
-            case StopAsked(with_all=True) if self.doing in (Do.SERVE, Do.LOOK, Do.MARK, Do.PAUSE):
-                return Do.CLOSE
-            case StopAsked():
-                return _AFTER_STOP_ASKED.get(self.doing)
+            case StopAsked(with_all=with_all):
+                return (_AFTER_STOP_OF_ALL if with_all else _AFTER_STOP_ASKED).get(self.doing)
             case _:
                 return self._after_finding(event)
 

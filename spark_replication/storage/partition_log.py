@@ -57,7 +57,8 @@ from spark_replication.storage.state_files import read_checked, write_checked
 PRODUCERS_FILE = "producers.msgpack"
 # The process after a killed one reads and writes again what was not flushed, and at most so much that was.
 POINT_BYTES = 8 << 20
-POINT_SHARE = 4096  # of a segment: recovery has read so little sooner than it has read a recovery point
+# Of a segment. Recovery reads and checks such a part, 64 KiB by default, in 10 us; a point takes 300 us to write.
+POINT_SHARE = 4096
 
 log = logging.getLogger(__name__)
 

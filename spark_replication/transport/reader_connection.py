@@ -1,10 +1,11 @@
 """A reader's connection after its handshake: questions in, records out. Only the broker's loop uses it.
 
-engine.read_end decides when a question is answered. Records that lie in the page cache go from there by sendfile.
+engine.read_end decides when a question is answered. Records that lie in the page cache are sent from there.
 Another thread reads first what is not there yet, and makes answers of some columns only, and those whose checksums are
 to be looked at.
 
-What an answer takes in memory, because it does not go by sendfile, counts until the connection has taken it (ReadRoom).
+What an answer takes in memory, because it is not sent from its file, counts until the connection has taken it
+(ReadRoom).
 """
 
 from __future__ import annotations

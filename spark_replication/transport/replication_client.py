@@ -347,8 +347,7 @@ class LeaderConnection(Connected):
 
     def _failed(self, partition: TopicPartition, error: ReplicationError) -> None:
         if error.retriable:
-            self._failures.setdefault(error.code, []).append((partition, error))
-            self._wake()
+            self._failures.setdefault(error.code, []).append((partition, error))  # told in its turn, which follows
         else:
             self._tell(logging.ERROR, partition, error)
         if self._end.failed(partition, error, loop_ms()):

@@ -38,18 +38,17 @@ class FailingRange:
         self._found.warm()
 
     def send_to(self, connection: int, position: int) -> int:
-        try:
-            self._files.check("read", self._path)
-        except OSError:
-            return 0
-        return self._found.send_to(connection, position)
+        return 0 if self._fails() else self._found.send_to(connection, position)
 
     def read_into(self, room: memoryview, position: int) -> int:
+        return 0 if self._fails() else self._found.read_into(room, position)
+
+    def _fails(self) -> bool:
         try:
             self._files.check("read", self._path)
         except OSError:
-            return 0
-        return self._found.read_into(room, position)
+            return True
+        return False
 
 
 class FailingFiles(LocalFiles):

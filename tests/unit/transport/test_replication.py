@@ -123,7 +123,7 @@ def test_refusals_of_one_kind_are_told_in_one_line(brokers: Brokers, caplog: pyt
     assert all("from broker 1: UNKNOWN_TOPIC_OR_PARTITION: " in line for line in lines)
     for name in names:
         leader.command(name, 1, (1, 2))
-    eventually(lambda: all(follower.partitions[name].part is not None for name in names), "they go on")
+    eventually(lambda: set(_waiting(leader)) == set(names), "they go on")
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> int:
