@@ -19,6 +19,7 @@ TOPIC = "beside"
 ROWS = Rows(row_bytes=1 << 10, batch_bytes=64 << 10, partitions=3)
 REPLICAS = 2  # of three brokers: there is one to move to
 MIB = 192
+PACE_MB_PER_S = 50  # either side has read faster on every machine that was measured
 
 
 @contextmanager
@@ -45,7 +46,9 @@ def going_on(side: Side, meanwhile: Meanwhile) -> Iterator[list[float]]:
             yield rates
             return
         case "catch-up":
-            program = side.rereading(TOPIC, ROWS)
+            program = side.rereading(TOPIC, ROWS, 0)
+        case "paced-catch-up":
+            program = side.rereading(TOPIC, ROWS, PACE_MB_PER_S)
         case "reassignment":
             program = side.moving(TOPIC, _batches() * ROWS.batch_bytes // ROWS.partitions)
         case _:

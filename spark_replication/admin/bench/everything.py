@@ -80,7 +80,7 @@ FULL = Plan(
         Paced(row_bytes=KIB, rows_per_s=2_000, partitions=1),
     ),
     paced_s=12.0,
-    meanwhile=("catch-up", "reassignment"),
+    meanwhile=("catch-up", "paced-catch-up", "reassignment"),
     outages=(1_000,),
     sizes=(4 * KIB, 64 * KIB, MIB),
     partitions=(1, 16, 512),
@@ -336,9 +336,9 @@ COMPARED: Sequence[tuple[str, str, Callable[[Sequence[Side], Plan, Progress], It
     ("Acknowledge", f"{_ALIKE}; one row at a time, each when it is due, lingering for no other.", _acknowledged),
     (
         "Acknowledge while others work",
-        f"{_ALIKE}; meanwhile, as fast as each side does it, one reader reads another topic of {beside.MIB} MiB again "
-        f"and again (catch-up), or a replica of each of its {beside.ROWS.partitions} partitions moves to another "
-        "broker and back (reassignment).",
+        f"{_ALIKE}; meanwhile one reader reads another topic of {beside.MIB} MiB again and again, as fast as each side "
+        f"does it (catch-up) or as fast on either side (paced-catch-up), or a replica of each of its "
+        f"{beside.ROWS.partitions} partitions moves to another broker and back (reassignment).",
         _acknowledged_beside,
     ),
     ("Consume", "What was written a moment before; one reader, in a process of its own.", _consumed),

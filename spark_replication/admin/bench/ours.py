@@ -82,8 +82,14 @@ class Ours:
         )
         return _program(pacing.__name__, work)
 
-    def rereading(self, topic: str, of: Rows) -> list[str]:
-        work = rereading.Work(bootstrap=self.bootstrap, topic=topic, partitions=of.partitions, row_bytes=of.row_bytes)
+    def rereading(self, topic: str, of: Rows, mb_per_s: int) -> list[str]:
+        work = rereading.Work(
+            bootstrap=self.bootstrap,
+            topic=topic,
+            partitions=of.partitions,
+            row_bytes=of.row_bytes,
+            mb_per_s=mb_per_s,
+        )
         return _program(rereading.__name__, work)
 
     def moving(self, topic: str, partition_bytes: int) -> list[str]:

@@ -11,7 +11,7 @@ from spark_replication.admin.bench.replicate import BROKERS
 from spark_replication.model import Scalar
 
 #: What goes on beside a measurement. reassignment: replicas move from one broker to another.
-Meanwhile = Literal["nothing", "catch-up", "reassignment"]
+Meanwhile = Literal["nothing", "catch-up", "paced-catch-up", "reassignment"]
 
 
 class Rows(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,9 +67,9 @@ class Side(Protocol):
         """The program that sends so many rows after those of the warm-up, and prints what each took: nanoseconds, as a
         list in JSON."""
 
-    def rereading(self, topic: str, of: Rows) -> list[str]:
-        """The program that reads all of the topic again and again. As the next one, it goes on until its input ends:
-        see lasting."""
+    def rereading(self, topic: str, of: Rows, mb_per_s: int) -> list[str]:
+        """The program that reads all of the topic again and again, at this rate; 0: as fast as it goes. As the next
+        one, it goes on until its input ends: see lasting."""
 
     def moving(self, topic: str, partition_bytes: int) -> list[str]:
         """The program that moves the last replica of each partition to a broker that has none, again and again."""

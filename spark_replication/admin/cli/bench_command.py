@@ -31,6 +31,7 @@ from spark_replication.admin.bench import (
     soak,
     takeover,
 )
+from spark_replication.admin.bench.beside import PACE_MB_PER_S
 from spark_replication.admin.bench.cluster import filled
 from spark_replication.admin.bench.decide import decide
 from spark_replication.admin.bench.rounds import exactly
@@ -318,7 +319,8 @@ def consume_command(
     type=click.Choice(get_args(Meanwhile)),
     default=("nothing",),
     show_default=True,
-    help="catch-up: somebody reads another topic as fast as it goes; reassignment: its replicas move",
+    help=f"catch-up: somebody reads another topic as fast as it goes; paced-catch-up: with {PACE_MB_PER_S} MB/s; "
+    "reassignment: its replicas move",
 )
 @rounds_compared
 @no_kafka

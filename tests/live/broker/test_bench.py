@@ -55,9 +55,10 @@ pytestmark = pytest.mark.live
                 "--seconds=0.3",
                 "--rounds=1",
                 "--meanwhile=catch-up",
+                "--meanwhile=paced-catch-up",
                 "--meanwhile=reassignment",
             ),
-            2,
+            3,
             ("p50_ms", "meanwhile_mb_per_s"),
         ),
         (

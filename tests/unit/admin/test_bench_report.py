@@ -125,9 +125,9 @@ def test_what_goes_on_beside_acknowledgements_is_told_with_them(monkeypatch: pyt
     monkeypatch.setattr(ack, "ack", acks)
     (told,) = [measured for title, _, measured in everything.COMPARED if title == "Acknowledge while others work"]
     rows = list(told([], everything.FULL, lambda _: None))
-    assert [case.meanwhile for case in asked] == ["catch-up", "reassignment"]
+    assert [case.meanwhile for case in asked] == ["catch-up", "paced-catch-up", "reassignment"]
     assert rows[3] == Row(what="catch-up beside them", unit="MB/s", ours=50.0)
-    assert rows[4].what == "reassignment, 200 rows of 1 KiB a second, median"
+    assert rows[8].what == "reassignment, 200 rows of 1 KiB a second, median"
     assert list(told([], everything.QUICK, lambda _: None)) == [], "there is no time for it"
 
 

@@ -53,7 +53,7 @@ class Idle(Side):
     def paced(self, topic: str, of: Paced, *, warm_up: int, rows: int) -> list[str]:
         raise NotImplementedError
 
-    def rereading(self, topic: str, of: Rows) -> list[str]:
+    def rereading(self, topic: str, of: Rows, mb_per_s: int) -> list[str]:
         raise NotImplementedError
 
     def moving(self, topic: str, partition_bytes: int) -> list[str]:

@@ -17,6 +17,8 @@ public class Rereading {
     public static void main(String[] given) throws Exception {
         String bootstrap = given[0], topic = given[1];
         int partitions = Integer.parseInt(given[2]), rowBytes = Integer.parseInt(given[3]);
+        int mbPerS = Integer.parseInt(given[4]);
+        double nsPerRow = mbPerS == 0 ? 0 : rowBytes * 1e3 / mbPerS;
 
         Properties settings = new Properties();
         settings.put("bootstrap.servers", bootstrap);
@@ -34,6 +36,8 @@ public class Rereading {
             ConsumerRecords found = consumer.poll(Duration.ofMillis(100));
             if (ended == null && found.count() > 0) ended = begun();
             rows += found.count();
+            long earlyMs = (long) (beganNs + rows * nsPerRow - System.nanoTime()) / 1_000_000;
+            if (earlyMs > 0) Thread.sleep(earlyMs);
             for (Iterator each = assigned.iterator(); each.hasNext();) {
                 TopicPartition partition = (TopicPartition) each.next();
                 if (consumer.position(partition) >= ((Long) ends.get(partition)).longValue())

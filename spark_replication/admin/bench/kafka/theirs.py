@@ -54,8 +54,9 @@ class Theirs:
         numbers = (of.partitions, of.row_bytes, of.rows_per_s, warm_up, rows)
         return self._cluster.own_program("Paced", self.bootstrap, topic, *map(str, numbers))
 
-    def rereading(self, topic: str, of: Rows) -> list[str]:
-        return self._cluster.own_program("Rereading", self.bootstrap, topic, str(of.partitions), str(of.row_bytes))
+    def rereading(self, topic: str, of: Rows, mb_per_s: int) -> list[str]:
+        numbers = (of.partitions, of.row_bytes, mb_per_s)
+        return self._cluster.own_program("Rereading", self.bootstrap, topic, *map(str, numbers))
 
     def moving(self, topic: str, partition_bytes: int) -> list[str]:
         return self._cluster.own_program("Moving", self.bootstrap, topic, str(partition_bytes))
