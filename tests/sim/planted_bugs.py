@@ -12,7 +12,8 @@ class PlantedBug(NamedTuple):
     also: a second place, where one alone stands in for the other.
 
     seed: where the search begins; of a bug that few seeds find, one that did. Whatever changes their stories makes the
-    search longer, not fail: `sim --seeds 1..3000 --first-failure`, with the bug in place, tells the next.
+    search longer, not fail: `sim --seeds 1..3000 --first-failure`, with the bug in place, tells the next. Of a bug that
+    needs certain faults together, look only at `drawn` seeds whose mix has them: those are found within minutes.
     """
 
     name: str
@@ -107,6 +108,7 @@ PLANTED_BUGS = (
         "if epoch < self.clean_since.get(broker, 0))",
         "if epoch < 0)",
         *LOSS,
+        seed=2,
     ),
     bug(
         "let a void leader lead again",
@@ -131,7 +133,7 @@ PLANTED_BUGS = (
         "False",
         PREFIX,
         ONCE,
-        seed=354,
+        seed=420,
     ),
     bug(
         "count the end of a diverging fetch",
@@ -139,6 +141,7 @@ PLANTED_BUGS = (
         "        if not replica.on_log(self.part, asked, view):",
         "        if asked.offset > self._own.log.log_end:",
         *LOSS,
+        seed=48,
     ),
     bug(
         "show bytes before their index entry is written",
@@ -156,7 +159,7 @@ PLANTED_BUGS = (
         "self._log_end",
         *LOSS,
         profile="power",
-        seed=324,
+        seed=348,
     ),
     bug(
         "vouch for what is not flushed",
@@ -181,7 +184,7 @@ PLANTED_BUGS = (
         "                created=state.created,\n                served=self.high_watermark,\n",
         *LOSS,
         profile="restarts",
-        seed=182,
+        seed=330,
     ),
     bug(
         "truncate to the high watermark",
@@ -298,6 +301,7 @@ PLANTED_BUGS = (
         *LOSS,
         MATCH,
         profile="syncs",
+        seed=20,
     ),
     bug(
         "begin a follower's segment with the schema of its last",
@@ -324,8 +328,8 @@ PLANTED_BUGS = (
         "",
         *LOSS,
         "followers_catch_up",
-        profile="syncs",
-        seed=4884,
+        profile="drawn",
+        seed=272268,
     ),
     bug(
         "never ask again once the disk was full",
@@ -342,7 +346,7 @@ PLANTED_BUGS = (
         "",
         "followers_catch_up",
         profile="drawn",
-        seed=382,
+        seed=103413,
     ),
     bug(
         "take any sequence of an unknown producer",
@@ -439,7 +443,8 @@ PLANTED_BUGS = (
         "shown.order >= order",
         "shown.order[:1] >= order[:1]",
         "mirror_converges",
-        seed=3490,
+        profile="drawn",
+        seed=263,
     ),
     bug(
         "drop a confirmation that comes before its decision is told",
@@ -469,7 +474,7 @@ PLANTED_BUGS = (
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
         CHAIN,
-        seed=20,
+        seed=120,
     ),
     bug(
         "say of an earlier leader that it has confirmed what a later one has",
@@ -485,7 +490,7 @@ PLANTED_BUGS = (
         "        self.goes_too(partition)\n",
         "mirror_converges",
         CHAIN,
-        seed=120,
+        seed=134,
     ),
     bug(
         "forget what happened once it could not be written",
@@ -564,7 +569,8 @@ PLANTED_BUGS = (
         "        self._replicas.update(newer)\n",
         "        self._replicas = newer | self._replicas\n",
         *UNTOLD,
-        seed=840,
+        profile="drawn",
+        seed=330,
     ),
     bug(
         "give up a command that gets no answer",
@@ -715,7 +721,7 @@ PLANTED_BUGS = (
         "                read.due_ms = self._clock_ms()\n                self._due.append(read)\n",
         "                pass\n",
         READERS,
-        seed=20,
+        seed=37,
     ),
     bug(
         "look at no other question while one waits",
@@ -754,7 +760,7 @@ PLANTED_BUGS = (
         "present is not None",
         CHAIN,
         *UNTOLD,
-        seed=469,
+        seed=638,
     ),
     bug(
         "win /controller without a new epoch",
@@ -771,7 +777,7 @@ PLANTED_BUGS = (
         "if is_lost",
         "persisted_before_sent",
         *UNTOLD,
-        seed=40,
+        seed=51,
     ),
     bug(
         "take what may have been so before for the proof of a write",

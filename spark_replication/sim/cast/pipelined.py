@@ -60,11 +60,7 @@ FIRST_ID = 1_000  # the ids of other producers are lower
 
 
 class BrokerEnd(PutEnd):
-    """The production machine in a simulated broker. The judges hear of what is appended and acknowledged.
-
-    A large batch behind a refused one of its producer is taken as a small one: its log refuses it, too, as a rule. With
-    a thread for each of these, seeds that found something told other stories.
-    """
+    """The production machine in a simulated broker. The judges hear of what is appended and acknowledged."""
 
     large_bytes_min = LARGE_BYTES
 
@@ -85,25 +81,6 @@ class BrokerEnd(PutEnd):
         self._connection = connection
         self._world = world
         self._checkers = client.cluster.checkers
-        #: The first batch of each producer, epoch and partition that was refused, and has not come again.
-        self._refused: dict[tuple[int | None, int, int | None], int] = {}
-
-    def _begin(self, put: Put) -> None:
-        if not self._is_behind_refused(put.frame):
-            self._refused.pop(_lane(put.frame), None)
-        super()._begin(put)
-
-    def _may_take_long(self, put: Put, compression: Compression) -> bool:
-        return super()._may_take_long(put, compression) and not self._is_behind_refused(put.frame)
-
-    def _refuse(self, put: Put, error: ReplicationError) -> None:
-        if put.asked.sequence is not None:
-            self._refused.setdefault(_lane(put.frame), put.asked.sequence)
-        super()._refuse(put, error)
-
-    def _is_behind_refused(self, frame: PutFrame) -> bool:
-        refused, sequence = self._refused.get(_lane(frame)), frame.batch.sequence
-        return refused is not None and sequence is not None and sequence > refused
 
     def _prepared(
         self, stream: PutStream, frame: PutFrame, payload: Buffer, _compression: Compression
@@ -111,8 +88,7 @@ class BrokerEnd(PutEnd):
         content = bytes(payload)
         if content.endswith(TOO_LARGE):
             raise BatchTooLarge("it is too large")
-        is_large = len(content) >= LARGE_BYTES
-        if not (is_large and self._is_behind_refused(frame)) and self._world.chance(OVERLOADED_PROBABILITY):
+        if self._world.chance(OVERLOADED_PROBABILITY):
             raise Overloaded("too many appends wait: retry later")
         head = topic_schema(self._connection.leader.loop.config(stream.topic)).head
         return PreparedBatch(1, content, frame.crc, head, **numbers_of(frame.batch))
@@ -130,10 +106,6 @@ class BrokerEnd(PutEnd):
             replica = self._connection.leader.loop.partition(sent.target).unguarded
             self._checkers.acknowledged(replica, answer.outcome.base_offset, sent.content)
         super().filled(answer)
-
-
-def _lane(frame: PutFrame) -> tuple[int | None, int, int | None]:
-    return frame.batch.producer, frame.batch.epoch, frame.batch.partition
 
 
 class SimulatedAside:
