@@ -222,7 +222,7 @@ PLANTED_BUGS = (
         "        if command.controller_epoch < self._controller_epoch:",
         "        if command.controller_epoch < 0:",
         "deposed_controller_changes_nothing",
-        seed=54,
+        seed=87,
     ),
     bug(
         "send before persisting",
@@ -291,7 +291,7 @@ PLANTED_BUGS = (
         MATCH,
         "followers_catch_up",
         profile="segments",
-        seed=446,
+        seed=659,
     ),
     bug(
         "vouch after a restart for what a failed sync has lost",
@@ -474,7 +474,7 @@ PLANTED_BUGS = (
         "        if newest.zxid == row.zxid:\n            self.goes_too(partition)\n            return newest\n",
         "        if newest.command.state.leader_epoch == row.command.state.leader_epoch:\n            return newest\n",
         CHAIN,
-        seed=120,
+        seed=233,
     ),
     bug(
         "say of an earlier leader that it has confirmed what a later one has",
@@ -490,7 +490,8 @@ PLANTED_BUGS = (
         "        self.goes_too(partition)\n",
         "mirror_converges",
         CHAIN,
-        seed=134,
+        profile="drawn",
+        seed=60,
     ),
     bug(
         "forget what happened once it could not be written",
@@ -513,7 +514,7 @@ PLANTED_BUGS = (
         "        if term_of(last) > self._epoch:\n",
         "        if False:\n",
         CHAIN,
-        seed=65,
+        seed=86,
     ),
     bug(
         "believe the rows alone of what a row was, not the events before them",
@@ -561,7 +562,7 @@ PLANTED_BUGS = (
         "        if not is_behind:\n",
         "        if True:\n",
         CHAIN,
-        seed=111,
+        seed=144,
     ),
     bug(
         "tell what a partition could not do in place of what came meanwhile",
@@ -639,7 +640,7 @@ PLANTED_BUGS = (
         "            return Do.REST\n",
         "            return Do.SERVE\n",
         *UNTOLD,
-        seed=320,
+        seed=403,
     ),
     bug(
         "a registration that goes while its broker reads goes unnoticed",
@@ -760,7 +761,7 @@ PLANTED_BUGS = (
         "present is not None",
         CHAIN,
         *UNTOLD,
-        seed=638,
+        seed=695,
     ),
     bug(
         "win /controller without a new epoch",

@@ -53,8 +53,7 @@ ASIDE_MS = (0, 15)
 ANSWERED_MS = 500  # so long a broker waits for followers before it answers that it does not know
 KEPT_BYTES_MAX = 1 << 20
 LEFT_MS = (1, 60)
-IDLE_MS = 600  # so long a connection outlives its last lane, where they are kept
-KEEPS_EACH = 4  # one world in so many keeps them, by its seed: the others tell the stories that they always told
+IDLE_MS = 600  # so long a connection outlives its last lane
 TOO_LARGE = b"too large"
 FIRST_ID = 1_000  # the ids of other producers are lower
 
@@ -216,7 +215,6 @@ class Pipeline(Client):
         self._id = producer
         self._window = window
         self._lane: Lane | None = None
-        self._keeps = self.world.seed % KEEPS_EACH == KEEPS_EACH - 1
         self._connections: dict[BrokerProcess, Connection] = {}
         self._not_before_ms = 0
         self._progress_ms = 0
@@ -257,7 +255,7 @@ class Pipeline(Client):
         self._progress_ms = self.world.now_ms
         is_broken = not connection.open or not connection.leader.alive
         if is_broken or self.leader_of(self._target) is not connection.leader:
-            if is_broken or not self._keeps:
+            if is_broken:
                 self._leave(connection)
             self._give_up()
 
@@ -274,7 +272,7 @@ class Pipeline(Client):
     def _connection_to(self, leader: BrokerProcess) -> Connection:
         """The present connection, or a new one. No lane is on any: those to other leaders end once they are idle."""
         for connection in list(self._connections.values()):
-            is_idle = not self._keeps or self.world.now_ms >= connection.left_ms + IDLE_MS
+            is_idle = self.world.now_ms >= connection.left_ms + IDLE_MS
             if not connection.open or (is_idle and connection.leader is not leader):
                 self._leave(connection)
         if leader not in self._connections:
