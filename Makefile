@@ -2,7 +2,7 @@
 # make drill   kill a broker, an executor and the driver under load, and count what was lost
 # make check   linters and the quick tests, under a minute
 # make test    linters and all tests, and up to 2,250 seeds of the simulator that nobody has tried
-# make bench   measure everything, beside Kafka, for 30 to 42 minutes (QUICK=1: 7 to 11)
+# make bench   measure everything, beside Kafka, for 28 to 42 minutes (QUICK=1: 7 to 11)
 # make fresh   these seeds alone, 3 minutes and more (FROM=N begins where another run did)
 # make setup   what every target needs; done once, and again when a pinned version changes
 # make lock    choose versions and hashes of packages anew, after a change of setup.cfg
