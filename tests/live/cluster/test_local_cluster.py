@@ -146,6 +146,12 @@ def test_two_guardians_on_one_host_never_run_two_brokers_in_one_directory(cluste
     finally:
         guardians[1].shut_down()
     assert not probe(guardians[0].directory)
+    # A controller that has not noticed yet would place the next story's partitions on it, where they stay.
+    eventually(lambda: 77 not in registered(cluster), "the controller knows that it is gone")
+
+
+def registered(cluster: sr.LocalCluster) -> set[int]:
+    return {broker.id for broker in cluster.admin.describe_cluster().brokers}
 
 
 def test_what_brokers_hold_is_plain_arrow_and_alike(cluster: sr.LocalCluster, topic: str) -> None:
