@@ -12,9 +12,6 @@ from collections.abc import Mapping
 import msgspec
 
 START_MS = 250
-GARBAGE = "garbage"
-GARBAGE_SHARE = 0.3
-GARBAGE_MS = (200, 1500)
 
 
 class Fault(msgspec.Struct, frozen=True):
@@ -74,7 +71,9 @@ ADMIN = {
     "recovery_enabled": 3,
 }
 KINDS: Mapping[str, int] = {**BROKERS, **NETWORK, **ZOOKEEPER, **CONTROLLER, **ADMIN}
-FAULTS = (*KINDS, GARBAGE)  # garbage comes in some runs of every mix
+#: Kinds that come in some runs of every mix: in how many, and how often at most in one of them.
+APART: Mapping[str, tuple[float, int]] = {"garbage": (0.3, 3), "stop_all": (0.15, 1)}
+FAULTS = (*KINDS, *APART)
 LASTING = {
     "kill": (20, 1200),
     "kill_leader": (20, 1200),
@@ -101,6 +100,8 @@ LASTING = {
     "controller_crash_writing": (50, 900),
     "controller_ousted": (0, 0),
     "no_controller": (500, 1600),
+    "garbage": (200, 1500),
+    "stop_all": (20, 700),
 }
 
 
@@ -161,13 +162,14 @@ def _drawn(seed: int) -> Profile:
     return _mix({kind: KINDS[kind] for kind in rng.sample(list(KINDS), rng.randint(2, 4))}, by=30)
 
 
-def _garbage(seed: int, profile: Profile) -> list[Fault]:
-    """Faults that put garbage into ZooKeeper, in some runs. Drawing them apart changes no other fault of a seed."""
-    rng = random.Random(f"{seed}/garbage")
-    count = rng.randint(1, 3) if rng.random() < GARBAGE_SHARE else 0
+def _apart(kind: str, seed: int, profile: Profile) -> list[Fault]:
+    """The faults of a kind of APART. Drawing them apart changes no other fault of a seed."""
+    share, most = APART[kind]
+    rng = random.Random(f"{seed}/{kind}")
+    count = rng.randint(1, most) if rng.random() < share else 0
     return [
         Fault(
-            START_MS + int(rng.random() * profile.story_ms), GARBAGE, rng.randrange(1 << 16), rng.randint(*GARBAGE_MS)
+            START_MS + int(rng.random() * profile.story_ms), kind, rng.randrange(1 << 16), rng.randint(*LASTING[kind])
         )
         for _ in range(count)
     ]
@@ -180,5 +182,6 @@ def schedule(seed: int, profile: Profile) -> list[Fault]:
     for kind in rng.choices(kinds, weights, k=rng.randint(*profile.faults)):
         at_ms = START_MS + int(rng.random() * profile.story_ms)
         faults.append(Fault(at_ms, kind, rng.randrange(1 << 16), rng.randint(*LASTING.get(kind, (0, 0)))))
-    faults += _garbage(seed, profile)
+    for kind in APART:
+        faults += _apart(kind, seed, profile)
     return sorted(faults, key=lambda fault: (fault.at_ms, fault.kind, fault.pick))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TypeVar
 
-from spark_replication.model import BrokerId, TopicPartition
+from spark_replication.model import TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess, Host
 from spark_replication.sim.cast.cluster import SimulatedCluster
 from spark_replication.sim.cast.operators import Operators
@@ -16,6 +16,7 @@ from spark_replication.sim.world.zookeeper import Taken
 
 SLOW_MS = (4, 40)
 SKEW_MS = 700
+STOPPED_WITHIN_MS = 60  # all brokers hear of it
 WRITTEN_BACK = (0.0, 0.0, 0.2, 0.5, 1.0)  # the share of a host's files and folders that is on disk as its power goes
 
 LOSE_ANSWERS = ("changes an ISR", "controller writes", "registers", "campaigns", "marks itself as shutting down")
@@ -208,15 +209,36 @@ class Injector:
         process = self._living(fault)
         if process is None:
             return False
-
-        def stop() -> None:
-            process.stop(lambda: self._stopped(process.broker, fault.for_ms))
-
-        self._world.after(0, "is asked to stop", stop, on=process)  # its own event: it may be killed as it writes
+        is_off = (fault.pick >> 8) % 4 == 0
+        self._ask_to_stop(process, 0, partial(self._stopped, process.host, fault.for_ms, is_off=is_off), with_all=False)
         return True
 
-    def _stopped(self, broker: BrokerId, down_ms: int) -> None:
-        self._world.after(0 if self._healed else down_ms, "starts again", lambda: self._cluster.start_broker(broker))
+    def _stop_all(self, fault: Fault) -> bool:
+        """Stop all brokers, as the end of a cluster does. They come back one after the other."""
+        processes = self._cluster.living()
+        for number, process in enumerate(processes):
+            down_ms = fault.for_ms * (1 + (fault.pick >> number) % 3)
+            then = partial(self._stopped, process.host, down_ms, is_off=fault.pick % 2 == 0)
+            self._ask_to_stop(process, self._world.between(0, STOPPED_WITHIN_MS), then, with_all=True)
+        return bool(processes)
+
+    def _ask_to_stop(self, process: BrokerProcess, in_ms: int, then: Callable[[], None], *, with_all: bool) -> None:
+        # Its own event: the process may be killed as it writes.
+        self._world.after(in_ms, "is asked to stop", lambda: process.stop(then, with_all=with_all), on=process)
+
+    def _stopped(self, host: Host, down_ms: int, *, is_off: bool) -> None:
+        if is_off and not self._healed:
+            self._switch_off(host)
+        self._world.after(
+            0 if self._healed else down_ms, "starts again", lambda: self._cluster.start_broker(host.broker)
+        )
+
+    def _switch_off(self, host: Host) -> None:
+        """After a clean stop nothing is lost by that."""
+        host.boots += 1
+        host.disk.files.lose_power(self._world.rng)
+        if host.disk.clean_shutdown is None:
+            self._cluster.checkers.lost.add(host.broker)
 
     def _clock_skew(self, fault: Fault) -> bool:
         process = self._living(fault)

@@ -18,16 +18,17 @@ class LogFlush:
         self.end = end
         #: The size of the log's last segment as the flush began.
         self.bytes = bytes
+        #: Whose names it takes to the disk.
+        self.folders = folders
         self._files = files
         self._paths = paths
-        self._folders = folders
 
     def perform(self) -> None:
         try:
             for path in self._paths:
                 with suppress(FileNotFoundError):  # the segment was cut off, or forgotten, meanwhile
                     self._files.sync(path)
-            for folder in self._folders:
+            for folder in self.folders:
                 self._files.sync_folder(folder)
         except OSError as error:
             raise StorageFailed(f"{error.filename or self._paths} could not be flushed: {error}") from error

@@ -323,6 +323,8 @@ class PartitionLog:
 
     def flush(self) -> None:
         self._refuse_if_offline()
+        if self._flushing is not None:  # nobody says here whether that one has been performed
+            self._folders_unflushed.update(self._flushing.folders)
         flush = self._due_for_flush()
         try:
             flush.perform()

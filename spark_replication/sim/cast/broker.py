@@ -179,10 +179,10 @@ class BrokerProcess(Process):
         self.world.after(0, "recovers", self._do, on=self)
         self.world.after(self.world.between(1, TICK_MS), "tick", self._tick, on=self)
 
-    def stop(self, stopped: Callable[[], None]) -> None:
+    def stop(self, stopped: Callable[[], None], *, with_all: bool) -> None:
         """Begin a controlled stop. `stopped` is called at its end."""
         self._stopped = stopped
-        self._happened(StopAsked("asked to stop"))
+        self._happened(StopAsked("asked to stop", with_all=with_all))
 
     def _happened(self, event: Event) -> None:
         if self._course.after(event):

@@ -95,6 +95,19 @@ def test_a_flush_covers_what_was_there_when_it_began(open_log: Open) -> None:
     assert flushed(log).flushed_end == 4
 
 
+def test_a_flush_of_everything_relies_on_none_that_is_under_way(
+    open_log: Open, tmp_path: Path, files: SyncedFiles
+) -> None:
+    """A stop may flush while another is still waiting for its thread: the names of new segments are in that one."""
+    log = open_log(files=files)
+    log.begin_epoch(0)
+    append(log)
+    files.take()
+    assert log.begin_flush() is not None
+    log.flush()
+    assert (files.take(), log.flushed_end) == ([*pair(0), "leader", tmp_path.name], 2)
+
+
 def test_what_comes_in_place_of_what_was_cut_is_not_flushed_by_the_flush_before(open_log: Open) -> None:
     log = open_log(segment_bytes=1)
     log.begin_epoch(0)
