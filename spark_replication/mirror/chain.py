@@ -181,10 +181,11 @@ class Chain:
         )
 
     def _known(self, fact: Change, shown: Seen | None) -> Seen | None:
+        """The newest that anybody knows: others may have told, and have shown, what is newer than this controller's
+        last news of the row."""
         before, table = fact.before, fact.table
-        known = shown if before is None else Seen(before.zxid, table.face(before))
-        ahead = self._ahead.get((table.name, fact.key))
-        return ahead if ahead is not None and (known is None or ahead.zxid > known.zxid) else known
+        heard = None if before is None else Seen(before.zxid, table.face(before))
+        return max((heard, shown, self._ahead.get((table.name, fact.key))), key=_zxid)
 
     def _shown(self, table: str, rows: Mapping[Key, Seen]) -> None:
         for key, seen in rows.items():

@@ -581,6 +581,14 @@ PLANTED_BUGS = (
         profile="queries",
     ),
     bug(
+        "tell once more what another controller has told and shown",
+        "mirror/chain.py",
+        "        return max((heard, shown, self",
+        "        return max((heard or shown, self",
+        CHAIN,
+        seed=2703,
+    ),
+    bug(
         "say that all events have their rows while one of others has not",
         "mirror/latest_rows.py",
         "        if not is_behind:\n",

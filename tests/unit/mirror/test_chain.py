@@ -136,6 +136,21 @@ def test_what_is_shown_later_than_this_one_has_heard_is_told_once() -> None:
     assert gist(now.next().events) == [("elected", 6, 7, 11)]
 
 
+def test_what_another_told_and_shows_by_now_is_not_told_again() -> None:
+    """It was deposed, and its write of rows came late."""
+    now = Controller()
+    now.rows.tell(changed((command(leader_epoch=4), 10)), 100)
+    now.next()
+    now.written()
+    now.chain.read([("partitions", ORDERS_3, seen(12, 5))])
+    now.shown[ORDERS_3] = seen(12, 5)
+    now.rows.tell(everything(20, (command(leader_epoch=5), 12)), 200)
+    assert now.next().events == []
+    now.written()
+    now.rows.tell(changed((command(leader_epoch=6), 21)), 300)
+    assert gist(now.next().events) == [("elected", 5, 6, 21)]
+
+
 def test_until_it_is_written_what_others_told_counts() -> None:
     """The write fails, and is made again."""
     now = Controller(shown={ORDERS_3: seen(8, 4)})
