@@ -202,6 +202,14 @@ PLANTED_BUGS = (
         *LOSS,
     ),
     bug(
+        "vouch for logs that this process has not opened",
+        "engine/broker_loop.py",
+        "            failed |= self._flush_others(opened)\n",
+        "            pass\n",
+        *LOSS,
+        seed=7277,
+    ),
+    bug(
         "serve a follower's records up to the high watermark of before",
         "engine/replica_loop.py",
         "                created=state.created,\n",

@@ -552,6 +552,27 @@ def test_a_controlled_stop_flushes_every_log_and_says_which_it_could_not() -> No
     assert (story.parts(), story.loop.me) == ({}, None)
 
 
+def test_a_controlled_stop_vouches_for_the_logs_of_earlier_processes_too() -> None:
+    """Whether it has not read its state yet, or could not read who has them: nobody else flushes them."""
+    for known in ((), (LED,)):
+        story = Story()
+        left = story.logs.open(FOO_1, FOO_ID, settings())
+        left.begin_epoch(0)
+        left.append(PreparedBatch(3, b"x", 0, b""), leader_epoch=0, timestamp_ms=0)
+        if known:
+            story.registered(*known, unreadable=Unreadable(partitions=frozenset({FOO_1})))
+        assert story.loop.close() == {}
+        assert (left.flushed_end, left.closed) == (left.log_end, True)
+
+
+def test_a_stop_is_not_clean_while_a_log_cannot_be_opened() -> None:
+    story = Story()
+    story.logs.open(FOO, FOO_ID, settings())
+    story.logs.sick = frozenset({FOO})
+    story.registered(LED)
+    assert {partition: error.code for partition, error in story.loop.close().items()} == {FOO: "KAFKA_STORAGE_ERROR"}
+
+
 def topic(name: str, *partitions: PartitionCommand, topic_id: str) -> TopicMetadata:
     return TopicMetadata(name=name, topic_id=topic_id, config=CONFIGS[name], partitions=partitions)
 
