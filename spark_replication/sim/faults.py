@@ -72,7 +72,11 @@ ADMIN = {
 }
 KINDS: Mapping[str, int] = {**BROKERS, **NETWORK, **ZOOKEEPER, **CONTROLLER, **ADMIN}
 #: Kinds that come in some runs of every mix: in how many, and how often at most in one of them.
-APART: Mapping[str, tuple[float, int]] = {"garbage": (0.3, 3), "stop_all": (0.15, 1)}
+APART: Mapping[str, tuple[float, int]] = {
+    "garbage": (0.3, 3),
+    "stop_all": (0.15, 1),
+    "zookeeper_down": (0.1, 1),
+}
 FAULTS = (*KINDS, *APART)
 LASTING = {
     "kill": (20, 1200),
@@ -102,6 +106,7 @@ LASTING = {
     "no_controller": (500, 1600),
     "garbage": (200, 1500),
     "stop_all": (20, 700),
+    "zookeeper_down": (60, 1100),
 }
 
 

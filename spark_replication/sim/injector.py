@@ -17,6 +17,7 @@ from spark_replication.sim.world.zookeeper import Taken
 SLOW_MS = (4, 40)
 SKEW_MS = 700
 STOPPED_WITHIN_MS = 60  # all brokers hear of it
+BACK_WITHIN_MS = 60  # all clients of ZooKeeper, once it is
 WRITTEN_BACK = (0.0, 0.0, 0.2, 0.5, 1.0)  # the share of a host's files and folders that is on disk as its power goes
 
 LOSE_ANSWERS = ("changes an ISR", "controller writes", "registers", "campaigns", "marks itself as shutting down")
@@ -317,6 +318,13 @@ class Injector:
         elif process is not None:
             process.session.disconnect(fault.for_ms)
         return process is not None
+
+    def _zookeeper_down(self, fault: Fault) -> bool:
+        """Disconnect everybody at once. In half of the cases nobody lets their sessions expire meanwhile."""
+        sessions = [process.session for process in self._cluster.living()] + self._cluster.zookeeper.watching()
+        for session in sessions:
+            session.disconnect(fault.for_ms + self._world.between(0, BACK_WITHIN_MS), survives=fault.pick % 2 == 0)
+        return bool(sessions)
 
     def _lost_answer(self, fault: Fault) -> bool:
         what = LOSE_ANSWERS[fault.pick % len(LOSE_ANSWERS)]

@@ -89,11 +89,13 @@ class Session:
 
         world.after(at_ms - world.now_ms, what, arrived, about=about)
 
-    def disconnect(self, for_ms: int) -> None:
-        """Cut the client off, and connect it again after a while. Its session may have expired by then."""
+    def disconnect(self, for_ms: int, *, survives: bool = False) -> None:
+        """Cut the client off, and connect it again after a while. Its session may have expired by then, unless it
+        `survives`: no server ran that could let it expire."""
         world = self.zookeeper.world
         self.connected = False
-        self.zookeeper.silent(self, for_ms)
+        if not survives:
+            self.zookeeper.silent(self, for_ms)
         world.after(for_ms, "connected again", self._reconnect, about=self.process.name)
 
     def _reconnect(self) -> None:
@@ -207,6 +209,10 @@ class ZooKeeper:
     def watch(self, session: Session, marked: Callable[[str], None]) -> None:
         """Call `marked("brokers" | "changes" | "vacancy")` in the client, each time that there is something to read."""
         self._watches[session] = marked
+
+    def watching(self) -> list[Session]:
+        """The sessions of candidates."""
+        return list(self._watches)
 
     def watch_registration(self, broker: BrokerId, session: Session, gone: Callable[[], None]) -> None:
         self._broker_watches[broker] = session, gone
