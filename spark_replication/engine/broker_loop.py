@@ -7,7 +7,7 @@ partition waits for another. Finding a partition needs no lock.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 
 import msgspec
@@ -250,7 +250,6 @@ class BrokerLoop:
         failed: dict[TopicPartition, ReplicationError] = {}
         with self._alone():
             self.me = None
-            opened = {(name, partition.topic_id) for name, partition in self.replicas.items()}
             for name, partition in self.replicas.items():
                 with partition as replica:
                     replica.resign("this broker is stopping")
@@ -259,18 +258,19 @@ class BrokerLoop:
                     except ReplicationError as error:
                         failed[name] = error
                     replica.log.close()
+            failed |= self._flush_unopened()
             self.replicas.clear()
-            failed |= self._flush_others(opened)
             with suppress(StorageFailed):
                 self._logs.save_high_watermarks(durable=True)
         return failed
 
-    def _flush_others(self, opened: Container[tuple[TopicPartition, str]]) -> dict[TopicPartition, ReplicationError]:
+    def _flush_unopened(self) -> dict[TopicPartition, ReplicationError]:
         """Flush the logs that this process has not opened: an earlier one may have been killed before it could. This
         one may stop before it has read its state, or could not read what they are, or their disk refused them."""
         failed: dict[TopicPartition, ReplicationError] = {}
         for name, topic_id in self._logs.found():
-            if (name, topic_id) not in opened:
+            opened = self.replicas.get(name)
+            if opened is None or opened.topic_id != topic_id:
                 try:
                     log = self._logs.open(name, topic_id, self._settings)
                     log.flush()

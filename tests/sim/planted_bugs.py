@@ -204,7 +204,7 @@ PLANTED_BUGS = (
     bug(
         "vouch for logs that this process has not opened",
         "engine/broker_loop.py",
-        "            failed |= self._flush_others(opened)\n",
+        "            failed |= self._flush_unopened()\n",
         "            pass\n",
         *LOSS,
         seed=7277,

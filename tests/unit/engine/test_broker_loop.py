@@ -552,17 +552,25 @@ def test_a_controlled_stop_flushes_every_log_and_says_which_it_could_not() -> No
     assert (story.parts(), story.loop.me) == ({}, None)
 
 
-def test_a_controlled_stop_vouches_for_the_logs_of_earlier_processes_too() -> None:
-    """Whether it has not read its state yet, or could not read who has them: nobody else flushes them."""
-    for known in ((), (LED,)):
-        story = Story()
-        left = story.logs.open(FOO_1, FOO_ID, settings())
-        left.begin_epoch(0)
-        left.append(PreparedBatch(3, b"x", 0, b""), leader_epoch=0, timestamp_ms=0)
-        if known:
-            story.registered(*known, unreadable=Unreadable(partitions=frozenset({FOO_1})))
-        assert story.loop.close() == {}
-        assert (left.flushed_end, left.closed) == (left.log_end, True)
+@pytest.mark.parametrize("has_read", [False, True], ids=["has read nothing yet", "could not read who has it"])
+def test_a_controlled_stop_vouches_for_a_log_of_an_earlier_process_too(has_read: bool) -> None:
+    """Nobody else flushes it."""
+    story = Story()
+    left = story.logs.open(FOO_1, FOO_ID, settings())
+    left.begin_epoch(0)
+    left.append(PreparedBatch(3, b"x", 0, b""), leader_epoch=0, timestamp_ms=0)
+    if has_read:
+        story.registered(LED, unreadable=Unreadable(partitions=frozenset({FOO_1})))
+    assert story.loop.close() == {}
+    assert (left.flushed_end, left.closed) == (left.log_end, True)
+
+
+def test_a_controlled_stop_vouches_for_what_is_left_of_another_topic_by_that_name() -> None:
+    story = Story()
+    story.registered(LED)
+    left = story.logs.open(FOO, LATER_ID, settings())
+    assert story.loop.close() == {}
+    assert (left.closed, story.log().closed) == (True, True)
 
 
 def test_a_stop_is_not_clean_while_a_log_cannot_be_opened() -> None:
