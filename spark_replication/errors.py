@@ -109,6 +109,13 @@ class OffsetOutOfRange(ReplicationError):
     code = "OFFSET_OUT_OF_RANGE"
 
 
+class LogTruncated(OffsetOutOfRange):
+    """The log was cut below this offset since the record before it was read: records are gone, and others may have
+    their offsets."""
+
+    code = "LOG_TRUNCATED"
+
+
 class UnsupportedVersion(ReplicationError):
     """A message has a version that this process does not know."""
 
@@ -232,6 +239,14 @@ class UnknownLeaderEpoch(ReplicationError):
 
     code = "UNKNOWN_LEADER_EPOCH"
     retriable = True
+
+
+class OffsetNotAvailable(ReplicationError):
+    """The leader has only begun to lead, and does not know yet how much of its log is committed."""
+
+    code = "OFFSET_NOT_AVAILABLE"
+    retriable = True
+    stale_routes = True  # it may not lead any more, and never find out
 
 
 class StaleBrokerEpoch(ReplicationError):

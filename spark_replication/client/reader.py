@@ -3,8 +3,8 @@
 A reader that prefers another replica reads from it first, and then from the leader what the replica lacks: a follower
 learns of the high watermark later. A replica that gave nothing is not asked again before the leader.
 
-Invariant: each batch continues the one before, whatever brokers send. What lies below the next offset is cut off, and a
-gap is an error.
+Invariant: each batch continues the one before, whatever brokers send. What lies below the next offset is cut off, a gap
+is an error, and so is a log that was cut below the next offset, however far it has grown since.
 """
 
 from __future__ import annotations
@@ -27,11 +27,13 @@ from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.ranges import Found, found_ranges, range_at
 from spark_replication.client.read_connections import Answer, Broker, ReadConnections
 from spark_replication.client.routes import Routes
-from spark_replication.core.replica.read_start import asked_start
+from spark_replication.core.replica.epochs import NO_EPOCH
+from spark_replication.core.replica.read_start import ReadPlace, asked_start
 from spark_replication.core.routing import Route
 from spark_replication.errors import (
     CorruptLog,
     InvalidRequest,
+    LogTruncated,
     OffsetOutOfRange,
     ReplicationError,
     UnknownTopicOrPartition,
@@ -57,7 +59,7 @@ FOLLOW_WAIT_MS = 5_000  # how long a broker holds a request that finds nothing n
 
 
 Preference = Literal["leader", "follower", "near"] | BrokerId
-_GoOn = tuple[Offset, bool]
+_GoOn = tuple[ReadPlace, bool]
 
 log = logging.getLogger(__name__)
 
@@ -117,6 +119,7 @@ class Reader:
         follow: bool = False,
         columns: Sequence[str] | None = None,
         topic_id: str | None = None,
+        last_epoch: int | None = None,
     ) -> Iterator[LogBatch]:
         """Read batches from `start` on, up to `stop` (exclusive). The read ends at the high watermark. With `follow`,
         it waits there for more, until the reader or the generator is closed. All batches have the columns that the
@@ -125,6 +128,10 @@ class Reader:
         `start` is an offset, "earliest" (what retention has left) or "latest" (only new records). `start_time` stands
         in its place: a datetime with a time zone, or ms since 1970. The read then starts at the first batch that was
         appended at this time or later. With `topic_id`, no other topic of the same name is read.
+
+        Whoever goes on where an earlier read ended names the leader epoch of the last batch that it has as
+        `last_epoch`. LogTruncated is raised if the log was cut below `start` since; a read that runs finds out by
+        itself.
         """
         self._process.require()
         asked = asked_start(start, start_time, stop)
@@ -138,6 +145,7 @@ class Reader:
                 max_wait_ms=FOLLOW_WAIT_MS if follow else 0,
                 columns=None if columns is None else tuple(columns),
                 topic_id=topic_id,
+                last_epoch=last_epoch,
             )
         except ValueError as error:
             raise InvalidRequest(str(error)) from error
@@ -171,17 +179,17 @@ class Reader:
     ) -> None:
         self.close()
 
-    def _read(self, ticket: ReadTicket) -> Generator[LogBatch, None, None]:
+    def _read(self, asked: ReadTicket) -> Generator[LogBatch, None, None]:
         tries = self._tries()
         leaders_turn = False
-        self._routes.await_topic(ticket.topic, tries.deadline, ticket.partition)
-        offset = began = self._beginning(ticket, tries.deadline)
-        while not self._closed.is_set() and (ticket.to is None or offset < ticket.to):
+        ticket = self._of_one_topic(asked, tries)
+        place = began = self._beginning(ticket, tries.deadline)
+        while not self._closed.is_set() and (ticket.to is None or place.offset < ticket.to):
             replica = None if leaders_turn else self._preferred(ticket, tries.deadline)
             if replica is not None:
-                before = offset
-                offset, leaders_turn = yield from self._from_replica(ticket, offset, replica, tries.deadline)
-                if offset > before:
+                before = place
+                place, leaders_turn = yield from self._from_replica(ticket, place, replica, tries.deadline)
+                if place != before:
                     tries = self._tries()
                 continue
             leaders_turn = False
@@ -189,8 +197,8 @@ class Reader:
             error: ReplicationError | None = None
             try:
                 route = self._routes.route(ticket.topic, ticket.partition, tries.deadline)
-                for found in self._records(ticket, offset, Replica.leading(route).broker):
-                    offset = found.last_offset + 1
+                for found in self._records(ticket, place, Replica.leading(route).broker):
+                    place = _after(found)
                     yield found
                     tries = self._tries()
             except ReplicationError as failed:
@@ -200,11 +208,23 @@ class Reader:
                     return
                 tries = self._tries()
             elif not self._closed.is_set():
-                at_beginning = isinstance(error, OffsetOutOfRange) and offset == began != ticket.start
-                if at_beginning and not tries.deadline.passed:
-                    offset = began = self._beginning(ticket, tries.deadline)  # retention was faster
-                else:
+                is_gone = isinstance(error, OffsetOutOfRange) and not isinstance(error, LogTruncated)
+                retention_was_faster = is_gone and place == began and not isinstance(asked.start, int)
+                if not retention_was_faster or tries.deadline.passed:
                     self._recover(error, route, tries)
+                topic_id, ticket = ticket.topic_id, self._of_one_topic(ticket if place != began else asked, tries)
+                if retention_was_faster or ticket.topic_id != topic_id:
+                    place = began = self._beginning(ticket, tries.deadline)
+
+    def _of_one_topic(self, ticket: ReadTicket, tries: FailedTries) -> ReadTicket:
+        """The ticket for the topic that has this name at present: a read does not go on in another."""
+        if ticket.topic_id is not None:
+            return ticket
+        try:
+            topic = self._routes.await_topic(ticket.topic, tries.deadline, ticket.partition)
+        except ReplicationError as error:
+            raise tries.add(error) from None
+        return replace(ticket, topic_id=topic.topic_id)
 
     def _preferred(self, ticket: ReadTicket, deadline: Deadline) -> Replica | None:
         """The preferred replica that is in sync. None if the leader is to be read from."""
@@ -229,31 +249,38 @@ class Reader:
         return next((replica for replica in replicas if is_nearby(replica.address)), None)
 
     def _from_replica(
-        self, ticket: ReadTicket, offset: Offset, replica: Replica, deadline: Deadline
+        self, ticket: ReadTicket, began: ReadPlace, replica: Replica, deadline: Deadline
     ) -> Generator[LogBatch, None, _GoOn]:
-        """Yield what the replica gives. Returns the next offset, and whether the leader is to be read from there."""
-        began = offset
+        """Yield what the replica gives. Returns the next place, and whether the leader is to be read from there."""
+        place = began
         try:
             if self._prefer == "near":
-                for found in self._from_files(ticket, offset, replica.address, deadline):
-                    offset = found.last_offset + 1
+                for found in self._from_files(ticket, place, replica.address, deadline):
+                    place = _after(found)
                     yield found
-            if ticket.to is None or offset < ticket.to:
-                for found in self._records(replace(ticket, any_replica=True), offset, replica.broker):
-                    offset = found.last_offset + 1
+            if ticket.to is None or place.offset < ticket.to:
+                for found in self._records(replace(ticket, any_replica=True), place, replica.broker):
+                    place = _after(found)
                     yield found
         except ReplicationError:
             self._routes.stale_topic(ticket.topic)  # the leader has the same error, or serves what the replica did not
-            return offset, offset == began
-        return offset, offset == began or not ticket.max_wait_ms
+            return place, place == began
+        return place, place == began or not ticket.max_wait_ms
 
-    def _from_files(self, ticket: ReadTicket, offset: Offset, address: str, deadline: Deadline) -> Iterator[LogBatch]:
+    def _from_files(self, ticket: ReadTicket, place: ReadPlace, address: str, deadline: Deadline) -> Iterator[LogBatch]:
         """Read the replica's files, if they are on this host. An error of the files ends only this part: the rest may
         come from the broker. An error of the broker's answer is raised: it will not serve the rest either."""
-        wanted = WantedRange(topic=ticket.topic, partition=ticket.partition, start=offset, to=ticket.to, files=True)
+        wanted = WantedRange(
+            topic=ticket.topic,
+            partition=ticket.partition,
+            start=place.offset,
+            last_epoch=_known(place),
+            to=ticket.to,
+            files=True,
+        )
         topic = self._routes.topic(ticket.topic, deadline)
         found = range_at(self._routes, address, wanted, deadline)
-        if found.topic_id != (ticket.topic_id or topic.topic_id) or not has_files(found):
+        if found.topic_id != (ticket.topic_id or topic.topic_id) or found.cut is not None or not has_files(found):
             return
         try:
             yield from self._unless_closed(from_files(found, ticket.columns, topic_schema(topic.config).newest))
@@ -266,12 +293,12 @@ class Reader:
                 return
             yield each
 
-    def _beginning(self, ticket: ReadTicket, deadline: Deadline) -> Offset:
+    def _beginning(self, ticket: ReadTicket, deadline: Deadline) -> ReadPlace:
         """Resolve the start of a read to an offset. A named place or a time is resolved by the leader, even if a
         follower is read afterwards. The read goes on by offset: the start is resolved again only if retention removed
         that offset before anything was read."""
         if isinstance(ticket.start, int):
-            return ticket.start
+            return ReadPlace(ticket.start, NO_EPOCH if ticket.last_epoch is None else ticket.last_epoch)
         asked = replace(ticket, to=0, max_wait_ms=0)
         tries = FailedTries(deadline)
         while not self._closed.is_set():
@@ -282,12 +309,12 @@ class Reader:
                     connection.ask(asked, checked=False)
                     told = connection.told()
                     connection.payload()
-                    return told.offset
+                    return ReadPlace(told.offset, told.last_epoch)
             except ReplicationError as failed:
                 error = failed
             if not self._closed.is_set():
                 self._recover(error, route, tries)
-        return 0  # closed: nothing is read
+        return ReadPlace(0)  # closed: nothing is read
 
     def _tries(self) -> FailedTries:
         return FailedTries(Deadline(self._deadline_ms))
@@ -303,25 +330,25 @@ class Reader:
         self._closed.wait(min(tries.back_off_s, tries.deadline.remaining_s))
 
     def _records(
-        self, ticket: ReadTicket, offset: Offset, broker: Broker, *, checked: bool = False
+        self, ticket: ReadTicket, place: ReadPlace, broker: Broker, *, checked: bool = False
     ) -> Iterator[LogBatch]:
-        """Yield what a broker has from `offset` on. checked: have it look at the checksums before it sends."""
+        """Yield what a broker has from `place` on. checked: have it look at the checksums before it sends."""
         decoder: _Decoder | None = None
         try:
-            with closing(self._answers(ticket, offset, broker, checked=checked)) as answers:
+            with closing(self._answers(ticket, place, broker, checked=checked)) as answers:
                 for answer in answers:
                     decoder = decoder or _Decoder(ticket, self._schema(ticket.topic, answer.told.width))
                     records = answer.records()
                     if records is None:
                         return
-                    for found in decoder.decoded(records, offset, answer.told.high_watermark):
-                        offset = found.last_offset + 1
+                    for found in decoder.decoded(records, place.offset, answer.told.high_watermark):
+                        place = _after(found)
                         yield found
                 return
         except CorruptLog:
             if checked:
                 raise
-        yield from self._records(ticket, offset, broker, checked=True)
+        yield from self._records(ticket, place, broker, checked=True)
 
     def _schema(self, topic: str, width: int) -> pa.Schema:
         """width: how many columns the topic has, as a broker knows."""
@@ -333,19 +360,31 @@ class Reader:
         return schema
 
     def _answers(
-        self, ticket: ReadTicket, offset: Offset, broker: Broker, *, checked: bool
+        self, ticket: ReadTicket, place: ReadPlace, broker: Broker, *, checked: bool
     ) -> Generator[Answer, None, None]:
-        """Yield a broker's answers, from `offset` on. The next question goes once it is known where the records of an
+        """Yield a broker's answers, from `place` on. The next question goes once it is known where the records of an
         answer end, before they are received: the broker never waits for this reader."""
         with self._connections.one(broker) as connection:
-            connection.ask(replace(ticket, from_offset=offset, from_time=None), checked=checked)
+            connection.ask(_at(ticket, place), checked=checked)
             while connection.owed and not self._closed.is_set():
                 told = connection.told()
-                after = told.next_offset
-                if after > offset and (ticket.to is None or after < ticket.to):
-                    offset = after
-                    connection.ask(replace(ticket, from_offset=offset, from_time=None), checked=checked)
+                after = ReadPlace(told.next_offset, told.last_epoch)
+                if after.offset > place.offset and (ticket.to is None or after.offset < ticket.to):
+                    place = after
+                    connection.ask(_at(ticket, place), checked=checked)
                 yield Answer(told, connection.payload())
+
+
+def _after(found: LogBatch) -> ReadPlace:
+    return ReadPlace(found.last_offset + 1, found.leader_epoch)
+
+
+def _known(place: ReadPlace) -> int | None:
+    return None if place.last_epoch == NO_EPOCH else place.last_epoch
+
+
+def _at(ticket: ReadTicket, place: ReadPlace) -> ReadTicket:
+    return replace(ticket, from_offset=place.offset, from_time=None, last_epoch=_known(place))
 
 
 class _Decoder:

@@ -23,13 +23,14 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.partition import FindPartition, Partition
 from spark_replication.engine.reads import Looked, is_over, look
 from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import BrokerNotAvailable, InvalidRequest, ReplicationError
 from spark_replication.messages.lane import READS_MAX, ReadFrame
 from spark_replication.messages.records import ReadTicket
-from spark_replication.model import Offset, TopicPartition
+from spark_replication.model import TopicPartition
 
 IDLE_MS = 30_000
 
@@ -37,7 +38,7 @@ IDLE_MS = 30_000
 class Read:
     """A question that is not answered yet."""
 
-    __slots__ = ("deadline_ms", "due_ms", "frame", "high_watermark", "name", "offset", "waits_at", "woken")
+    __slots__ = ("deadline_ms", "due_ms", "frame", "high_watermark", "name", "place", "waits_at", "woken")
 
     def __init__(self, frame: ReadFrame, asked_ms: float, woken: Callable[[Read], None]) -> None:
         self.frame = frame
@@ -46,7 +47,7 @@ class Read:
         #: Since when it could be answered.
         self.due_ms = asked_ms
         #: None until the first look.
-        self.offset: Offset | None = None
+        self.place: ReadPlace | None = None
         self.high_watermark = 0
         #: Whose progress it waits for.
         self.waits_at: Partition | None = None
@@ -121,11 +122,11 @@ class ReadEnd:
         if self._is_closed:
             return
         try:
-            looked = look(replica, read.ticket, read.offset, bytes_max)
+            looked = look(replica, read.ticket, read.place, bytes_max)
         except ReplicationError as error:
             self._say(read, error)
             return
-        read.offset, read.high_watermark = looked.offset, looked.high_watermark
+        read.place, read.high_watermark = looked.place, looked.high_watermark
         if looked.records is None and not is_over(read.ticket, looked.offset) and self._clock_ms() < read.deadline_ms:
             replica.progress.await_next(read.woken)
             read.waits_at = partition
@@ -158,8 +159,8 @@ class ReadEnd:
         self._leave(read)
         read.due_ms = now_ms
         self.is_making = True
-        assert read.offset is not None, "it was looked at before it waited"
-        self._say(read, Looked(read.offset, read.high_watermark, None))
+        assert read.place is not None, "it was looked at before it waited"
+        self._say(read, Looked(read.place, read.high_watermark, None))
 
     def _leave(self, read: Read) -> None:
         partition, read.waits_at = read.waits_at, None

@@ -22,8 +22,9 @@ from functools import partial
 
 from spark_replication.config import Compression, Settings
 from spark_replication.core.replica import replica
+from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.core.replica.producers import Place
-from spark_replication.core.replica.read_start import start_of
+from spark_replication.core.replica.read_start import ReadPlace, cut_below, start_of
 from spark_replication.core.replica.replica import Following, Leading, LogView, Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.disk_trouble import DiskTrouble
@@ -159,7 +160,8 @@ class ReplicaLoop:
         self._fetches.answer_all()  # the fetches that wait carry an earlier leader epoch
         if self.log.epochs.last_epoch < command.state.leader_epoch:
             self.log.begin_epoch(command.state.leader_epoch)
-        leading = replica.lead(command, me, self.view, self.high_watermark, now_ms)
+        before = role.part if isinstance(role, LeaderRole) else None
+        leading = replica.lead(command, me, self.view, self.high_watermark, now_ms, before=before)
         if isinstance(role, LeaderRole):
             role.goes_on(leading)
         else:
@@ -301,16 +303,39 @@ class ReplicaLoop:
     def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool = False) -> Records | None:
         """Committed records from `offset` on, at most up to `to`; None if there are none (yet). A follower answers only
         with `any_replica`: its high watermark lags behind the leader's."""
-        end = replica.readable_end(self.committed_end(any_replica=any_replica), offset, self.view)
+        end = replica.readable_end(self.served_end(any_replica=any_replica), offset, self.view)
         return self.log.find(offset, bytes_max=bytes_max, end=end) if offset < end and offset != to else None
 
     def start_of(self, start: Start, *, any_replica: bool = False) -> Offset:
-        end = self.committed_end(any_replica=any_replica)
+        is_beside_the_end = start == "earliest" or isinstance(start, int)
+        end = (self.served_end if is_beside_the_end else self.committed_end)(any_replica=any_replica)
         return start_of(start, log_start=self.log.log_start, end=end, offset_of_time=self.log.offset_of_time)
 
-    def committed_end(self, *, any_replica: bool) -> Offset:
-        served = self._role.part.served if any_replica and isinstance(self._role, FollowerRole) else None
+    def served_end(self, *, any_replica: bool) -> Offset:
+        """How far consumers may read here. There may be more that is committed."""
+        served = self._served if any_replica else None
         return self.leading().high_watermark if served is None else served
+
+    def committed_end(self, *, any_replica: bool = False) -> Offset:
+        """The end of what is committed. Raises OffsetNotAvailable if this leader does not know it yet. With
+        `any_replica`, a follower answers with what it knows."""
+        served = self._served if any_replica else None
+        return replica.committed_end(self.leading(), self.partition) if served is None else served
+
+    def epoch_before(self, offset: Offset, *, any_replica: bool = False) -> int:
+        """The leader epoch of the record before `offset`; NO_EPOCH if that is not committed, as far as is known here:
+        another record may still take its place."""
+        return self.view.epoch_before(offset) if offset <= self.served_end(any_replica=any_replica) else NO_EPOCH
+
+    def cut_below(self, place: ReadPlace) -> Offset | None:
+        """Where this log parts from the one in which a reader has reached this place (K2); None if it does not. A
+        follower does not know of what lies beyond its log."""
+        beyond = not self.leads and place.offset > self.log.log_end
+        return None if beyond else cut_below(place, self.view)
+
+    @property
+    def _served(self) -> Offset | None:
+        return self._role.part.served if isinstance(self._role, FollowerRole) else None
 
     @property
     def compression(self) -> Compression:

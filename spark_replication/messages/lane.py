@@ -116,6 +116,8 @@ class ReadAnswerFrame(Message, frozen=True, kw_only=True, tag_field="type", tag=
     offset: Offset = 0
     #: Where it goes on after these records.
     next_offset: Offset = 0
+    #: The leader epoch of the record before next_offset; -1 if it is not known.
+    last_epoch: int = -1
     high_watermark: Offset = 0
     #: How many columns the topic has, as this broker knows.
     width: Count = 0

@@ -8,6 +8,7 @@ from spark_replication.messages.envelope import NONE, Message, Part
 from spark_replication.model import (
     AtTime,
     Count,
+    Epoch,
     NamedOffset,
     Offset,
     PartitionNumber,
@@ -18,7 +19,7 @@ from spark_replication.model import (
 )
 
 
-class WantedRange(Part, frozen=True, kw_only=True):
+class WantedRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     topic: str
     partition: PartitionNumber
     #: Where the range starts: at `from_time` if that is set, otherwise here. See ReadTicket.
@@ -28,6 +29,11 @@ class WantedRange(Part, frozen=True, kw_only=True):
     to: Offset | None = None
     #: About how large each piece is to be; 0 for no pieces.
     piece_bytes: Count = 0
+    #: The leader epoch of the record before `start`, if the asker knows it: see FoundRange.cut.
+    last_epoch: Epoch | None = None
+    #: Whether an end will do that a new leader knows of, though more may be committed. Otherwise it answers with
+    #: OFFSET_NOT_AVAILABLE.
+    may_lag: bool = False
     #: Whether to say where the files are. A follower answers, too, as far as it knows records to be committed.
     files: bool = False
 
@@ -52,12 +58,14 @@ class DescribeRanges(Message, frozen=True, kw_only=True):
     ranges: tuple[WantedRange, ...]
 
 
-class Piece(Part, frozen=True, kw_only=True):
+class Piece(Part, frozen=True, kw_only=True, omit_defaults=True):
     """Whole stored batches of a range, from the end of the piece before on."""
 
     end: Offset
     #: The size of the batches as they are stored.
     bytes: Count
+    #: The leader epoch of the record before `end`; -1 if it is not known.
+    last_epoch: int = -1
 
 
 class ReplicaFolder(Part, frozen=True, kw_only=True):
@@ -81,6 +89,14 @@ class FoundRange(Part, frozen=True, kw_only=True, omit_defaults=True):
     start: Offset = 0
     #: At most the high watermark.
     end: Offset = 0
+    #: The leader epochs of the records before `start` and before `end`; -1 where they are not known.
+    start_epoch: int = -1
+    end_epoch: int = -1
+    #: Where this log parts from the one that the asker has read up to `start`; None if it does not. The records from
+    #: there to `start` are gone, and others may have their offsets.
+    cut: Offset | None = None
+    #: Whether more may be committed than the high watermark says: see WantedRange.may_lag.
+    lags: bool = False
     #: About how large the range is as it is stored.
     bytes: Count = 0
     pieces: tuple[Piece, ...] = ()

@@ -63,7 +63,7 @@ class AnswersTogether(Part, frozen=True, kw_only=True):
     answers: tuple[Ack | Refusal, ...]
 
 
-class ReadTicket(Part, frozen=True, kw_only=True):
+class ReadTicket(Part, frozen=True, kw_only=True, omit_defaults=True):
     """The ticket of a DoGet. The stream starts at `from` or at from_time. Without either, it starts at offset 0.
 
     If the stream does not start at an offset, its first batch has no rows: the base_offset of that batch says where the
@@ -84,8 +84,15 @@ class ReadTicket(Part, frozen=True, kw_only=True):
     any_replica: bool = False
     #: The topic that is meant; None for whichever topic has this name.
     topic_id: str | None = None
+    #: The leader epoch of the record before the offset `from`, if the reader knows it: the stream is refused with
+    #: LOG_TRUNCATED if that record is not there any more.
+    last_epoch: Epoch | None = None
 
     def __post_init__(self) -> None:
+        require(
+            self.last_epoch is None or isinstance(self.from_offset, int),
+            f"last_epoch={self.last_epoch} is of the record before an offset: name that as `from`",
+        )
         require(
             self.from_offset is None or self.from_time is None,
             f"it begins at from={self.from_offset!r} and at from_time={self.from_time}: name one of the two",

@@ -33,7 +33,7 @@ def loaded(looked: Looked, find: Callable[[], Partition], ticket: ReadTicket) ->
         check_data(records)
     except (CorruptLog, StorageFailed):
         with find() as replica:
-            looked = look(replica, ticket, looked.offset, len(looked.records.data))
+            looked = look(replica, ticket, looked.place, len(looked.records.data))
             if looked.records is None:
                 return looked
             records = looked.records.loaded()

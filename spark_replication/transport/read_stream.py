@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from spark_replication.core.replica.epochs import NO_EPOCH
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.partition import Partition
 from spark_replication.engine.reads import Looked, is_over, look
 from spark_replication.errors import UnknownTopicOrPartition
@@ -70,7 +71,7 @@ class ReadStream:
         self._is_of_topic_schema = False  # whether that segment has the topic's schema
         self._progress = threading.Event()
         self._waits_at: Partition | None = None  # whose progress this stream waits for
-        self._offset: Offset | None = None  # until the first look
+        self._place: ReadPlace | None = None  # until the first look
         self._taken = 0  # bytes of the room
         self._first: Looked | None = None
 
@@ -91,7 +92,7 @@ class ReadStream:
     def batches(self) -> Iterator[BatchWithMetadata]:
         with told_to_client():
             assert self._first is not None
-            offset, high_watermark, records = self._first
+            (offset, _), high_watermark, records = self._first
             self._first = None
             if not isinstance(self._ticket.start, int):
                 yield self._beginning(offset, high_watermark)
@@ -107,18 +108,18 @@ class ReadStream:
                 records = None  # so that it does not stay in memory while the next ones are read
                 self._give_back()
                 self._pace(delivered)
-                offset, high_watermark, records = self._look()
+                (offset, _), high_watermark, records = self._look()
 
     def _done(self) -> bool:
-        return self._offset is not None and is_over(self._ticket, self._offset)
+        return self._place is not None and is_over(self._ticket, self._place.offset)
 
     def _look(self) -> Looked:
         """What there is, if anything. If there is nothing, the next progress wakes this stream."""
         bytes_max = min(READ_BYTES, self._room.free // ROOM_SHARE)
         partition = self._find_partition()
         with partition as replica:
-            looked = look(replica, self._ticket, self._offset, bytes_max)
-            self._offset = looked.offset
+            looked = look(replica, self._ticket, self._place, bytes_max)
+            self._place = looked.place
             if looked.records is None and not self._done() and self._ticket.max_wait_ms:
                 self._progress.clear()
                 replica.progress.await_next(self._progress.set)
@@ -188,7 +189,7 @@ class ReadStream:
                     high_watermark=high_watermark,
                 )
                 first += batch.num_rows
-                self._offset = first
+                self._place = ReadPlace(first, entry.leader_epoch)
                 batches += 1
                 rows += batch.num_rows
                 yield batch, to_json(position)

@@ -22,6 +22,7 @@ from spark_replication.messages.lane import ReadAnswerFrame, ReadFrame
 from spark_replication.model import Offset
 from spark_replication.ports import LogSlice, Records, StoredSlice
 from spark_replication.storage.batches import TopicSchema
+from spark_replication.storage.index import ENTRY_BYTES, entry_at
 from spark_replication.transport.aside import Aside
 from spark_replication.transport.client_connection import Admitted, ClientConnection
 from spark_replication.transport.frames import ReceivedFrame, encoded, goes_as_file, sendable
@@ -194,6 +195,7 @@ class ReaderConnection(ClientConnection):
             number=read.frame.number,
             offset=found.offset,
             next_offset=found.offset if records is None else _next_offset(read, records),
+            last_epoch=found.place.last_epoch if records is None else _last_epoch(records),
             high_watermark=found.high_watermark,
             width=width,
             schema_bytes=0 if records is None else len(records.schema),
@@ -233,3 +235,8 @@ class ReaderConnection(ClientConnection):
 def _next_offset(read: Read, records: Records) -> Offset:
     to = read.ticket.to
     return records.next_offset if to is None else min(to, records.next_offset)
+
+
+def _last_epoch(records: Records) -> int:
+    """The leader epoch of the last of these records: no read goes on within them."""
+    return entry_at(records.entries, len(records.entries) // ENTRY_BYTES - 1).leader_epoch

@@ -782,9 +782,25 @@ PLANTED_BUGS = (
     bug(
         "read what is not committed",
         "engine/replica_loop.py",
-        "replica.readable_end(self.committed_end(any_replica=any_replica), offset, self.view)",
+        "replica.readable_end(self.served_end(any_replica=any_replica), offset, self.view)",
         "self.log.log_end",
         PREFIX,
+    ),
+    bug(
+        "call the end of what a new leader knows the end",
+        "core/replica/replica.py",
+        "    if leading.high_watermark < leading.end_at_start:\n",
+        "    if False:\n",
+        "the_end_is_the_end",
+        seed=296,
+    ),
+    bug(
+        "read on in a log that was cut",
+        "engine/replica_loop.py",
+        "        return None if beyond else cut_below(place, self.view)\n",
+        "        return None\n",
+        "readers_go_on_in_one_log",
+        seed=7,
     ),
     bug(
         "tell nobody that a follower may serve more",

@@ -4,6 +4,8 @@ Leading is a frozen value; each function takes what happened and returns the nex
 - the high watermark is the least log end over the maximal ISR, moves only if the committed ISR has min_isr members, and
   never falls within one process's leadership (I5); nothing else may move it (`advanced`).
 - a follower's log end and its broker epoch are one pair: an end reported under another epoch counts for nothing (I8).
+- what is committed is known once the high watermark has reached what the leader found in its log as it began
+  (`committed_end`, KIP-207): before that, its high watermark may be below what others have called committed.
 - logs are compared by leader epoch, never by high watermark, to find where they part (F1).
 """
 
@@ -19,6 +21,7 @@ from spark_replication.errors import (
     FencedLeaderEpoch,
     NotEnoughReplicas,
     NotLeader,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     StaleBrokerEpoch,
     UnknownLeaderEpoch,
@@ -92,7 +95,8 @@ class Leading(msgspec.Struct, frozen=True, kw_only=True):
     partition_epoch: int
     #: The offset where this leader epoch starts.
     epoch_start: Offset
-    #: The log end when this process began to lead.
+    #: The log end when this process began to lead. Invariant: whatever an earlier leader, or an earlier process, has
+    #: called committed lies below it.
     end_at_start: Offset
     high_watermark: Offset
     followers: Mapping[BrokerId, Follower]
@@ -153,8 +157,17 @@ def may_lead(state: PartitionState, me: Me) -> bool:
     return state.leader == me.broker and state.epochs[me.broker] >= me.clean_since
 
 
-def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset, now_ms: int) -> Leading:
-    """The leadership that a command begins. The start of its epoch is in `log.epochs` already (F3)."""
+def lead(
+    command: PartitionCommand,
+    me: Me,
+    log: LogView,
+    high_watermark: Offset,
+    now_ms: int,
+    *,
+    before: Leading | None = None,
+) -> Leading:
+    """The leadership that a command begins. The start of its epoch is in `log.epochs` already (F3). before: the
+    leadership of an earlier epoch that this process goes on from."""
     start = log.epochs[-1].start if log.epochs.last_epoch == command.state.leader_epoch else log.log_end
     leading = Leading(
         me=me.broker,
@@ -163,7 +176,7 @@ def lead(command: PartitionCommand, me: Me, log: LogView, high_watermark: Offset
         state=command.state,
         partition_epoch=command.partition_epoch,
         epoch_start=start,
-        end_at_start=log.log_end,
+        end_at_start=log.log_end if before is None else before.end_at_start,
         high_watermark=min(high_watermark, log.log_end),
         followers={},
     )
@@ -190,6 +203,17 @@ def advanced(leading: Leading, own_end: Offset) -> Leading:
     if least <= leading.high_watermark or len(leading.in_sync) < leading.state.min_isr:
         return leading
     return replace(leading, high_watermark=least)
+
+
+def committed_end(leading: Leading, topic: TopicPartition) -> Offset:
+    """The end of what is committed. Raises OffsetNotAvailable if this leader does not know it yet (K1)."""
+    if leading.high_watermark < leading.end_at_start:
+        raise OffsetNotAvailable(
+            f"broker {leading.me} leads {topic} in leader epoch {leading.state.leader_epoch}, and does not know yet "
+            f"how many of the records up to offset {leading.end_at_start} are committed. It waits for fetches of those "
+            f"in sync: {len(leading.in_sync)} are, and {leading.state.min_isr} have to be. Retry"
+        )
+    return leading.high_watermark
 
 
 def check_append(leading: Leading, *, acks_all: bool, topic: TopicPartition) -> None:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from itertools import count
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.engine.read_end import Read, ReadEnd
 from spark_replication.engine.reads import Looked
-from spark_replication.errors import OffsetOutOfRange, ReplicationError
+from spark_replication.errors import LogTruncated, OffsetOutOfRange, ReplicationError, UnknownTopicOrPartition
 from spark_replication.messages.lane import ReadFrame
 from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, TopicPartition
 from spark_replication.sim.cast.broker import BrokerProcess
 from spark_replication.sim.cast.clients import Client, Cluster
 from spark_replication.sim.world.disk import contents_of
+from spark_replication.storage.index import decode_entries
 
 READ_MS = (60, 140)
 READ_BYTES_MAX = 300
@@ -27,7 +29,10 @@ class Reader(Client):
         super().__init__(f"r{number}", cluster)
         self._number = number
         #: None: from the earliest record on.
-        self._offset: Offset | None = None
+        self._place: ReadPlace | None = None
+        #: The batch before that place, and the topic that it is of.
+        self._last = b""
+        self._topic_id = ""
         self._asked = count()
         self._connections: dict[BrokerProcess, BrokerEnd] = {}
 
@@ -54,10 +59,13 @@ class Reader(Client):
         return living[self.world.between(0, len(living) - 1)] if living else None
 
     def _ticket(self, target: TopicPartition, *, any_replica: bool) -> ReadTicket:
+        place = self._place
         return ReadTicket(
             topic=target.topic,
             partition=target.partition,
-            from_offset="earliest" if self._offset is None else self._offset,
+            from_offset="earliest" if place is None else place.offset,
+            last_epoch=None if place is None else place.last_epoch,
+            topic_id=None if place is None else self._topic_id,
             max_wait_ms=WAITS_MS[next(self._asked) % len(WAITS_MS)],
             any_replica=any_replica,
         )
@@ -77,24 +85,34 @@ class Reader(Client):
         """In the broker."""
         any_replica = read.ticket.any_replica
         if isinstance(found, OffsetOutOfRange):
-            self._offset = self._offset if any_replica else None
+            self.world.counts["read_was_cut"] += isinstance(found, LogTruncated)
+            self._place = self._place if any_replica else None
         elif isinstance(found, ReplicationError):
+            if isinstance(found, UnknownTopicOrPartition) and not any_replica:
+                self._place = None  # it may have been made again
             self.reload(read.name.topic)
         elif found.records is not None:
             records = found.records.loaded()
             replica = broker.loop.partition(read.name).unguarded
             self.cluster.checkers.was_read(replica, records.first_offset, contents_of(records), bytes(records.schema))
-            self._offset = records.next_offset
+            if self._place == (read.ticket.from_offset, read.ticket.last_epoch):
+                self.cluster.checkers.was_read_on(replica, records.first_offset, self._last)
+            *_, last = decode_entries(records.entries)
+            self._place = ReadPlace(records.next_offset, last.leader_epoch)
+            self._last, self._topic_id = contents_of(records)[-1], replica.topic_id
         else:
             self._check_nothing_was_there(broker, read, found.offset)
             if not any_replica:  # another may know less than the leader
                 self._number += 1  # this one is read to its end
-                self._offset = None
+                self._place = None
 
     def _check_nothing_was_there(self, broker: BrokerProcess, read: Read, offset: Offset) -> None:
         replica = broker.loop.replicas.get(read.name)
         if replica is not None:
-            self.cluster.checkers.nothing_was_read(replica.unguarded, offset, any_replica=read.ticket.any_replica)
+            checkers, any_replica = self.cluster.checkers, read.ticket.any_replica
+            checkers.nothing_was_read(replica.unguarded, offset, any_replica=any_replica)
+            if not any_replica and not read.ticket.max_wait_ms:
+                checkers.was_read_to_its_end(replica.unguarded, offset)
 
     @property
     def is_through(self) -> bool:

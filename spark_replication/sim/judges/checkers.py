@@ -312,12 +312,39 @@ class Checkers:
     def nothing_was_read(self, replica: ReplicaLoop, offset: int, *, any_replica: bool) -> None:
         """Check an answer without records: at that moment there were none."""
         try:
-            end = replica.committed_end(any_replica=any_replica)
+            end = replica.served_end(any_replica=any_replica)
         except ReplicationError:
             return  # it serves no longer
         if offset < end:
             raise InvariantBroken(
                 "readers_are_told", f"a reader of {replica.partition} got nothing at {offset}, and {end} is committed"
+            )
+
+    def was_read_on(self, replica: ReplicaLoop, offset: int, last: bytes) -> None:
+        """Check that whoever is given the records from `offset` on has read the one before them, and no other."""
+        image = (
+            self._hosts[replica.leading().me].disk.image((replica.partition, replica.topic_id))
+            if replica.leads
+            else None
+        )
+        found = None if image is None else image.at(offset - 1)
+        if found is not None and found.content != last:
+            raise InvariantBroken(
+                "readers_go_on_in_one_log",
+                f"a reader of {replica.partition} had read {last!r} before {offset}, and there is {found}",
+            )
+
+    def was_read_to_its_end(self, replica: ReplicaLoop, offset: int) -> None:
+        """Check what a leader calls the end: nothing that was committed before is beyond it. A leader that has been
+        deposed, and does not know yet, calls its own end so."""
+        story, part = self.story(replica.partition, replica.topic_id), replica.part
+        if not isinstance(part, Leading) or story.stored is None or not self._is_there(story):
+            return
+        if story.since <= part.state.leader_epoch == story.stored.state.leader_epoch and offset < len(story.committed):
+            raise InvariantBroken(
+                "the_end_is_the_end",
+                f"a reader of {story.partition} was told that it ends at {offset}, and {len(story.committed)} are "
+                "committed",
             )
 
     # ZooKeeper

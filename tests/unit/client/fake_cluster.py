@@ -19,8 +19,10 @@ from crc32c import crc32c
 from msgspec.structs import replace
 from pyarrow import flight
 
+from spark_replication.core.replica.epochs import NO_EPOCH, EpochHistory
 from spark_replication.core.replica.producers import Place, Producers
-from spark_replication.core.replica.read_start import start_of
+from spark_replication.core.replica.read_start import ReadPlace, cut_below, start_of
+from spark_replication.core.replica.replica import LogView
 from spark_replication.core.routing import NO_CHOICE
 from spark_replication.core.topic_pages import page_of
 from spark_replication.engine.reads import is_over
@@ -28,8 +30,10 @@ from spark_replication.errors import (
     AuthenticationFailed,
     BrokerNotAvailable,
     InvalidRequest,
+    LogTruncated,
     NotController,
     NotLeader,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     ReplicationError,
     TopicAlreadyExists,
@@ -115,6 +119,24 @@ class FakeLog:
         self.leader_epoch = 0
         self.followers_end: int | None = None  # how far followers know it; None: as far as the leader
         self.now_ms = 7
+        self.knows_the_end = True  # whether its leader does
+        self.refused_ends = 0  # how many reads did not end because it does not
+
+    @property
+    def view(self) -> LogView:
+        epochs: dict[int, int] = {}
+        for each in self.batches:
+            epochs.setdefault(each.leader_epoch, each.base_offset)
+        return LogView(self.start, self.end, EpochHistory.of([*epochs.items()]).begun(self.leader_epoch, self.end))
+
+    def cut(self, count: int, leader_epoch: int) -> None:
+        """An unclean election: so many batches are left."""
+        self.batches, self.leader_epoch, self.producers = self.batches[:count], leader_epoch, Producers()
+        for each in self.batches:
+            of, place = each.metadata, Place(each.base_offset, each.base_offset + each.batch.num_rows - 1)
+            assert of.producer is not None
+            assert of.sequence is not None
+            self.producers.wrote(of.producer, of.epoch, of.sequence, place)
 
     @property
     def start(self) -> int:
@@ -430,6 +452,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             end = self._readable_end(log, ticket)
             start = start_of(ticket.start, log_start=log.start, end=end, offset_of_time=log.offset_of_time)
             if not log.start <= start <= end:
+                _refuse_cut(log, start, ticket)
                 raise OffsetOutOfRange(f"offset {start} is outside {log.start} to {end}")
             if not isinstance(ticket.start, int):
                 self.cluster.before_beginning(self)
@@ -441,6 +464,7 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
             number=frame.number,
             offset=start,
             next_offset=start,
+            last_epoch=log.view.epoch_before(start),
             high_watermark=log.end_at(self.id),
             width=len(schema),
         )
@@ -458,15 +482,26 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
     def _next_batch(self, log: FakeLog, ticket: ReadTicket, offset: int) -> StoredBatch | None:
         with self.cluster.changed:
             self._wait_for_more(log, offset, ticket.max_wait_ms / 1000)
+            _refuse_cut(log, offset, ticket)
             end = self._readable_end(log, ticket)
             beyond = ((stored, stored.base_offset + stored.batch.num_rows) for stored in log.batches)
-            return next((stored for stored, after in beyond if offset < after <= end), None)
+            found = next((stored for stored, after in beyond if offset < after <= end), None)
+            if found is None and not ticket.max_wait_ms and not log.knows_the_end:
+                log.refused_ends += 1
+                raise OffsetNotAvailable(f"broker {self.id} has only begun to lead")
+            return found
 
     def _wait_for_more(self, log: FakeLog, offset: int, timeout_s: float) -> None:
         leader = log.leader
         self.cluster.changed.wait_for(
             lambda: log.end_at(self.id) > offset or log.leader != leader or self.cluster.closed, timeout_s
         )
+
+
+def _refuse_cut(log: FakeLog, offset: int, ticket: ReadTicket) -> None:
+    cut = cut_below(ReadPlace(offset, NO_EPOCH if ticket.last_epoch is None else ticket.last_epoch), log.view)
+    if cut is not None:
+        raise LogTruncated(f"cut at {cut}")
 
 
 def _with_records(told: ReadAnswerFrame, ticket: ReadTicket, stored: StoredBatch) -> Sequence[Part]:
@@ -492,6 +527,7 @@ def _with_records(told: ReadAnswerFrame, ticket: ReadTicket, stored: StoredBatch
     told = replace(
         told,
         next_offset=after if ticket.to is None else min(after, ticket.to),
+        last_epoch=stored.leader_epoch,
         schema_bytes=len(head),
         entry_bytes=len(entries),
         data_bytes=len(message),

@@ -7,6 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,6 +22,8 @@ from spark_replication.errors import (
     BrokerNotAvailable,
     CorruptLog,
     InvalidRequest,
+    LogTruncated,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
@@ -32,6 +35,7 @@ from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, StoredBatch
+from tests.waiting import eventually
 
 WAIT_S = 20.0
 
@@ -467,3 +471,48 @@ def test_a_read_has_one_schema_whatever_the_brokers_that_serve_it_know() -> None
     closed.clear()
     following.close()
     assert closed == [True], "and with it the stream of who wants no more"
+
+
+def test_a_read_does_not_end_before_its_leader_knows_the_end(cluster: FakeCluster, reader: Reader) -> None:
+    """KIP-207: a new leader knows less than was acknowledged, for a moment."""
+    write(cluster, 2)
+    log = cluster.log()
+    log.knows_the_end = False
+    with ThreadPoolExecutor(1) as thread:
+        reading = thread.submit(lambda: numbers(list(reader.read("orders"))))
+        eventually(lambda: log.refused_ends > 1, "it asks again")
+        write(cluster, 1)
+        log.knows_the_end = True
+        assert reading.result(WAIT_S) == [*range(9)]
+
+
+def test_an_end_that_no_leader_knows_is_an_error_once_time_is_over(cluster: FakeCluster) -> None:
+    write(cluster, 1)
+    cluster.log().knows_the_end = False
+    with Reader(cluster.bootstrap, deadline_ms=PASSES_MS) as reader, pytest.raises(OffsetNotAvailable):
+        list(reader.read("orders"))
+
+
+@pytest.mark.parametrize("grows_by", [0, 5])
+def test_a_log_that_was_cut_below_a_read_is_an_error_however_far_it_has_grown(
+    cluster: FakeCluster, reader: Reader, grows_by: int
+) -> None:
+    """KIP-320: what has these offsets now is not what comes next."""
+    write(cluster, 4)
+    following = reader.read("orders", follow=True)
+    found = [next(following) for _ in range(4)]
+    with cluster.changed:
+        cluster.log().cut(2, leader_epoch=1)
+        write(cluster, grows_by)
+    with pytest.raises(LogTruncated, match="cut at 6"):
+        next(following)
+    last = found[-1]
+    with pytest.raises(LogTruncated, match="cut at 6"):
+        list(reader.read("orders", start=last.last_offset + 1, last_epoch=last.leader_epoch))
+    rest = reader.read("orders", start=6, last_epoch=found[1].leader_epoch)
+    assert numbers(list(rest)) == [*range(6, 6 + 3 * grows_by)]
+
+
+def test_a_place_is_an_offset_with_the_epoch_before_it(reader: Reader) -> None:
+    with pytest.raises(InvalidRequest, match="last_epoch=3 is of the record before an offset"):
+        list(reader.read("orders", start="latest", last_epoch=3))

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from spark_replication.core.replica.epochs import NO_EPOCH
 from spark_replication.engine.found_ranges import found_range
 from spark_replication.engine.partition import Partition
 from spark_replication.errors import UnknownTopicOrPartition
@@ -13,9 +14,10 @@ from spark_replication.messages.ranges import FoundRange, Piece, WantedRange
 from spark_replication.model import TopicPartition
 from tests.unit.core.stories import FOO, FOO_ID
 from tests.unit.engine.ports_in_memory import alone
-from tests.unit.engine.replica.story import Story, fetched, follower
+from tests.unit.engine.replica.story import LED, Story, fetched, follower
 
 ROWS = 10
+EPOCH = LED.leader_epoch
 
 
 def led() -> Story:
@@ -39,8 +41,14 @@ def ask(story: Story, partition: int = 0, **wanted: Any) -> FoundRange:
 
 
 def found(start: int, end: int, **others: Any) -> FoundRange:
-    known: dict[str, Any] = {"topic_id": FOO_ID, "high_watermark": ROWS - 1, "bytes": max(0, end - start), **others}
+    epochs = {"start_epoch": EPOCH if 0 < start < ROWS else NO_EPOCH, "end_epoch": EPOCH}
+    bytes_there = max(0, end - start)
+    known: dict[str, Any] = {"topic_id": FOO_ID, "high_watermark": ROWS - 1, "bytes": bytes_there, **epochs, **others}
     return FoundRange(topic="foo", partition=0, start=start, end=end, **known)
+
+
+def piece(end: int, size: int) -> Piece:
+    return Piece(end=end, bytes=size, last_epoch=EPOCH)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +61,10 @@ def found(start: int, end: int, **others: Any) -> FoundRange:
         ({"start": 3, "to": 5}, found(3, 5)),
         ({"start": 3, "to": 50}, found(3, 9)),
         ({"start": 20}, found(20, 9)),  # whoever has read that far hears that there is less
-        ({"start": 3, "to": 8, "piece_bytes": 3}, found(3, 8, pieces=(Piece(end=6, bytes=3), Piece(end=8, bytes=2)))),
+        (
+            {"start": 3, "to": 8, "piece_bytes": 3},
+            found(3, 8, pieces=(Piece(end=6, bytes=3, last_epoch=EPOCH), Piece(end=8, bytes=2, last_epoch=EPOCH))),
+        ),
         ({"start": 9, "piece_bytes": 3}, found(9, 9)),
     ],
 )
@@ -65,8 +76,9 @@ def test_what_retention_has_removed_is_asked_for_in_vain_and_it_is_told_so() -> 
     story = led()
     story.log.rows_per_segment = 2
     story.log.forget(4)
-    assert ask(story, start=1) == found(1, 9, log_start=4, bytes=5)
-    assert ask(story, start="earliest") == found(4, 9, log_start=4)
+    gone = {"log_start": 4, "start_epoch": NO_EPOCH}
+    assert ask(story, start=1) == found(1, 9, bytes=5, **gone)
+    assert ask(story, start="earliest") == found(4, 9, **gone)
 
 
 def test_of_its_files_a_follower_tells_as_much_as_it_serves() -> None:
@@ -92,3 +104,48 @@ def test_a_disk_that_fails_is_told_of() -> None:
     story = led()
     story.log.failing = frozenset({"read"})
     assert ask(story).error == "KAFKA_STORAGE_ERROR"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "is_told"),
+    [
+        ({}, False),
+        ({"start": "latest"}, False),
+        ({"from_time": 0}, False),
+        ({"start": 1, "to": 4}, False),
+        ({"start": 1, "to": 3}, True),
+        ({"start": "earliest", "to": 3}, True),
+        ({"may_lag": True}, True),
+        ({"may_lag": True, "start": 1, "to": 4}, True),
+    ],
+)
+def test_a_new_leader_tells_of_no_end_before_it_knows_what_is_committed(wanted: dict[str, Any], is_told: bool) -> None:
+    """Five records, of which its last checkpoint says that three are committed. There may be more."""
+    story = Story((0, 4, 3))
+    story.log.checkpoint(3)
+    story.told()
+    told = ask(story, **wanted)
+    assert (told.error, bool(told.message)) == (("NONE", False) if is_told else ("OFFSET_NOT_AVAILABLE", True))
+    if is_told:
+        assert (told.high_watermark, told.end, told.lags) == (3, 3, True)
+    story.fetch(2, 5)
+    told = ask(story, **wanted)
+    assert (told.error, told.lags, told.high_watermark) == ("NONE", False, 5)
+
+
+def test_whoever_names_the_epoch_of_what_it_has_read_hears_that_it_is_gone() -> None:
+    """Offsets 0 and 1 are of epoch 2, later ones of epoch 4: whoever has read more of epoch 2 has read what is gone."""
+    story = Story((0, 1, 2), (2, 5, 4)).told()
+    story.fetch(2, 6)
+    cuts = [ask(story, start=start, last_epoch=epoch).cut for start, epoch in ((2, 2), (3, 2), (3, 4), (6, 2), (6, 4))]
+    assert cuts == [None, 2, None, 2, None]
+    assert ask(story, start=3).cut is None, "it says nothing of what it has read"
+    assert ask(story, start=3, last_epoch=9).error == "UNKNOWN_LEADER_EPOCH"
+    told = ask(story, start=1, to=2)
+    assert (told.start_epoch, told.end_epoch) == (2, 2)
+
+
+def test_an_epoch_is_told_of_what_is_committed_alone() -> None:
+    """Another record may take the place of one that is not."""
+    story = led()
+    assert (ask(story, start=9).start_epoch, ask(story, start=10).start_epoch) == (EPOCH, NO_EPOCH)

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.core.replica.replica import Me
 from spark_replication.engine.copy_throttle import CopyThrottle
 from spark_replication.engine.partition import Partition, Turns
@@ -693,7 +694,7 @@ def test_a_look_goes_on_where_it_is_told_to_and_not_where_the_ticket_starts(stor
     replica = story.replicas[0]
     replica.produce(5)
     for start in ({"from_offset": 1}, {"from_offset": "latest"}, {"from_offset": "earliest"}, {"from_time": 0}):
-        found = look(replica.loop, ticket(**start), 3, BYTES_MAX)
+        found = look(replica.loop, ticket(**start), ReadPlace(3), BYTES_MAX)
         assert _outcome(found) == "at 3 of 5: 3 to 5"
 
 

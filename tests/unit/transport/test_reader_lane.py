@@ -360,8 +360,9 @@ def test_an_answer_says_where_the_read_is_and_what_the_broker_knows(brokers: Bro
     assert (heard.records().first_offset, heard.records().next_offset) == (2, 6)
     told = heard.told
     assert (told.offset, told.next_offset, told.high_watermark, told.width) == (3, 5, 6, len(SCHEMA))
+    assert told.last_epoch == 0
     assert told.schema_bytes + told.entry_bytes + told.data_bytes == len(heard.payload)
-    nothing = ReadAnswerFrame(number=0, offset=6, next_offset=6, high_watermark=6, width=len(SCHEMA))
+    nothing = ReadAnswerFrame(number=0, offset=6, next_offset=6, last_epoch=0, high_watermark=6, width=len(SCHEMA))
     assert peer.read(from_offset=6) == (nothing, b"")
     assert peer.read(from_offset="latest") == (nothing, b"")
     assert peer.read(from_offset="earliest").rows() == list(range(6))

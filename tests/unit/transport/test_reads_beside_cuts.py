@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import CorruptLog
 from spark_replication.messages.records import ReadTicket
 from spark_replication.model import Offset, Start, TopicPartition
@@ -37,6 +38,18 @@ class CutMeanwhile:
 
     def start_of(self, start: Start, *, any_replica: bool) -> Offset:
         return self._replica.start_of(start, any_replica=any_replica)
+
+    def served_end(self, *, any_replica: bool) -> Offset:
+        return self._replica.served_end(any_replica=any_replica)
+
+    def committed_end(self, *, any_replica: bool) -> Offset:
+        return self._replica.committed_end(any_replica=any_replica)
+
+    def epoch_before(self, offset: Offset, *, any_replica: bool) -> int:
+        return self._replica.epoch_before(offset, any_replica=any_replica)
+
+    def cut_below(self, place: ReadPlace) -> Offset | None:
+        return self._replica.cut_below(place)
 
     def read(self, offset: Offset, *, bytes_max: int, to: Offset | None, any_replica: bool) -> Records | None:
         found = self._replica.read(offset, bytes_max=bytes_max, to=to, any_replica=any_replica)

@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
-from spark_replication.core.replica.read_start import asked_start, start_of, time_in_ms
-from spark_replication.errors import InvalidRequest
+from spark_replication.core.replica.epochs import NO_EPOCH, EpochHistory
+from spark_replication.core.replica.read_start import ReadPlace, asked_start, cut_below, start_of, time_in_ms
+from spark_replication.core.replica.replica import LogView
+from spark_replication.errors import InvalidRequest, UnknownLeaderEpoch
 from spark_replication.model import TIME_MS_MAX, AtTime, Start
 
 TEN = datetime(2026, 11, 21, 10, tzinfo=UTC)
@@ -82,3 +84,43 @@ def test_what_names_no_place_is_refused(given: tuple[Any, Any, Any], why: str) -
 def test_which_offset_it_is_in_a_log_that_may_be_seen_from_4_to_9(start: Start, offset: int) -> None:
     of_time = {5: 4, 6: 7, 7: 9, 8: 11}
     assert start_of(start, log_start=4, end=9, offset_of_time=of_time.__getitem__) == offset
+
+
+#: Retention has left 10 to 40: of epoch 3 up to 20, of 5 up to 30, of 8 from there on. Epoch 9 has no records yet.
+KEPT = LogView(10, 40, EpochHistory.of([(3, 10), (5, 20), (8, 30), (9, 40)]))
+
+
+@pytest.mark.parametrize(
+    ("offset", "last_epoch", "cut"),
+    [
+        (0, 7, None),  # there is no record before it
+        (25, NO_EPOCH, None),
+        (25, 5, None),
+        (30, 5, None),
+        (31, 8, None),
+        (40, 8, None),
+        (31, 5, 30),
+        (99, 5, 30),
+        (41, 8, 40),  # more than there is
+        (40, 9, 40),  # the epoch has no record here
+        (25, 4, 20),
+        (25, 8, 25),  # of an earlier epoch here: they part below
+        (10, 3, None),  # gone, and what follows is not older
+        (10, 1, None),
+        (5, 2, None),
+        (10, 4, 10),  # what follows is older than what was read
+        (11, 2, 10),
+    ],
+)
+def test_a_place_is_on_a_log_or_above_where_the_two_part(offset: int, last_epoch: int, cut: int | None) -> None:
+    assert cut_below(ReadPlace(offset, last_epoch), KEPT) == cut
+
+
+def test_a_partition_that_was_added_again_has_nothing_of_the_one_before() -> None:
+    for log_end in (0, 50):
+        assert cut_below(ReadPlace(30, 5), LogView(0, log_end, EpochHistory.of([(7, 0)]))) == 0
+
+
+def test_of_an_epoch_that_is_not_known_here_another_replica_knows_more() -> None:
+    with pytest.raises(UnknownLeaderEpoch):
+        cut_below(ReadPlace(25, 10), KEPT)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.core.replica.replica import Me
-from spark_replication.errors import NotLeader, OffsetOutOfRange
+from spark_replication.errors import NotLeader, OffsetNotAvailable, OffsetOutOfRange
 from spark_replication.model import AtTime
 from tests.unit.core.stories import command, state
-from tests.unit.engine.replica.story import LED, Story, fetched, follower
+from tests.unit.engine.replica.story import LED, ME, Story, fetched, follower
 
 
 def test_a_consumer_reads_below_the_high_watermark_only() -> None:
@@ -112,3 +113,42 @@ def test_a_read_from_a_follower_begins_within_what_that_one_serves() -> None:
         story.loop.start_of("earliest")
     with pytest.raises(NotLeader):
         Story().loop.start_of("earliest", any_replica=True)
+
+
+def test_a_new_leader_knows_the_end_once_its_followers_have_shown_theirs() -> None:
+    """KIP-207: before, its high watermark may be below what others have called committed."""
+    story = Story((0, 4, 3))
+    story.log.checkpoint(2)
+    story.told()
+    assert story.loop.read(0, bytes_max=9, to=None) is not None, "what it knows to be committed is served"
+    for start in ("latest", AtTime(0)):
+        with pytest.raises(OffsetNotAvailable):
+            story.loop.start_of(start)
+    assert [story.loop.start_of(start) for start in ("earliest", 3)] == [0, 3]
+    story.fetch(2, 4)
+    with pytest.raises(OffsetNotAvailable):
+        story.loop.committed_end()
+    story.fetch(2, 5)
+    assert (story.loop.committed_end(), story.loop.start_of("latest")) == (5, 5)
+
+
+def test_a_leader_that_goes_on_at_a_later_epoch_knows_what_it_has_called_committed() -> None:
+    story = Story().told()
+    story.produce(3)
+    story.fetch(2, 2)
+    story.loop.command(command(state(1, [1, 2], leader_epoch=5), 8), ME, 0)
+    assert (story.leading.epoch_start, story.loop.committed_end()) == (3, 2)
+    begun = Story((0, 4, 3)).told()
+    begun.loop.command(command(state(1, [1, 2], leader_epoch=5), 8), ME, 0)
+    with pytest.raises(OffsetNotAvailable):
+        begun.loop.committed_end()
+
+
+def test_a_follower_says_nothing_of_a_place_beyond_its_log() -> None:
+    """It may only be behind. Its leader knows whether the log was cut."""
+    leader, story = Story((0, 4, 3)).told(), follower((0, 3, 3))
+    fetched(story, leader)
+    assert story.log.log_end == 5
+    assert story.loop.cut_below(ReadPlace(6, 3)) is None
+    assert story.loop.cut_below(ReadPlace(5, 2)) == 0
+    assert leader.loop.cut_below(ReadPlace(6, 3)) == 5
