@@ -8,6 +8,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.ranges import FoundRange
 from spark_replication.model import AtTime, NamedOffset, Offset
@@ -38,7 +39,7 @@ class BatchReader(DataSourceReader):
         if self._pushed.time_start_ms is not None:
             after = AtTime(self._pushed.time_start_ms)
             late = topic.found(dict.fromkeys(numbers, after), topic_id=rows.topic_id)
-            starts = {number: max(starts[number], late[number].start) for number in numbers}
+            starts = {number: max(starts[number], _start(late[number])) for number in numbers}
         starts, ends = _within(self._pushed, starts, ends)
         # With an empty list, Spark would make one task with a partition of its own.
         return planned(topic, rows, starts, ends, self._options.min_partitions) or [Task((), rows)]
@@ -58,12 +59,12 @@ class FilteringReader(BatchReader):
         return left
 
 
-Offsets = dict[int, Offset]
+Places = dict[int, ReadPlace]
 
 
-def _starts_and_ends(topic: Topic, topic_id: str, numbers: list[int], options: LogOptions) -> tuple[Offsets, Offsets]:
+def _starts_and_ends(topic: Topic, topic_id: str, numbers: list[int], options: LogOptions) -> tuple[Places, Places]:
     def found(position: Position, otherwise: NamedOffset) -> dict[int, FoundRange]:
-        places: dict[int, Place | AtTime] = {
+        places: dict[int, Place | AtTime | ReadPlace] = {
             number: place_of(position, number, otherwise=otherwise) for number in numbers
         }
         return topic.found(places, topic_id=topic_id)
@@ -77,11 +78,20 @@ def _starts_and_ends(topic: Topic, topic_id: str, numbers: list[int], options: L
                 "what is committed: begin and end there at most"
             )
     starts = {number: topic.kept_from(each) for number, each in first.items()}
-    return starts, {number: each.start for number, each in last.items()}
+    return starts, {number: _start(each) for number, each in last.items()}
 
 
-def _within(wanted: Pushed, starts: Offsets, ends: Offsets) -> tuple[Offsets, Offsets]:
-    starts = {number: max(start, wanted.offset_start) for number, start in starts.items()}
-    if wanted.offset_end is None:
-        return starts, ends
-    return starts, {number: min(end, wanted.offset_end) for number, end in ends.items()}
+def _start(found: FoundRange) -> ReadPlace:
+    return ReadPlace(found.start, found.start_epoch)
+
+
+def _within(wanted: Pushed, starts: Places, ends: Places) -> tuple[Places, Places]:
+    if wanted.offset_end is not None:
+        end = ReadPlace(wanted.offset_end)
+        ends = {number: min(each, end, key=_offset) for number, each in ends.items()}
+    start = ReadPlace(wanted.offset_start)
+    return {number: min(max(each, start), ends[number], key=_offset) for number, each in starts.items()}, ends
+
+
+def _offset(place: ReadPlace) -> Offset:
+    return place.offset

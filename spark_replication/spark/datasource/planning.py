@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.messages.ranges import FoundRange, Piece
 from spark_replication.model import Offset
 
@@ -16,11 +17,11 @@ TOGETHER_BYTES = 64 << 10  # one task reads partitions that have less than this 
 
 
 class Range(msgspec.Struct, frozen=True):
-    """[start, end) of a partition."""
+    """[start, end) of a partition. Invariant: it was committed when it was planned."""
 
     partition: int
-    start: Offset
-    end: Offset
+    start: ReadPlace
+    end: ReadPlace
     bytes: int
 
 
@@ -30,15 +31,13 @@ def piece_bytes(total_bytes: int, min_partitions: int | None) -> int:
     return max(1, min(PIECE_BYTES, -(-total_bytes // min_partitions)))
 
 
-def pieces_of(partition: int, start: Offset, end: Offset, pieces: Sequence[Piece]) -> list[Range]:
-    """The ranges of a partition from `start` to `end`, a piece each. `pieces` may be empty, or end before `end`."""
+def pieces_of(partition: int, start: ReadPlace, pieces: Sequence[Piece]) -> list[Range]:
+    """The ranges of a partition from `start` on, a piece each."""
     found = []
     for piece in pieces:
-        if piece.end > start:
-            found.append(Range(partition, start, min(piece.end, end), piece.bytes))
-            start = piece.end
-    if start < end:  # the leader's pieces end before that
-        found.append(Range(partition, start, end, 0))
+        end = ReadPlace(piece.end, piece.last_epoch)
+        found.append(Range(partition, start, end, piece.bytes))
+        start = end
     return found
 
 

@@ -47,7 +47,7 @@ def rows_of(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schema
 
 def _batches(topic: Topic, rows: Rows, ranges: Sequence[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
     for each in ranges:
-        for found in topic.read(each.partition, each.start, each.end, rows.columns, topic_id=rows.topic_id):
+        for found in topic.read(each, rows.columns, topic_id=rows.topic_id):
             if rows.pushed.has_time(found.timestamp):
                 told = _told(found, topic.name, each.partition) if rows.include_metadata else {}
                 columns = [told[name] if name in told else found.batch.column(name) for name in schema.names]

@@ -9,9 +9,9 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.errors import InvalidRequest
 from spark_replication.messages.descriptions import TopicMetadata
-from spark_replication.model import Offset
 from spark_replication.spark.datasource.filters import EVERYTHING, Pushed
 from spark_replication.spark.datasource.options import LogOptions
 from spark_replication.spark.datasource.planning import Range, in_tasks, piece_bytes, pieces_of
@@ -65,25 +65,19 @@ def rows_wanted(found: TopicMetadata, options: LogOptions, schema: StructType, p
 
 
 def planned(
-    topic: Topic, rows: Rows, starts: Mapping[int, Offset], ends: Mapping[int, Offset], min_partitions: int | None
+    topic: Topic, rows: Rows, starts: Mapping[int, ReadPlace], ends: Mapping[int, ReadPlace], min_partitions: int | None
 ) -> list[InputPartition]:
     """The tasks that read from `starts` to `ends`. They are the same for the same ends: every leader has the same
-    stored batches."""
-    there = {partition: start for partition, start in starts.items() if start < ends[partition]}
-    if not there:
-        return []
-    wanted_ends = {partition: ends[partition] for partition in there}
+    stored batches, and plans the whole range or nothing."""
     size = piece_bytes(0, None)
     if min_partitions is not None:
-        whole = topic.found(there, topic_id=rows.topic_id, ends=wanted_ends)
+        whole = topic.whole(starts, ends, topic_id=rows.topic_id)
         size = piece_bytes(sum(each.bytes for each in whole.values()), min_partitions)
-    found = topic.found(there, topic_id=rows.topic_id, ends=wanted_ends, piece_bytes=dict.fromkeys(there, size))
-    for each in found.values():
-        topic.kept_from(each)
+    found = topic.whole(starts, ends, topic_id=rows.topic_id, piece_bytes=size)
     ranges = [
         one
-        for partition in sorted(there)
-        for one in pieces_of(partition, there[partition], ends[partition], found[partition].pieces)
+        for partition, each in sorted(found.items())
+        for one in pieces_of(partition, ReadPlace(each.start, each.start_epoch), each.pieces)
     ]
     together = {} if min_partitions is None else {"together_bytes": 0}
     return [Task(task, rows) for task in in_tasks(ranges, **together)]

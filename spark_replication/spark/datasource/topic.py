@@ -6,16 +6,19 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from spark_replication.client.deadline import Deadline, back_off_s
 from spark_replication.client.log_batch import LogBatch
 from spark_replication.client.reader import Preference, Reader
-from spark_replication.errors import InvalidRequest, OffsetOutOfRange
+from spark_replication.core.replica.epochs import NO_EPOCH
+from spark_replication.core.replica.read_start import ReadPlace
+from spark_replication.errors import InvalidRequest, LogTruncated, OffsetOutOfRange
 from spark_replication.messages.descriptions import TopicMetadata
 from spark_replication.messages.ranges import FoundRange, WantedRange
-from spark_replication.model import AtTime, Offset
+from spark_replication.model import AtTime, Offset, TopicPartition
 from spark_replication.spark.datasource.options import LogOptions
+from spark_replication.spark.datasource.planning import Range
 from spark_replication.spark.datasource.positions import Place
 
 HEARD_BY_ALL_MS = 3_000
@@ -42,30 +45,70 @@ class Topic:
 
     def found(
         self,
-        starts: Mapping[int, Place | AtTime],
+        starts: Mapping[int, Place | AtTime | ReadPlace],
         *,
         topic_id: str,
         ends: Mapping[int, Offset] | None = None,
         piece_bytes: Mapping[int, int] | None = None,
+        may_lag: bool = False,
     ) -> dict[int, FoundRange]:
         """The ranges of these partitions, [start, end); without an end, up to what is committed. Raises InvalidRequest
-        if another topic has its name."""
+        if another topic has its name. may_lag: see WantedRange."""
         wanted = [
             WantedRange(
                 topic=self.name,
                 partition=partition,
-                start=0 if isinstance(start, AtTime) else start,
-                from_time=start.time_ms if isinstance(start, AtTime) else None,
                 to=None if ends is None else ends[partition],
                 piece_bytes=(piece_bytes or {}).get(partition, 0),
+                may_lag=may_lag,
+                **_wanted(start),
             )
             for partition, start in starts.items()
         ]
+        if not wanted:
+            return {}
 
         def ask() -> dict[int, FoundRange]:
             return {each.partition: each for each in self._reader.ranges(wanted).values()}
 
         return self._of(topic_id, ask, lambda found: [each.topic_id for each in found.values()])
+
+    def whole(
+        self,
+        starts: Mapping[int, ReadPlace],
+        ends: Mapping[int, ReadPlace],
+        *,
+        topic_id: str,
+        piece_bytes: int = 0,
+    ) -> dict[int, FoundRange]:
+        """The ranges of partitions that have any rows between `starts` and `ends`, all of each: their ends were
+        committed once, and a leader that knows of less is asked again until the deadline. Raises LogTruncated if
+        records are gone, or leaves these out, as failOnDataLoss says."""
+        left = {partition: start for partition, start in starts.items() if start != ends[partition]}
+        deadline, failures = Deadline(self._options.deadline_ms), 0
+        while True:
+            # Only a log that was cut ends below what was read of it, or there in another epoch.
+            beyond = {partition: start for partition, start in left.items() if _is_beyond(start, ends[partition])}
+            lost = self.found(beyond, topic_id=topic_id, may_lag=True)
+            left |= {partition: self.kept_from(each) for partition, each in lost.items()}
+            left = {partition: start for partition, start in left.items() if start.offset < ends[partition].offset}
+            found = self.found(
+                left,
+                topic_id=topic_id,
+                ends={partition: ends[partition].offset for partition in left},
+                piece_bytes=dict.fromkeys(left, piece_bytes),
+            )
+            kept = {partition: self.kept_from(each) for partition, each in found.items()}
+            moved = {partition: start for partition, start in kept.items() if start.offset != left[partition].offset}
+            left |= moved
+            short = [each for each in found.values() if not _reaches(each, ends[each.partition])]
+            if not moved and (not short or deadline.passed):
+                for each in short:
+                    self._lost(each.topic_partition, ends[each.partition].offset, each.end)
+                return {partition: each for partition, each in found.items() if each.start < each.end}
+            if short and not moved:
+                failures += 1
+                time.sleep(min(back_off_s(failures), deadline.remaining_s))
 
     def _of(self, topic_id: str, ask: Callable[[], Answer], ids: Callable[[Answer], Iterable[str]]) -> Answer:
         """The answer, once it is about this topic. Raises InvalidRequest if a broker still answers about another one
@@ -83,11 +126,14 @@ class Topic:
                 )
             time.sleep(ASK_AGAIN_S)
 
-    def kept_from(self, found: FoundRange) -> Offset:
-        """The offset to begin at: the log's start, if retention has removed the one wanted. Raises OffsetOutOfRange
-        instead if failOnDataLoss is set."""
+    def kept_from(self, found: FoundRange) -> ReadPlace:
+        """The place to begin at: the log's start, if retention has removed the one wanted, or where the log was cut
+        below it. Raises OffsetOutOfRange instead if failOnDataLoss is set."""
+        if found.cut is not None:
+            self._lost(found.topic_partition, found.start, found.cut)
+            return ReadPlace(max(found.cut, found.log_start))
         if found.start >= found.log_start:
-            return found.start
+            return ReadPlace(found.start, found.start_epoch)
         name = found.topic_partition
         if self._options.fail_on_data_loss:
             raise OffsetOutOfRange(
@@ -101,35 +147,79 @@ class Topic:
             found.start,
             found.log_start - 1,
         )
-        return found.log_start
+        return ReadPlace(found.log_start)
 
-    def read(
-        self, partition: int, start: Offset, end: Offset, columns: Sequence[str], *, topic_id: str
-    ) -> Iterator[LogBatch]:
-        """Read all of [start, end), which was committed when the read was planned, whoever leads meanwhile. A new
-        leader may show a lower high watermark for a while."""
-        offset, deadline, failures = start, Deadline(self._options.deadline_ms), 0
+    def _lost(self, name: TopicPartition, read: Offset, cut: Offset) -> None:
+        """Raise LogTruncated, or leave out what is gone, as failOnDataLoss says."""
+        why = (
+            f"{name} was read or planned up to offset {read}, and its log was cut since, at {cut} or above: an unclean "
+            "election has lost what was behind, or the partition was removed and added again"
+        )
+        if self._options.fail_on_data_loss:
+            raise LogTruncated(
+                f"{why}. Other records may have these offsets. Begin a new query, or read on from {cut} by "
+                "failOnDataLoss=false"
+            )
+        log.warning("%s: it is read on from %d", why, cut)
+
+    def read(self, wanted: Range, columns: Sequence[str], *, topic_id: str) -> Iterator[LogBatch]:
+        """Read all of a range, which was committed when the read was planned, whoever leads meanwhile."""
+        partition, start, end = wanted.partition, wanted.start, wanted.end
+        place, deadline, failures = start, Deadline(self._options.deadline_ms), 0
         while True:
-            (found,) = self.found({partition: offset}, topic_id=topic_id).values()
-            before = offset = min(end, self.kept_from(found))
+            (found,) = self.found({partition: place}, topic_id=topic_id, may_lag=True).values()
+            kept = self.kept_from(found)
+            if kept.offset != place.offset:
+                place = ReadPlace(min(end.offset, max(start.offset, kept.offset)))
+            before = place.offset
             try:
-                for batch in self._reader.read(self.name, partition, offset, end, columns=columns, topic_id=topic_id):
-                    offset = batch.last_offset + 1
+                for batch in self._reader.read(
+                    self.name,
+                    partition,
+                    place.offset,
+                    end.offset,
+                    columns=columns,
+                    topic_id=topic_id,
+                    last_epoch=None if place.last_epoch == NO_EPOCH else place.last_epoch,
+                ):
+                    place = ReadPlace(batch.last_offset + 1, batch.leader_epoch)
                     yield batch
-            except OffsetOutOfRange:  # retention was faster: the next turn finds out
+            except OffsetOutOfRange:  # retention was faster, or the log was cut: the next turn finds out
                 pass
-            if offset >= end:
+            name = TopicPartition(self.name, partition)
+            if place.offset >= end.offset:
+                if NO_EPOCH not in (place.last_epoch, end.last_epoch) and place.last_epoch != end.last_epoch:
+                    self._lost(name, end.offset, start.offset)  # other records have the offsets that were planned
                 return
-            if offset > before:
+            if place.offset > before:
                 deadline, failures = Deadline(self._options.deadline_ms), 0
             if deadline.passed:
-                raise OffsetOutOfRange(
-                    f"{self.name}-{partition} has no records from offset {offset} to {end - 1}, which were committed "
-                    f"when this read was planned, for {self._options.deadline_ms} ms: an unclean election has lost "
-                    "them. Read it anew"
-                )
+                self._lost(name, end.offset, place.offset)
+                return
             failures += 1
             time.sleep(min(back_off_s(failures), deadline.remaining_s))
+
+
+def _wanted(start: Place | AtTime | ReadPlace) -> dict[str, Any]:
+    """What a WantedRange says of its start."""
+    match start:
+        case AtTime(time_ms):
+            return {"from_time": time_ms}
+        case ReadPlace(offset, last_epoch):
+            return {"start": offset, "last_epoch": None if last_epoch == NO_EPOCH else last_epoch}
+        case place:
+            return {"start": place}
+
+
+def _is_beyond(start: ReadPlace, end: ReadPlace) -> bool:
+    is_known = NO_EPOCH not in (start.last_epoch, end.last_epoch)
+    return start.offset > end.offset or (start.offset == end.offset and is_known and start != end)
+
+
+def _reaches(found: FoundRange, end: ReadPlace) -> bool:
+    """Whether the range ends where it was to end, in the same log."""
+    is_known = NO_EPOCH not in (found.end_epoch, end.last_epoch)
+    return found.end == end.offset and (not is_known or found.end_epoch == end.last_epoch)
 
 
 _readers: dict[tuple[object, ...], Reader] = {}

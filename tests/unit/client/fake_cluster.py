@@ -76,7 +76,7 @@ from spark_replication.messages.lane import (
 )
 from spark_replication.messages.mirroring import DescribeEvents, ToldEvent, ToldEvents
 from spark_replication.messages.observing import DescribePage, GetMetrics, MetricsText, PageDescription
-from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, WantedRange
+from spark_replication.messages.ranges import DescribeRanges, FoundRange, FoundRanges, Piece, WantedRange
 from spark_replication.messages.records import BatchMetadata, ReadTicket
 from spark_replication.messages.replication import ErrorFrame
 from spark_replication.messages.requests import (
@@ -120,6 +120,8 @@ class FakeLog:
         self.followers_end: int | None = None  # how far followers know it; None: as far as the leader
         self.now_ms = 7
         self.knows_the_end = True  # whether its leader does
+        self.leads_up_to: int | None = None  # how far its leader knows it; None: to its end
+        self.asked_ranges = 0
         self.refused_ends = 0  # how many reads did not end because it does not
 
     @property
@@ -128,6 +130,21 @@ class FakeLog:
         for each in self.batches:
             epochs.setdefault(each.leader_epoch, each.base_offset)
         return LogView(self.start, self.end, EpochHistory.of([*epochs.items()]).begun(self.leader_epoch, self.end))
+
+    def within(self, start: int, end: int) -> list[StoredBatch]:
+        return [each for each in self.batches if each.base_offset < end and start < each.base_offset + len(each.batch)]
+
+    def pieces(self, start: int, end: int, piece_bytes: int) -> tuple[Piece, ...]:
+        """A batch each."""
+        return tuple(
+            Piece(
+                end=min(end, each.base_offset + len(each.batch)),
+                bytes=each.batch.nbytes,
+                last_epoch=each.leader_epoch,
+            )
+            for each in self.within(start, end)
+            if piece_bytes
+        )
 
     def cut(self, count: int, leader_epoch: int) -> None:
         """An unclean election: so many batches are left."""
@@ -151,6 +168,8 @@ class FakeLog:
         return [number for stored in self.batches for number in stored.batch.column(0).to_pylist()]
 
     def end_at(self, broker: int) -> int:
+        if broker == self.leader and self.leads_up_to is not None:
+            return self.leads_up_to
         known = self.followers_end
         return self.end if known is None or broker == self.leader else min(known, self.end)
 
@@ -386,9 +405,27 @@ class FakeBroker(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has 
         found = FoundRange(topic=wanted.topic, partition=wanted.partition, topic_id=f"id-{wanted.topic}")
         if log.leader != self.id and not wanted.files:
             return replace(found, error=NotLeader.code, message="another leads")
-        end = log.end_at(self.id)
-        start = start_of(wanted.beginning, log_start=log.start, end=end, offset_of_time=log.offset_of_time)
-        found = replace(found, log_start=log.start, high_watermark=end, start=start, end=min(end, wanted.to or end))
+        log.asked_ranges += 1
+        served = log.end_at(self.id)
+        if not (log.knows_the_end or wanted.may_lag) and (wanted.to is None or wanted.to > served):
+            log.refused_ends += 1
+            return replace(found, error=OffsetNotAvailable.code, message="it has only begun to lead")
+        start = start_of(wanted.beginning, log_start=log.start, end=served, offset_of_time=log.offset_of_time)
+        end = served if wanted.to is None else min(served, wanted.to)
+        place = ReadPlace(start, NO_EPOCH if wanted.last_epoch is None else wanted.last_epoch)
+        found = replace(
+            found,
+            log_start=log.start,
+            high_watermark=served,
+            start=start,
+            end=end,
+            start_epoch=log.view.epoch_before(start) if start <= served else NO_EPOCH,
+            end_epoch=log.view.epoch_before(end),
+            cut=cut_below(place, log.view),
+            lags=not log.knows_the_end,
+            bytes=sum(each.batch.nbytes for each in log.within(start, end)),
+            pieces=log.pieces(start, end, wanted.piece_bytes),
+        )
         return self.cluster.before_range(self, found) if wanted.files else found
 
     def _page(self, asked: DescribeTopics) -> TopicPage:

@@ -23,7 +23,9 @@ from spark_replication.engine.replica_loop import ReplicaLoop
 from spark_replication.errors import (
     BrokerNotAvailable,
     InvalidRequest,
+    LogTruncated,
     NotLeader,
+    OffsetNotAvailable,
     OffsetOutOfRange,
     ReplicationError,
     UnknownTopicOrPartition,
@@ -718,6 +720,31 @@ def test_a_read_that_begins_beyond_its_end_is_over_though_there_are_records() ->
     story.fetch(2, 10)
     assert _outcome(look(story.loop, ticket(from_offset="earliest"), None, BYTES_MAX)) == "at 5 of 10: 5 to 10"
     assert _outcome(look(story.loop, ticket(from_offset="earliest", to=3), None, BYTES_MAX)) == "at 5 of 10: nothing"
+
+
+def test_a_read_does_not_end_where_its_leader_does_not_know_the_end() -> None:
+    """Three of five records are committed as its last checkpoint says."""
+    story = replica_story.Story((0, 4, 3))
+    story.log.checkpoint(3)
+    story.told()
+    assert _outcome(look(story.loop, ticket(), None, BYTES_MAX)) == "at 0 of 3: 0 to 3"
+    for asked in (ticket(), ticket(to=5)):
+        with pytest.raises(OffsetNotAvailable):
+            look(story.loop, asked, ReadPlace(3), BYTES_MAX)
+    assert _outcome(look(story.loop, ticket(to=3), ReadPlace(3), BYTES_MAX)) == "at 3 of 3: nothing"
+    assert _outcome(look(story.loop, ticket(max_wait_ms=9), ReadPlace(3), BYTES_MAX)) == "at 3 of 3: nothing"
+
+
+def test_a_read_does_not_go_on_in_a_log_that_was_cut_below_it() -> None:
+    story = replica_story.Story((0, 1, 2), (2, 5, 3)).told()
+    story.fetch(2, 6)
+    assert look(story.loop, ticket(from_offset=2, last_epoch=2), None, BYTES_MAX).place == ReadPlace(2, 2)
+    assert look(story.loop, ticket(from_offset=4), None, BYTES_MAX).place == ReadPlace(4, 3)
+    assert look(story.loop, ticket(from_offset="latest"), None, BYTES_MAX).place == ReadPlace(6, 3)
+    with pytest.raises(LogTruncated, match="foo-0 was read up to offset 4, in leader epoch 2, and has been cut at 2"):
+        look(story.loop, ticket(from_offset=4, last_epoch=2), None, BYTES_MAX)
+    with pytest.raises(LogTruncated):
+        look(story.loop, ticket(), ReadPlace(4, 2), BYTES_MAX)
 
 
 # Any story

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
+from spark_replication.core.replica.read_start import ReadPlace
 from spark_replication.messages.ranges import FoundRange, Piece
 from spark_replication.spark.datasource.planning import (
     PIECE_BYTES,
@@ -26,21 +27,16 @@ def test_pieces_are_small_enough_for_as_many_tasks_as_are_wanted(total: int, tas
     assert piece_bytes(total, tasks) == expected
 
 
-@pytest.mark.parametrize(
-    ("pieces", "expected"),
-    [
-        ([], [Range(1, 5, 9, 0)]),
-        ([(7, 10), (9, 20)], [Range(1, 5, 7, 10), Range(1, 7, 9, 20)]),
-        ([(7, 10)], [Range(1, 5, 7, 10), Range(1, 7, 9, 0)]),
-        ([(5, 10), (20, 30)], [Range(1, 5, 9, 30)]),
-    ],
-)
-def test_pieces_cover_the_range_whatever_a_leader_tells(pieces: list[tuple[int, int]], expected: list[Range]) -> None:
-    assert pieces_of(1, 5, 9, [Piece(end=end, bytes=size) for end, size in pieces]) == expected
+def test_a_range_ends_and_begins_with_the_epochs_of_its_records() -> None:
+    start, middle, end = ReadPlace(5, 1), ReadPlace(7, 2), ReadPlace(9, 4)
+    pieces = [Piece(end=7, bytes=10, last_epoch=2), Piece(end=9, bytes=20, last_epoch=4)]
+    assert pieces_of(1, start, pieces) == [Range(1, start, middle, 10), Range(1, middle, end, 20)]
+    assert pieces_of(1, start, []) == []
 
 
 def test_small_ranges_are_read_by_one_task_as_long_as_they_are_small_together() -> None:
-    large, *small = Range(0, 0, 9, 100), *(Range(number, 0, 1, 40) for number in (1, 2, 3))
+    start, end = ReadPlace(0), ReadPlace(9, 3)
+    large, *small = Range(0, start, end, 100), *(Range(number, start, end, 40) for number in (1, 2, 3))
     assert in_tasks([small[0], large, *small[1:]], together_bytes=90) == [(large,), tuple(small[:2]), (small[2],)]
     assert in_tasks([]) == []
 
