@@ -46,6 +46,7 @@ from spark_replication.messages.envelope import NONE
 from spark_replication.messages.lane import PutAnswer
 from spark_replication.messages.records import BatchMetadata
 from spark_replication.model import Offset, TopicPartition
+from spark_replication.storage.row_digest import row_digest
 
 STALL_S = 1.0  # after this long without an answer, the route is asked for again
 # After this long without an answer over the whole connection, it is replaced: a broker answers within its
@@ -241,7 +242,7 @@ class Sender:
                 producer=self._identity.producer,
                 epoch=lane.epoch,
                 sequence=sequence,
-                any_order=self._identity.any_order,
+                digest=row_digest(batch) if self._identity.any_order else None,
                 partition=self.partition.partition,
             ),
         )

@@ -41,7 +41,8 @@ class NumberedLog:
             batch.producer_epoch,
             batch.sequence,
             rows=batch.rows,
-            crc=None if batch.any_order else batch.crc,
+            crc=batch.crc,
+            digest=batch.digest,
         )
 
     def append(self, batch: PreparedBatch, *, leader_epoch: Epoch, timestamp_ms: int) -> Place:
@@ -109,6 +110,7 @@ class NumberedLog:
                 found.sequence,
                 place,
                 crc=found.crc,
+                digest=found.digest,
                 timestamp_ms=found.timestamp_ms,
             )
         return place

@@ -43,6 +43,7 @@ from spark_replication.storage.index import (
     count_below,
     encode_entry,
     whole_prefix,
+    with_digest,
 )
 from spark_replication.storage.log_flush import LogFlush
 from spark_replication.storage.pieces import cut
@@ -132,7 +133,7 @@ class PartitionLog:
             timestamp_ms=timestamp_ms,
             timestamp_max_ms=max(timestamp_ms, segment.timestamp_max_ms),
             producer=batch.producer,
-            sequence=batch.sequence,
+            sequence=with_digest(batch.sequence, batch.digest),
             bytes=len(batch.message),
             crc=batch.crc,
             leader_epoch=leader_epoch,
@@ -525,9 +526,10 @@ def _place(entry: IndexEntry) -> BatchPlace:
     return BatchPlace(
         entry.producer,
         entry.producer_epoch,
-        entry.sequence,
+        entry.number,
         entry.base_offset,
         entry.last_offset,
         entry.crc,
         entry.timestamp_ms,
+        entry.digest,
     )

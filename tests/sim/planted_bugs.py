@@ -405,7 +405,7 @@ PLANTED_BUGS = (
     bug(
         "acknowledge whatever comes under a number that is known",
         "core/replica/producers.py",
-        "        if size >> _CRC_BITS != rows or (crc is not None and size & _CRC_MASK != crc):\n",
+        "        if not known.is_same(index, rows=rows, crc=crc, digest=digest):\n",
         "        if False:\n",
         ACKED,
         seed=39,
@@ -575,9 +575,17 @@ PLANTED_BUGS = (
     bug(
         "take rows in another order for another batch",
         "engine/numbered_log.py",
-        "crc=None if batch.any_order else batch.crc",
-        "crc=batch.crc",
+        "            digest=batch.digest,\n",
+        "            digest=None,\n",
         "queries_get_on",
+        profile="queries",
+    ),
+    bug(
+        "know rows in any order by their number alone",
+        "core/replica/producers.py",
+        "            return digest == known\n",
+        "            return digest is not None\n",
+        ACKED,
         profile="queries",
     ),
     bug(
@@ -586,6 +594,7 @@ PLANTED_BUGS = (
         "        super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0, epoch=epoch)\n",
         "        super().__init__(batches_max=batches_max, bytes_max=bytes_max, batch_bytes=0)\n",
         ACKED,
+        "queries_get_on",
         profile="queries",
     ),
     bug(

@@ -30,8 +30,9 @@ class Reader(Client):
         self._number = number
         #: None: from the earliest record on.
         self._place: ReadPlace | None = None
-        #: The batch before that place, and the topic that it is of.
+        #: The batch before that place, its partition, and its topic.
         self._last = b""
+        self._read_of: TopicPartition | None = None
         self._topic_id = ""
         self._asked = count()
         self._connections: dict[BrokerProcess, BrokerEnd] = {}
@@ -59,7 +60,7 @@ class Reader(Client):
         return living[self.world.between(0, len(living) - 1)] if living else None
 
     def _ticket(self, target: TopicPartition, *, any_replica: bool) -> ReadTicket:
-        place = self._place
+        place = self._place if self._read_of == target else None
         return ReadTicket(
             topic=target.topic,
             partition=target.partition,
@@ -95,11 +96,11 @@ class Reader(Client):
             records = found.records.loaded()
             replica = broker.loop.partition(read.name).unguarded
             self.cluster.checkers.was_read(replica, records.first_offset, contents_of(records), bytes(records.schema))
-            if self._place == (read.ticket.from_offset, read.ticket.last_epoch):
+            if self._read_of == read.name and self._place == (read.ticket.from_offset, read.ticket.last_epoch):
                 self.cluster.checkers.was_read_on(replica, records.first_offset, self._last)
             *_, last = decode_entries(records.entries)
             self._place = ReadPlace(records.next_offset, last.leader_epoch)
-            self._last, self._topic_id = contents_of(records)[-1], replica.topic_id
+            self._last, self._read_of, self._topic_id = contents_of(records)[-1], read.name, replica.topic_id
         else:
             self._check_nothing_was_there(broker, read, found.offset)
             if not any_replica:  # another may know less than the leader
