@@ -13,7 +13,7 @@ from typing import Protocol
 from spark_replication.client.deadline import Deadline
 from spark_replication.client.routes import Routes
 from spark_replication.core.routing import Route
-from spark_replication.errors import BrokerNotAvailable, ReplicationError
+from spark_replication.errors import BrokerNotAvailable, ReplicationError, mistake
 from spark_replication.model import TopicPartition
 
 # After a round that took so long, the thread rests for so many times as long: decoding the routes to thousands of
@@ -66,12 +66,21 @@ class Leaders:
             asking.join(timeout_s)
 
     def _ask(self) -> None:
-        while waiting := self._take():
-            began_s = time.monotonic()
-            self._tell(waiting)
-            rest_s = min(REST * (time.monotonic() - began_s), REST_S_MAX)
+        waiting: list[tuple[float, Seeker]] = []
+        try:
+            while waiting := self._take():
+                began_s = time.monotonic()
+                self._tell(waiting)
+                rest_s = min(REST * (time.monotonic() - began_s), REST_S_MAX)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._closed, rest_s)
+        except BaseException as error:
             with self._changed:
-                self._changed.wait_for(lambda: self._closed, rest_s)
+                self._asking = None  # whoever asks next starts another thread
+                untold, self._waiting = waiting + self._waiting, []
+            for _, seeker in untold:
+                seeker.found(mistake(error, "the search for a leader"))
+            raise
 
     def _take(self) -> list[tuple[float, Seeker]]:
         """Wait for seekers. None of them: it was closed."""
@@ -81,6 +90,7 @@ class Leaders:
             return [] if self._closed else waiting
 
     def _tell(self, waiting: list[tuple[float, Seeker]]) -> None:
+        """Leaves nobody in `waiting`."""
         left_s = min(by_s for by_s, _ in waiting) - time.monotonic()
         deadline = Deadline(max(ASK_MS_MIN, SHARE_OF_TIME * left_s * 1000))
         unasked: ReplicationError | None = None
@@ -88,7 +98,8 @@ class Leaders:
             self._routes.renew([seeker.partition for _, seeker in waiting], deadline)
         except ReplicationError as error:
             unasked = error
-        for _, seeker in waiting:
+        while waiting:
+            _, seeker = waiting.pop()
             seeker.found(unasked or self._leader_of(seeker.partition))
 
     def _leader_of(self, partition: TopicPartition) -> Route | ReplicationError:

@@ -15,7 +15,7 @@ import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
-from typing import Any
+from typing import Any, SupportsIndex
 
 import pyarrow as pa
 
@@ -24,11 +24,11 @@ from spark_replication.client.lane import LeaderLinks
 from spark_replication.client.leaders import Leaders
 from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.routes import Routes
-from spark_replication.client.sender import Ack, Acks, Identity, Sender, SenderSettings
+from spark_replication.client.sender import Ack, Acks, Identity, Sender, SenderSettings, number_within
 from spark_replication.core.replica.producers import REMEMBERED
 from spark_replication.errors import InvalidRequest, Overloaded, ReplicationError, RequestTimedOut, SchemaMismatch
 from spark_replication.messages.records import PRODUCER_ID_BITS
-from spark_replication.model import TopicPartition
+from spark_replication.model import NUMBER_MAX, TopicPartition
 from spark_replication.storage.batches import in_a_version, topic_schema
 from spark_replication.transport.security import Security
 
@@ -89,7 +89,7 @@ class Producer:
             raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
         self._routes = Routes(bootstrap, Security.of(security))
         self._leaders = Leaders(self._routes)
-        self._links = LeaderLinks(self._routes.security)
+        self._links = LeaderLinks(self._routes.security, self._loop_failed)
         self._settings = SenderSettings(
             acks=acks,
             deadline_ms=deadline_ms,
@@ -107,15 +107,22 @@ class Producer:
         _OPEN.add(self)
 
     def send(
-        self, topic: str, batch: pa.RecordBatch | pa.Table, partition: int | None = None, *, key: bytes | None = None
+        self,
+        topic: str,
+        batch: pa.RecordBatch | pa.Table,
+        partition: SupportsIndex | None = None,
+        *,
+        key: bytes | None = None,
     ) -> Future[Ack]:
         """Send a batch to this partition, or to the partition of `key`, or else to partition 0. A Table is sent as one
-        batch, all of it or none. An error of the batch is in its future. Overloaded is raised here, if there is no room
-        until the deadline."""
+        batch, all of it or none. An error of the batch is in its future. What is wrong with another argument is raised
+        here, and so is Overloaded, if there is no room until the deadline."""
         self._process.require()
+        number = None if partition is None else number_within("partition", partition, NUMBER_MAX)
+        _require_arguments(topic, number, key)
         deadline = Deadline(self._settings.deadline_ms)
         try:
-            target = TopicPartition(topic, self._place(topic, partition, key, deadline))
+            target = TopicPartition(topic, self._place(topic, number, key, deadline))
             stored = self._as_stored(target, _one_batch(batch), deadline)
         except ReplicationError as error:
             refused: Future[Ack] = Future()
@@ -177,9 +184,16 @@ class Producer:
                 why,
             )
 
-    def _unanswered(self) -> list[Future[Ack]]:
+    def _loop_failed(self, error: ReplicationError) -> None:
+        for sender in self._all_senders():
+            sender.loop_failed(error)
+
+    def _all_senders(self) -> list[Sender]:
         with self._lock:
-            senders = list(self._senders.values())
+            return list(self._senders.values())
+
+    def _unanswered(self) -> list[Future[Ack]]:
+        senders = self._all_senders()
         return [future for sender in senders for future in sender.flush()]
 
     def _sender(self, partition: TopicPartition) -> Sender:
@@ -203,8 +217,6 @@ class Producer:
     def _place(self, topic: str, partition: int | None, key: bytes | None, deadline: Deadline) -> int:
         if key is None:
             return partition or 0
-        if partition is not None:
-            raise InvalidRequest(f"partition={partition} and a key: give one of them")
         return self._routes.partition_of(topic, key, deadline)
 
     def _as_stored(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:
@@ -236,6 +248,15 @@ def _close_all() -> None:
     # Daemon threads still run here, and end with the interpreter right after.
     for producer in list(_OPEN):
         producer._close_at_exit()
+
+
+def _require_arguments(topic: object, partition: int | None, key: object) -> None:
+    if not isinstance(topic, str):
+        raise InvalidRequest(f"topic={topic!r} is no text: name a topic")
+    if key is not None and not isinstance(key, bytes):
+        raise InvalidRequest(f"key={key!r} is {type(key).__name__}: it is bytes")
+    if key is not None and partition is not None:
+        raise InvalidRequest(f"partition={partition} and a key: give one of them")
 
 
 def _one_batch(batch: pa.RecordBatch | pa.Table) -> pa.RecordBatch:

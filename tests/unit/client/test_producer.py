@@ -569,11 +569,6 @@ def test_batches_of_one_key_go_to_one_partition(cluster: FakeCluster, producer: 
     assert len(others) > 1
 
 
-def test_a_key_and_a_partition_contradict_each_other(producer: Producer) -> None:
-    refused = failure(producer.send("orders", numbers(1), partition=1, key=b"customer-1"))
-    assert isinstance(refused, InvalidRequest)
-
-
 def test_a_producer_that_was_forgotten_goes_on_in_another_epoch(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap, batch_bytes=0) as producer:
         for number in range(3):
