@@ -51,6 +51,12 @@ class InvalidRequest(ReplicationError):
     code = "INVALID_REQUEST"
 
 
+class ClientClosed(InvalidRequest):
+    """This Producer, Reader or Admin was closed: another has to be made."""
+
+    code = "CLIENT_CLOSED"
+
+
 class InvalidConfig(ReplicationError):
     """A setting is unknown or its value is not allowed."""
 

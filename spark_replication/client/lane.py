@@ -26,6 +26,7 @@ from spark_replication.core.routing import Route
 from spark_replication.errors import (
     BatchTooLarge,
     BrokerNotAvailable,
+    ClientClosed,
     InvalidRequest,
     ReplicationError,
     error_of,
@@ -53,6 +54,7 @@ ANSWER_BYTES_MAX = 4 << 20  # of one frame: some 5,000 answers, each with an err
 # A broker that says how long it waits may say so again this much later.
 TOLD_AGAIN_S = 1.0
 AT_ONCE = 0.0  # for Lane.ask_at
+CLOSED = "this producer is closed: open another"
 
 
 class Outgoing(NamedTuple):
@@ -414,10 +416,12 @@ class LeaderLinks:
         self._lock = threading.Lock()
         self._loop: SocketLoop | None = None
         self._links: dict[tuple[str, int], LeaderLink] = {}
+        self._is_closed = False
 
     def lane(self, route: Route, schema: pa.Schema, *, epoch: int, owner: Owner) -> Lane:
         """Return a lane to the route's leader, over the present connection or a new one. The owner calls this under the
-        lock that its own methods take: otherwise it could learn of the lane's end before it has the lane."""
+        lock that its own methods take: otherwise it could learn of the lane's end before it has the lane. ClientClosed
+        after `close`."""
         key = (route.address, route.replication_port)
         with self._lock:
             link = self._links.get(key)
@@ -430,12 +434,16 @@ class LeaderLinks:
         return lane
 
     def at(self, at_s: float, call: Callable[[], None]) -> None:
-        """Have the loop make this call at this time, by time.monotonic."""
+        """Have the loop make this call at this time, by time.monotonic. After `close`, it is not made."""
         with self._lock:
+            if self._is_closed:
+                return
             loop = self._running()
         loop.post(partial(loop.at, at_s * 1_000, call))
 
     def _running(self) -> SocketLoop:
+        if self._is_closed:
+            raise ClientClosed(CLOSED)
         if self._loop is None:
             self._loop = SocketLoop("producer", failed=self._loop_failed)
             self._loop.start()
@@ -454,15 +462,15 @@ class LeaderLinks:
     def close(self, timeout_s: float) -> None:
         """End all connections, and all lanes with them."""
         with self._lock:
+            self._is_closed = True
             loop, self._loop = self._loop, None
             links = list(self._links.values())
         if loop is None:
             return
-        closed = BrokerNotAvailable("this producer is closed")
 
         def end_all() -> None:
             for link in links:
-                link.end(closed)
+                link.end(ClientClosed(CLOSED, maybe_written=True))
 
         loop.call(end_all, timeout_s)
         loop.stop(timeout_s)

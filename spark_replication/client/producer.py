@@ -20,13 +20,20 @@ from typing import Any, SupportsIndex
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
-from spark_replication.client.lane import LeaderLinks
+from spark_replication.client.lane import CLOSED, LeaderLinks
 from spark_replication.client.leaders import Leaders
 from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.routes import Routes
 from spark_replication.client.sender import Ack, Acks, Identity, Sender, SenderSettings, number_within
 from spark_replication.core.replica.producers import REMEMBERED
-from spark_replication.errors import InvalidRequest, Overloaded, ReplicationError, RequestTimedOut, SchemaMismatch
+from spark_replication.errors import (
+    ClientClosed,
+    InvalidRequest,
+    Overloaded,
+    ReplicationError,
+    RequestTimedOut,
+    SchemaMismatch,
+)
 from spark_replication.messages.records import PRODUCER_ID_BITS
 from spark_replication.model import NUMBER_MAX, TopicPartition
 from spark_replication.storage.batches import in_a_version, topic_schema
@@ -116,14 +123,17 @@ class Producer:
     ) -> Future[Ack]:
         """Send a batch to this partition, or to the partition of `key`, or else to partition 0. A Table is sent as one
         batch, all of it or none. An error of the batch is in its future. What is wrong with another argument is raised
-        here, and so is Overloaded, if there is no room until the deadline."""
+        here, and so are Overloaded, if there is no room until the deadline, and ClientClosed."""
         self._process.require()
+        self._require_open()
         number = None if partition is None else number_within("partition", partition, NUMBER_MAX)
         _require_arguments(topic, number, key)
         deadline = Deadline(self._settings.deadline_ms)
         try:
             target = TopicPartition(topic, self._place(topic, number, key, deadline))
             stored = self._as_stored(target, _one_batch(batch), deadline)
+        except ClientClosed:
+            raise
         except ReplicationError as error:
             refused: Future[Ack] = Future()
             refused.set_exception(error)
@@ -149,7 +159,7 @@ class Producer:
             return
         with self._lock:
             self._closed = True
-            senders = list(self._senders.values())
+        senders = self._all_senders()
         for sender in senders:
             sender.close()
         deadline = Deadline(self._settings.deadline_ms + 2_000)
@@ -158,6 +168,8 @@ class Producer:
         self._leaders.close(CLOSE_S)
         self._links.close(CLOSE_S)
         self._routes.close()
+        for sender in senders:
+            sender.loop_ended(ClientClosed(CLOSED))
         _OPEN.discard(self)
 
     def __enter__(self) -> Producer:
@@ -186,7 +198,11 @@ class Producer:
 
     def _loop_failed(self, error: ReplicationError) -> None:
         for sender in self._all_senders():
-            sender.loop_failed(error)
+            sender.loop_ended(error)
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise ClientClosed(CLOSED)
 
     def _all_senders(self) -> list[Sender]:
         with self._lock:
@@ -198,8 +214,7 @@ class Producer:
 
     def _sender(self, partition: TopicPartition) -> Sender:
         with self._lock:
-            if self._closed:
-                raise InvalidRequest("this producer is closed: open another")
+            self._require_open()
             if partition not in self._senders:
                 if len(self._senders) >= PARTITIONS_MAX:
                     raise Overloaded(f"one producer writes to at most {PARTITIONS_MAX} partitions: open another")

@@ -21,6 +21,7 @@ from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import (
     BrokerNotAvailable,
+    ClientClosed,
     ReplicationError,
     RequestTimedOut,
     UnknownTopicOrPartition,
@@ -108,7 +109,9 @@ class Routes:
 
     def await_topic(self, name: str, deadline: Deadline, partition: int | None = None) -> TopicMetadata:
         """Wait for a topic until a broker or the controller knows it and its partition. UnknownTopicOrPartition if none
-        has known it for `UNKNOWN_TOPIC_MS`: by then brokers have heard of a new topic."""
+        has known it for `UNKNOWN_TOPIC_MS`: by then brokers have heard of a new topic. ClientClosed as soon as this is
+        closed."""
+        self._require_open()
         unknown: Deadline | None = None
 
         def unknown_for_long(error: ReplicationError) -> bool:
@@ -237,6 +240,7 @@ class Routes:
     def ask(self, action: Action[Asked, Told], request: Asked, deadline: Deadline) -> Told:
         """Send a request that changes nothing to brokers, until one answers. BrokerNotAvailable if none does. Whoever
         does not prove that it is a broker, or proof enough for it, says nothing of the others."""
+        self._require_open()
         tried: dict[str, ReplicationError] = {}
         for address in self._candidates(deadline, tried):
             if address in tried:
@@ -278,8 +282,7 @@ class Routes:
 
     def client(self, address: str) -> flight.FlightClient:
         with self._lock:
-            if self._closed.is_set():
-                raise BrokerNotAvailable("this client is closed: open another")
+            self._require_open()
             if address not in self._clients:
                 self._clients[address] = self.security.client(address, _CHANNEL)
             return self._clients[address]
@@ -291,7 +294,12 @@ class Routes:
             if self._clients.get(address) is client:
                 del self._clients[address]
 
+    def _require_open(self) -> None:
+        if self._closed.is_set():
+            raise ClientClosed("this client is closed: open another")
+
     def close(self) -> None:
+        """Whoever waits for an answer is told so at once."""
         self._closed.set()
         with self._lock:
             clients, self._clients = self._clients, {}

@@ -28,7 +28,7 @@ import pyarrow as pa
 from msgspec.structs import force_setattr
 
 from spark_replication.client.deadline import Deadline, back_off_s, look_again_s
-from spark_replication.client.lane import AT_ONCE, Lane, LeaderLinks, Outgoing
+from spark_replication.client.lane import AT_ONCE, CLOSED, Lane, LeaderLinks, Outgoing
 from spark_replication.client.leaders import Leaders
 from spark_replication.client.routes import Routes
 from spark_replication.client.window import Failed, FixedWindow, Pending, Send, Window
@@ -36,6 +36,7 @@ from spark_replication.core.routing import Route
 from spark_replication.errors import (
     BatchTooLarge,
     BrokerNotAvailable,
+    ClientClosed,
     InvalidRequest,
     OutOfOrderSequence,
     Overloaded,
@@ -190,7 +191,7 @@ class Sender:
             self._close_last()  # nothing joins the last batch while the window is full
             self._room.wait(deadline.remaining_s)
         if self._closing:
-            raise InvalidRequest("this producer is closed: open another")
+            raise ClientClosed(CLOSED)
         if isinstance(self._window, FixedWindow) and self._window.over:
             raise InvalidRequest(
                 f"a batch for {self.partition} has failed, and this one would have its number: begin anew"
@@ -294,8 +295,8 @@ class Sender:
                 failed = self._fail_all(error)
         self._settle(failed)
 
-    def loop_failed(self, error: ReplicationError) -> None:
-        """The loop has ended, and looks after nothing any more."""
+    def loop_ended(self, error: ReplicationError) -> None:
+        """The loop looks after nothing any more."""
         with self._lock:
             failed = self._fail_all(error)
             self._looks_s = math.inf
@@ -358,7 +359,10 @@ class Sender:
             return []  # without another route, the lane may still get its answers
         if isinstance(route, ReplicationError):
             return self._not_found(route)
-        self._lane = self._links.lane(route, self._window.first.kind, epoch=self._window.epoch, owner=self)
+        try:
+            self._lane = self._links.lane(route, self._window.first.kind, epoch=self._window.epoch, owner=self)
+        except ClientClosed as error:
+            return self._fail_all(error)
         self._progress_s = time.monotonic()
         self._ask_for_next()
         return []

@@ -20,6 +20,7 @@ from spark_replication.core.replica.producers import Producers
 from spark_replication.errors import (
     AuthenticationFailed,
     BatchTooLarge,
+    ClientClosed,
     InvalidProducerEpoch,
     InvalidRequest,
     LeaderNotAvailable,
@@ -39,6 +40,7 @@ from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
 from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster
+from tests.waiting import eventually
 
 WAIT_S = 20.0
 
@@ -509,8 +511,42 @@ def test_flush_and_close_wait_for_answers(cluster: FakeCluster) -> None:
     producer.close()
     assert all(future.done() for future in more)
     assert cluster.log().numbers == list(range(100))
-    with pytest.raises(InvalidRequest, match="closed"):
+    with pytest.raises(ClientClosed) as closed:
         producer.send("orders", numbers(1))
+    assert not closed.value.retriable, "or a loop that tries again would never end"
+
+
+def test_a_first_send_ends_with_its_producer(cluster: FakeCluster) -> None:
+    cluster.refuse_metadata = LeaderNotAvailable("wait")
+    producer = Producer(cluster.bootstrap, deadline_ms=60_000)
+    told: list[str] = []
+
+    def send_first() -> None:
+        with pytest.raises(ClientClosed, match="closed"):
+            producer.send("orders", numbers(1))
+        told.append("closed")
+
+    sending = threading.Thread(target=send_first)
+    sending.start()
+    eventually(lambda: cluster.asked_metadata > 4, "it asks again and again")
+    producer.close()
+    sending.join(WAIT_S)
+    assert told == ["closed"]
+
+
+def test_nothing_looks_after_a_producer_that_was_closed_before_its_batches_had_answers(cluster: FakeCluster) -> None:
+    producer = Producer(cluster.bootstrap, deadline_ms=60_000)
+    producer.send("orders", numbers(0)).result(WAIT_S)
+    with cluster.silent():
+        future = producer.send("orders", numbers(1))
+        loop = producer._links._running()
+        producer._links.close(WAIT_S)
+        error = failure(future)
+        assert isinstance(error, ClientClosed)
+        assert error.maybe_written
+    producer.close()
+    assert producer._links._loop is None
+    assert not loop._thread.is_alive()
 
 
 def test_a_callback_may_send(cluster: FakeCluster, producer: Producer) -> None:
