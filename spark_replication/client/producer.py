@@ -6,12 +6,8 @@ come back as futures.
 
 from __future__ import annotations
 
-import atexit
 import concurrent.futures
-import logging
 import secrets
-import threading
-import weakref
 from collections.abc import Mapping
 from concurrent.futures import Future
 from types import TracebackType
@@ -20,16 +16,14 @@ from typing import Any, SupportsIndex
 import pyarrow as pa
 
 from spark_replication.client.deadline import Deadline, persistently
-from spark_replication.client.lane import CLOSED, LeaderLinks
-from spark_replication.client.leaders import Leaders
 from spark_replication.client.own_process import OwnProcess
 from spark_replication.client.routes import Routes
-from spark_replication.client.sender import Ack, Acks, Identity, Sender, SenderSettings, number_within
+from spark_replication.client.sender import Ack, Acks, Identity, SenderSettings, number_within
+from spark_replication.client.senders import Senders, closing_with
 from spark_replication.core.replica.producers import REMEMBERED
 from spark_replication.errors import (
     ClientClosed,
     InvalidRequest,
-    Overloaded,
     ReplicationError,
     RequestTimedOut,
     SchemaMismatch,
@@ -45,11 +39,7 @@ IN_FLIGHT_BYTES_MAX = 64 << 20
 LINGER_MS = 0
 BATCH_BYTES = 256 << 10
 BATCH_BYTES_MAX = 1 << 30  # joined columns must not outgrow the 32-bit offsets of their strings
-PARTITIONS_MAX = 100_000  # how many partitions one producer writes to: each keeps 3.5 kB for as long as it is open
-CLOSE_S = 1.0  # how long connections with nothing in flight may take to end
 UNKNOWN_VERSION_MS = 3_000  # how long a batch is retried whose schema version no broker knows
-
-log = logging.getLogger(__name__)
 
 
 class Producer:
@@ -66,8 +56,9 @@ class Producer:
     - `identity`: the numbers of a program that sends the same batches again after a crash. Then each send is a batch of
       its own, and a send that fails takes with it all later ones to its partition.
 
-    Callbacks of futures run on the producer's threads: they must not block. A program that ends without close() waits
-    for its batches all the same, and logs how many were not acknowledged.
+    Callbacks of futures run on the producer's threads: they must not block. Without close(), the end of the program
+    waits for the batches all the same, and a producer that nobody holds any more ends itself once they are written.
+    Both log how many were not acknowledged.
     """
 
     def __init__(
@@ -95,8 +86,6 @@ class Producer:
         if not 0 <= batch_bytes <= BATCH_BYTES_MAX:
             raise InvalidRequest(f"batch_bytes={batch_bytes}: it is 0 to {BATCH_BYTES_MAX}")
         self._routes = Routes(bootstrap, Security.of(security))
-        self._leaders = Leaders(self._routes)
-        self._links = LeaderLinks(self._routes.security, self._loop_failed)
         self._settings = SenderSettings(
             acks=acks,
             deadline_ms=deadline_ms,
@@ -105,13 +94,10 @@ class Producer:
             linger_ms=linger_ms,
             batch_bytes=batch_bytes,
         )
-        self._lock = threading.Lock()
-        self._senders: dict[TopicPartition, Sender] = {}
-        self._closed = False
-        self._is_fixed = identity is not None
-        self._identity = identity or Identity(producer=secrets.randbits(PRODUCER_ID_BITS))
         self._process = OwnProcess("Producer")
-        _OPEN.add(self)
+        numbers = identity or Identity(producer=secrets.randbits(PRODUCER_ID_BITS))
+        self._senders = Senders(self._routes, numbers, self._settings, self._process, is_fixed=identity is not None)
+        self._closing = closing_with(self, self._senders)
 
     def send(
         self,
@@ -125,7 +111,7 @@ class Producer:
         batch, all of it or none. An error of the batch is in its future. What is wrong with another argument is raised
         here, and so are Overloaded, if there is no room until the deadline, and ClientClosed."""
         self._process.require()
-        self._require_open()
+        self._senders.require_open()
         number = None if partition is None else number_within("partition", partition, NUMBER_MAX)
         _require_arguments(topic, number, key)
         deadline = Deadline(self._settings.deadline_ms)
@@ -138,12 +124,12 @@ class Producer:
             refused: Future[Ack] = Future()
             refused.set_exception(error)
             return refused
-        return self._sender(target).send(stored, deadline)
+        return self._senders.of(target).send(stored, deadline)
 
     def flush(self) -> None:
         """Wait until every batch that was sent before is acknowledged or has failed: its future says which."""
         self._process.require()
-        unanswered = self._unanswered()
+        unanswered = self._senders.unanswered()
         deadline = Deadline(self._settings.deadline_ms)
         left = concurrent.futures.wait(unanswered, timeout=deadline.remaining_s + 1.0).not_done
         if left:
@@ -155,22 +141,8 @@ class Producer:
     def close(self) -> None:
         """Wait for the batches in flight, up to the deadline. Nothing can be sent after that. In a fork, this does
         nothing."""
-        if not self._process.is_this:
-            return
-        with self._lock:
-            self._closed = True
-        senders = self._all_senders()
-        for sender in senders:
-            sender.close()
-        deadline = Deadline(self._settings.deadline_ms + 2_000)
-        for sender in senders:
-            sender.join(deadline.remaining_s)
-        self._leaders.close(CLOSE_S)
-        self._links.close(CLOSE_S)
-        self._routes.close()
-        for sender in senders:
-            sender.loop_ended(ClientClosed(CLOSED))
-        _OPEN.discard(self)
+        self._senders.close()
+        self._closing.detach()
 
     def __enter__(self) -> Producer:
         return self
@@ -179,55 +151,6 @@ class Producer:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
-
-    def _close_at_exit(self) -> None:
-        if not self._process.is_this:
-            return
-        unanswered = self._unanswered()
-        self.close()
-        lost = [future for future in unanswered if not future.done() or future.exception() is not None]
-        if lost:
-            why = lost[0].exception() if lost[0].done() else "it has no answer"
-            log.error(
-                "the program ended without close() of a producer: %d of its last %d sends are not acknowledged, the "
-                "first because %s. Look which of them are there, and call close() or flush() before the end",
-                len(lost),
-                len(unanswered),
-                why,
-            )
-
-    def _loop_failed(self, error: ReplicationError) -> None:
-        for sender in self._all_senders():
-            sender.loop_ended(error)
-
-    def _require_open(self) -> None:
-        if self._closed:
-            raise ClientClosed(CLOSED)
-
-    def _all_senders(self) -> list[Sender]:
-        with self._lock:
-            return list(self._senders.values())
-
-    def _unanswered(self) -> list[Future[Ack]]:
-        senders = self._all_senders()
-        return [future for sender in senders for future in sender.flush()]
-
-    def _sender(self, partition: TopicPartition) -> Sender:
-        with self._lock:
-            self._require_open()
-            if partition not in self._senders:
-                if len(self._senders) >= PARTITIONS_MAX:
-                    raise Overloaded(f"one producer writes to at most {PARTITIONS_MAX} partitions: open another")
-                self._senders[partition] = Sender(
-                    partition,
-                    self._routes,
-                    self._leaders,
-                    self._links,
-                    self._identity,
-                    self._settings,
-                    is_fixed=self._is_fixed,
-                )
-            return self._senders[partition]
 
     def _place(self, topic: str, partition: int | None, key: bytes | None, deadline: Deadline) -> int:
         if key is None:
@@ -253,16 +176,6 @@ class Producer:
         config = self._routes.await_topic(partition.topic, deadline, partition.partition).config
         # If the topic has no schema, its brokers decide.
         return in_a_version(batch, topic_schema(config)) if config.schema else batch
-
-
-_OPEN: weakref.WeakSet[Producer] = weakref.WeakSet()
-
-
-@atexit.register
-def _close_all() -> None:
-    # Daemon threads still run here, and end with the interpreter right after.
-    for producer in list(_OPEN):
-        producer._close_at_exit()
 
 
 def _require_arguments(topic: object, partition: int | None, key: object) -> None:

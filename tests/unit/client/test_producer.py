@@ -539,13 +539,15 @@ def test_nothing_looks_after_a_producer_that_was_closed_before_its_batches_had_a
     producer.send("orders", numbers(0)).result(WAIT_S)
     with cluster.silent():
         future = producer.send("orders", numbers(1))
-        loop = producer._links._running()
-        producer._links.close(WAIT_S)
+        window = producer._senders.of(TopicPartition("orders", 0))._window
+        eventually(lambda: window.unanswered, "it is sent")
+        loop = producer._senders.links._running()
+        producer._senders.links.close(WAIT_S)
         error = failure(future)
         assert isinstance(error, ClientClosed)
         assert error.maybe_written
     producer.close()
-    assert producer._links._loop is None
+    assert producer._senders.links._loop is None
     assert not loop._thread.is_alive()
 
 

@@ -114,7 +114,7 @@ def test_a_loop_that_ends_all_the_same_fails_everybody_and_the_next_send_has_ano
     cluster: FakeCluster, producer: Producer
 ) -> None:
     producer.send("orders", numbers(0)).result(WAIT_S)
-    ended = producer._links._running()
+    ended = producer._senders.links._running()
     with cluster.silent():
         futures = [producer.send("orders", numbers(1), partition) for partition in range(3)]
         ended.post(_fail)
@@ -122,7 +122,7 @@ def test_a_loop_that_ends_all_the_same_fails_everybody_and_the_next_send_has_ano
     assert all("the producer's thread ended by an error that nobody expected" in str(error) for error in errors)
     assert not any(error.retriable for error in errors)
     assert producer.send("orders", numbers(2)).result(WAIT_S).partition == 0
-    assert producer._links._running() is not ended
+    assert producer._senders.links._running() is not ended
 
 
 @TOLD
@@ -133,7 +133,7 @@ def test_who_waits_for_room_while_the_loop_ends_does_not_wait_on(cluster: FakeCl
             sent: list[Future[Ack]] = []
             waiting = threading.Thread(target=lambda: sent.append(producer.send("orders", numbers(2))))
             waiting.start()
-            producer._links._running().post(_fail)
+            producer._senders.links._running().post(_fail)
             failure(first)
             waiting.join(WAIT_S)
         assert sent, "there was room once the first had failed"
