@@ -43,7 +43,8 @@ UNKNOWN_VERSION_MS = 3_000  # how long a batch is retried whose schema version n
 
 
 class Producer:
-    """Writes batches to topics. Thread-safe; a forked process makes its own.
+    """Writes batches to topics. Thread-safe. Of no use in a fork: a process that is to make a Producer of its own is
+    started by spawn or forkserver.
 
     - `acks`: "all", 1 or 0.
     - `security`: settings by name (security.mode, …), or a Security.

@@ -29,6 +29,7 @@ from spark_replication.errors import (
 from spark_replication.messages.actions import METADATA, Action, Asked, Told
 from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
 from spark_replication.model import BrokerId, Registration, TopicPartition
+from spark_replication.process.forks import require_grpc
 from spark_replication.transport.actions import call
 from spark_replication.transport.security import NO_SECURITY, Security
 
@@ -44,6 +45,7 @@ _CHANNEL = (("grpc.use_local_subchannel_pool", 1), ("grpc.max_reconnect_backoff_
 
 class Routes:
     def __init__(self, bootstrap: str, security: Security = NO_SECURITY) -> None:
+        require_grpc()
         #: For the brokers of this cluster.
         self.security = security.of_cluster(lambda: self._cluster_id)
         self._cluster_id = ""  # the cluster of the first broker that answered; no other cluster is asked after that

@@ -165,11 +165,36 @@ with sr.Producer(sys.argv[1]) as producer, sr.Reader(sys.argv[1]) as reader:
             ask()
         except sr.errors.InvalidRequest as error:
             assert not child
-            assert f"make a {client} in this process" in error.message
+            assert f"by spawn or forkserver, and make a {client} in it" in error.message
         else:
             assert child
 if child:
     assert os.waitpid(child, 0)[1] == 0
+"""
+
+
+FORKED_ANEW = """
+import os, signal, sys
+import pyarrow as pa
+import spark_replication as sr
+if sys.argv[2] == "asked":
+    sr.Admin(sys.argv[1]).describe_cluster()
+child = os.fork()
+if child:
+    print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+    sys.exit()
+signal.alarm(20)
+for kind in (sr.Producer, sr.Reader, sr.Admin):
+    try:
+        client = kind(sys.argv[1])
+    except sr.errors.InvalidRequest as error:
+        print(error.message)
+        continue
+    if kind is sr.Producer:
+        client.send("orders", pa.record_batch({"number": pa.array([1])})).result(15)
+        client.close()
+    elif kind is sr.Reader:
+        print([found.base_offset for found in client.read("orders")])
 """
 
 
@@ -200,6 +225,26 @@ def test_a_fork_is_told_at_once_to_make_clients_of_its_own(cluster: FakeCluster)
     said = subprocess.run(command, capture_output=True, text=True, check=False, timeout=20)
     assert (said.returncode, said.stderr) == (0, "")
     assert cluster.log().numbers == [1, 1]
+
+
+def run_forked(cluster: FakeCluster, parent: str) -> list[str]:
+    command = [sys.executable, "-c", FORKED_ANEW, cluster.bootstrap, parent]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    return ended.stdout.splitlines()
+
+
+def test_a_fork_of_a_process_that_has_spoken_to_a_cluster_is_refused_at_once(cluster: FakeCluster) -> None:
+    """gRPC would wait there for ever."""
+    *refused, status = run_forked(cluster, "asked")
+    assert status == "0"
+    assert len(refused) == 3, "Producer, Reader and Admin"
+    assert all("start it by spawn or forkserver" in each for each in refused)
+
+
+def test_a_fork_of_any_other_process_has_clients_of_its_own(cluster: FakeCluster) -> None:
+    assert run_forked(cluster, "silent") == ["[0]", "0"]
+    assert cluster.log().numbers == [1]
 
 
 @pytest.mark.parametrize("batch_bytes", [0, 256 << 10])
