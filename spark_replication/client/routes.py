@@ -16,15 +16,17 @@ from typing import TypeVar
 import msgspec
 from pyarrow import flight
 
-from spark_replication.client.bootstrap import parse_bootstrap
+from spark_replication.client.bootstrap import NamedCluster, parse_bootstrap
 from spark_replication.client.deadline import Deadline, persistently
 from spark_replication.core.routing import Route, Routing, learned
 from spark_replication.errors import (
     BrokerNotAvailable,
     ClientClosed,
+    MisroutedCall,
     ReplicationError,
     RequestTimedOut,
     UnknownTopicOrPartition,
+    WrongCluster,
 )
 from spark_replication.messages.actions import METADATA, Action, Asked, Told
 from spark_replication.messages.descriptions import GetMetadata, Metadata, TopicMetadata
@@ -48,7 +50,9 @@ class Routes:
         require_grpc()
         #: For the brokers of this cluster.
         self.security = security.of_cluster(lambda: self._cluster_id)
-        self._cluster_id = ""  # the cluster of the first broker that answered; no other cluster is asked after that
+        #: The cluster that the bootstrap names, else that of the first broker that answered. No other cluster is asked,
+        #: or believed, after that. Empty while it is unknown.
+        self._cluster_id = ""
         self._bootstrap = parse_bootstrap(bootstrap, security.zookeeper)
         self._named = bootstrap
         self._lock = threading.Lock()  # guards everything below; never held while a peer is asked
@@ -280,6 +284,11 @@ class Routes:
         if isinstance(answer, Metadata):
             with self._lock:
                 self._cluster_id = self._cluster_id or answer.cluster_id
+                if answer.cluster_id != self._cluster_id:
+                    raise MisroutedCall(
+                        f"a server of cluster {answer.cluster_id} answered at {address}, and this client is of cluster "
+                        f"{self._cluster_id}: ask another broker"
+                    )
         return answer
 
     def client(self, address: str) -> flight.FlightClient:
@@ -319,13 +328,23 @@ class Routes:
         known = known[first:] + known[:first]
         yield from [address for address in known if address not in failed]
         try:
-            named = self._bootstrap.addresses(deadline.within_ms(ASK_MS).remaining_ms)
-        except BrokerNotAvailable as error:
+            named = self._begun(self._bootstrap.cluster(deadline.within_ms(ASK_MS).remaining_ms))
+        except (BrokerNotAvailable, WrongCluster) as error:
             named = []
             tried[self._named] = error
         later = [address for address in (*named, *known) if address in failed]
         yield from [address for address in named if address not in failed]
         yield from later
+
+    def _begun(self, named: NamedCluster) -> list[str]:
+        with self._lock:
+            self._cluster_id = self._cluster_id or named.cluster_id
+            if named.cluster_id not in ("", self._cluster_id):
+                raise WrongCluster(
+                    f"{self._named!r} names cluster {named.cluster_id} by now, and this client is of cluster "
+                    f"{self._cluster_id}: open another"
+                )
+        return named.brokers
 
     def _drop_unused_clients(self) -> None:
         """Drop clients to old addresses: brokers that restart get new ports, and their clients would pile up."""
