@@ -156,6 +156,7 @@ class Producer:
     def _place(self, topic: str, partition: int | None, key: bytes | None, deadline: Deadline) -> int:
         if key is None:
             return partition or 0
+        self._senders.leaders.watch(topic)
         return self._routes.partition_of(topic, key, deadline)
 
     def _as_stored(self, partition: TopicPartition, batch: pa.RecordBatch, deadline: Deadline) -> pa.RecordBatch:

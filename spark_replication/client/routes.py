@@ -168,6 +168,20 @@ class Routes:
         with self._lock:
             self._report(name)
 
+    def look_for_more(self, name: str, deadline: Deadline) -> None:
+        """Ask a broker whether the topic has gained or lost partitions, and report the topic stale if so. The answer is
+        about two partitions, however many there are."""
+        with self._lock:
+            known = self._routing.topics.get(name)
+            if known is None or not known.partitions or name in self._stale:
+                return
+            last = max(command.partition for command in known.partitions)
+        asked = GetMetadata(topics=(name,), only={name: (last, last + 1)})
+        answer = self.ask(METADATA, asked, deadline)
+        for found in answer.topics:
+            if found.name == name and {command.partition for command in found.partitions} != {last}:
+                self.stale_topic(name)
+
     def metadata(self, topics: Sequence[str] | None, deadline: Deadline) -> Metadata:
         """Ask one broker for the metadata of these topics, or of all with None, and learn the routes in it."""
         return self._told(GetMetadata(topics=None if topics is None else tuple(topics)), deadline)

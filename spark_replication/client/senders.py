@@ -35,7 +35,7 @@ class Senders:
         self, routes: Routes, identity: Identity, settings: SenderSettings, process: OwnProcess, *, is_fixed: bool
     ) -> None:
         self._routes = routes
-        self._leaders = Leaders(routes)
+        self.leaders = Leaders(routes)
         self.links = LeaderLinks(routes.security, self._loop_failed)
         self._identity = identity
         self._is_fixed = is_fixed
@@ -55,7 +55,7 @@ class Senders:
                 self._senders[partition] = Sender(
                     partition,
                     self._routes,
-                    self._leaders,
+                    self.leaders,
                     self.links,
                     self._identity,
                     self._settings,
@@ -83,7 +83,7 @@ class Senders:
         deadline = Deadline(self._settings.deadline_ms + 2_000)
         for sender in senders:
             sender.join(deadline.remaining_s)
-        self._leaders.close(CLOSE_S)
+        self.leaders.close(CLOSE_S)
         self.links.close(CLOSE_S)
         self._routes.close()
         for sender in senders:

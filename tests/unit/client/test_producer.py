@@ -39,7 +39,7 @@ from spark_replication.storage import batches
 from spark_replication.transport.security import Security
 from spark_replication.transport.token import Token
 from spark_replication.transport.tokens import Tokens
-from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster
+from tests.unit.client.fake_cluster import PASSES_MS, SCHEMA, FakeBroker, FakeCluster, FakeLog
 from tests.waiting import eventually
 
 WAIT_S = 20.0
@@ -605,6 +605,40 @@ def test_batches_of_one_key_go_to_one_partition(cluster: FakeCluster, producer: 
     assert [(ack.partition, ack.base_offset) for ack in acks] == [(acks[0].partition, offset) for offset in range(3)]
     others = {producer.send("orders", numbers(0), key=b"%d" % key).result(WAIT_S).partition for key in range(20)}
     assert len(others) > 1
+
+
+def test_a_producer_soon_places_keys_by_partitions_that_were_added(cluster: FakeCluster) -> None:
+    """Order by key holds if every producer hears of them."""
+    keys = [b"%d" % key for key in range(20)]
+
+    def placed(producer: Producer) -> list[int]:
+        return [producer.send("orders", numbers(0), key=key).result(WAIT_S).partition for key in keys]
+
+    with Producer(cluster.bootstrap) as living:
+        placed(living)
+        with cluster.changed:
+            cluster.logs[TopicPartition("orders", 3)] = FakeLog()
+        with Producer(cluster.bootstrap) as young:
+            wanted = placed(young)
+        assert 3 in wanted
+        began_s = time.monotonic()
+        eventually(lambda: placed(living) == wanted, "it has heard of the fourth")
+        assert time.monotonic() - began_s < 5, "within a second, on an idle machine"
+
+
+def test_looking_for_more_partitions_asks_about_the_next_one_alone(cluster: FakeCluster) -> None:
+    cluster.create("wide", 100)
+    with Producer(cluster.bootstrap) as producer:
+        producer.send("wide", numbers(0), key=b"a").result(WAIT_S)
+        first = cluster.asked_metadata
+
+        def looked() -> bool:
+            producer.send("wide", numbers(0), key=b"a").result(WAIT_S)
+            return cluster.asked_metadata > first
+
+        eventually(looked, "it has looked")
+        assert cluster.asked_only == {"wide": (99, 100)}
+        assert producer._routes.known(TopicPartition("wide", 0)) is not None, "nothing is stale"
 
 
 def test_a_producer_that_was_forgotten_goes_on_in_another_epoch(cluster: FakeCluster) -> None:
