@@ -153,8 +153,15 @@ class Sender:
         self._asked_s = 0.0  # when the route was last asked for again because answers stayed away
         self._expired = 0  # how many sends have run out of time so far
         self._closing = False
+        #: For any thread to read.
+        self.taken_bytes = 0
 
     # What the producer calls
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether every send has its answer. For any thread, at some moment."""
+        return not self._window
 
     def send(self, batch: pa.RecordBatch, deadline: Deadline) -> Future[Ack]:
         """Add a batch to the window, after waiting for room up to the deadline. Overloaded if there is none by then, or
@@ -173,6 +180,7 @@ class Sender:
         with self._lock:
             self._await_room(send, deadline)
             now_s = time.monotonic()
+            self.taken_bytes += send.bytes
             was_empty = not self._window
             if was_empty:
                 self._progress_s = now_s

@@ -78,13 +78,13 @@ def test_clients_find_their_own_cluster_again(cluster: sr.LocalCluster, name: st
             for number in range(3):
                 leader = cluster.admin.describe_topics([name])[0].partitions[0].leader
                 assert leader is not None
-                producer.send(name, batch(2 * number)).result(WAIT_S)
+                producer.send(name, batch(2 * number), 0).result(WAIT_S)
                 read = [each for found in reader.read(name) for each in found.batch.column(0).to_pylist()]
                 assert read == list(range(2 * number + 1))
                 port, pid = cluster.brokers[leader].port, cluster.brokers[leader].pid
                 kill(pid)
                 with leads_to(port, theirs):
-                    producer.send(name, batch(2 * number + 1)).result(WAIT_S)
+                    producer.send(name, batch(2 * number + 1), 0).result(WAIT_S)
                     read = [each for found in reader.read(name) for each in found.batch.column(0).to_pylist()]
                     assert read == list(range(2 * number + 2))
                     cluster.wait_healthy()

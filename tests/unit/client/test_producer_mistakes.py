@@ -43,7 +43,7 @@ def test_a_partition_may_be_a_number_of_numpy(cluster: FakeCluster, producer: Pr
         ({"topic": "orders", "partition": 1.0}, "partition=1.0 is no whole number"),
         ({"topic": "orders", "partition": -1}, "partition=-1: it is 0 to 2147483647"),
         ({"topic": "orders", "partition": 1 << 31}, "it is 0 to 2147483647"),
-        ({"topic": "orders", "key": 7}, "key=7 is int"),
+        ({"topic": "orders", "key": 7}, "key=7 is int: it is bytes"),
         ({"topic": "orders", "partition": 1, "key": b"a"}, "partition=1 and a key"),
         ({"topic": 7}, "topic=7 is no text"),
     ],
@@ -52,8 +52,8 @@ def test_a_wrong_argument_is_refused_where_the_caller_is(
     producer: Producer, arguments: dict[str, object], why: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=why):
-        producer.send(batch=numbers(1), **arguments)  # type: ignore[arg-type]
-    assert producer.send("orders", numbers(1)).result(WAIT_S).base_offset == 0
+        producer.send(batch=numbers(1), **arguments)  # type: ignore[call-overload]
+    assert producer.send("orders", numbers(1), 0).result(WAIT_S).base_offset == 0
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_a_batch_that_cannot_be_written_is_alone_with_it(
 def test_a_loop_that_ends_all_the_same_fails_everybody_and_the_next_send_has_another(
     cluster: FakeCluster, producer: Producer
 ) -> None:
-    producer.send("orders", numbers(0)).result(WAIT_S)
+    producer.send("orders", numbers(0), 0).result(WAIT_S)
     ended = producer._senders.links._running()
     with cluster.silent():
         futures = [producer.send("orders", numbers(1), partition) for partition in range(3)]
@@ -121,7 +121,7 @@ def test_a_loop_that_ends_all_the_same_fails_everybody_and_the_next_send_has_ano
         errors = [failure(future) for future in futures]
     assert all("the producer's thread ended by an error that nobody expected" in str(error) for error in errors)
     assert not any(error.retriable for error in errors)
-    assert producer.send("orders", numbers(2)).result(WAIT_S).partition == 0
+    assert producer.send("orders", numbers(2), 0).result(WAIT_S).partition == 0
     assert producer._senders.links._running() is not ended
 
 
@@ -129,9 +129,9 @@ def test_a_loop_that_ends_all_the_same_fails_everybody_and_the_next_send_has_ano
 def test_who_waits_for_room_while_the_loop_ends_does_not_wait_on(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap, in_flight_batches_max=1, batch_bytes=0, deadline_ms=60_000) as producer:
         with cluster.silent():
-            first = producer.send("orders", numbers(1))
+            first = producer.send("orders", numbers(1), 0)
             sent: list[Future[Ack]] = []
-            waiting = threading.Thread(target=lambda: sent.append(producer.send("orders", numbers(2))))
+            waiting = threading.Thread(target=lambda: sent.append(producer.send("orders", numbers(2), 0)))
             waiting.start()
             producer._senders.links._running().post(_fail)
             failure(first)
@@ -146,21 +146,21 @@ def test_a_thread_that_cannot_connect_tells_who_waits_for_it(
 ) -> None:
     monkeypatch.setattr(lanes, "opened", _fail)
     with Producer(cluster.bootstrap, deadline_ms=60_000) as producer:
-        error = failure(producer.send("orders", numbers(1)))
+        error = failure(producer.send("orders", numbers(1), 0))
         assert "the connection to 127.0.0.1" in str(error)
         monkeypatch.undo()
-        assert producer.send("orders", numbers(2)).result(WAIT_S).base_offset == 0
+        assert producer.send("orders", numbers(2), 0).result(WAIT_S).base_offset == 0
 
 
 @TOLD
 def test_a_thread_that_cannot_ask_tells_who_waits_for_it(cluster: FakeCluster, producer: Producer) -> None:
-    producer.send("orders", numbers(0)).result(WAIT_S)
+    producer.send("orders", numbers(0), 0).result(WAIT_S)
     renew = producer._routes.renew
     producer._routes.renew = _fail  # type: ignore[method-assign]
     cluster.lead(2)
-    assert "the search for a leader" in str(failure(producer.send("orders", numbers(1))))
+    assert "the search for a leader" in str(failure(producer.send("orders", numbers(1), 0)))
     producer._routes.renew = renew  # type: ignore[method-assign]
-    assert producer.send("orders", numbers(2)).result(WAIT_S).base_offset == 1
+    assert producer.send("orders", numbers(2), 0).result(WAIT_S).base_offset == 1
 
 
 def _fail(*_arguments: object, **_options: object) -> None:

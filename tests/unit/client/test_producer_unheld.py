@@ -23,7 +23,7 @@ import spark_replication as sr
 def write():
     producer = sr.Producer(sys.argv[1])
     for number in range(50):
-        producer.send("orders", pa.record_batch({"number": pa.array([number])}))
+        producer.send("orders", pa.record_batch({"number": pa.array([number])}), 0)
 
 write()
 """
@@ -55,11 +55,11 @@ def test_what_was_given_to_a_producer_is_written_though_nobody_holds_it(cluster:
 
 def test_producers_that_nobody_holds_leave_no_thread_and_no_descriptor(cluster: FakeCluster) -> None:
     with Producer(cluster.bootstrap) as first:  # what is opened once in a process
-        first.send("orders", numbers(0)).result(WAIT_S)
+        first.send("orders", numbers(0), 0).result(WAIT_S)
     eventually(lambda: not ours(), "its threads end")
     before = descriptors()
     for _ in range(10):
-        Producer(cluster.bootstrap).send("orders", numbers(1)).result(WAIT_S)
+        Producer(cluster.bootstrap).send("orders", numbers(1), 0).result(WAIT_S)
     eventually(lambda: not ours(), "their threads end")
     eventually(lambda: descriptors() <= before, "their descriptors are closed")
 
@@ -76,6 +76,6 @@ def test_what_nobody_waits_for_and_cannot_be_written_is_told_in_the_log(
 
 def test_a_producer_that_was_closed_is_not_ended_again(cluster: FakeCluster) -> None:
     producer = Producer(cluster.bootstrap)
-    producer.send("orders", numbers(1)).result(WAIT_S)
+    producer.send("orders", numbers(1), 0).result(WAIT_S)
     producer.close()
     assert not producer._closing.alive
