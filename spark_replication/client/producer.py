@@ -200,7 +200,10 @@ class Producer:
         partitions = [command.partition for command in topic.partitions]
         if not partitions:
             raise UnknownTopicOrPartition(f"topic {topic.name} has no partitions yet: retry")
-        return list(Placing(topic.name, partitions, columns, 0).parts(stored, stored))
+        try:
+            return list(Placing(topic.name, partitions, columns, 0).parts(stored, stored))
+        except pa.ArrowException as error:
+            raise InvalidRequest(f"rows of {topic.name} cannot be placed by {', '.join(columns)}: {error}") from error
 
     def _send_part(self, topic: str, number: int, part: pa.RecordBatch, deadline: Deadline) -> Future[Ack]:
         try:

@@ -173,6 +173,16 @@ def test_a_key_that_is_no_column_of_the_topic_is_refused(producer: Producer, key
     assert why in error.message
 
 
+def test_rows_that_arrow_cannot_place_fail_in_their_future(cluster: FakeCluster, producer: Producer) -> None:
+    """Arrow has no `take` for some types."""
+    cluster.create("odd", 3, pa.schema([("id", pa.int64()), ("run", pa.run_end_encoded(pa.int32(), pa.string()))]))
+    runs = pa.RunEndEncodedArray.from_arrays(pa.array([2], pa.int32()), pa.array(["a"]))
+    batch = pa.record_batch({"id": pa.array([1, 2]), "run": runs})
+    error = producer.send("odd", batch, key="id").exception(WAIT_S)
+    assert isinstance(error, InvalidRequest)
+    assert "rows of odd cannot be placed by id" in error.message
+
+
 @pytest.mark.parametrize("key", [7, [], [b"a"], 1.5])
 def test_a_key_is_bytes_or_names_columns(producer: Producer, key: Any) -> None:
     with pytest.raises(InvalidRequest, match="it is bytes, or the name of a column, or several"):
